@@ -194,9 +194,9 @@ class KubernetesJobs:
         try:
             return self._ask("GET", f"{self._jobs}/{name}")
         except UnknownJob:
-            known = ", ".join(status.name for status in self.jobs()) or "none"
-            where = f"in namespace {self._namespace}"
-            raise UnknownJob(f"there is no job {name} {where}", f"there are: {known}") from None
+            known = ", ".join(status.name for status in self.jobs())
+            hint = f"there are: {known}" if known else f"it has no jobs; {NAMESPACE_VARIABLE} names another namespace"
+            raise UnknownJob(f"there is no job {name} in namespace {self._namespace}", hint) from None
 
     def _alive(self, name: str) -> None:
         status = status_of(self._job(name))

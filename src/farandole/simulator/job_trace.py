@@ -103,8 +103,9 @@ def read_workload(name: str, text: str, applications: Mapping[str, Application])
 def _job(name: str, line: int, row: Row, applications: Mapping[str, Application]) -> TraceJob:
     application = row["application"]
     if application not in applications:
-        known = ", ".join(sorted(applications)) or "none"
-        raise TraceError(f"{name}, line {line}: application {application!r} has no profile", f"there are: {known}")
+        known = ", ".join(sorted(applications))
+        hint = f"there are: {known}" if known else "no application has one: see --profiles"
+        raise TraceError(f"{name}, line {line}: application {application!r} has no profile", hint)
     category = row.get("category") or "adaptive"
     if category not in CATEGORIES:
         raise TraceError(f"{name}, line {line}: category {category!r}", f"there are: {', '.join(CATEGORIES)}")

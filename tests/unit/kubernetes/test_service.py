@@ -10,7 +10,7 @@ import httpx2
 import pytest
 import yaml
 
-from farandole.jobs.errors import BadSpec, NotAllowed
+from farandole.jobs.errors import BadSpec, NotAllowed, UnknownJob
 from farandole.jobs.spec import from_dict
 from farandole.jobs.status import JobState, to_dict
 from farandole.jobs.status import from_dict as from_plain
@@ -153,6 +153,25 @@ def test_a_job_whose_code_cannot_be_sent_is_not_left_suspended(tmp_path: Path) -
     with pytest.raises(NotAllowed, match="exceeded quota"):
         service.submit(from_dict(described(name="resnet", options={"kubernetes": {"ship": str(tmp_path)}})))
     assert asked == [("POST", "trainingjobs"), ("POST", "configmaps"), ("DELETE", "resnet")]
+
+
+def test_an_unknown_job_is_told_with_the_jobs_that_there_are() -> None:
+    jobs: list[dict[str, object]] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        if request.url.path.endswith("/trainingjobs"):
+            return httpx2.Response(200, json={"items": jobs})
+        return httpx2.Response(404, json={"message": "not found"})
+
+    service = KubernetesJobs(httpx2.Client(transport=httpx2.MockTransport(answer), base_url="http://fake"), "team")
+
+    with pytest.raises(UnknownJob, match="there is no job a in namespace team") as raised:
+        service.status("a")
+    assert raised.value.hint == "it has no jobs; FARANDOLE_NAMESPACE names another namespace"
+    jobs.append({"metadata": {"name": "b"}, "spec": {"command": ["x"]}})
+    with pytest.raises(UnknownJob) as raised:
+        service.status("a")
+    assert raised.value.hint == "there are: b"
 
 
 class Breaks(httpx2.SyncByteStream):

@@ -29,6 +29,7 @@ class StateWriter:
 
     Attributes:
         gate: behind which what is said to agents waits.
+        trouble: why the state could not be written.
 
     Args:
         failover: belongs to the thread from now on, as far as it writes.
@@ -45,6 +46,7 @@ class StateWriter:
         refresh: float = REFRESH_SECONDS,
     ) -> None:
         self.gate = SendGate()
+        self.trouble = f"the API server has not answered for {patience:g} s"
         self._failover = failover
         self._patience = patience
         self._rest = rest
@@ -128,6 +130,7 @@ class StateWriter:
                 self._failover.write(parts)
             except NotWritten as error:
                 print(f"warning: what a successor of this launcher has to know was not written: {error}", flush=True)
+                self.trouble = str(error)
                 self._put_back(parts)
             else:
                 self._loop.call_soon_threadsafe(self._was_written, number)

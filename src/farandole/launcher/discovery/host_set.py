@@ -44,8 +44,8 @@ class HostSet:
             SpecError: the job does not have it.
         """
         if label not in self.hosts:
-            known = ", ".join(self.hosts) or "none"
-            raise SpecError(f"host {label} is not one of the job's", f"they are: {known}")
+            known = ", ".join(self.hosts)
+            raise SpecError(f"host {label} is not one of the job's", f"they are: {known}" if known else "it has none")
         self._added.pop(label, None)
         self._removed.add(label)
         self._combine()

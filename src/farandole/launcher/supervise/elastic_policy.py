@@ -261,8 +261,8 @@ class ElasticPolicy(JobPolicy):
             self._console.say("farandole: what another launcher has to know is written down again")
         else:
             self._console.say(
-                "warning: what another launcher has to know cannot be written down (is the disk full?); if this one is "
-                "killed now, the workers end with it"
+                f"warning: what another launcher has to know cannot be written down ({self.writer.trouble}); if this "
+                "one is killed now, the workers end with it"
             )
 
     def _failover_state(self) -> FailoverState:

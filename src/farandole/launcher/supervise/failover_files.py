@@ -33,9 +33,11 @@ class FailoverStore(Protocol):
 
     Attributes:
         gate: lets what follows from something pass when that is written.
+        trouble: why something could not be written the last time.
     """
 
     gate: SendGate
+    trouble: str
 
     def keep(self, part: str, content: bytes) -> bool:
         """Replace one part, or begin to; say whether that was possible."""
@@ -60,6 +62,7 @@ class FailoverFiles:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self.gate = SendGate()
+        self.trouble = ""
 
     def watch(self, changed: Callable[[bool], None]) -> None:
         """Nothing turns out later: a file is written at once, or not at all."""
@@ -74,7 +77,8 @@ class FailoverFiles:
             with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:
                 file.write(content)
             draft.replace(self._path(part))
-        except OSError:
+        except OSError as error:
+            self.trouble = f"{draft}: {error.strerror or error}"
             self._remove(part)
             return False
         return True

@@ -167,6 +167,11 @@ class FailoverWriter:
         """Whether there can be a successor."""
         return self._failover_files is not None
 
+    @property
+    def trouble(self) -> str:
+        """Why something could not be written down the last time."""
+        return self._failover_files.trouble if self._failover_files is not None else ""
+
     def changes(self, slots: State) -> None:
         """Take note that things have changed; at once if a worker is about to be started, which must not be lost."""
         if self._failover_files is None:

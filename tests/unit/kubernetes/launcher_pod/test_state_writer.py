@@ -106,6 +106,7 @@ def test_an_outage_is_told_before_anything_passes_and_so_is_its_end() -> None:
         writer.gate.send(lambda: said.append("order"))
         await until(lambda: len(said) == 2)
         assert said == [False, "order"], "agents hear first that there can be no successor"
+        assert writer.trouble == "away"
         assert not writer.keep(LAUNCHER, b"2")
         writer.gate.send(lambda: said.append("at once"))
         assert said[2:] == ["at once"]
