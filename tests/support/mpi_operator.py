@@ -60,6 +60,8 @@ def launcher(job: dict[str, Any]) -> Seen:
     else:
         environment = {"K_MPI_JOB_ROLE": "launcher", **_ssh_environment(job)}
         labels = {**_labels(job, "launcher"), "job-name": f"{_name(job)}-launcher"}
+        if _launcher_works(job):
+            labels["training.kubeflow.org/replica-index"] = "0"
         mounts = {"/etc/mpi", job["spec"].get("sshAuthMountPath", "/root/.ssh")}
     if not _launcher_works(job):
         environment |= {"NVIDIA_VISIBLE_DEVICES": "", "NVIDIA_DRIVER_CAPABILITIES": ""}
@@ -80,7 +82,7 @@ def worker(job: dict[str, Any], index: int) -> Seen:
         if not any(command or []):
             command, args = ["sleep"], ["365d"]
     else:
-        labels = {**_labels(job, "worker"), "training.kubeflow.org/replica-index": str(index)}
+        labels = {**_labels(job, "worker"), "training.kubeflow.org/replica-index": str(index + _launcher_works(job))}
         environment = {"K_MPI_JOB_ROLE": "worker"}
         mounts = {job["spec"].get("sshAuthMountPath", "/root/.ssh")}
         searches = [f"{_name(job)}.default.svc.cluster.local"]

@@ -46,6 +46,11 @@ def label_value(name: str) -> str:
     return f"{name[:50].rstrip('-.')}-{digest(name)[:12]}"
 
 
+def service_name(name: str) -> str:
+    """Return a name as a Service may have it: it must begin with a letter, which names of jobs need not."""
+    return name if name[:1].isalpha() else f"job-{name}"
+
+
 def secret_name(job: Object, what: str) -> str:
     """Return the name of a Secret that the operator fills.
 

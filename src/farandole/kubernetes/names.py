@@ -51,6 +51,7 @@ TRAINING_OPERATOR_LABEL = "training.kubeflow.org/operator-name"
 TRAINING_JOB_LABEL = "training.kubeflow.org/job-name"
 TRAINING_ROLE_LABEL = "training.kubeflow.org/job-role"
 TRAINING_INDEX_LABEL = "training.kubeflow.org/replica-index"
+"""The place of a pod among those that have slots, from 0: a launcher with slots is the first. Kueue uses it."""
 BATCH_JOB_LABELS = ("job-name", "batch.kubernetes.io/job-name")
 """On launchers' pods: what the pods of a batch Job have, as which mpi-operator's v2beta1 runs its launcher."""
 

@@ -125,7 +125,7 @@ def _training_spec() -> Schema:
             "max": _number("The most that it can use.", 1),
             "replicas": _number("As many as are asked for: what kubectl scale and autoscalers change.", 1),
         },
-        "How many workers.",
+        "How many workers: min, max and replicas, which kubectl scale changes.",
         required=["min", "max", "replicas"],
     )
     # Servers before 1.25 pass over such rules: the operator checks the same.

@@ -38,7 +38,9 @@ def around(job: Object, spec: MpiJobSpec, pods: int) -> list[Wanted]:
 
 
 def _service(job: Object) -> dict[str, Any]:
-    selector = {names.JOB_LABEL: children.label_value(job["metadata"]["name"]), names.KIND_LABEL: MPI_JOB.plural}
+    # As mpi-operator's Service has it.
+    name = children.label_value(job["metadata"]["name"])
+    selector = {names.TRAINING_OPERATOR_LABEL: names.MPI_OPERATOR, names.TRAINING_JOB_LABEL: name}
     # Names can be resolved before pods are ready, so that a launcher that is as early does not remember a failure.
     spec = {"clusterIP": "None", "selector": selector, "publishNotReadyAddresses": True}
     metadata = _metadata(job, hosts.service_name(job))

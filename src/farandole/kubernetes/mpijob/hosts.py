@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from farandole.kubernetes import children
 from farandole.kubernetes.model import Object
 from farandole.kubernetes.mpijob.job_spec import KUBEXEC, OPEN_MPI, MpiJobSpec
 
@@ -24,7 +25,7 @@ def worker_name(job: Object, index: int) -> str:
 
 def service_name(job: Object) -> str:
     """Return the name of the Service in whose domain the host names are."""
-    return str(job["metadata"]["name"])
+    return children.service_name(job["metadata"]["name"])
 
 
 def address(job: Object, spec: MpiJobSpec, host: str) -> str:

@@ -65,6 +65,8 @@ def launcher(job: Object, spec: MpiJobSpec, options: Options, attempt: int, host
     pod = _pod(job, spec, options, spec.launcher, names.LAUNCHER, launcher_pod_name(job, attempt))
     labels = pod["metadata"]["labels"]
     labels[names.ATTEMPT_LABEL] = str(attempt)
+    if spec.launcher_as_worker:
+        labels[names.TRAINING_INDEX_LABEL] = "0"
     # As the pods of mpi-operator's batch Job have it: how people ask for the launcher's output.
     labels |= dict.fromkeys(names.BATCH_JOB_LABELS, children.label_value(hosts.launcher_name(job)))
     pod["metadata"]["annotations"][names.HOSTS_ANNOTATION] = hosts_digest
@@ -84,7 +86,8 @@ def worker(job: Object, spec: MpiJobSpec, options: Options, index: int) -> dict[
     name = hosts.worker_name(job, index)
     pod = _pod(job, spec, options, spec.worker, names.WORKER, name)
     labels = pod["metadata"]["labels"]
-    labels[names.INDEX_LABEL] = labels[names.TRAINING_INDEX_LABEL] = str(index)
+    labels[names.INDEX_LABEL] = str(index)
+    labels[names.TRAINING_INDEX_LABEL] = str(index + spec.launcher_as_worker)
     pod["spec"]["hostname"] = name
     policy = spec.worker.restart_policy
     pod["spec"]["restartPolicy"] = "Never" if policy == "ExitCode" else policy

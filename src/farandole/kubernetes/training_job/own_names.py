@@ -20,7 +20,7 @@ def job_name(job: Object) -> str:
 
 def service(job: Object) -> str:
     """Return the name at which worker pods find the launcher pod, whichever that is now."""
-    return f"{job_name(job)}-launcher"
+    return children.service_name(f"{job_name(job)}-launcher")
 
 
 def account(job: Object) -> str:

@@ -137,6 +137,27 @@ def test_a_launcher_that_is_a_worker_needs_no_others() -> None:
     assert played.config()["hostfile"] == "pi-launcher.pi.default.svc slots=2\n"
 
 
+def test_a_name_that_no_service_can_have_gets_a_service_of_another_name() -> None:
+    job = v2beta1()
+    job["metadata"]["name"] = "1pi"
+    played = running(job)
+    (service,) = [ref.name for ref in played.objects if ref.kind == "Service"]
+    assert service == "job-1pi"
+    assert {pod["spec"]["subdomain"] for pod in played.pods().values()} == {service}
+    assert "1pi-worker-0.job-1pi.default.svc slots=2\n" in played.config()["hostfile"]
+
+
+def test_replica_indices_count_a_launcher_that_is_a_worker_first() -> None:
+    def indices(job: dict[str, Any]) -> dict[str, str | None]:
+        labels = {name: pod["metadata"]["labels"] for name, pod in running(job).pods().items()}
+        return {name: each.get("training.kubeflow.org/replica-index") for name, each in labels.items()}
+
+    job = v2beta1()
+    assert indices(job) == {"pi-launcher": None, "pi-worker-0": "0", "pi-worker-1": "1"}
+    job["spec"]["runLauncherAsWorker"] = True
+    assert indices(job) == {"pi-launcher": "0", "pi-worker-0": "1", "pi-worker-1": "2"}
+
+
 def test_main_container_is_the_one_that_is_entered_and_equipped() -> None:
     job = v1alpha2()
     job["spec"]["mainContainer"] = "trainer"
