@@ -80,6 +80,9 @@ def test_the_jobs_that_people_publish_are_admitted_and_so_are_their_pods(
 ) -> None:
     """No node takes the pods: what is shown is that the server accepts everything that is made of such jobs."""
     bodies = public_jobs()
+    bodies["1job"] = job(
+        "1job", "v2beta1", mpiReplicaSpecs={"Launcher": launcher(["true"]), "Worker": {"replicas": 1, **worker()}}
+    )
     expected = set()
     for name, body in bodies.items():
         body["spec"]["launcherCreationPolicy"] = "AtStartup"
@@ -96,6 +99,7 @@ def test_the_jobs_that_people_publish_are_admitted_and_so_are_their_pods(
     (old,) = [pod for name, pod in pods_of(cluster, namespace).items() if name == "tensorflow-mnist-elastic-launcher"]
     assert old["spec"]["serviceAccountName"] == "tensorflow-mnist-elastic-launcher"
     assert "pi-launcher" in cluster.kubectl("get", "pods", "-n", namespace, "-l", "job-name=pi-launcher", "-o", "name")
+    assert "job-1job" in cluster.kubectl("get", "services", "-n", namespace, "-l", "app=1job", "-o", "name")
     assert "pi-config" in cluster.kubectl("get", "configmaps", "-n", namespace, "-l", "app=pi", "-o", "name")
 
 
