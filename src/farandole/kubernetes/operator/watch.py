@@ -107,13 +107,15 @@ class Watch(ABC):
             began = self._sign = self.clock()
             trouble = ""
             try:
-                version = await self._follow(version or await self._list())
-            except Gone:
-                version = ""
+                version = version or await self._list()
+                version = await self._follow(version)
             except Exception as error:
+                # That a version is too old is usual. A list that was too slow for its server is not.
+                if not (isinstance(error, Gone) and version):
+                    trouble = str(error) or type(error).__name__
+                    self._tell(trouble, error)
                 # Which of the changes meanwhile the server still knows is not certain: a list is.
-                version, trouble = "", str(error) or type(error).__name__
-                self._tell(trouble, error)
+                version = ""
                 if self.may_lack and isinstance(error, NotFound):
                     self.synced.set()
             self._down_since = self._down_since if self._down_since is not None else self.clock()
