@@ -25,7 +25,7 @@ FRAMEWORKS = {
         "how-to/metrics.md",
     ],
     "torch, elastic": ["explanation/elastic.md", "get-started/numpy.md", "get-started/pytorch.md"],
-    "tensorflow": ["get-started/tensorflow.md", "reference/tensorflow.md"],
+    "tensorflow": ["get-started/keras.md", "get-started/tensorflow.md", "reference/tensorflow.md"],
     "jax": ["get-started/jax.md", "reference/jax.md"],
     # It has an environment of its own: see tools/frameworks.py.
     "mxnet": ["get-started/mxnet.md"],
