@@ -49,6 +49,7 @@ class OwnBallot:
     Attributes:
         stopping: the user has asked for the end of the training.
         made_calls: this rank's body has made calls that all ranks have to make.
+        at_end: the last step has been taken.
     """
 
     def __init__(self, session: Session, trained: Trained, progress: Progress, shadows: Shadows) -> None:
@@ -58,6 +59,7 @@ class OwnBallot:
         self._shadows = shadows
         self.stopping = False
         self.made_calls = False
+        self.at_end = False
         self._wants_checkpoint = False
         """This rank's clock says that one is due."""
 
@@ -77,6 +79,8 @@ class OwnBallot:
 
     def _is_checkpoint_due(self) -> bool:
         if self._session.world.rank == 0:
-            self._wants_checkpoint = self._wants_checkpoint or self._trained.checkpoints.is_due(self._progress.step + 1)
+            checkpoints, step = self._trained.checkpoints, self._progress.step
+            is_due = checkpoints.lacks(step) if self.at_end else checkpoints.is_due(step + 1)
+            self._wants_checkpoint = self._wants_checkpoint or is_due
         # Shadows could not write a part of it.
         return self._wants_checkpoint and not self._shadows.count

@@ -215,19 +215,23 @@ class Loop:
             )
 
     def _commit(self, plan: Plan) -> None:
-        outcome = self._step.outcome
         self._step.plan = None
         self._loader.commit(plan.batch, plan.lost)
         self._progress.step += 1
-        if outcome.save:
-            self._worlds.own_ballot.checkpoint_is_written()
-        # The others have begun theirs in the world of before: the parts of two worlds make no checkpoint.
-        if outcome.save and not self._plans.as_before:
-            self._trained.checkpoints.save(self._progress.kept(), self.step, self.epoch, self._session.world)
+        self._save()
 
     def _finish_together(self) -> None:
         """Return when all ranks know that the last step counts: a rank that has left cannot tell the others."""
-        self._step.is_last = True
-        if self._elastic:
-            self._worlds.retry.vote()
+        self._step.is_last = self._worlds.own_ballot.at_end = True
+        self._worlds.retry.vote()
+        self._save()
         self._trained.checkpoints.wait()
+
+    def _save(self) -> None:
+        """Write a checkpoint if the ballots of all ranks ask for one."""
+        if not self._step.outcome.save:
+            return
+        self._worlds.own_ballot.checkpoint_is_written()
+        # The others have begun theirs in the world of before: the parts of two worlds make no checkpoint.
+        if not self._plans.as_before:
+            self._trained.checkpoints.save(self._progress.kept(), self.step, self.epoch, self._session.world)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from elastic_worlds import ElasticJob
-from worlds import WorkerFailed, wait_until
+from worlds import Nursery, WorkerFailed, World, wait_until
 
 
 def grow(go: str) -> list[Any]:
@@ -165,3 +166,40 @@ def test_a_state_with_which_no_step_was_taken_is_no_loss(make_job: Callable[...,
     workers = job.add(3)
     job.start(train_without_the_first)
     assert job.collect(workers[1:]) == [5, 5]
+
+
+def train_to_the_end() -> tuple[int, int]:
+    """Train for less time than lies between two checkpoints; return the number of steps taken here and in all."""
+    import torch
+
+    import farandole.torch as hvd
+
+    hvd.init()
+    model = torch.nn.Linear(2, 1)
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters())
+    loader = hvd.elastic.ElasticLoader(torch.ones(8, 2), batch_size=2)
+    loop = hvd.elastic.steps(loader, epochs=2, model=model, optimizer=optimizer)
+    steps = []
+    for x in loop:
+        steps.append(loop.step)
+        optimizer.zero_grad()
+        model(x).mean().backward()
+        optimizer.step()
+    hvd.shutdown()
+    return len(steps), loop.step
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_training_that_ends_before_a_checkpoint_is_due_writes_one_at_its_end(
+    nursery: Nursery, tmp_path: Path, size: int
+) -> None:
+    settings = {"FARANDOLE_RESUME": "auto", "FARANDOLE_CHECKPOINT_DIR": str(tmp_path)}
+    taken = []
+    for _ in range(2):
+        world = World(nursery, size, settings)
+        try:
+            taken.append(world.run(train_to_the_end))
+        finally:
+            world.close()
+        assert [path.name for path in tmp_path.glob("step-*")] == [f"step-{8 // size:08d}"]
+    assert taken == [[(8 // size, 8 // size)] * size, [(0, 8 // size)] * size], "the second one had nothing left to do"

@@ -25,15 +25,25 @@ class LoopCheckpoints:
     def __init__(self, checkpoint: CheckpointBase | None = None, things: Mapping[str, Any] | None = None) -> None:
         self._checkpoint = checkpoint
         self._things = dict(things or {})
+        self._last_step = 0
+        """The step of the newest checkpoint that this loop has begun to write, or has read; 0: none."""
 
     def is_due(self, step: int) -> bool:
-        """Say whether one is to be written after a step."""
+        """Return whether one is to be written after a step."""
         return self._checkpoint is not None and self._checkpoint.due(step)
+
+    def lacks(self, step: int) -> bool:
+        """Return whether checkpoints are wanted, and the newest one is not of this step."""
+        if self._checkpoint is None or step == self._last_step:
+            return False
+        # So that the last one is not skipped because another one is still being written.
+        self.wait()
+        return True
 
     def save(self, progress: bytes, step: int, epoch: int, world: World) -> None:
         """Begin to write one, on all ranks of a world."""
         if self._checkpoint is not None:
-            self._checkpoint.save(
+            begun = self._checkpoint.save(
                 {**self._things, _PROGRESS: progress},
                 step,
                 rank=world.rank,
@@ -41,13 +51,18 @@ class LoopCheckpoints:
                 generation=world.generation,
                 epoch=epoch,
             )
+            self._last_step = step if begun else self._last_step
 
     def load(self) -> bytes | None:
         """Read the last one, if there is one and it is wanted; return the progress that was saved with it."""
         if self._checkpoint is None or not self._checkpoint.resume:
             return None
         into = {**self._things, _PROGRESS: b""}
-        return None if self._checkpoint.load(into) is None else bytes(into[_PROGRESS])
+        step = self._checkpoint.load(into)
+        if step is None:
+            return None
+        self._last_step = step
+        return bytes(into[_PROGRESS])
 
     def wait(self) -> None:
         """Wait for one that is being written, at most two minutes."""
