@@ -28,7 +28,7 @@ def farandole(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("name", ["torch", "torch_scaled", "tensorflow", "keras", "jax"])
+@pytest.mark.parametrize("name", ["torch", "torch_scaled", "torch_trainer", "tensorflow", "keras", "jax"])
 def test_a_plain_script_on_two_workers(name: str, tmp_path: Path) -> None:
     framework = name.partition("_")[0]
     if importlib.util.find_spec(framework) is None:

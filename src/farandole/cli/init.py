@@ -20,7 +20,8 @@ examples:
 
 It reads the script and executes nothing. It knows the usual training loops of PyTorch, TensorFlow, Keras (fit) and
 JAX, and changes nothing in a script that it does not understand: it names the lines, why, and what to do there by
-hand. The learning rate stays as it is, because how it should follow the number of workers depends on the model.
+hand. N workers make batches that are N times as large, and the learning rate stays as it is: a script may train
+better with a larger one, or with --keep-batch, which divides the size of a batch by the number of workers.
 """
 
 
@@ -29,13 +30,18 @@ def add_parser(verbs: Any) -> None:
     parser = verbs.add_parser(
         "init",
         help="make a training script distributed",
-        usage="farandole init SCRIPT [--write]",
+        usage="farandole init SCRIPT [--write] [--keep-batch]",
         description="Shows the lines that make a training script for one process run on several workers.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.set_defaults(execute=execute, parser=parser)
     parser.add_argument("script", type=Path, metavar="SCRIPT", help="a Python file")
+    parser.add_argument(
+        "--keep-batch",
+        action="store_true",
+        help="divide the size of a batch by the number of workers, so the batch of all workers together stays as it is",
+    )
     parser.add_argument("--write", action="store_true", help="change the file instead of showing the change")
 
 
@@ -45,11 +51,15 @@ def execute(given: argparse.Namespace) -> int:
     from farandole.rewriting.rewrite import rewrite
 
     try:
-        result = rewrite(_read(given.script))
+        result = rewrite(_read(given.script), given.keep_batch)
     except NotUnderstood as error:
         return _refuse(given.script, error)
     if not result.framework:
-        print(f"farandole: {given.script} is already distributed", file=sys.stderr)
+        print(
+            f"farandole: {given.script} is already distributed: it averages gradients, and gives each worker a part of "
+            "the data",
+            file=sys.stderr,
+        )
         return 0
     if given.write:
         _write(given.script, result.after)

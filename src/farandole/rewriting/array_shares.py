@@ -9,7 +9,7 @@ from farandole.rewriting.script import Script, names_in
 
 
 def share_arrays(script: Script, loop: ast.stmt, whole: Collection[str] = ()) -> bool:
-    """Give each worker every so-many-th sample of the arrays from which a loop takes its batches.
+    """Give each worker every N-th sample of the arrays from which a loop takes its batches.
 
     Args:
         script: that is rewritten.
@@ -24,6 +24,12 @@ def share_arrays(script: Script, loop: ast.stmt, whole: Collection[str] = ()) ->
     arrays = arrays or sorted(whole)
     if not arrays:
         return False
+    if script.keeps_batch and arrays != sorted(whole):
+        script.refuse(
+            loop,
+            "where the size of a batch is set was not found",
+            "divide it by hvd.size() there, and run farandole init without --keep-batch",
+        )
     made = {name: _last_assignment(script, loop, name) for name in arrays}
     listed = ", ".join(arrays)
     share = "each[hvd.rank() : len(each) // hvd.size() * hvd.size() : hvd.size()]"

@@ -6,6 +6,7 @@ import ast
 
 from farandole.rewriting.array_shares import share_arrays, stored_in
 from farandole.rewriting.script import Script
+from farandole.rewriting.torch_script import learning_rate
 
 PACKAGE = "farandole.jax"
 _GRADIENTS = {"jax.value_and_grad": "hvd.distributed_value_and_grad", "jax.grad": "hvd.distributed_grad"}
@@ -13,38 +14,52 @@ _SEVERAL_DEVICES = ("jax.pmap", "jax.shard_map", "jax.experimental.shard_map.sha
 
 
 def rewrite(script: Script) -> None:
-    """Ask for the edits that make a script distributed, or take note of what is not understood."""
+    """Ask for the edits that make a script distributed, or record what is not understood."""
     for call in script.calls(lambda name: name in _SEVERAL_DEVICES):
         script.refuse(call, "it uses several devices in one process", "take that away: each worker has one device")
     gradients = script.calls(lambda name: name in _GRADIENTS)
+    reduces = script.has("distributed", "distributed_value_and_grad", "distributed_grad") or script.reduces_by_hand()
+    shares, alike = script.shares_data(), script.has("broadcast_parameters", "broadcast_object", "steps")
+    if reduces and shares and alike:
+        return
+    if reduces:
+        wrapped = tuple(name.rpartition(".")[2] for name in _GRADIENTS.values())
+        gradients = script.calls(lambda name: name.rpartition(".")[2] in wrapped) or gradients
     if len(gradients) != 1:
         reason = f"gradients are taken in {len(gradients)} places" if gradients else "no jax.grad was found"
         by_hand = "take those of the training by hvd.distributed_value_and_grad(loss)"
         script.refuse(gradients[1] if gradients else None, reason, by_hand)
         return
     script.touch(gradients[0])
-    script.source.replace(gradients[0].func, _GRADIENTS[script.dotted(gradients[0].func)])
+    if not reduces:
+        script.source.replace(gradients[0].func, _GRADIENTS[script.dotted(gradients[0].func)])
+    if shares and alike:
+        return
     found = _training_loop(script, gradients[0])
     if found is None:
         script.refuse(
             gradients[0],
             "no loop was found that assigns what a training step returns, such as params = step(params, x, y)",
-            "before it: params = hvd.broadcast_parameters(params), and take every hvd.size()-th sample",
+            f"{_GRADIENTS.get(script.dotted(gradients[0].func), 'hvd.distributed_value_and_grad')} in the place of "
+            f"{script.source.of(gradients[0].func)}; before the loop params = hvd.broadcast_parameters(params); and "
+            "images[hvd.rank() :: hvd.size()] for each array of samples",
         )
         return
     loop, state = found
-    if not share_arrays(script, loop, _whole_arrays(script, gradients[0], loop)):
+    if not shares and not share_arrays(script, loop, _whole_arrays(script, gradients[0], loop)):
         script.refuse(
             loop,
             "no array was found from which the loop takes its batches, as by images[batch]",
             "give each worker its share before the loop, as many samples on all: images[hvd.rank() :: hvd.size()]",
         )
         return
+    if alike:
+        return
     names = ", ".join(state)
     value = f"({names})" if len(state) > 1 else names
     script.source.insert_before(
         loop,
-        "# The learning rate is as it was. N workers make batches that are N times as large.",
+        *learning_rate(script),
         f"{names} = hvd.broadcast_parameters({value})",
     )
 

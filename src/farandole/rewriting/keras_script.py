@@ -3,33 +3,44 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 
 from farandole.rewriting.script import RANK_0, Script, argument, keyword
 from farandole.rewriting.tensorflow_script import choose_device
-from farandole.rewriting.torch_script import LEARNING_RATE
+from farandole.rewriting.torch_script import learning_rate
 
 PACKAGE = "farandole.keras"
 _OF_RANK_0 = ("ModelCheckpoint", "TensorBoard", "CSVLogger", "BackupAndRestore", "ProgbarLogger", "RemoteMonitor")
 
 
 def rewrite(script: Script) -> None:
-    """Ask for the edits that make a script distributed, or take note of what is not understood."""
+    """Ask for the edits that make a script distributed, or record what is not understood."""
     for call in script.calls(lambda name: name.startswith("keras.distribution.")):
         script.refuse(call, "it uses keras.distribution", "take it away: each worker has one device")
-    choose_device(script)
     fits, compiled = script.calls_of_method("fit"), script.calls_of_method("compile")
+    if not script.has("DistributedOptimizer"):
+        _wrap_optimizers(script, compiled)
+    shares = script.shares_data()
+    for call in fits:
+        if not shares:
+            _share_data(script, call)
+        if not script.has("Distributed", "BroadcastGlobalVariablesCallback"):
+            _add_callback(script, call)
+    if not script.uses_farandole:
+        choose_device(script)
+        for call in script.calls_of_method("evaluate"):
+            _be_quiet(script, call)
+
+
+def _wrap_optimizers(script: Script, compiled: Sequence[ast.Call]) -> None:
     if not compiled:
         script.refuse(None, "no model.compile() was found", "compile with hvd.DistributedOptimizer(optimizer)")
+        return
     for call in compiled:
         _wrap_optimizer(script, call)
-    statement = script.source.statement(compiled[0]) if compiled else None
-    if statement is not None and script.source.begins_its_line(statement):
-        script.source.insert_before(statement, *LEARNING_RATE)
-    for call in fits:
-        _share_data(script, call)
-        _add_callback(script, call)
-    for call in script.calls_of_method("evaluate"):
-        _be_quiet(script, call)
+    statement = script.source.statement(compiled[0])
+    if script.source.begins_its_line(statement):
+        script.source.insert_before(statement, *learning_rate(script))
 
 
 def _wrap_optimizer(script: Script, call: ast.Call) -> None:
@@ -61,6 +72,10 @@ def _share_data(script: Script, fit: ast.Call) -> None:
         script.refuse(fit, "steps_per_epoch is for all data", "divide it by hvd.size(), and share the data")
         return
     script.touch(fit)
+    size = argument(fit, "batch_size") or (fit.args[2] if len(fit.args) > 2 else None)
+    if size is None and labels is not None and script.keeps_batch:
+        script.source.append_argument(fit, "batch_size=max(1, 32 // hvd.size())")  # 32 is Keras' default.
+    script.divide_batch(size)
     positional = len(fit.args) > 1 and labels is fit.args[1]
     if labels is not None and positional:
         script.source.around(samples, "*hvd.shard((", "")

@@ -38,24 +38,24 @@ _KINDS: dict[str, tuple[str, Callable[[Script], None]]] = {
 }
 
 
-def rewrite(text: str) -> Rewritten:
-    """Make a script for one process distributed. Nothing is executed.
+def rewrite(text: str, keep_batch: bool = False) -> Rewritten:
+    """Make a script for one process, or one that is distributed in part, distributed. Nothing is executed.
 
     Args:
         text: of the script.
+        keep_batch: divide the size of a batch by the number of workers, so the batch of all of them stays as large.
 
     Raises:
         NotUnderstood: there is something in it that is not understood; says where, why, and what to do.
     """
     source = Source(text)
-    modules = imported(source.tree)
-    if any(module == "farandole" or module.startswith("farandole.") for module in modules):
-        return Rewritten(text, text, "")
-    framework = _framework(source, set(modules))
+    framework = _framework(source, set(imported(source.tree)))
     package, edit = _KINDS[framework]
-    script = Script(source, package)
+    script = Script(source, package, keep_batch)
     edit(script)
     script.check()
+    if script.has("init") and not source.is_edited:
+        return Rewritten(text, text, "")
     after = script.finish()
     compile(after, "the result", "exec", dont_inherit=True)  # An edit that breaks a script is a bug, seen here.
     return Rewritten(text, after, framework, tuple(script.notes))

@@ -10,17 +10,22 @@ from farandole.rewriting.source import Source
 
 RANK_0 = "hvd.rank() == 0"
 
+_AS_IT_IS = "it runs unchanged under farandole run"
+_REMOVE = "remove it, and run farandole init again"
 _OTHERS = {
-    "accelerate": "Accelerate",
-    "deepspeed": "DeepSpeed",
-    "horovod": "Horovod",
-    "jax.distributed": "jax.distributed",
-    "lightning": "Lightning",
-    "pytorch_lightning": "Lightning",
-    "ray": "Ray",
-    "torch.distributed": "torch.distributed",
-    "torch.nn.parallel": "torch.nn.parallel",
+    "accelerate": ("Accelerate", _REMOVE),
+    "deepspeed": ("DeepSpeed", _REMOVE),
+    "horovod": ("Horovod", f"{_AS_IT_IS}, if the package farandole-horovod is installed"),
+    "jax.distributed": ("jax.distributed", _REMOVE),
+    "lightning": ("Lightning", _REMOVE),
+    "pytorch_lightning": ("Lightning", _REMOVE),
+    "ray": ("Ray", _REMOVE),
+    "torch.distributed": ("torch.distributed", f"{_AS_IT_IS}: see docs/how-to/torch_distributed.md"),
+    "torch.nn.parallel": ("torch.nn.parallel", f"{_AS_IT_IS}: see docs/how-to/torch_distributed.md"),
 }
+_SAMPLERS = "torch.utils.data.distributed"
+"""Each worker of farandole uses these, too."""
+_REDUCE = ("allreduce", "allreduce_", "allreduce_async", "allreduce_async_", "grouped_allreduce", "grouped_allreduce_")
 _WRITERS = ("torch.save", "numpy.save", "numpy.savez", "numpy.savez_compressed", "numpy.savetxt", "pickle.dump")
 _WRITING_METHODS = ("save", "save_weights", "save_model", "savefig", "to_csv", "write_text", "write_bytes")
 
@@ -28,23 +33,31 @@ _WRITING_METHODS = ("save", "save_weights", "save_model", "savefig", "to_csv", "
 class Script:
     """A script that is being rewritten.
 
+    A script may be distributed in part: what is in it already stays as it is, and only the rest is added.
+
     Attributes:
         source: its text and syntax.
         notes: what the user should know about the result, one sentence each.
+        keeps_batch: whether the batch of all workers together stays as large as that of the script is.
+        uses_farandole: whether the script imports farandole already.
 
     Args:
-        text: of the script.
+        source: the script.
         package: of farandole that it will import, such as `farandole.torch`.
+        keeps_batch: see there.
     """
 
-    def __init__(self, source: Source, package: str) -> None:
+    def __init__(self, source: Source, package: str, keeps_batch: bool = False) -> None:
         self.source = source
         self.notes: list[str] = []
+        self.keeps_batch = keeps_batch
         self._package = package
         self._refusals: list[Refusal] = []
         self._aliases = dict(_aliases(source.tree))
+        self.uses_farandole = any(_is_in("farandole", module) for module in imported(source.tree))
+        self._imports_hvd = _is_in("farandole", self._aliases.get("hvd", ""))
         self._imports: list[str] = []
-        self._begin: list[str] = ["hvd.init()"]
+        self._begin: list[str] = []
         self._touched: list[ast.AST] = []
         self._refuse_others()
 
@@ -100,10 +113,68 @@ class Script:
                     found.append(node)
         return sorted(found, key=_place)
 
+    # --- what is distributed already ---------------------------------------------------------------------------------
+
+    def has(self, *names: str) -> bool:
+        """Return whether the script uses one of these functions or classes of farandole."""
+        return bool(self._uses(*names))
+
+    def reduces_by_hand(self) -> bool:
+        """Return whether the script passes gradients, by their name, to an allreduce."""
+        return any(
+            isinstance(call := self.source.parent(node), ast.Call)
+            and any("grad" in self.source.of(each).lower() for each in call.args)
+            for node in self._uses(*_REDUCE)
+        )
+
+    def shares_data(self) -> bool:
+        """Return whether each worker gets another part of the data: by what is made for that, or by its rank."""
+        if self.has("shard", "ElasticLoader", "ElasticSampler"):
+            return True
+        if self.calls(lambda name: name.rpartition(".")[2] == "DistributedSampler"):
+            return self.uses_farandole
+        ranks = self._uses("rank")
+        names = {name for node in ranks for name in self._names_given(node)}
+        loads = [node for node in ast.walk(self.source.tree) if isinstance(node, ast.Name) and node.id in names]
+        used = [node for node in loads if isinstance(node.ctx, ast.Load)]
+        direct = [node for node in ranks if not self._names_given(node)]
+        return any(not self._is_compared(node) for node in (*direct, *used))
+
+    def _uses(self, *names: str) -> list[ast.expr]:
+        found = [node for node in ast.walk(self.source.tree) if isinstance(node, ast.Name | ast.Attribute)]
+        return [node for node in found if self._is_of_farandole(self.dotted(node), names)]
+
+    def _is_of_farandole(self, dotted: str, names: Sequence[str]) -> bool:
+        return _is_in("farandole", dotted) and dotted.rpartition(".")[2] in names
+
+    def _names_given(self, node: ast.expr) -> set[str]:
+        """Return the names that the statement of an expression assigns to: `rank, size = hvd.rank(), hvd.size()`."""
+        statement = self.source.statement(node)
+        if not isinstance(statement, ast.Assign):
+            return set()
+        return {each.id for target in statement.targets for each in ast.walk(target) if isinstance(each, ast.Name)}
+
+    def _is_compared(self, node: ast.expr) -> bool:
+        """Return whether an expression only decides something, as in `if hvd.rank() == 0`."""
+        for each in self.source.above(node):
+            if isinstance(each, ast.Compare | ast.BoolOp) or (
+                isinstance(each, ast.UnaryOp) and isinstance(each.op, ast.Not)
+            ):
+                return True
+            if isinstance(each, ast.stmt):
+                return isinstance(each, ast.If | ast.While)
+        return False
+
+    def is_of_one_rank(self, node: ast.AST) -> bool:
+        """Return whether only some ranks reach a statement or expression, by a condition that names the rank."""
+        conditions = [each.test for each in self.source.above(node) if isinstance(each, ast.If | ast.IfExp)]
+        words = [self.source.of(test) for test in conditions]
+        return self.uses_farandole and any("rank" in each for each in words)
+
     # --- refusals ----------------------------------------------------------------------------------------------------
 
     def refuse(self, where: ast.AST | None, reason: str, by_hand: str) -> None:
-        """Take note of what is not understood."""
+        """Record a place that is not understood."""
         line = 1 if where is None else where.lineno  # type: ignore[attr-defined]
         if not any(each.line == line for each in self._refusals):
             self._refusals.append(Refusal(line, reason, by_hand))
@@ -125,21 +196,17 @@ class Script:
     def _refuse_others(self) -> None:
         for node in ast.walk(self.source.tree):
             for module in _modules(node):
-                for prefix, name in _OTHERS.items():
-                    if module == prefix or module.startswith(f"{prefix}."):
-                        self.refuse(
-                            node,
-                            f"it uses {name} already",
-                            "scripts of Horovod run as they are; others: take that away first",
-                        )
+                for prefix, (name, by_hand) in _OTHERS.items():
+                    if _is_in(prefix, module) and not _is_in(_SAMPLERS, module):
+                        self.refuse(node, f"it uses {name} already", by_hand)
         hvd = [node for node in ast.walk(self.source.tree) if isinstance(node, ast.Name) and node.id == "hvd"]
-        if hvd:
+        if hvd and not self._imports_hvd:
             self.refuse(hvd[0], "the name hvd is in use", "rename it, then try again")
 
     # --- edits -------------------------------------------------------------------------------------------------------
 
     def touch(self, node: ast.AST) -> None:
-        """Take note that the result uses `hvd` there."""
+        """Record that the result uses `hvd` there."""
         self._touched.append(node)
 
     def add_import(self, line: str) -> None:
@@ -151,28 +218,51 @@ class Script:
         """Do something right after `hvd.init()`."""
         self._begin += lines
 
+    def divide_batch(self, size: ast.expr | None) -> None:
+        """Divide the size of a batch by the number of workers, if the batch of all is to stay as large as it is."""
+        if size is not None and self.keeps_batch:
+            self.touch(size)
+            is_simple = isinstance(size, ast.Constant | ast.Name | ast.Attribute | ast.Call | ast.Subscript)
+            self.source.around(
+                size, "max(1, " if is_simple else "max(1, (", f"{'' if is_simple else ')'} // hvd.size())"
+            )
+
     def finish(self) -> str:
         """Add the import and the beginning, let only rank 0 print and write, and return the new text.
 
         Raises:
             NotUnderstood: there is something that is not understood.
         """
+        if self.uses_farandole and not self._imports_hvd:
+            self.refuse(None, "it imports farandole under another name", f"write: import {self._package} as hvd")
+        begun = self.calls(lambda name: self._is_of_farandole(name, ("init",)))
+        if begun:
+            self._let_rank_0_speak(None)
+            self._write_with_rank_0()
+            self.check()
+            self._insert_after_imports(self._last_import(), self._imports)
+            if self._begin:
+                self.source.insert_after(self.source.statement(begun[0]), *self._begin)
+            return self.source.result()
         guard = self._guard()
         if guard is not None and any(self._is_in_module(node, guard) for node in self._touched):
             guard = None
         self._let_rank_0_speak(guard)
         self._write_with_rank_0()
         self.check()
-        imports = [*self._imports, "", f"import {self._package} as hvd"]
+        imports = self._imports if self._imports_hvd else [*self._imports, "", f"import {self._package} as hvd"]
+        begin = ["hvd.init()", *self._begin]
         last = self._last_import()
         if guard is None:
-            self._insert_after_imports(last, [*imports, "", *self._begin])
+            self._insert_after_imports(last, [*imports, "", *begin])
         else:
             self._insert_after_imports(last, imports)
-            self.source.insert_before(guard.body[0], *self._begin)
+            self.source.insert_before(guard.body[0], *begin)
         return self.source.result()
 
     def _insert_after_imports(self, last: ast.stmt | None, lines: list[str]) -> None:
+        if not lines:
+            return
         if last is not None:
             self.source.insert_after(last, *lines, *([] if self.source.is_followed_by_blank(last) else [""]))
         elif self.source.tree.body:
@@ -205,6 +295,7 @@ class Script:
             for statement in ast.walk(self.source.tree)
             if isinstance(statement, ast.Expr)
             and self._is_output(statement.value)
+            and not self.is_of_one_rank(statement)
             and not (guard is not None and self._is_in_module(statement, guard))
             and (guard is not None or self._comes_after_begin(statement))
         ]
@@ -254,7 +345,9 @@ class Script:
     def _write_with_rank_0(self) -> None:
         for call in self.calls(lambda name: name == "open"):
             mode = call.args[1] if len(call.args) > 1 else argument(call, "mode")
-            if isinstance(mode, ast.Constant) and isinstance(mode.value, str) and set(mode.value) & set("wax+"):
+            if self.is_of_one_rank(call) or not isinstance(mode, ast.Constant) or not isinstance(mode.value, str):
+                continue
+            if set(mode.value) & set("wax+"):
                 self.refuse(
                     call,
                     "every worker would write this file",
@@ -262,6 +355,8 @@ class Script:
                     "or use pathlib's write_text",
                 )
         for call in self.calls(lambda name: name.rpartition(".")[2] == "SummaryWriter"):
+            if self.is_of_one_rank(call):
+                continue
             self.refuse(call, "every worker would write events for TensorBoard", f"make and use it only if {RANK_0}")
         for call in self.calls(lambda name: name in ("tqdm.tqdm", "tqdm.auto.tqdm", "tqdm.trange")):
             if argument(call, "disable") is None:
@@ -282,6 +377,11 @@ def keyword(call: ast.Call, name: str) -> ast.keyword | None:
 def names_in(node: ast.AST) -> set[str]:
     """Return the names that an expression uses."""
     return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+
+
+def _is_in(package: str, module: str) -> bool:
+    """Return whether a module, or what a dotted name refers to, is a package or in it."""
+    return module == package or module.startswith(f"{package}.")
 
 
 def _place(node: ast.AST) -> tuple[int, int]:

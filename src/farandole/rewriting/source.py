@@ -41,6 +41,11 @@ class Source:
         self._parents = {child: parent for parent in ast.walk(self.tree) for child in ast.iter_child_nodes(parent)}
         self._edits: list[_Edit] = []
 
+    @property
+    def is_edited(self) -> bool:
+        """Whether an edit has been asked for."""
+        return bool(self._edits)
+
     # --- positions ---------------------------------------------------------------------------------------------------
 
     def of(self, node: ast.AST) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from farandole.rewriting.script import Script, argument
-from farandole.rewriting.torch_script import LEARNING_RATE
+from farandole.rewriting.torch_script import learning_rate
 
 PACKAGE = "farandole.tensorflow"
 _SOURCES = ("from_tensor_slices", "from_tensors", "from_generator", "range", "list_files")
@@ -17,13 +17,17 @@ OWN_GPU = (
 
 
 def rewrite(script: Script) -> None:
-    """Ask for the edits that make a script distributed, or take note of what is not understood."""
+    """Ask for the edits that make a script distributed, or record what is not understood."""
     for call in script.calls(lambda name: name.startswith("tensorflow.distribute.")):
         script.refuse(call, "it uses a strategy of tf.distribute", "take the strategy and its scope() away")
-    choose_device(script)
-    _wrap_tape(script)
-    _share_dataset(script)
-    _broadcast(script)
+    if not script.uses_farandole:
+        choose_device(script)
+    if not script.has("DistributedGradientTape", "DistributedOptimizer") and not script.reduces_by_hand():
+        _wrap_tape(script)
+    if not script.shares_data():
+        _share_dataset(script)
+    if not script.has("broadcast_variables", "broadcast_global_variables", "steps", "run"):
+        _broadcast(script)
 
 
 def choose_device(script: Script) -> None:
@@ -74,6 +78,18 @@ def _share_dataset(script: Script) -> None:
         script.notes.append("the dataset is shuffled after it is batched: whole batches are shuffled")
     script.touch(training[0])
     script.source.around(training[0], "hvd.shard(", ")")
+    batches = [call for call in script.calls_of_method("batch") if _comes_from(script, call, training[0])]
+    for call in batches:
+        script.divide_batch(call.args[0] if call.args else argument(call, "batch_size"))
+
+
+def _comes_from(script: Script, call: ast.Call, made: ast.Call) -> bool:
+    """Return whether a method is called in the chain of a dataset, or on the name that the dataset is assigned to."""
+    if made in ast.walk(call):
+        return True
+    statement = script.source.statement(made)
+    names = {each.id for each in ast.walk(statement) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
+    return isinstance(call.func, ast.Attribute) and script.source.of(call.func.value).partition(".")[0] in names
 
 
 def _methods_after(script: Script, call: ast.Call) -> list[str]:
@@ -123,7 +139,7 @@ def _broadcast(script: Script) -> None:
         )
         return
     script.touch(statement)
-    script.source.insert_before(statement, *LEARNING_RATE)
+    script.source.insert_before(statement, *learning_rate(script))
     if not _is_built(script):
         _broadcast_after_the_first_step(script, name, optimizer, creation)
         return

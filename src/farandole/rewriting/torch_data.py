@@ -6,6 +6,7 @@ import ast
 
 from farandole.rewriting.array_shares import share_arrays, stored_in
 from farandole.rewriting.script import Script, argument, keyword
+from farandole.rewriting.torch_steps import same_object
 
 _LOADER = "torch.utils.data.DataLoader"
 _SAMPLER = "torch.utils.data.distributed.DistributedSampler"
@@ -121,6 +122,7 @@ def _share_loader(script: Script, call: ast.Call) -> None:
         script.refuse(call, "the dataset has no name", "dataset = ...; loader = DataLoader(dataset, ...)")
     else:
         _add_sampler(script, call, dataset, shuffle)
+        script.divide_batch(argument(call, "batch_size") or (call.args[1] if len(call.args) > 1 else None))
         _reshuffle(script, name)
 
 
@@ -142,11 +144,18 @@ def _add_sampler(script: Script, call: ast.Call, dataset: ast.expr, shuffle: ast
 
 def _reshuffle(script: Script, loader: str) -> None:
     """Let each epoch have an order of its own."""
-    for loop in ast.walk(script.source.tree):
-        if not isinstance(loop, ast.For) or not isinstance(loop.target, ast.Name):
+    loops = [each for each in ast.walk(script.source.tree) if isinstance(each, ast.For)]
+    for loop in loops:
+        if not isinstance(loop.target, ast.Name):
             continue
         if script.calls_in(loop.iter, "range") and any(_uses(script, each, loader) for each in loop.body):
             script.source.insert_before(loop.body[0], f"{loader}.sampler.set_epoch({loop.target.id})")
+            return
+    for loop in loops:
+        function = script.source.function(loop)
+        is_given = function is not None and "epoch" in {each.arg for each in function.args.args}
+        if is_given and (name := _name_used(script, loop.iter, loader)):
+            script.source.insert_before(loop, f"{name}.sampler.set_epoch(epoch)")
             return
     script.notes.append(
         f"no loop `for epoch in range(...)` was found around {loader}: call {loader}.sampler.set_epoch(epoch) before "
@@ -155,5 +164,10 @@ def _reshuffle(script: Script, loader: str) -> None:
 
 
 def _uses(script: Script, node: ast.AST, name: str) -> bool:
+    return bool(_name_used(script, node, name))
+
+
+def _name_used(script: Script, node: ast.AST, name: str) -> str:
+    """Return the name, or attribute of that name, by which a node refers to an object; "" if it does not."""
     nodes = (each for each in ast.walk(node) if isinstance(each, ast.Name | ast.Attribute))
-    return any(script.source.of(each) == name for each in nodes)
+    return next((text for text in map(script.source.of, nodes) if same_object(text, name)), "")

@@ -6,33 +6,50 @@ import ast
 
 from farandole.rewriting.script import Script, argument
 from farandole.rewriting.torch_data import share_data
-from farandole.rewriting.torch_steps import steps, synchronize_before_readers
+from farandole.rewriting.torch_steps import passes_per_step, synchronize_before_readers
 
 PACKAGE = "farandole.torch"
 
 
 def rewrite(script: Script) -> None:
-    """Ask for the edits that make a script distributed, or take note of what is not understood."""
-    _refuse(script)
+    """Ask for the edits that make a script distributed, or record what is not understood."""
+    reduces = script.has("DistributedOptimizer", "DistributedAdasumOptimizer") or script.reduces_by_hand()
+    shares = script.shares_data()
+    _refuse(script, shares)
     backward = script.calls_of_method("backward")
     if not backward:
-        script.refuse(None, "there is no loss.backward(), so no training was found", "see docs: PyTorch, by hand")
+        if not (reduces and shares):
+            script.refuse(None, "there is no loss.backward(), so no training was found", "see docs: PyTorch, by hand")
         return
     for call in backward:
         script.touch(call)
     _choose_device(script)
-    model = _wrap_optimizer(script)
-    share_data(script, backward[0], model)
+    model = "" if reduces else _wrap_optimizer(script)
+    if reduces and not script.has("broadcast_parameters", "broadcast_object", "steps", "run"):
+        script.refuse(
+            None,
+            "nothing makes the workers begin with the same weights",
+            "before the loop: hvd.broadcast_parameters(model.state_dict(), root_rank=0), and "
+            "hvd.broadcast_optimizer_state(optimizer, root_rank=0)",
+        )
+    if not shares:
+        share_data(script, backward[0], model)
 
 
-def _refuse(script: Script) -> None:
+def _refuse(script: Script, shares: bool) -> None:
     for call in script.calls(lambda name: name.rpartition(".")[2] == "DataParallel"):
         script.refuse(call, "DataParallel uses several GPUs in one process", "take it away: each GPU gets a worker")
     for node in ast.walk(script.source.tree):
-        if isinstance(node, ast.ClassDef) and any(
-            script.dotted(base).rpartition(".")[2] == "IterableDataset" for base in node.bases
+        if (
+            not shares
+            and isinstance(node, ast.ClassDef)
+            and any(script.dotted(base).rpartition(".")[2] == "IterableDataset" for base in node.bases)
         ):
-            script.refuse(node, "an IterableDataset decides itself what it reads", "skip what is not hvd.rank()'s")
+            script.refuse(
+                node,
+                "an IterableDataset decides itself what it reads",
+                "in its __iter__: itertools.islice(samples, hvd.rank(), None, hvd.size())",
+            )
 
 
 def _choose_device(script: Script) -> None:
@@ -50,7 +67,7 @@ def _choose_device(script: Script) -> None:
         mentions = True
         if call.args or call.keywords:
             script.refuse(call, "it wants a certain GPU", "leave the number away: each worker gets its own")
-    if mentions:
+    if mentions and not script.calls(lambda name: name == "torch.cuda.set_device"):
         script.add_at_begin("if torch.cuda.is_available():", "    torch.cuda.set_device(hvd.local_rank())")
         if not script.imports("torch"):
             script.add_import("import torch")
@@ -77,20 +94,29 @@ def _wrap_optimizer(script: Script) -> str:
         script.refuse(call, "whose parameters are these?", "give it model.parameters(), of one model")
         return ""
     synchronize_before_readers(script, optimizer)
-    _check_steps(script, optimizer)
+    passes = passes_per_step(script, optimizer, call)
     if script.dotted(call.func) == "torch.optim.LBFGS":
         script.refuse(call, "LBFGS computes the loss several times in a step", "take another optimizer")
     script.touch(call)
-    script.source.insert_before(statement, *LEARNING_RATE)
+    script.source.insert_before(statement, *learning_rate(script))
     script.source.insert_after(
-        statement, f"{optimizer} = hvd.DistributedOptimizer({optimizer}, {model}.named_parameters())"
+        statement, f"{optimizer} = hvd.DistributedOptimizer({optimizer}, {model}.named_parameters(){passes})"
     )
     _broadcast(script, statement, model, optimizer)
     return model
 
 
-LEARNING_RATE = (
-    "# The learning rate is as it was. N workers make batches that are N times as large: a larger one may do better.",
+def learning_rate(script: Script) -> tuple[str]:
+    """Return the comment about the learning rate."""
+    if script.keeps_batch:
+        return ("# The learning rate is as it was, and so is the batch of all workers together.",)
+    script.note(LARGER_BATCH)
+    return ("# The learning rate is as it was. N workers make batches that are N times as large: a higher one may do.",)
+
+
+LARGER_BATCH = (
+    "N workers make batches that are N times as large, so the result may be worse with the same learning rate and "
+    "number of epochs; --keep-batch divides the size of a batch by the number of workers instead"
 )
 
 
@@ -102,20 +128,6 @@ def _model_of(script: Script, call: ast.Call) -> str:
     if not is_method or parameters.func.attr != "parameters":  # type: ignore[union-attr]
         return ""
     return script.source.of(parameters.func.value)  # type: ignore[union-attr]
-
-
-def _check_steps(script: Script, optimizer: str) -> None:
-    """Refuse a step that does not follow each backward pass, as it is when gradients are accumulated."""
-    for step in script.calls_of_method("step"):
-        if not steps(script, step, optimizer):
-            continue
-        parent = script.source.parent(script.source.statement(step))
-        if isinstance(parent, ast.If) and not script.calls_of_method("backward", parent):
-            script.refuse(
-                step,
-                "gradients of several passes are accumulated before a step",
-                "hvd.DistributedOptimizer(..., backward_passes_per_step=N)",
-            )
 
 
 def _broadcast(script: Script, made: ast.stmt, model: str, optimizer: str) -> None:
