@@ -9,8 +9,10 @@ import collections
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
+
+import msgspec
 
 from farandole.dashboard.sources import MOST_LINES, Source
 from farandole.dashboard.timeline_window import read_end, spans_of, window_model
@@ -26,7 +28,11 @@ LOG_FRESH_SECONDS = 10.0
 
 
 class JobFeed:
-    """One job."""
+    """One job.
+
+    Lines of output come from the job's launcher, or from its log, or from the launcher that has taken the job over, and
+    each of them counts from 0. Browsers see the numbers of the feed, which only grow.
+    """
 
     def __init__(self, source: Source, name: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._source = source
@@ -37,30 +43,39 @@ class JobFeed:
         self._asked = -FRESH_SECONDS
         self._model: dict[str, Any] = {}
         self._lines: collections.deque[OutputLine] = collections.deque(maxlen=MOST_LINES)
-        self._lines_next = 0
+        self._next = 0
+        """The number of the next line."""
+        self._first = 0
+        """The number from which on lines are shown: those before are in what was read later, too."""
+        self._launcher_next = 0
+        """The launcher's number of its next line."""
         self._log_read_at = -LOG_FRESH_SECONDS
         self._log_is_whole = False
 
     def model(self, lines_from: int) -> dict[str, Any]:
-        """Return what is shown of the job, with the lines from this number on."""
+        """Return what is shown of the job, with the lines from this number on.
+
+        A browser that has seen lines of an earlier server asks for numbers that do not exist yet, and gets all lines.
+        """
         with self._lock:
             if self._clock() - self._asked >= FRESH_SECONDS:
                 self._ask(is_opened=not lines_from)
                 self._asked = self._clock()
+            lines_from = 0 if lines_from > self._next else lines_from
             lines = [line_model(line) for line in self._lines if line.number >= lines_from]
-            return {**self._model, "lines": lines, "lines_next": self._lines_next}
+            return {**self._model, "lines": lines, "lines_first": self._first, "lines_next": self._next}
 
     def _ask(self, is_opened: bool) -> None:
         try:
-            status, view = self._source.view(self._name, self._lines_next)
+            status, view = self._source.view(self._name, self._launcher_next)
         except JobError as error:
             self._model = {**self._model, "error": f"{error.message}. {error.hint}".strip()}
             return
-        if 0 < view.lines_next < self._lines_next:  # Another launcher has taken the job over: it counts from 0.
-            self._lines_next = 0
-            self._lines.clear()
-        self._lines.extend(line for line in view.lines if line.number >= self._lines_next)
-        self._lines_next = max(self._lines_next, view.lines_next)
+        if 0 < view.lines_next < self._launcher_next:
+            self._launcher_next = 0  # Another launcher has taken the job over: its lines come with the next answer.
+        else:
+            self._append(line for line in view.lines if line.number >= self._launcher_next)
+            self._launcher_next = max(self._launcher_next, view.lines_next)
         if not view.lines_next:
             self._read_log(is_opened, status.state.is_over)
         self._model = {**job_model(status, view, time.time()), "timeline": timeline_model(view), "error": ""}
@@ -75,9 +90,22 @@ class JobFeed:
         except JobError:
             return
         self._log_read_at, self._log_is_whole = self._clock(), is_over
-        self._lines.clear()
-        self._lines.extend(lines)
-        self._lines_next = lines[-1].number + 1 if lines else 0
+        known, read = [_content(line) for line in self._lines], [_content(line) for line in lines]
+        if read[: len(known)] == known:
+            lines = lines[len(known) :]
+        else:
+            self._lines.clear()
+            self._first = self._next
+        self._append(lines)
+
+    def _append(self, lines: Iterable[OutputLine]) -> None:
+        for line in lines:
+            self._lines.append(msgspec.structs.replace(line, number=self._next))
+            self._next += 1
+
+
+def _content(line: OutputLine) -> tuple[int | None, bool, str]:
+    return line.worker, line.error, line.text
 
 
 def timeline_model(view: JobView) -> dict[str, Any]:

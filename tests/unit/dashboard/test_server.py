@@ -9,6 +9,7 @@ from collections.abc import Iterator, MutableMapping
 from typing import Any
 from urllib.parse import urlsplit
 
+import msgspec
 import pytest
 
 pytest.importorskip("starlette")
@@ -150,6 +151,50 @@ def test_a_job_that_does_not_answer_keeps_what_was_seen_last() -> None:
     model = feed.model(0)
     assert model["error"] == "its launcher does not answer. try again"
     assert model["name"] == "otter" and model["hosts"]
+
+
+class Printing(PlayedSource):
+    """A job whose launcher is replaced by another one, and which then ends."""
+
+    first, second = ["a", "b", "c"], ["d"]
+    phase = 1
+
+    def view(self, name: str, lines_from: int) -> tuple[JobStatus, JobView]:
+        status, view = super().view(name, lines_from)
+        if self.phase == 3:
+            status = JobStatus(name, JobState.SUCCEEDED)
+            return status, view_of_status(status)
+        printed = self.first if self.phase == 1 else self.second
+        lines = [line_of_log(number, text) for number, text in enumerate(printed) if number >= lines_from]
+        return status, msgspec.structs.replace(view, lines=tuple(lines), lines_next=len(printed))
+
+    def output(self, name: str) -> list[OutputLine]:
+        return [line_of_log(number, text) for number, text in enumerate([*self.first, *self.second, "e"])]
+
+
+def test_open_page_gets_each_line_once_from_launcher_successor_and_log() -> None:
+    now = [0.0]
+    source = Printing()
+    feed = JobFeed(source, "otter", lambda: now[0])
+    seen, cursor = [], 0
+    for now[0], source.phase in ((0.0, 1), (1.0, 2), (2.0, 2), (3.0, 3)):
+        model = feed.model(cursor)
+        seen += [line["text"] for line in model["lines"]]
+        cursor = model["lines_next"]
+        assert model["lines_first"] == 0
+    assert seen == ["a", "b", "c", "d", "e"]
+    assert [line["text"] for line in feed.model(1000)["lines"]] == seen, "a page of an earlier server gets all lines"
+
+
+def test_log_that_is_not_what_was_seen_takes_its_place() -> None:
+    now = [0.0]
+    source = Printing()
+    feed = JobFeed(source, "otter", lambda: now[0])
+    cursor = feed.model(0)["lines_next"]
+    source.phase, source.first, now[0] = 3, ["A"], 1.0
+    model = feed.model(cursor)
+    assert [line["text"] for line in model["lines"]] == ["A", "d", "e"]
+    assert model["lines_first"] == cursor == model["lines"][0]["n"]
 
 
 def test_a_page_that_is_opened_later_has_the_log_as_it_is_then() -> None:

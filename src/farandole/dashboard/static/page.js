@@ -238,11 +238,13 @@ function showOutput(added = null) {
   if (at("follow").checked) output.scrollTop = output.scrollHeight;
 }
 
-function takeLines(added) {
+function takeLines(added, first) {
   if (!added.length) return;
   const last = lines.length ? lines[lines.length - 1].n : -1;
-  if (added[0].n <= last) lines = [];  // The launcher counts anew.
-  const again = !lines.length;
+  if (added[0].n <= last) lines = [];  // Another server counts anew.
+  const before = lines.length;
+  lines = lines.filter((line) => line.n >= first);
+  const again = !lines.length || lines.length < before;
   lines.push(...added);
   lines = lines.slice(-MOST_LINES);
   showOutput(again ? null : added);
@@ -265,7 +267,7 @@ function drawJob(job) {
   at("stalls-section").hidden = job.stalls.length === 0;
   ifChanged("stalls", job.stalls, (rows) => drawRows("stalls", rows));
   ifChanged("moments", job.moments, (rows) => drawRows("moments", rows));
-  takeLines(job.lines);
+  takeLines(job.lines, job.lines_first);
 }
 
 function draw(model) {
