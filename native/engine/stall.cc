@@ -142,7 +142,8 @@ std::string StallInspector::describe(int64_t now_ns, std::span<const Waiting> st
     text += said.program.empty() ? "" : "; it is at " + said.program;
   }
   return text + and_more(said_.size()) +
-         "\nThey may be slow, or have taken another way through the script. The time until this warning is "
+         "\nThey may be slow, or have taken another way through the script: all ranks have to make the same calls in "
+         "the same order, and a rank without more data calls hvd.join(). The time until this warning is "
          "FARANDOLE_STALL_WARNING_SECONDS.";
 }
 

@@ -280,6 +280,8 @@ def _read(given: argparse.Namespace) -> JobSpec:
             only_ranks=None if given.only_rank is None else read_ranks(given.only_rank),
             tee=given.tee,
             status=not given.no_status,
+            is_seen_with_report=True,
+            once=elastic is None,
         ),
     )
 

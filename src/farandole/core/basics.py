@@ -15,10 +15,12 @@ from typing import Any, Protocol
 
 from farandole.core.group import ProcessSet
 from farandole.core.join import plan_join
+from farandole.core.own_frames import hide_own_frames
 from farandole.core.session import Session
 from farandole.core.worlds import goodbye
 from farandole.errors import EvictedError, InvalidRequestError, JobOverError, NotInitializedError
 from farandole.settings.table import Settings
+from farandole.settings.values import LOG_LEVELS
 from farandole.wire.rendezvous import World
 
 
@@ -102,13 +104,15 @@ class _Default:
     def _hook(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         try:
             if self.session is not None:
+                if self.session.settings.log_level != LOG_LEVELS["debug"]:
+                    hide_own_frames(error)
                 self.session.fail(error)
         finally:
             if isinstance(error, JobOverError):
                 # Nothing that this worker did, and the launcher has said it.
                 print(f"farandole: this worker ends, as the job does: {error}", file=sys.stderr, flush=True)
             else:
-                self._earlier_hook(kind, error, trace)
+                self._earlier_hook(kind, error, error.__traceback__ or trace)
 
 
 _default = _Default()

@@ -12,14 +12,28 @@ _PIECE_BYTES = 1024 * 1024
 
 # As the launcher prefixes what workers print, with or without a time before it; colours may stand around it.
 _PREFIX = re.compile(r"^(?:\x1b\[[\d;]*m)*[^\[<]*\[(\d+)\]<std(out|err)>:")
+# What several ranks have printed alike stands once below such a line; see `farandole.launcher.output.alike`.
+_ALIKE = re.compile(r"\d+ ranks \((\d[\d, -]*)\) printed:\s*$")
+MARK_OF_ALIKE = "    | "
 _COLOR = re.compile(r"\x1b\[[\d;]*m")
 
 
 def of_rank(lines: Iterable[str], rank: int | None) -> Iterator[str]:
     """Yield the lines of one rank; all, if none is named."""
+    alike = False
+    """Whether this rank is one of those that have printed the marked lines that follow."""
     for line in lines:
-        if rank is None or ((found := _PREFIX.match(line)) is not None and int(found[1]) == rank):
+        if rank is None:
             yield line
+        elif found := _ALIKE.match(line):
+            runs = (run.partition("-") for run in found[1].split(", "))
+            alike = any(int(first) <= rank <= int(last or first) for first, _, last in runs)
+        elif alike and line.startswith(MARK_OF_ALIKE):
+            yield line.removeprefix(MARK_OF_ALIKE)
+        else:
+            alike = False
+            if (found := _PREFIX.match(line)) is not None and int(found[1]) == rank:
+                yield line
 
 
 def rank_and_text(line: str) -> tuple[int | None, bool, str]:

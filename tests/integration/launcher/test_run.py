@@ -109,11 +109,26 @@ def test_traceback_of_a_rank_that_raises(start: Callable[..., Any]) -> None:
     code, _, err = start(script, 2).finish()
     assert code == 1
     assert errors(err)[0].startswith("error: rank 1 on host ")
-    report = err[err.index("error: rank 1") :]
-    assert "    Traceback (most recent call last):\n" in report
-    assert "in train\n" in report and "    ValueError: boom\n" in report
-    assert "\nhint: " in report
-    assert "[1]<stderr>:ValueError: boom" in err
+    assert err.count("Traceback (most recent call last):") == 1
+    printed, _, report = err.partition("error: rank 1")
+    assert "[1]<stderr>:ValueError: boom" in printed and "in train\n" in printed
+    assert "\nits traceback is above, where rank 1 has printed it\n" in report and "\nhint: " in report
+
+
+def test_an_error_of_all_ranks_is_told_once_and_without_our_frames(start: Callable[..., Any]) -> None:
+    script = """
+import array
+from farandole.core import basics, buffers
+basics.init()
+buffers.allreduce(array.array("d", [0.0] * (1 + rank)), name="x")
+"""
+    job = start(script, 3)
+    code, _, err = job.finish()
+    assert code == 1
+    assert "farandole.errors.MismatchError: Mismatched allreduce tensor shapes" in errors(err)[0]
+    assert f'File "{job.directory}/worker.py"' in err and "farandole/core/" not in err
+    assert len(err.splitlines()) <= 30
+    assert "\nhint: the message says what each rank sent: let all ranks make the same calls" in err
 
 
 def test_a_consequence_is_not_the_first_failure(start: Callable[..., Any]) -> None:

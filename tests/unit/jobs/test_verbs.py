@@ -201,6 +201,9 @@ def test_lines_of_one_rank() -> None:
     assert list(of_rank(lines, 1)) == [lines[1]]
     assert list(of_rank(lines, 10)) == [lines[3]]
     assert list(of_rank(lines, None)) == lines
+    alike = ["3 ranks (0-1, 10) printed:\n", "    | a\n", "    | b\n", "[2]<stdout>:c\n", "    | not of them\n"]
+    assert list(of_rank(alike, 10)) == ["a\n", "b\n"]
+    assert list(of_rank(alike, 2)) == ["[2]<stdout>:c\n"]
 
 
 def test_a_file_is_followed_to_its_end(tmp_path: Path) -> None:

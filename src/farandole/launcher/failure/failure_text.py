@@ -6,19 +6,20 @@ import signal
 import textwrap
 from collections.abc import Iterable, Sequence
 
+from farandole.launcher.failure.hints import hint_for
 from farandole.launcher.failure.record import (
     WorkerRecord,
+    error_line,
     find_traceback,
     how_it_ended,
     last_lines,
     shell_code,
     signal_name,
 )
+from farandole.launcher.job.ssh_and_ship import SshOptions
 from farandole.launcher.plan.model import Plan
 from farandole.roster.events import ranks
 
-# As the engine says it when a worker has ended without an error and others still needed it.
-_OF_A_RANK_THAT_LEFT = "has shut down, so collectives"
 _ENDED_BY_US = (-signal.SIGTERM, -signal.SIGKILL)
 
 
@@ -35,7 +36,12 @@ def as_shell(failed: WorkerRecord) -> int:
 
 
 def render_failure(
-    plan: Plan, records: Sequence[WorkerRecord], first: WorkerRecord, ended_at: float, hint: str = ""
+    plan: Plan,
+    records: Sequence[WorkerRecord],
+    first: WorkerRecord,
+    ended_at: float,
+    hint: str = "",
+    ssh: SshOptions | None = None,
 ) -> str:
     """Tell which worker failed first and why, how the others ended, and what to do next.
 
@@ -45,11 +51,15 @@ def render_failure(
         first: the one that failed first.
         ended_at: when the launcher began to end the workers that were left.
         hint: what to do next, if that is known better than from the failure alone.
+        ssh: how other hosts are reached.
     """
     lines = [f"error: {_headline(plan, records, first, ended_at)}"]
     traceback = "" if first.host_lost else traceback_of(first)
     tail = [] if first.host_lost else last_lines(bytes(first.stderr_tail))
-    if traceback:
+    is_shown = plan.output.is_seen_with_report and plan.output.shows(first.rank)
+    if traceback and is_shown and _has_printed(first, traceback):
+        lines += [f"its traceback is above, where {plan.noun} {first.rank} has printed it"]
+    elif traceback:
         lines += ["", textwrap.indent(traceback, "    "), ""]
     elif tail:
         lines += ["", "    no Python traceback; the last it wrote to standard error:"]
@@ -58,8 +68,14 @@ def render_failure(
     lines += [f"others: {'; '.join(others)}"] if others else []
     if plan.output_dir is not None:
         lines += [f"logs: {plan.output_dir}/{plan.noun}.*/stdout and stderr"]
-    lines += [f"hint: {hint or _hint(plan, first, traceback)}"]
+    error = first.exception or error_line(traceback)
+    lines += [f"hint: {hint or hint_for(plan, first, error, ssh or SshOptions())}"]
     return "\n".join(lines)
+
+
+def _has_printed(record: WorkerRecord, traceback: str) -> bool:
+    """Return whether a worker has written its traceback to standard error itself."""
+    return bool(error := error_line(traceback)) and error in record.stderr_tail.decode("utf-8", "replace")
 
 
 def traceback_of(record: WorkerRecord) -> str:
@@ -102,7 +118,8 @@ def _what_happened(first: WorkerRecord, ended_at: float) -> str:
     if _was_ended(first, ended_at):
         return first.exception or "it reported an error"
     how = f"it {how_it_ended(first)}"
-    return f"{how} ({first.exception})" if first.exception else how
+    error = first.exception or ("" if first.host_lost else error_line(traceback_of(first)))
+    return f"{how} ({error})" if error else how
 
 
 def _others(plan: Plan, records: Sequence[WorkerRecord], first: WorkerRecord, ended_at: float) -> list[str]:
@@ -130,29 +147,3 @@ def _how_other_ended(plan: Plan, record: WorkerRecord, lost: set[int], cause: st
     if record.failure_time > ended_at:
         return f"{how} when the launcher ended the job"
     return f"failed too ({how})"
-
-
-def _hint(plan: Plan, first: WorkerRecord, traceback: str) -> str:
-    if first.host_lost:
-        host = plan.host_of(first.rank).name
-        return f"is {host} up, and its network? Try: ping {host}; ssh {host} uptime. It may have restarted, or be stuck"
-    if first.not_started:
-        return f"try the command alone: {plan.command[0]}"
-    if first.out_of_memory:
-        return "a smaller batch or fewer workers on this host need less; or give the job more memory"
-    if first.exit_code == -signal.SIGKILL:
-        return (
-            "the launcher did not send this SIGKILL; often it is the kernel, out of memory. Check with: "
-            "dmesg -T | grep -i -E 'out of memory|killed process'. A smaller batch or fewer workers need less."
-        )
-    if first.exit_code is not None and first.exit_code < 0:
-        return "to see where each thread was, add -x PYTHONFAULTHANDLER=1 before the command"
-    if "ModuleNotFoundError" in traceback or "ImportError" in traceback:
-        return f"is it installed in the environment of {plan.command[0]!r}, which the workers ran?"
-    if _OF_A_RANK_THAT_LEFT in first.exception:
-        return "do all ranks make the same number of steps? hvd.join() at the end is for ranks that have fewer"
-    if traceback:
-        return "see whether it fails alone as well: -np 1" + (
-            "" if plan.output_dir else "; --output-dir DIR keeps the whole output of every rank"
-        )
-    return f"it chose this exit code by itself; look for exit({first.exit_code}) in what the command runs"

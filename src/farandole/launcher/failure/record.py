@@ -19,6 +19,9 @@ TAIL_BYTES = 64 * 1024
 CRASHES = {signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSYS, signal.SIGTRAP}
 
 _TRACEBACK = re.compile(r"^[ +|]*(?:Exception Group )?Traceback \(most recent call last\):$")
+# A script that cannot be read has no traceback: its place stands alone, then the line and the error.
+_SYNTAX_ERROR = re.compile(r'^  File ".+", line \d+$')
+_ERROR_LINE = re.compile(r"^[\w.]+(?::|$)")
 _CHAINED = (
     "During handling of the above exception, another exception occurred:",
     "The above exception was the direct cause of the following exception:",
@@ -135,11 +138,33 @@ def find_traceback(tail: bytes) -> str:
     lines = _lines(tail)
     starts = [number for number, line in enumerate(lines) if _TRACEBACK.match(line)]
     if not starts:
-        return ""
+        return _syntax_error(lines)
     first = last = starts.pop()
     while starts and any(line in _CHAINED for line in lines[starts[-1] : first]):
         first = starts.pop()
     return "\n".join(lines[first : _end_of_traceback(lines, last)])
+
+
+def _syntax_error(lines: Sequence[str]) -> str:
+    """Return what Python prints about a script that it cannot read; "" if it has not."""
+    for start in (number for number, line in enumerate(lines) if _SYNTAX_ERROR.match(line)):
+        end = next((each for each in range(start, len(lines)) if not lines[each].startswith(" ")), len(lines))
+        if end < len(lines) and re.match(r"(Syntax|Indentation|Tab)Error\b", lines[end]):
+            return "\n".join(lines[start : end + 1])
+    return ""
+
+
+def error_line(traceback: str) -> str:
+    """Return the line of a traceback that names the last exception; "" if it has none.
+
+    Example:
+        >>> error_line("Traceback (most recent call last):\n  File ...\nValueError: boom\nin two lines")
+        'ValueError: boom'
+    """
+    lines = traceback.splitlines()
+    places = [number for number, line in enumerate(lines) if line.startswith(" ")]
+    following = lines[places[-1] + 1 :] if places else lines
+    return next((line for line in following if _ERROR_LINE.match(line)), "")
 
 
 def last_lines(tail: bytes, count: int = 10) -> list[str]:

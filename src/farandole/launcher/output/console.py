@@ -25,6 +25,7 @@ from typing import BinaryIO, TextIO
 
 from farandole.agent.protocol import STDERR, STDOUT
 from farandole.launcher.errors import SpecError
+from farandole.launcher.output.alike import Alike
 from farandole.launcher.output.line_writer import ByteWriter, LineWriter, line_writer_for
 from farandole.launcher.output.lines import LineSplitter
 from farandole.launcher.output.logs import begin_attempt, rank_folder, unusable
@@ -49,6 +50,10 @@ class OutputOptions:
     """The user wrote that output is both shown and kept; it is so whenever there is a directory."""
     status: bool = True
     """Whether a terminal gets a status line."""
+    is_seen_with_report: bool = False
+    """Whether the report of a failure follows this output before the same eyes, so that it repeats nothing of it."""
+    once: bool = False
+    """Whether what many ranks print alike is shown once."""
 
     def __post_init__(self) -> None:
         if self.color not in COLOR_CHOICES:
@@ -126,11 +131,12 @@ class Console:
         self.has_status = self.options.status and (err_look.terminal is not None or isinstance(err, LineWriter))
         """Whether there is a place for a status line, or may be one."""
         self._said: set[str] = set()
-        error = _Writer("farandole-stderr", _line_writer(err, err_look, on_broken))
+        once = self.options.once
+        error = _Writer("farandole-stderr", _line_writer(err, err_look, on_broken), once)
         # One terminal has one writer: two would not know what the other has drawn there.
         shared = err_look.terminal is not None and out_look.terminal == err_look.terminal
         self._writers = {
-            STDOUT: error if shared else _Writer("farandole-stdout", _line_writer(out, out_look, on_broken)),
+            STDOUT: error if shared else _Writer("farandole-stdout", _line_writer(out, out_look, on_broken), once),
             STDERR: error,
         }
 
@@ -167,15 +173,23 @@ class Console:
 
 
 class _Writer(threading.Thread):
-    def __init__(self, name: str, line_writer: LineWriter) -> None:
+    def __init__(self, name: str, line_writer: LineWriter, once: bool) -> None:
         # A daemon: a reader that never reads on must not keep an interrupted launcher alive.
         super().__init__(name=name, daemon=True)
         self.jobs: queue.SimpleQueue[Callable[[LineWriter], None] | None] = queue.SimpleQueue()
-        self._line_writer = line_writer
+        self._alike = Alike(line_writer) if once else None
+        self._line_writer: LineWriter = self._alike or line_writer
         self.start()
 
     def run(self) -> None:
-        while (job := self.jobs.get()) is not None:
+        while True:
+            try:
+                job = self.jobs.get(timeout=None if self._alike is None else self._alike.seconds_to_wait)
+            except queue.Empty:
+                self._line_writer.rest()
+                continue
+            if job is None:
+                break
             job(self._line_writer)
             if self.jobs.empty():
                 self._line_writer.rest()
@@ -251,6 +265,8 @@ class WorkerStream:
         self._file = file
         self._prefixes_in_file = prefixes_in_file
         self._written = written
+        if self._shown:
+            console.submit(stream, lambda line_writer: line_writer.begin(self._source))
 
     def write(self, data: bytes) -> None:
         """Take what the worker wrote. Returns at once."""
@@ -260,7 +276,7 @@ class WorkerStream:
             self._keep("".join(lines).encode() if self._prefixes_in_file else data)
             if self._shown:
                 line_writer.show(self._source, lines)
-            self._written(len(data))
+            line_writer.when_shown(lambda: self._written(len(data)))
 
         self._console.submit(self._source.stream, job)
 

@@ -22,12 +22,19 @@ class LineWriter:
         """Write lines of a worker."""
         self._write("".join(map(source.painted, lines) if self._colors else lines))
 
+    def begin(self, source: Source) -> None:
+        """Record that this stream may have lines from now on."""
+
+    def when_shown(self, then: Callable[[], None]) -> None:
+        """Call a function when all lines are written that were to be shown up to now."""
+        then()
+
     def say(self, text: str) -> None:
         """Write a line of the launcher's own."""
         self._write(f"{text}\n")
 
     def end(self, source: Source) -> None:
-        """Take note that this stream is over."""
+        """Record that this stream is over."""
 
     def show_status(self, status: Callable[[int], str] | None) -> None:
         """Change the status line, where there is one: a function from the columns there are to a text, or None."""

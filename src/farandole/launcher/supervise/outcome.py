@@ -99,7 +99,8 @@ def outcome_of(
     last = [record for record in records if record is first or record.rank in world or record.exit_time > ended_at]
     plan = _plan_of(workers, [record.rank for record in last])
     said = f"{first.exception}\n{first.stderr_tail.decode('utf-8', 'replace')}"
-    report = render_failure(plan, last, first, ended_at, verdict.hint or hint(plan.host_of(first.rank), said))
+    better = verdict.hint or hint(plan.host_of(first.rank), said)
+    report = render_failure(plan, last, first, ended_at, better, spec.ssh)
     if verdict.why:
         report = f"error: {verdict.why}\nfirst failure: {report.removeprefix('error: ')}"
     rank = world.index(first.rank) if first.rank in world else None

@@ -1,0 +1,37 @@
+"""Tracebacks without the inside of this package: what a user can change is in the other frames."""
+
+from __future__ import annotations
+
+import os
+from types import TracebackType
+
+import farandole
+
+_PACKAGE = os.path.dirname(farandole.__file__) + os.sep
+
+
+def hide_own_frames(error: BaseException) -> None:
+    """Take this package's frames out of the tracebacks of an error and of those that it follows from.
+
+    A traceback that has no other frames stays as it is.
+    """
+    seen: set[int] = set()
+    left: list[BaseException | None] = [error]
+    while left:
+        each = left.pop()
+        if each is not None and id(each) not in seen:
+            seen.add(id(each))
+            each.__traceback__ = _of_others(each.__traceback__) or each.__traceback__
+            left += [each.__cause__, each.__context__, *getattr(each, "exceptions", ())]
+
+
+def _of_others(trace: TracebackType | None) -> TracebackType | None:
+    frames = []
+    while trace is not None:
+        if not trace.tb_frame.f_code.co_filename.startswith(_PACKAGE):
+            frames.append(trace)
+        trace = trace.tb_next
+    kept: TracebackType | None = None
+    for each in reversed(frames):
+        kept = TracebackType(kept, each.tb_frame, each.tb_lasti, each.tb_lineno)
+    return kept
