@@ -76,19 +76,23 @@ def _extreme_gradients(
 def _product_gradients(
     maths: Maths, facts: CallFacts, inputs: Sequence[Tensor], gradients: Sequence[Tensor]
 ) -> list[Tensor]:
-    """Multiply the sum of the gradients with the product of the other ranks' elements, also where some are 0."""
+    """Multiply the sum of the gradients with the product of the other ranks' elements.
+
+    All elements are gathered for that, although a division of the product by the own element would need less memory:
+    where elements are zero, only this form has a gradient of its own.
+    """
     prescale, postscale = facts.options["prescale"], facts.options["postscale"]
-    scaled = [tensor * prescale for tensor in inputs]
-    zeros = [maths.equal(tensor, 0) for tensor in scaled]
-    without_zeros = [maths.where(zero, 1, tensor) for zero, tensor in zip(zeros, scaled, strict=True)]
-    products = maths.reduce(without_zeros, Product)
-    sums = maths.reduce([*gradients, *zeros], Sum)
-    totals, all_zeros = sums[: len(inputs)], sums[len(inputs) :]
-    results = []
-    for total, own, zero, product, count in zip(totals, without_zeros, zeros, products, all_zeros, strict=True):
-        others = maths.where(count - zero, 0, product / own)
-        results.append(total * others * (prescale * postscale))
-    return results
+    position, others_after = facts.position, len(facts.ranks) - facts.position - 1
+    own = [maths.with_zero_rows((tensor * prescale)[None], position, others_after) for tensor in inputs]
+    sums = maths.reduce([*gradients, *own], Sum)
+    totals, gathered = sums[: len(inputs)], sums[len(inputs) :]
+    return [
+        total
+        * maths.product_of_rows(rows[:position])
+        * maths.product_of_rows(rows[position + 1 :])
+        * (prescale * postscale)
+        for total, rows in zip(totals, gathered, strict=True)
+    ]
 
 
 # --- declaration -------------------------------------------------------------------------------------------------

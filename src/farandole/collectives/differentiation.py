@@ -88,7 +88,7 @@ class DifferentiableCall:
 
         Args:
             maths: of the front end.
-            inputs: of the call, if it needs them; through them, no gradients flow.
+            inputs: of the call, if it needs them.
             gradients: of the outputs.
         """
         facts = CallFacts(self.options, self.process_set.ranks, self.process_set.rank(), self._shapes, self.received)
@@ -101,6 +101,7 @@ class DifferentiableCall:
 
     def _through(self, plan: Plan, gradients: Sequence[Tensor]) -> Sequence[Tensor]:
         form = PLAIN if len(gradients) == 1 else Form(grouped=True)
-        return self._forms.outputs(
+        # As a part of the graph in any case, for those that are wrapped by a transform of the front end's.
+        return self._forms.differentiable_outputs(
             COLLECTIVES[plan.collective], form, gradients, None, self.process_set, dict(plan.options)
         )

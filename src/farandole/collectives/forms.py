@@ -225,9 +225,21 @@ class Forms:
     ) -> Sequence[Tensor]:
         """Carry out a call that is not in place, and return its outputs; gradients flow through it."""
         if any(map(self.front.is_tracked, tensors)):
-            call = self._differentiable(collective, form, name, process_set, options)
-            return self.front.differentiate(call, tensors)
+            return self.differentiable_outputs(collective, form, tensors, name, process_set, options)
         return self._run(collective, form, tensors, name, process_set, options).outputs
+
+    def differentiable_outputs(
+        self,
+        collective: Collective,
+        form: Form,
+        tensors: Sequence[Tensor],
+        name: str | None,
+        process_set: ProcessSet,
+        options: Options,
+    ) -> Sequence[Tensor]:
+        """Do what `outputs` does for tensors that may be tracked in a way of their own."""
+        call = self._differentiable(collective, form, name, process_set, options)
+        return self.front.differentiate(call, tensors)
 
     def _run(
         self,

@@ -80,7 +80,7 @@ class PadRows:
     def apply(self, maths: Maths, gradient: Tensor) -> Tensor:
         """Return the gradient with them."""
         missing = self.rows - gradient.shape[0]
-        return maths.with_zero_rows(gradient, missing) if missing else gradient
+        return maths.with_zero_rows(gradient, 0, missing) if missing else gradient
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Zero:
 
     def apply(self, maths: Maths, gradient: Tensor) -> Tensor:
         """Return zeros."""
-        return maths.zeros_like(gradient)
+        return maths.cleared(gradient)
 
 
 # --- rules -----------------------------------------------------------------------------------------------------
@@ -111,7 +111,10 @@ class Plan:
 
 
 class Maths(Protocol):
-    """What rules need of a front end, beside the operators `+ - * /` and slices of tensors."""
+    """What rules need of a front end, beside the operators `+ - * /` and slices of tensors, `None` among them.
+
+    All of it can be differentiated, except comparisons.
+    """
 
     def reduce(self, tensors: Sequence[Tensor], op: int) -> Sequence[Tensor]:
         """Reduce tensors over the ranks of the call."""
@@ -122,11 +125,18 @@ class Maths(Protocol):
     def where(self, flags: Tensor, then: Tensor | float, otherwise: Tensor | float) -> Tensor:
         """Return `then` where flags are not 0, and `otherwise` elsewhere."""
 
-    def zeros_like(self, tensor: Tensor) -> Tensor:
-        """Return zeros."""
+    def cleared(self, tensor: Tensor) -> Tensor:
+        """Return zeros that depend on the tensor.
 
-    def with_zero_rows(self, tensor: Tensor, count: int) -> Tensor:
-        """Return the tensor with so many rows of zeros behind it."""
+        So the graph of the gradient is the same on all ranks, and the gradient of the gradient asks all of them for the
+        same collectives.
+        """
+
+    def product_of_rows(self, tensor: Tensor) -> Tensor:
+        """Return the product over the first dimension, all ones if there are no rows."""
+
+    def with_zero_rows(self, tensor: Tensor, before: int, after: int) -> Tensor:
+        """Return the tensor with rows of zeros before and after it."""
 
 
 Program = Callable[[Maths, CallFacts, Sequence[Tensor], Sequence[Tensor]], Sequence[Tensor]]

@@ -30,6 +30,8 @@ class CallSite:
         has_residuals: of a compressed reduction: after the arrays come as many residuals, which it updates.
         further: options of the engine's that nothing here knows, by name.
         only_at_root: of a reduction: all ranks but the root get zeros.
+        has_plain_gradient: whether its gradient is its transpose, as of losses that are added up over the ranks. The
+            gradients that users get are Horovod's, which for three collectives are multiples of that.
     """
 
     kind: Kind
@@ -46,6 +48,7 @@ class CallSite:
     has_residuals: bool = False
     further: tuple[tuple[str, float], ...] = ()
     only_at_root: bool = False
+    has_plain_gradient: bool = False
 
     @property
     def operation(self) -> str:

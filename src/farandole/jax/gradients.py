@@ -61,18 +61,25 @@ def _of_extreme(arrays: Sequence[Any], tangents: Sequence[Any], site: CallSite) 
 
 
 def _of_product(arrays: Sequence[Any], tangents: Sequence[Any], site: CallSite) -> list[Any]:
-    """Return the sum of the tangents, each times the other ranks' elements, also where some are 0."""
-    scaled = [jax.lax.stop_gradient(array) * site.prescale for array in arrays]
-    zeros = [(array == 0).astype(array.dtype) for array in scaled]
-    own = [jnp.where(zero == 1, 1, array) for zero, array in zip(zeros, scaled, strict=True)]
-    products = _reduce(own, Product, site, "products")
-    counts = _reduce(zeros, Sum, site, "zeros")
-    others = [
-        jnp.where(count - zero > 0, 0, product / each)
-        for count, zero, product, each in zip(counts, zeros, products, own, strict=True)
-    ]
-    sums = _reduce([other * tangent for other, tangent in zip(others, tangents, strict=True)], Sum, site, "tangent")
-    return [total * (site.prescale * site.postscale) for total in sums]
+    """Return the tangents of the product of the ranks' elements, all of which are gathered for that.
+
+    This form has derivatives of its own also where elements are 0, unlike a division of the product by the own element.
+    """
+
+    def product(rows: Any) -> Any:
+        return jnp.prod(rows, 0) * site.postscale
+
+    gathered, moved = (
+        _gather([array * site.prescale for array in given], site, part)
+        for given, part in ((arrays, "factors"), (tangents, "tangent"))
+    )
+    return [jax.jvp(product, (rows,), (by,))[1] for rows, by in zip(gathered, moved, strict=True)]
+
+
+def _gather(arrays: Sequence[Any], site: CallSite, part: str) -> list[Any]:
+    """Return the ranks' arrays, each as one row."""
+    gather = site.of_part(part, kind=Kind.ALLGATHER, has_plain_gradient=True)
+    return bind([array[None] for array in arrays], gather)
 
 
 def _reduce(arrays: Sequence[Any], op: int, site: CallSite, part: str) -> list[Any]:
@@ -90,17 +97,40 @@ def _backward(gradients: Sequence[Any], *arrays: Any, site: CallSite) -> list[An
 
 def _gradients(gradients: Sequence[Any], site: CallSite) -> Sequence[Any]:
     if site.kind is Kind.ALLGATHER:
-        return bind(gradients, site.of_part("gradient", kind=Kind.REDUCESCATTER, op=Average))
+        return bind(gradients, _part(site, kind=Kind.REDUCESCATTER, op=_op_of_gradient(site)))
     if site.kind is Kind.BROADCAST:
-        return bind(gradients, site.of_part("gradient", kind=Kind.ALLREDUCE, op=Average, only_at_root=True))
+        return bind(gradients, _part(site, kind=Kind.ALLREDUCE, op=_op_of_gradient(site), only_at_root=True))
     if site.kind is Kind.REDUCESCATTER:
-        gathered = bind(gradients, site.of_part("gradient", kind=Kind.ALLGATHER))
-        factor = site.prescale * site.postscale * (site.size if site.op == Sum else 1)
-        return gathered if factor == 1.0 else [gradient * factor for gradient in gathered]
+        gathered = bind(gradients, _part(site, kind=Kind.ALLGATHER))
+        return _times(gathered, _factor(site) * (1 if site.has_plain_gradient else site.size))
     assert site.kind is Kind.ALLTOALL or site.op in (Average, Sum, Adasum)
     if site.only_at_root:
-        return bind(gradients, site.of_part("gradient", kind=Kind.BROADCAST, only_at_root=False))
+        return _times(bind(gradients, _part(site, kind=Kind.BROADCAST)), _factor(site))
     return bind(gradients, site.of_part("gradient"))
+
+
+def _part(site: CallSite, **changes: Any) -> CallSite:
+    """Return a collective of the gradient, whose own gradient is what it is of PyTorch's.
+
+    There, the gradient of an allgather or a broadcast is made of allreduces, whose gradient is their transpose, and
+    that of a reducescatter is an allgather with a gradient as for users.
+    """
+    plain = site.has_plain_gradient or site.kind is not Kind.REDUCESCATTER
+    changes = {"only_at_root": False, "prescale": 1.0, "postscale": 1.0, "has_plain_gradient": plain, **changes}
+    return site.of_part("gradient", **changes)
+
+
+def _op_of_gradient(site: CallSite) -> int:
+    return Sum if site.has_plain_gradient else Average
+
+
+def _factor(site: CallSite) -> float:
+    """Return what a reduction multiplies each rank's elements by."""
+    return site.prescale * site.postscale / (site.size if site.op == Average else 1)
+
+
+def _times(arrays: Sequence[Any], factor: float) -> Sequence[Any]:
+    return arrays if factor == 1.0 else [array * factor for array in arrays]
 
 
 ad.primitive_jvps[collective_p] = _forward

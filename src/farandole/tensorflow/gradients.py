@@ -81,13 +81,18 @@ class _Maths:
         """Return `then` where flags are not 0, and `otherwise` elsewhere."""
         return tf.where(tf.not_equal(flags, 0), tf.cast(then, flags.dtype), tf.cast(otherwise, flags.dtype))
 
-    def zeros_like(self, tensor: Any) -> Any:
-        """Return zeros."""
-        return tf.zeros_like(tensor)
+    def cleared(self, tensor: Any) -> Any:
+        """Return zeros that depend on the tensor."""
+        return tf.where(True, tf.zeros_like(tensor), tensor)
 
-    def with_zero_rows(self, tensor: Any, count: int) -> Any:
-        """Return the tensor with so many rows of zeros behind it."""
-        return tf.concat([tensor, tf.zeros([count, *tensor.shape[1:]], tensor.dtype)], 0)
+    def product_of_rows(self, tensor: Any) -> Any:
+        """Return the product over the first dimension."""
+        return tf.reduce_prod(tensor, 0)
+
+    def with_zero_rows(self, tensor: Any, before: int, after: int) -> Any:
+        """Return the tensor with rows of zeros before and after it."""
+        zeros = [tf.zeros(tf.concat([[count], tf.shape(tensor)[1:]], 0), tensor.dtype) for count in (before, after)]
+        return tf.concat([zeros[0], tensor, zeros[1]], 0)
 
 
 def _by_program(op: Any, gradients: Sequence[Any]) -> list[Any]:

@@ -132,3 +132,18 @@ class FrontEnd(ABC):
     def gradient(self, function: Any, values: Any) -> np.ndarray:
         """Return the gradient of `function(tensor)`, which gives a scalar, at `values`."""
         raise NotImplementedError
+
+    def derivative(self, function: Any, tensor: Any) -> Any:
+        """Return the gradient of `function(tensor)`, which gives a scalar, as a tensor that can be differentiated."""
+        raise NotImplementedError
+
+    def pullbacks(self, function: Any, values: Any, cotangents: Sequence[Sequence[Any]]) -> list[np.ndarray]:
+        """Call a function of one tensor once, and return one gradient for each element of `cotangents`.
+
+        Args:
+            function: from a tensor to a list of tensors.
+            values: of its tensor.
+            cotangents: for each gradient, one array for each output of the function, or None for an output that the
+                loss does not depend on.
+        """
+        raise NotImplementedError

@@ -66,6 +66,35 @@ class Jax(FrontEnd):
 
         return self.array(jax.grad(function)(jnp.asarray(values)))
 
+    def derivative(self, function: Any, tensor: Any) -> Any:
+        import jax
+
+        return jax.grad(function)(tensor)
+
+    def pullbacks(self, function: Any, values: Any, cotangents: Sequence[Sequence[Any]]) -> list[np.ndarray]:
+        import jax.numpy as jnp
+
+        return list(map(self.array, self.pulled_back(function, cotangents)(jnp.asarray(values))))
+
+    def pulled_back(self, function: Any, cotangents: Sequence[Sequence[Any]]) -> Callable[[Any], list[Any]]:
+        """Return a function from an array to the gradients that `pullbacks` asks for."""
+        import jax
+        import jax.numpy as jnp
+
+        def gradients(array: Any) -> list[Any]:
+            outputs, pull = jax.vjp(function, array)
+            return [
+                pull(
+                    [
+                        jnp.zeros_like(output) if each is None else jnp.asarray(each)
+                        for output, each in zip(outputs, row, strict=True)
+                    ]
+                )[0]
+                for row in cotangents
+            ]
+
+        return gradients
+
     def reduced(self, tensor: Any, op: str) -> Any:
         import jax.numpy as jnp
 
@@ -85,6 +114,16 @@ class Compiled(Threads, Jax):
     @functools.cached_property
     def hvd(self) -> Any:
         return _Module(super().hvd)
+
+    def gradient(self, function: Any, values: Any) -> np.ndarray:
+        import jax
+        import jax.numpy as jnp
+
+        return self.array(_run(jax.grad(function), jnp.asarray(values)))
+
+    def pulled_back(self, function: Any, cotangents: Sequence[Sequence[Any]]) -> Callable[[Any], list[Any]]:
+        gradients = super().pulled_back(function, cotangents)
+        return lambda array: list(_run(gradients, array))
 
     def at_once(self, calls: Sequence[Call]) -> list[Any]:
         if any("name" in how for _, _, how in calls):  # The test is about names: each in a function of its own.

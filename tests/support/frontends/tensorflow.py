@@ -160,6 +160,27 @@ class TensorFlow(Threads):
             total = function(tensor)
         return tape.gradient(total, tensor)
 
+    def derivative(self, function: Any, tensor: Any) -> Any:
+        return self._derived(function, tensor)
+
+    def pullbacks(self, function: Any, values: Any, cotangents: Sequence[Sequence[Any]]) -> list[np.ndarray]:
+        import tensorflow as tf
+
+        def run(given: Any) -> list[Any]:
+            with tf.GradientTape(persistent=True) as tape:
+                tape.watch(given[0])
+                outputs = function(given[0])
+            return [
+                tape.gradient(
+                    [output for output, each in zip(outputs, row, strict=True) if each is not None],
+                    given[0],
+                    [tf.constant(each) for each in row if each is not None],
+                )
+                for row in cotangents
+            ]
+
+        return list(map(self.array, self.run(run, [tf.constant(values)])))
+
     def sum(self, tensor: Any) -> Any:
         import tensorflow as tf
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -78,3 +79,27 @@ class Torch(FrontEnd):
         tensor = torch.tensor(np.asarray(values), requires_grad=True)
         function(tensor).backward()
         return self.array(tensor.grad)
+
+    def derivative(self, function: Any, tensor: Any) -> Any:
+        import torch
+
+        return torch.autograd.grad(function(tensor), tensor, create_graph=True)[0]
+
+    def pullbacks(self, function: Any, values: Any, cotangents: Sequence[Sequence[Any]]) -> list[np.ndarray]:
+        import torch
+
+        tensor = torch.tensor(np.asarray(values), requires_grad=True)
+        outputs = function(tensor)
+        found = []
+        for number, given in enumerate(cotangents):
+            chosen = [
+                (output, torch.tensor(each)) for output, each in zip(outputs, given, strict=True) if each is not None
+            ]
+            (gradient,) = torch.autograd.grad(
+                [output for output, _ in chosen],
+                tensor,
+                [each for _, each in chosen],
+                retain_graph=number + 1 < len(cotangents),
+            )
+            found.append(self.array(gradient))
+        return found

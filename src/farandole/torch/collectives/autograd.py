@@ -20,21 +20,25 @@ class _Collective(torch.autograd.Function):
     """One call. Its backward pass is collectives again, which run on every rank."""
 
     @staticmethod
-    def forward(ctx: Any, call: DifferentiableCall, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        ctx.call = call
-        if call.needs_inputs:
-            ctx.save_for_backward(*tensors)
+    def forward(call: DifferentiableCall, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return call.run(tensors)
 
     @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, ...]) -> None:
+        ctx.call, *tensors = inputs
+        if ctx.call.needs_inputs:
+            ctx.save_for_backward(*tensors)
+
+    @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
-        inputs = [tensor.detach() for tensor in ctx.saved_tensors]
+        # Asked for only where something was saved: PyTorch refuses it in a second backward pass, even of nothing.
+        inputs = ctx.saved_tensors if ctx.call.needs_inputs else ()
         contiguous = [gradient.contiguous() for gradient in gradients]
         return (None, *ctx.call.gradients(_Maths(ctx.call), inputs, contiguous))
 
 
 class _Maths:
-    """What gradient rules need of PyTorch; see `farandole.collectives.gradient_rules.Maths`."""
+    """The operations of PyTorch that gradient rules use: see `farandole.collectives.gradient_rules.Maths`."""
 
     def __init__(self, call: DifferentiableCall) -> None:
         self.reduce = call.reduce
@@ -45,8 +49,12 @@ class _Maths:
     def where(self, flags: torch.Tensor, then: torch.Tensor | float, otherwise: torch.Tensor | float) -> torch.Tensor:
         return torch.where(flags != 0, then, otherwise)
 
-    def zeros_like(self, tensor: torch.Tensor) -> torch.Tensor:
-        return torch.zeros_like(tensor)
+    def cleared(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.masked_fill(torch.ones((), dtype=torch.bool, device=tensor.device), 0)
 
-    def with_zero_rows(self, tensor: torch.Tensor, count: int) -> torch.Tensor:
-        return torch.cat([tensor, tensor.new_zeros((count, *tensor.shape[1:]))])
+    def product_of_rows(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.prod(0)
+
+    def with_zero_rows(self, tensor: torch.Tensor, before: int, after: int) -> torch.Tensor:
+        zeros = [tensor.new_zeros((count, *tensor.shape[1:])) for count in (before, after)]
+        return torch.cat([zeros[0], tensor, zeros[1]])
