@@ -1,7 +1,7 @@
 """Giving all workers the same optimizer state: that of one rank.
 
-What the root has is taken apart into a skeleton of Python values, which travels pickled, and tensors, which travel as
-such; the others put it together again. So every value arrives with its type.
+What the root has is taken apart into a skeleton and tensors (see `farandole.torch.skeleton`), and the others put it
+together again. So every value arrives as it was sent.
 
 An optimizer has no state before its first step. For PyTorch's own, one that changes nothing is *materialised* on the
 root: by a step of another optimizer of the same kind, on parameters of zeros, after which the state is put back to
@@ -12,7 +12,8 @@ else's is left without state: nobody can know what its beginning looks like.
 from __future__ import annotations
 
 import inspect
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import torch
 
@@ -20,6 +21,7 @@ from farandole.core.basics import current
 from farandole.core.group import ProcessSet, global_process_set
 from farandole.torch.objects import broadcast_object
 from farandole.torch.parameters import broadcast_tensors
+from farandole.torch.skeleton import take_apart
 
 
 def broadcast_optimizer_state(
@@ -30,8 +32,8 @@ def broadcast_optimizer_state(
 ) -> None:
     """Give every rank the root's optimizer state and options (learning rate and so on), in place.
 
-    Python values keep their types. Where an optimizer of PyTorch's has no state yet, it gets one that changes nothing,
-    and parameters without a gradient get one of zeros.
+    All values arrive as they were sent, at any depth. Where an optimizer of PyTorch's has no state yet, it gets one
+    that changes nothing, and parameters without a gradient get one of zeros.
 
     Args:
         optimizer: plain or distributed, with parameters of the same shapes on all ranks.
@@ -52,16 +54,15 @@ def broadcast_optimizer_state(
         _give_gradients(optimizer, model)
         if is_root:
             _materialise(optimizer)
-    tensors: list[torch.Tensor] = []
-    skeleton = _take_tensors(optimizer.state_dict(), tensors) if is_root else None
-    specs = [(tuple(tensor.shape), tensor.dtype, tensor.device.type) for tensor in tensors]
-    skeleton, specs = broadcast_object((skeleton, specs), root_rank, "broadcast_optimizer_state", process_set)
+    skeleton, tensors = take_apart(optimizer.state_dict()) if is_root else (None, [])
+    skeleton = broadcast_object(skeleton, root_rank, "broadcast_optimizer_state", process_set)
+    assert skeleton is not None
     if not is_root:
-        tensors = [_empty(*spec) for spec in specs]
+        tensors = [place.on_own_device(torch.empty(place.shape, dtype=place.dtype)) for place in skeleton.places]
     named = [(f"optimizer_state.{index}", tensor) for index, tensor in enumerate(tensors)]
     broadcast_tensors(named, root_rank, process_set)
     if not is_root:
-        load_in_place(optimizer, _put_tensors(skeleton, tensors))
+        load_in_place(optimizer, skeleton.with_tensors(tensors))
 
 
 # --- the first state -------------------------------------------------------------------------------------------
@@ -138,50 +139,24 @@ def _at_start(name: str, value: Any, rate: Any) -> Any:
     return type(value)(start) if isinstance(value, (int, float)) else value
 
 
-# --- taking apart and putting together -------------------------------------------------------------------------
-
-
-def _empty(shape: tuple[int, ...], dtype: torch.dtype, device: str) -> torch.Tensor:
-    """Return a tensor to receive into, on the root's kind of device if this rank has one."""
-    here = device if device == "cpu" or (device == "cuda" and torch.cuda.is_available()) else "cpu"
-    return torch.empty(shape, dtype=dtype, device=here)
-
-
-class _Place(NamedTuple):
-    """Where a tensor was taken out of a nested structure."""
-
-    number: int
-
-
-def _take_tensors(value: Any, tensors: list[torch.Tensor]) -> Any:
-    """Return `value` with its tensors moved to `tensors` and a `_Place` where each was."""
-    # A sparse tensor has no rows to broadcast; it stays where it is, and travels pickled.
-    if isinstance(value, torch.Tensor) and value.layout == torch.strided:
-        tensors.append(value)
-        return _Place(len(tensors) - 1)
-    return _map(value, lambda item: _take_tensors(item, tensors))
-
-
-def _put_tensors(value: Any, tensors: list[torch.Tensor]) -> Any:
-    """Undo `_take_tensors`."""
-    if isinstance(value, _Place):
-        return tensors[value.number]
-    return _map(value, lambda item: _put_tensors(item, tensors))
-
-
-def _map(value: Any, function: Any) -> Any:
-    if type(value) is dict:
-        return {key: function(item) for key, item in value.items()}
-    if type(value) in (list, tuple):
-        return type(value)(function(item) for item in value)
-    return value
+# --- loading ---------------------------------------------------------------------------------------------------
 
 
 def load_in_place(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-    """Load a state dict, and keep the group and state objects: schedulers and wrapped optimizers share them."""
+    """Load a state dict as it is, and keep the group and state objects: schedulers and wrapped optimizers share them.
+
+    PyTorch's own loader casts the tensors of a parameter's state to the parameter's type, and rebuilds containers as
+    other ones. The rest of what it does, hooks and the classes' own defaults among it, is done here too.
+    """
     groups, states = optimizer.param_groups, optimizer.state
-    optimizer.load_state_dict(state)
-    _restore_dtypes(optimizer, state)
+    # Of the hooks that change what is loaded, this one is the last.
+    hook = optimizer.register_load_state_dict_pre_hook(_hide_states)
+    vars(optimizer)["__setstate__"] = partial(_set_revealed, optimizer)
+    try:
+        optimizer.load_state_dict(state)
+    finally:
+        del vars(optimizer)["__setstate__"]
+        hook.remove()
     for group, loaded in zip(groups, optimizer.param_groups, strict=True):
         if group is not loaded:
             group.clear()
@@ -193,12 +168,19 @@ def load_in_place(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> No
         optimizer.state = states
 
 
-def _restore_dtypes(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-    """Undo that loading casts a state to its parameter's type: the root's state has not been cast."""
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    for number, parameter in enumerate(parameters):
-        # What an optimizer keeps under other keys than parameters is not cast.
-        loaded = optimizer.state.get(parameter, {})
-        for name, value in state["state"].get(number, {}).items():
-            if isinstance(value, torch.Tensor) and value.dtype != loaded[name].dtype:
-                loaded[name] = value.to(loaded[name].device)
+class _Hidden:
+    """The state of one parameter, in a form that the loader passes on: neither a tensor nor something iterable."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+def _hide_states(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> dict[str, Any]:
+    return {**state, "state": {key: _Hidden(value) for key, value in state["state"].items()}}
+
+
+def _set_revealed(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    for key, value in state["state"].items():
+        if isinstance(value, _Hidden):
+            state["state"][key] = value.value
+    type(optimizer).__setstate__(optimizer, state)

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from worlds import Nursery, Worker
+from kinds_of_state import check_same, plain_kinds
+from worlds import Nursery, Worker, World
 
 
 @pytest.fixture
@@ -100,3 +101,43 @@ def test_variables_come_back(worker: Worker, tmp_path: Path) -> None:
     )
     for line, words in zip(said[-6:], expected, strict=True):
         assert words in line, line
+
+
+def test_newcomers_get_every_type_of_variable(tensorflow_nursery: Nursery) -> None:
+    def begin() -> None:
+        import farandole.tensorflow as hvd
+
+        hvd.init()
+
+    def run() -> None:
+        import numpy as np
+        import tensorflow as tf
+
+        import farandole.tensorflow as hvd
+        from farandole.tensorflow.elastic.trained import Training
+
+        class Noted:
+            def state_dict(self) -> Any:
+                return plain_kinds() if hvd.rank() == 0 else None
+
+            def load_state_dict(self, state: Any) -> None:
+                self.state = state
+
+        rank = hvd.rank()
+        variables = [
+            tf.Variable(["some", "text" * rank]),
+            tf.Variable(tf.cast([rank], tf.bfloat16)),
+            tf.Variable(tf.constant([2**31 + rank], tf.uint32)),
+            tf.Variable(tf.constant([1j + rank])),
+        ]
+        noted = Noted()
+        Training({"variables": variables, "noted": noted}).transfer([0], [1], may_stream=False)
+        wanted = [np.array([b"some", b""]), [0], [2**31], [1j]]
+        for variable, values in zip(variables, wanted, strict=True):
+            np.testing.assert_array_equal(np.array(variable.numpy()), values)
+        if rank == 1:
+            check_same(noted.state, plain_kinds())
+
+    with World(tensorflow_nursery, 2) as world:
+        world.run(begin)
+        world.run(run)

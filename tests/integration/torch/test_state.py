@@ -7,6 +7,7 @@ import collections
 import numpy as np
 import pytest
 import torch
+from kinds_of_state import check_same, torch_kinds
 
 import farandole.torch as hvd
 
@@ -426,3 +427,58 @@ def test_tensors_inside_the_graph(worlds):
             hvd.allreduce_(torch.ones(1))
 
     worlds.run(2, body)
+
+
+def _optimizer_of_all_kinds(mine):
+    parameter = torch.nn.Parameter(torch.ones(2, dtype=torch.bfloat16))
+    optimizer = torch.optim.SGD([parameter], lr=0.1)
+    optimizer.state[parameter] = torch_kinds() if mine else {"another": 1}
+    optimizer.param_groups[0]["history"] = collections.deque([1.0], maxlen=2) if mine else None
+    return parameter, optimizer
+
+
+def test_state_arrives_as_it_was_sent(worlds):
+    """Types, containers and values, at any depth; PyTorch's own loader casts to the parameter's type."""
+
+    def body():
+        for root in (0, 1):
+            parameter, optimizer = _optimizer_of_all_kinds(hvd.rank() == root)
+            hvd.broadcast_optimizer_state(optimizer, root_rank=root)
+            check_same(optimizer.state[parameter], torch_kinds())
+            check_same(optimizer.param_groups[0]["history"], collections.deque([1.0], maxlen=2))
+            check_same(hvd.broadcast_object(torch_kinds() if hvd.rank() == root else None, root), torch_kinds())
+            assert all(map(_is_whole, hvd.allgather_object(torch_kinds())))
+
+    worlds.run(2, body)
+
+
+def _is_whole(value):
+    check_same(value, torch_kinds())
+    return True
+
+
+@pytest.mark.parametrize("at_once", [1 << 30, 0], ids=["at once", "in parts"])
+def test_newcomers_get_the_state_as_it_is(worlds, at_once):
+    def body(at_once):
+        from farandole.torch.elastic import stream
+
+        model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2)).bfloat16()
+        optimizer = torch.optim.Adam(model.parameters())
+        with torch.no_grad():
+            model[0].weight.fill_(hvd.rank())
+        if hvd.rank() == 0:
+            for parameter in model.parameters():
+                optimizer.state[parameter] = {**torch_kinds(), "step": torch.tensor(3.0)}
+            optimizer.param_groups[0]["history"] = collections.deque([torch.tensor(1.0)], maxlen=2)
+        sending = stream.begin({"model": model, "optimizer": optimizer}, [0], [1], at_once)
+        assert (sending is None) == (at_once > 0)
+        if sending is not None:
+            while not sending.send_some(1.0):
+                sending.take()
+            sending.finish()
+        for parameter in model.parameters():
+            check_same(optimizer.state[parameter], {**torch_kinds(), "step": torch.tensor(3.0)})
+        check_same(optimizer.param_groups[0]["history"], collections.deque([torch.tensor(1.0)], maxlen=2))
+        assert not model[0].weight.any()
+
+    worlds.run(2, body, at_once)

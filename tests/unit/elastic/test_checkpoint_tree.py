@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
 from collections.abc import Hashable
 from typing import Any
 
 import msgspec
 import pytest
+from kinds_of_state import Pair, check_same, plain_kinds
 
 from farandole.elastic.checkpoint.tree import Taken, put_together
 from farandole.errors import InvalidRequestError
@@ -97,7 +98,51 @@ def test_what_modules_note_beside_their_state_comes_back() -> None:
     assert there_and_back(state)._metadata == state._metadata
 
 
-@pytest.mark.parametrize("value", [{1}, object(), Counter, lambda: None, 1j])
+def test_every_kind_of_value_comes_back_as_it_was() -> None:
+    check_same(there_and_back(plain_kinds()), plain_kinds())
+
+
+def test_containers_hold_tensors() -> None:
+    tensors = [Tensor() for _ in range(3)]
+    state = {"deque": deque(tensors, maxlen=4), "pair": Pair(tensors[0], [tensors[1]]), "set": {tensors[2]}}
+    assert there_and_back(state) == state
+
+
+class Strict(list[int]):
+    """A list that is not made of a list."""
+
+    def __init__(self, first: int, second: int) -> None:
+        super().__init__([first, second])
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (Strict(1, 2), "which cannot be made again of the list that it is. Save a list instead"),
+        (defaultdict(lambda: 0), "which no program could find again by a name"),
+        (namedtuple("Inner", "a")(1), "which no program could find again by a name"),
+    ],
+)
+def test_a_class_that_could_not_be_made_again_is_refused_when_it_is_saved(value: Any, words: str) -> None:
+    with pytest.raises(InvalidRequestError, match=f"deep is a|deep depends on .*{words}"):
+        Taken({"deep": value}, identify)
+
+
+@pytest.mark.parametrize(
+    ("node", "words"),
+    [
+        ({"tuple": [1, 2], "class": "not_imported:Pair"}, "import not_imported before the checkpoint is loaded"),
+        ({"tuple": [1, 2], "class": "os:system"}, "needs the class os:system"),
+        ({"tuple": [1, 2], "class": "pathlib:PurePath"}, "is another class than when this was saved"),
+        ({"dict": [], "default": "os:system"}, "needs the class os:system"),
+    ],
+)
+def test_a_file_names_only_classes_that_are_there_and_fit(node: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        put_together(node, {})
+
+
+@pytest.mark.parametrize("value", [object(), Counter, lambda: None, memoryview(b"")])
 def test_what_cannot_be_held_is_named_by_its_place(value: Any) -> None:
     with pytest.raises(InvalidRequestError, match=r"sampler\.0\.x is a .*, which a checkpoint cannot hold"):
         Taken({"sampler": [{"x": value}]}, identify)

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 import torch
+from kinds_of_state import check_same, plain_kinds, torch_kinds
 
 from farandole.errors import CheckpointError, InvalidRequestError
 from farandole.settings.table import Settings
@@ -429,6 +430,21 @@ def test_the_last_world_is_over_and_the_next_one_saves(tmp_path: Path, lines: Li
     assert survivors[0].load({"a": None}) == step
     assert json.loads((tmp_path / f"step-{step:08}" / "manifest.json").read_bytes())["content"]["world"] == 2
     assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_the_state_of_an_optimizer_comes_back_as_it_was(tmp_path: Path, lines: Lines) -> None:
+    """Types, containers and values, at any depth, although PyTorch's loader casts to the parameter's type."""
+    (checkpoint,) = world(tmp_path, 1, lines)
+    parameter = torch.nn.Parameter(torch.ones(2, dtype=torch.bfloat16))
+    optimizer = torch.optim.SGD([parameter], lr=0.1)
+    optimizer.state[parameter] = torch_kinds()
+    assert checkpoint.save({"optimizer": optimizer, "more": plain_kinds()}, 1, rank=0, size=1)
+    assert checkpoint.wait(WAIT_SECONDS)
+    optimizer.state[parameter] = {}
+    found: dict[str, Any] = {"optimizer": optimizer, "more": None}
+    assert checkpoint.load(found) == 1
+    check_same(optimizer.state[parameter], torch_kinds())
+    check_same(found["more"], plain_kinds())
 
 
 # --- what is wrong at once --------------------------------------------------------------------------------------------

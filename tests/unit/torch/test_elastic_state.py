@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
+from kinds_of_state import check_same, plain_kinds, torch_kinds
 
 import farandole.torch as hvd
 from farandole.elastic import world_changes
@@ -109,6 +111,39 @@ def test_states_of_another_type_than_their_parameters_stay_so() -> None:
     optimizer.state[parameter]["master"].zero_()
     state.restore()
     assert torch.equal(optimizer.state[parameter]["master"], torch.full((2,), 1.0001))
+
+
+def test_restore_changes_no_type_and_no_container() -> None:
+    parameter = torch.nn.Parameter(torch.ones(2, dtype=torch.bfloat16))
+    optimizer = torch.optim.SGD([parameter], lr=0.1)
+    optimizer.state[parameter] = torch_kinds()
+    optimizer.param_groups[0]["history"] = deque([1.0], maxlen=2)
+    state = TorchState(optimizer=optimizer, more=plain_kinds())
+    state.commit()
+    optimizer.state[parameter].clear()
+    state.more.clear()
+    for _ in range(2):
+        state.restore()
+        check_same(optimizer.state[parameter], torch_kinds())
+        check_same(optimizer.param_groups[0]["history"], deque([1.0], maxlen=2))
+        check_same(state.more, plain_kinds())
+    again = optimizer.state[parameter]
+    assert again["again"] is again["Q"][0]
+
+
+def test_hooks_and_defaults_of_the_loader_stay() -> None:
+    """What PyTorch's loader does beside its casts: hooks see and change plain values, and old states are converted."""
+    parameter = torch.nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.Adam([parameter], lr=0.1)
+    optimizer.state[parameter] = {"step": 3.0, "exp_avg": torch.ones(2), "exp_avg_sq": torch.ones(2)}
+    state = TorchState(optimizer=optimizer)
+    seen = []
+    optimizer.register_load_state_dict_pre_hook(lambda _, given: seen.append(given["state"][0]["step"]))
+    optimizer.register_load_state_dict_post_hook(lambda loaded: seen.append(loaded.state[parameter]["step"]))
+    state.restore()
+    assert seen == [3.0, torch.tensor(3.0)]
+    assert isinstance(optimizer.state[parameter]["step"], torch.Tensor)
+    assert "__setstate__" not in vars(optimizer)
 
 
 def test_after_a_sync_it_goes_back_to_what_was_synced() -> None:

@@ -135,8 +135,8 @@ class CheckpointBase(ABC):
         before stay as they are.
 
         Args:
-            state: objects with a `state_dict`, tensors, numbers, text, bytes, and mappings, lists and tuples of them;
-                the same on all ranks.
+            state: objects with a `state_dict`, tensors, arrays, numbers, text, bytes, and mappings, lists, tuples,
+                sets and deques of them; the same on all ranks.
             step: how far training is.
             rank: of this worker.
             size: of the world.

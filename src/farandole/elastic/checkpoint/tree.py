@@ -1,15 +1,18 @@
 """Takes a state apart into its tensors and a plain part that JSON can hold, and puts it together again.
 
 The plain part is the state with `{"tensor": name}` in the place of each tensor. What JSON cannot hold as it is becomes
-an object with one name that says what it is: a mapping (whose keys need not be text), a tuple, bytes, infinity. Two
-places that hold the same tensor, such as tied weights, get one name: it is written once, and is one tensor again.
+an object whose first name is the kind of value: a mapping (whose keys need not be text), a tuple, bytes, infinity. An
+instance of a subclass of these kinds, such as a tuple with names, also has the name of its class. To load it, the class
+has to be there already: a file makes no program import or run anything. Two places that hold the same tensor, such as
+tied weights, get one name: it is written once, and is one tensor again.
 """
 
 from __future__ import annotations
 
 import base64
 import math
-from collections import Counter, OrderedDict
+import sys
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
@@ -20,6 +23,9 @@ _RESERVED = "__metadata__"
 # Beyond these, readers of JSON do not agree about what a number is.
 _LARGEST_INT = 2**53
 _MAPPINGS: dict[str, type] = {"dict": dict, "OrderedDict": OrderedDict, "Counter": Counter}
+_SERIES: dict[str, type] = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset, "deque": deque}
+# Of what is no container, bool before int, whose subclass it is.
+_LEAVES: tuple[type, ...] = (bool, int, float, complex, str, bytes, bytearray, range)
 
 
 class Taken:
@@ -34,7 +40,7 @@ class Taken:
         """Take `state` apart; the tensors stay what and where they are.
 
         Args:
-            state: nested mappings, lists and tuples of tensors, numbers, text, bytes and None.
+            state: nested mappings, lists, tuples, sets and deques of tensors, arrays, numbers, text, bytes and None.
             identify: returns None for what is no tensor, and for two tensors the same if they are the same memory.
 
         Raises:
@@ -49,22 +55,34 @@ class Taken:
         identity = self._identify(value)
         if identity is not None:
             return {"tensor": self._name(value, identity, path)}
+        kind = _kind_of(value)
         if isinstance(value, Mapping):
-            return self._take_mapping(value, path)
-        if isinstance(value, (list, tuple)):
-            items = [self._take(item, (*path, str(index))) for index, item in enumerate(value)]
-            return {"list" if isinstance(value, list) else "tuple": items}
-        return _take_leaf(value, path)
+            node = self._take_mapping(value, kind, path)
+        elif isinstance(value, tuple(_SERIES.values())):
+            node = self._take_series(value, kind, path)
+        elif type(value).__module__ == "numpy" and hasattr(value, "dtype"):
+            return _take_array(value, path)
+        else:
+            return _take_leaf(value, kind, path)
+        if type(value) not in (kind, defaultdict):
+            node["class"] = _name_of_class(type(value), kind, value, path)
+        return node
 
-    def _take_mapping(self, value: Mapping[Any, Any], path: tuple[str, ...]) -> Any:
-        kind = next((name for name, kind in _MAPPINGS.items() if type(value) is kind), "dict")
+    def _take_mapping(self, value: Mapping[Any, Any], kind: type, path: tuple[str, ...]) -> dict[str, Any]:
         items = [[self._take(key, path), self._take(item, (*path, str(key)))] for key, item in value.items()]
-        node: dict[str, Any] = {kind: items}
+        node: dict[str, Any] = {kind.__name__: items}
+        if type(value) is defaultdict:
+            factory = value.default_factory
+            node["default"] = None if factory is None else _find_name(factory, path)
         # Here PyTorch's modules keep the version of each of their parts.
         metadata = getattr(value, "_metadata", None)
         if metadata is not None:
             node["metadata"] = self._take(metadata, (*path, "metadata"))
         return node
+
+    def _take_series(self, value: Any, kind: type, path: tuple[str, ...]) -> dict[str, Any]:
+        items = [self._take(item, (*path, str(index))) for index, item in enumerate(value)]
+        return {kind.__name__: items, **({"maxlen": value.maxlen} if isinstance(value, deque) else {})}
 
     def _name(self, tensor: Any, identity: Hashable, path: tuple[str, ...]) -> str:
         if identity not in self._names:
@@ -78,22 +96,89 @@ class Taken:
         return self._names[identity]
 
 
-def _take_leaf(value: Any, path: tuple[str, ...]) -> Any:
-    if value is None or isinstance(value, bool):
+def _kind_of(value: Any) -> type:
+    """Return the kind of value that this is an instance of, or its class."""
+    if isinstance(value, Mapping):
+        return next((kind for kind in (OrderedDict, Counter) if isinstance(value, kind)), dict)
+    kinds = (*_SERIES.values(), *_LEAVES)
+    return next((kind for kind in kinds if isinstance(value, kind)), type(value))
+
+
+def _take_leaf(value: Any, kind: type, path: tuple[str, ...]) -> Any:
+    if type(value) is not kind and kind in _LEAVES:
+        return {"value": _take_leaf(kind(value), kind, path), "class": _name_of_class(type(value), kind, value, path)}
+    if value is None or kind in (bool, str):
         return value
-    if isinstance(value, str):
-        return str(value)
-    if isinstance(value, int):
-        return int(value) if abs(value) <= _LARGEST_INT else {"int": str(int(value))}
-    if isinstance(value, float):
-        return float(value) if math.isfinite(value) else {"float": str(float(value))}
-    if isinstance(value, (bytes, bytearray)):
-        return {"bytes": base64.b64encode(value).decode()}
+    if kind is int:
+        return value if abs(value) <= _LARGEST_INT else {"int": str(value)}
+    if kind is float:
+        return value if math.isfinite(value) else {"float": str(value)}
+    if kind is complex:
+        return {"complex": [_take_leaf(part, float, path) for part in (value.real, value.imag)]}
+    if kind is range:
+        return {"range": [_take_leaf(part, int, path) for part in (value.start, value.stop, value.step)]}
+    if kind in (bytes, bytearray):
+        return {kind.__name__: base64.b64encode(value).decode()}
     raise InvalidRequestError(
         f"{'.'.join(path) or 'the state'} is a {type(value).__module__}.{type(value).__qualname__}, which a checkpoint "
-        "cannot hold. It holds tensors, numbers, text, bytes, None, and mappings, lists and tuples of them; make a "
-        "tensor or a number of it, or leave it out."
+        "cannot hold. It holds tensors, arrays, numbers, text, bytes, None, and mappings, lists, tuples, sets and "
+        "deques of them; make a tensor or a number of it, or leave it out."
     )
+
+
+def _take_array(value: Any, path: tuple[str, ...]) -> Any:
+    """Take an array or a number of NumPy's, where it is not what the front end calls a tensor."""
+    is_array = type(value).__name__ == "ndarray"
+    if value.dtype.kind in "OV" or not (is_array or value.shape == ()):
+        return _take_leaf(value, type(value), path)
+    content = [value.dtype.str, list(value.shape), base64.b64encode(value.tobytes()).decode()]
+    return {"array" if is_array else "number": content}
+
+
+def _find_name(found: Any, path: tuple[str, ...]) -> str:
+    """Return the name by which `_find_class` finds a class.
+
+    Raises:
+        InvalidRequestError: it would not.
+    """
+    name = f"{getattr(found, '__module__', '')}:{getattr(found, '__qualname__', '')}"
+    if not isinstance(found, type) or _find_class(name) is not found:
+        raise InvalidRequestError(
+            f"{'.'.join(path) or 'the state'} depends on {found!r}, which no program could find again by a name. Use a "
+            "class that a module defines, or leave it out."
+        )
+    return name
+
+
+def _name_of_class(cls: type, kind: type, value: Any, path: tuple[str, ...]) -> str:
+    """Return the name of a subclass of a kind of value, whose instances are made of the kind's alone.
+
+    Raises:
+        InvalidRequestError: they are not, or the class could not be found by its name.
+    """
+    name = _find_name(cls, path)
+    try:
+        same = _instance(cls, kind(value)) == value
+    except (TypeError, ValueError):
+        same = False
+    if not same:
+        raise InvalidRequestError(
+            f"{'.'.join(path) or 'the state'} is a {cls.__module__}.{cls.__qualname__}, which cannot be made again of "
+            f"the {kind.__name__} that it is. Save a {kind.__name__} instead, or leave it out."
+        )
+    return name
+
+
+def _find_class(name: str) -> Any:
+    module, _, path = name.partition(":")
+    found: Any = sys.modules.get(module)
+    for part in path.split("."):
+        found = getattr(found, part, None)
+    return found
+
+
+def _instance(cls: type, value: Any) -> Any:
+    return cls._make(value) if hasattr(cls, "_make") else cls(value)
 
 
 def put_together(plain: Any, tensors: Mapping[str, Any]) -> Any:
@@ -113,22 +198,66 @@ def put_together(plain: Any, tensors: Mapping[str, Any]) -> Any:
     kind, content = next(iter(plain.items()), ("nothing", None))
     if kind == "tensor":
         return tensors[content]
-    if kind in ("list", "tuple"):
+    if kind in _SERIES:
         items = [put_together(item, tensors) for item in content]
-        return items if kind == "list" else tuple(items)
+        return _as_class(deque(items, plain["maxlen"]) if kind == "deque" else _SERIES[kind](items), plain)
     if kind in _MAPPINGS:
         return _put_mapping(kind, plain, tensors)
-    if kind == "bytes":
-        return base64.b64decode(content)
+    if kind == "value":
+        return _as_class(put_together(content, tensors), plain)
+    return _put_leaf(kind, content)
+
+
+def _put_leaf(kind: str, content: Any) -> Any:
+    if kind in ("bytes", "bytearray"):
+        content = base64.b64decode(content)
+        return content if kind == "bytes" else bytearray(content)
     if kind in ("int", "float"):
         return int(content) if kind == "int" else float(content)
+    if kind in ("complex", "range"):
+        parts = [put_together(part, {}) for part in content]
+        return complex(*parts) if kind == "complex" else range(*parts)
+    if kind in ("array", "number"):
+        return _put_array(kind, *content)
     raise ValueError(f"there is no kind of value called {kind!r}")
+
+
+def _put_array(kind: str, dtype: str, shape: list[int], content: str) -> Any:
+    numpy = sys.modules.get("numpy")
+    if numpy is None:
+        raise ValueError("it holds arrays of NumPy: import numpy before the checkpoint is loaded")
+    array = numpy.frombuffer(base64.b64decode(content), dtype).reshape(shape)
+    return array.copy() if kind == "array" else array[()]
+
+
+def _as_class(value: Any, node: Mapping[str, Any]) -> Any:
+    """Return the value as an instance of its class.
+
+    Raises:
+        ValueError: the class is not there, or is another one.
+    """
+    if "class" not in node:
+        return value
+    cls = _loaded_class(node["class"])
+    if not issubclass(cls, Mapping if isinstance(value, dict) else type(value)):
+        raise ValueError(f"{node['class']} is another class than when this was saved: it is no {type(value).__name__}")
+    return _instance(cls, value)
+
+
+def _loaded_class(name: str) -> type:
+    found = _find_class(name)
+    if not isinstance(found, type):
+        raise ValueError(f"it needs the class {name}: import {name.partition(':')[0]} before the checkpoint is loaded")
+    return found
 
 
 def _put_mapping(kind: str, node: dict[str, Any], tensors: Mapping[str, Any]) -> Any:
     mapping = _MAPPINGS[kind]()
+    if "default" in node:
+        mapping = defaultdict(None if node["default"] is None else _loaded_class(node["default"]))
     for key, item in node[kind]:
         mapping[put_together(key, tensors)] = put_together(item, tensors)
+    mapping = _as_class(mapping, node)
     if "metadata" in node:
         mapping._metadata = put_together(node["metadata"], tensors)
     return mapping

@@ -6,10 +6,8 @@ from collections.abc import MutableMapping
 from typing import Any
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 
-from farandole.errors import InvalidRequestError
+from farandole.jax.elastic.leaves import as_array, as_leaf, described, has_memory
 from farandole.jax.elastic.train_state import TrainState
 from farandole.numpy.elastic.array_checkpoint import VALUES, ArrayCheckpoint
 
@@ -50,15 +48,16 @@ class Checkpoint(ArrayCheckpoint):
     """
 
     def _state_of(self, value: Any) -> Any:
-        return value if isinstance(value, VALUES) else _arrays_in(value)
+        return value if isinstance(value, VALUES) else _leaves_in(value)
 
     def _fits(self, target: Any, value: Any) -> bool:
         if isinstance(target, VALUES):
             return True
-        return isinstance(value, dict) and _described(_arrays_in(target)) == _described(value)
+        return isinstance(value, dict) and _described(_leaves_in(target), value) == _described(value, value)
 
     def _shape_of(self, target: Any) -> str:
-        arrays = _described(_arrays_in(target))
+        leaves = _leaves_in(target)
+        arrays = _described(leaves, leaves)
         return f"the arrays {', '.join(f'{path} {what}' for path, what in arrays.items())}"
 
     def _put(self, into: MutableMapping[str, Any], name: str, target: Any, value: Any) -> None:
@@ -70,30 +69,23 @@ class Checkpoint(ArrayCheckpoint):
             into[name] = _filled(target, value)
 
 
-def _arrays_in(tree: Any) -> dict[str, np.ndarray[Any, Any]]:
+def _leaves_in(tree: Any) -> dict[str, Any]:
     tree = vars(tree) if isinstance(tree, TrainState) else tree
-    return {jax.tree_util.keystr(path): _array(leaf) for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]}
+    leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
+    return {jax.tree_util.keystr(path): as_array(leaf) if has_memory(leaf) else leaf for path, leaf in leaves}
 
 
-def _array(leaf: Any) -> np.ndarray[Any, Any]:
-    if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-        raise InvalidRequestError(
-            "keys of jax.random cannot be saved. Save jax.random.key_data(key), and make a key of it with "
-            "jax.random.wrap_key_data."
-        )
-    array: np.ndarray[Any, Any] = np.asarray(leaf)
-    if array.dtype.kind in "OUS":
-        raise InvalidRequestError(f"a {type(leaf).__name__} in a structure cannot be saved: it is no array.")
-    return array
+def _described(leaves: Any, saved: Any) -> dict[str, str]:
+    """Return what leaves are; values of Python may be of another type than those that were saved."""
+    return {
+        path: described(leaf) if has_memory(leaf) and has_memory(saved.get(path)) else "a value"
+        for path, leaf in leaves.items()
+    }
 
 
-def _described(arrays: Any) -> dict[str, str]:
-    return {path: f"{array.dtype.name}{list(array.shape)}" for path, array in arrays.items()}
-
-
-def _filled(tree: Any, arrays: Any) -> Any:
+def _filled(tree: Any, saved: Any) -> Any:
     """Return the structure with what was saved in the place of its leaves."""
     paths, structure = jax.tree_util.tree_flatten_with_path(tree)
     return jax.tree_util.tree_unflatten(
-        structure, [jnp.asarray(arrays[jax.tree_util.keystr(path)]) for path, _ in paths]
+        structure, [as_leaf(leaf, saved[jax.tree_util.keystr(path)]) for path, leaf in paths]
     )

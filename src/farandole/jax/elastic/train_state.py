@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 class TrainState:
     """Holds what a training changes, as attributes: newcomers get it, and every step puts its results there.
 
-    Each attribute is a pytree of arrays, whose structure, shapes and types stay: parameters, the state of an optimizer,
-    a number of steps.
+    Each attribute is a pytree, whose structure, shapes and types stay: parameters, the state of an optimizer, a number
+    of steps. Leaves are arrays, or values of Python that can be pickled.
 
     Example:
         >>> state = hvd.elastic.TrainState(params=params, optimizer=optimizer.init(params))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -13,6 +13,7 @@ from farandole.elastic.checkpoint.loop_checkpoints import LoopCheckpoints
 from farandole.errors import InvalidRequestError
 from farandole.jax.elastic import in_loop
 from farandole.jax.elastic.checkpoint import Checkpoint
+from farandole.jax.elastic.leaves import as_array, as_leaf, described, has_memory
 from farandole.jax.elastic.train_state import TrainState
 from farandole.numpy.elastic.transfer import transfer_arrays
 
@@ -45,14 +46,17 @@ class Training:
 
     def transfer(self, sources: Sequence[int], receivers: Sequence[int], *, may_stream: bool) -> None:
         """Give the receivers the state that each of the sources has, all of it at once. A collective of the world."""
-        came = transfer_arrays(self._arrays, dict, sources, receivers)
+        came = transfer_arrays(self._arrays, self._others, sources, receivers)
         if came is None:
             return
-        _check_alike(came[0], self._arrays())
-        arrays = iter(came[0].values())
-        for thing in self._things.values():
-            for name, tree in vars(thing).items():
-                setattr(thing, name, jax.tree.map(lambda _: jax.numpy.asarray(next(arrays)), tree))
+        arrays, others = came
+        _check_alike(arrays, self._arrays())
+        _check_alike(others, self._others())
+        both = {**arrays, **others}
+        for path, thing, name in self._trees():
+            leaves, structure = jax.tree_util.tree_flatten_with_path(getattr(thing, name))
+            found = [as_leaf(leaf, both[path + jax.tree_util.keystr(place)]) for place, leaf in leaves]
+            setattr(thing, name, jax.tree_util.tree_unflatten(structure, found))
 
     def hand_over(self, gradients: Gradients | None, sources: Sequence[int], receivers: Sequence[int]) -> None:
         """Give the receivers the reduced gradients that each of the sources has. A collective of the world."""
@@ -63,12 +67,22 @@ class Training:
 
     def _arrays(self) -> dict[str, Any]:
         """Return all arrays by name, as they are when all steps have been computed."""
-        return {
-            f"{holder}.{name}{jax.tree_util.keystr(path)}": np.array(leaf)
-            for holder, thing in self._things.items()
-            for name, tree in vars(thing).items()
-            for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]
-        }
+        return {name: np.array(as_array(leaf)) for name, leaf in self._leaves() if has_memory(leaf)}
+
+    def _others(self) -> dict[str, Any]:
+        """Return the other leaves by name, such as numbers of Python's, which stay what they are."""
+        return {name: leaf for name, leaf in self._leaves() if not has_memory(leaf)}
+
+    def _leaves(self) -> Iterator[tuple[str, Any]]:
+        for path, thing, name in self._trees():
+            for place, leaf in jax.tree_util.tree_flatten_with_path(getattr(thing, name))[0]:
+                yield path + jax.tree_util.keystr(place), leaf
+
+    def _trees(self) -> list[tuple[str, Any, str]]:
+        """Return all attributes of holders: the beginnings of their leaves' names, the holders and their own names."""
+        return [
+            (f"{holder}.{name}", thing, name) for holder, thing in self._things.items() for name in list(vars(thing))
+        ]
 
     def step_without_samples(self) -> None:
         """Not needed: a loader that reads by indices always has samples of other ranks."""
@@ -97,11 +111,11 @@ class Training:
 
 
 def _check_alike(theirs: Mapping[str, Any], mine: Mapping[str, Any]) -> None:
-    def described(arrays: Mapping[str, Any]) -> list[tuple[str, str]]:
-        return [(name, f"{array.dtype.name}{list(array.shape)}") for name, array in arrays.items()]
+    def all_of(arrays: Mapping[str, Any]) -> list[tuple[str, str]]:
+        return [(name, described(each)) for name, each in arrays.items()]
 
-    if described(theirs) != described(mine):
-        different = sorted(set(described(theirs)) ^ set(described(mine)))
+    if all_of(theirs) != all_of(mine):
+        different = sorted(set(all_of(theirs)) ^ set(all_of(mine)))
         raise InvalidRequestError(
             f"this worker's TrainState has other arrays than the others': {' '.join(different[0])} is not in both. All "
             "workers run the same program, and make the state before hvd.elastic.steps(...)."

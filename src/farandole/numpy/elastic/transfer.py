@@ -24,11 +24,27 @@ def transfer_arrays(
     held: dict[str, Any] = {}
     told = b""
     if rank in sources:
-        held = {name: np.ascontiguousarray(array).reshape(array.shape) for name, array in arrays().items()}
+        own = arrays()
+        held = {name: np.ascontiguousarray(each).reshape(each.shape) for name, each in own.items() if _has_values(each)}
         if rank == sources[0]:
-            told = cloudpickle.dumps(([(name, each.dtype, each.shape) for name, each in held.items()], others()))
-    skeleton, states = cloudpickle.loads(session.exchange("elastic.skeleton", told)[sources[0]])
+            layout = [
+                (name, each.dtype, each.shape, None if name in held else each.tolist()) for name, each in own.items()
+            ]
+            told = cloudpickle.dumps((layout, others()))
+    layout, states = cloudpickle.loads(session.exchange("elastic.skeleton", told)[sources[0]])
+    came: dict[str, Any] = {}
     if rank in receivers:
-        held = {name: np.empty(shape, dtype) for name, dtype, shape in skeleton}
+        came = {name: np.empty(shape, dtype) for name, dtype, shape, _ in layout}
+        held = {name: each for name, each in came.items() if _has_values(each)}
     give(session, pieces_of((array.ctypes.data, array.nbytes) for array in held.values()), sources, receivers)
-    return (held, states) if rank in receivers else None
+    if rank not in receivers:
+        return None
+    for name, _, _, objects in layout:
+        if objects is not None:
+            came[name][...] = objects
+    return came, states
+
+
+def _has_values(array: Any) -> bool:
+    """Return whether the elements lie in the array's memory; text of TensorFlow's, for one, is objects elsewhere."""
+    return not array.dtype.hasobject

@@ -11,6 +11,7 @@ from farandole.elastic.checkpoint.checkpoint_base import CheckpointBase
 from farandole.elastic.checkpoint.tensor_files import TensorFiles, Tensors
 from farandole.errors import InvalidRequestError
 from farandole.torch.elastic.tensor_files import open_format
+from farandole.torch.optimizer_state import load_in_place
 
 
 class Checkpoint(CheckpointBase):
@@ -82,13 +83,38 @@ class Checkpoint(CheckpointBase):
         return f"the shape {tuple(target.shape)}"
 
     def _put(self, into: MutableMapping[str, Any], name: str, target: Any, value: Any) -> None:
-        if hasattr(target, "load_state_dict"):
+        if isinstance(target, torch.optim.Optimizer):
+            load_in_place(target, _on_devices(target, value))
+        elif hasattr(target, "load_state_dict"):
             target.load_state_dict(value)
         elif isinstance(target, torch.Tensor):
             with torch.no_grad():
                 target.copy_(value)
         else:
             into[name] = value
+
+
+def _on_devices(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> dict[str, Any]:
+    """Return the state with each parameter's tensors where PyTorch's loader puts them; those in files have no device.
+
+    A number of steps stays on the CPU unless a kernel of the device counts it.
+    """
+    devices = {
+        number: (parameter.device, group.get("capturable") or group.get("fused"))
+        for group, saved in zip(optimizer.param_groups, state["param_groups"], strict=False)
+        for number, parameter in zip(saved["params"], group["params"], strict=False)
+        if parameter.device.type != "cpu"
+    }
+
+    def moved(value: Any, number: Any, key: Any = None) -> Any:
+        device, counts = devices[number]
+        if isinstance(value, torch.Tensor):
+            return value if key == "step" and not counts else value.to(device)
+        if type(value) is dict:
+            return {name: moved(each, number, name) for name, each in value.items()}
+        return [moved(each, number) for each in value] if type(value) is list else value
+
+    return {**state, "state": {key: moved(v, key) if key in devices else v for key, v in state["state"].items()}}
 
 
 def _buffer(before: Any, source: torch.Tensor) -> torch.Tensor:

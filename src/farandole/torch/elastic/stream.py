@@ -12,7 +12,7 @@ are sent once more, together with everything that is no part, while all ranks wa
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -25,7 +25,8 @@ from farandole.core.handle import Pending
 from farandole.core.request import make_request
 from farandole.core.submission import Submission
 from farandole.errors import FarandoleError
-from farandole.torch.elastic.transfer import OWN, Hole, take_out, transfer
+from farandole.torch.elastic.transfer import OWN, load_state, transfer
+from farandole.torch.skeleton import Skeleton, take_apart
 
 # How much is sent in one step: at least so much, and so much for each second that a step takes. To copy it takes about
 # a tenth of the step.
@@ -49,13 +50,13 @@ class _Said(NamedTuple):
     """A part as it is now, but for what its tensors hold."""
 
     number: int
-    value: Any
-    state: Any
+    skeleton: Skeleton
+    """Of the parameter and its state."""
 
     @property
-    def holes(self) -> list[Hole]:
-        """Where tensors are missing, in order."""
-        return list(_holes((self.value, self.state)))
+    def nbytes(self) -> list[int]:
+        """The sizes of its tensors, in bytes."""
+        return [place.nbytes for place in self.skeleton.places]
 
 
 class _Flight(NamedTuple):
@@ -86,7 +87,7 @@ def begin(things: Mapping[str, Any], sources: Sequence[int], receivers: Sequence
     if session.world.rank == sources[0]:
         now = _Now(things)
         parts = _parts_of(things, now)
-        large = sum(hole.nbytes for part in range(len(parts)) for hole in now.say(parts, part)[0].holes) > at_once
+        large = sum(sum(now.say(parts, part)[0].nbytes) for part in range(len(parts))) > at_once
         told = cloudpickle.dumps(parts if large else [])
     parts = cloudpickle.loads(session.exchange("elastic.parts", told)[sources[0]])
     if not parts:
@@ -163,18 +164,18 @@ class Stream:
         chosen: list[_Said] = []
         while room > 0 and self._sent + len(chosen) < len(self._parts):
             said, _ = now.say(self._parts, self._sent + len(chosen))
-            room -= sum(hole.nbytes for hole in said.holes)
+            room -= sum(said.nbytes)
             chosen.append(said)
         return chosen
 
     def _begin(self, now: _Now, source: int, receiver: int, parts: list[_Said]) -> None:
-        size = _layout([hole.nbytes for part in parts for hole in part.holes])[-1]
+        size = _layout([nbytes for part in parts for nbytes in part.nbytes])[-1]
         buffer = torch.empty(size, dtype=torch.uint8, device="cpu")
         is_source = self._session.world.rank == source
         if is_source:
             tensors = [tensor for part in parts for tensor in now.say(self._parts, part.number)[1]]
             for room, tensor in zip(_split(buffer, parts), tensors, strict=True):
-                room.copy_(tensor)
+                room.copy_(tensor.detach())
         request = make_request(
             Kind.TRANSFER,
             f"elastic.part.{self._turns}.{source}.{receiver}",
@@ -209,7 +210,8 @@ class Stream:
         own = {name: thing.state_dict() for name, thing in self._things.items() if isinstance(thing, torch.nn.Module)}
         for said in flight.parts:
             part = self._parts[said.number]
-            value, state = _put_in((said.value, said.state), tensors)
+            places = said.skeleton.places
+            value, state = said.skeleton.with_tensors([each.on_own_device(next(tensors).clone()) for each in places])
             with torch.no_grad():
                 for name, key in part.places:
                     own[name][key].copy_(value)
@@ -218,7 +220,7 @@ class Stream:
         for name, states in came.items():
             optimizer = self._things[name]
             before = optimizer.state_dict()
-            optimizer.load_state_dict({**before, "state": {**before["state"], **states}})
+            load_state(optimizer, {**before, "state": {**before["state"], **states}})
 
 
 class _Now:
@@ -234,11 +236,10 @@ class _Now:
     def say(self, parts: Sequence[_Part], number: int) -> tuple[_Said, list[torch.Tensor]]:
         """Return a part, and its tensors."""
         part = parts[number]
-        tensors: list[torch.Tensor] = []
         name, key = part.places[0]
-        value = take_out(self.states[name][key], tensors)
         state = self.states[part.optimizer]["state"].get(part.number) if part.optimizer else None
-        return _Said(number, value, take_out(state, tensors)), tensors
+        skeleton, tensors = take_apart((self.states[name][key], state))
+        return _Said(number, skeleton), tensors
 
 
 def _parts_of(things: Mapping[str, Any], now: _Now) -> list[_Part]:
@@ -267,30 +268,8 @@ def _dealt(chosen: Sequence[_Said], hands: int) -> list[list[_Said]]:
     for said in chosen:
         hand = nbytes.index(min(nbytes))
         dealt[hand].append(said)
-        nbytes[hand] += sum(hole.nbytes for hole in said.holes)
+        nbytes[hand] += sum(said.nbytes)
     return dealt
-
-
-def _holes(value: Any) -> Iterator[Hole]:
-    if isinstance(value, Hole):
-        yield value
-    elif isinstance(value, dict):
-        for each in value.values():
-            yield from _holes(each)
-    elif type(value) in (list, tuple):
-        for each in value:
-            yield from _holes(each)
-
-
-def _put_in(value: Any, tensors: Iterator[torch.Tensor]) -> Any:
-    """Return what has come, with tensors of its own where the holes are."""
-    if isinstance(value, Hole):
-        return next(tensors).clone()
-    if isinstance(value, dict):
-        return {key: _put_in(each, tensors) for key, each in value.items()}
-    if type(value) in (list, tuple):
-        return type(value)(_put_in(each, tensors) for each in value)
-    return value
 
 
 def _layout(sizes: Sequence[int]) -> list[int]:
@@ -303,9 +282,9 @@ def _layout(sizes: Sequence[int]) -> list[int]:
 
 def _split(buffer: torch.Tensor, parts: Sequence[_Said]) -> list[torch.Tensor]:
     """Return the tensors that lie in a buffer."""
-    holes = [hole for part in parts for hole in part.holes]
-    begins = _layout([hole.nbytes for hole in holes])
+    places = [place for part in parts for place in part.skeleton.places]
+    begins = _layout([place.nbytes for place in places])
     return [
-        buffer[begin : begin + hole.nbytes].view(hole.dtype).view(hole.shape)
-        for begin, hole in zip(begins, holes, strict=False)
+        buffer[begin : begin + place.nbytes].view(place.dtype).view(place.shape)
+        for begin, place in zip(begins, places, strict=False)
     ]

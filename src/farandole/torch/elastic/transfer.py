@@ -8,26 +8,15 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]
 import torch
 
 from farandole.core.basics import current
 from farandole.elastic.pieces import give, pieces_of
-
-
-class Hole(NamedTuple):
-    """Stands for a tensor of the state."""
-
-    number: int
-    dtype: torch.dtype
-    shape: torch.Size
-
-    @property
-    def nbytes(self) -> int:
-        """Of the tensor."""
-        return self.shape.numel() * self.dtype.itemsize
+from farandole.torch.optimizer_state import load_in_place
+from farandole.torch.skeleton import Place, Skeleton, take_apart, tensors_by_path
 
 
 class _Own(enum.Enum):
@@ -61,72 +50,62 @@ def transfer(
     session = current()
     rank = session.world.rank
     tensors: list[torch.Tensor] = []
-    skeleton = b""
+    told = b""
     if rank in sources:
         states = {name: thing.state_dict() for name, thing in things.items()}
         if leave_out is not None:
             leave_out(states)
-        taken = take_out(states, tensors)
-        skeleton = cloudpickle.dumps(taken) if rank == sources[0] else b""
-    skeletons = session.exchange("elastic.skeleton", skeleton)
+        skeleton, tensors = take_apart(states)
+        if rank == sources[0]:
+            told = cloudpickle.dumps((skeleton, _paths(states, tensors) if compare else {}))
+    told = session.exchange("elastic.skeleton", told)[sources[0]]
     if rank in receivers:
-        own = {name: thing.state_dict() for name, thing in things.items()} if leave_out or compare else None
-        states = fill_in(cloudpickle.loads(skeletons[sources[0]]), tensors, own, begin_with_own=compare)
+        skeleton, paths = cloudpickle.loads(told)
+        own = {name: thing.state_dict() for name, thing in things.items()} if leave_out or compare else {}
+        here = tensors_by_path(own) if compare else {}
+        tensors = [_room_for(place, here.get(paths.get(number))) for number, place in enumerate(skeleton.places)]
     # Until `give` has returned, `held` keeps alive what the pieces are in.
     held = list(map(ordinary, tensors))
     pieces = pieces_of((tensor.data_ptr(), tensor.numel() * tensor.element_size()) for tensor in held)
     give(session, pieces, sources, receivers, compare=compare)
     if rank in receivers:
-        for name, thing in things.items():
-            thing.load_state_dict(states[name])
+        _load(things, skeleton, held, own)
 
 
-def take_out(value: Any, tensors: list[torch.Tensor]) -> Any:
-    """Return a state without its tensors, which are put into the list."""
-    if isinstance(value, torch.Tensor):
-        tensors.append(value.detach())
-        return Hole(len(tensors) - 1, value.dtype, value.shape)
-    if isinstance(value, Mapping):
-        return {key: take_out(each, tensors) for key, each in value.items()}
-    if type(value) in (list, tuple):
-        return type(value)(take_out(each, tensors) for each in value)
-    return value
+def _paths(states: Mapping[str, Any], tensors: Sequence[torch.Tensor]) -> dict[int, tuple[Any, ...]]:
+    """Return where tensors are in nested states, by number; those in other containers are left out."""
+    numbers = {id(tensor): number for number, tensor in enumerate(tensors)}
+    return {numbers[id(each)]: path for path, each in tensors_by_path(states).items() if id(each) in numbers}
 
 
-def fill_in(value: Any, tensors: list[torch.Tensor], own: Any = None, *, begin_with_own: bool = False) -> Any:
-    """Return a state with tensors, which are put into the list, where the others' were.
-
-    Args:
-        value: the state without them.
-        tensors: as `take_out` has found them.
-        own: the state here.
-        begin_with_own: take those tensors of it that can be written to; the others are new.
-    """
-    if value is OWN:
-        return own
-    if isinstance(value, Hole):
-        assert value.number == len(tensors)
-        tensors.append(_room_for(value, own if begin_with_own else None))
-        return tensors[-1]
-    if isinstance(value, dict):
-        theirs = own if isinstance(own, Mapping) else {}
-        return {
-            key: fill_in(each, tensors, theirs.get(key), begin_with_own=begin_with_own) for key, each in value.items()
-        }
-    if type(value) in (list, tuple):
-        found = own if type(own) is type(value) and len(own) == len(value) else [None] * len(value)
-        return type(value)(
-            fill_in(each, tensors, mine, begin_with_own=begin_with_own) for each, mine in zip(value, found, strict=True)
-        )
-    return value
-
-
-def _room_for(hole: Hole, own: Any) -> torch.Tensor:
-    if isinstance(own, torch.Tensor) and (own.dtype, own.shape) == (hole.dtype, hole.shape) and not own.is_sparse:
+def _room_for(place: Place, own: Any) -> torch.Tensor:
+    if isinstance(own, torch.Tensor) and (own.dtype, own.shape) == (place.dtype, place.shape) and not own.is_sparse:
         return ordinary(own.detach())
-    return torch.empty(hole.shape, dtype=hole.dtype)
+    return torch.empty(place.shape, dtype=place.dtype)
+
+
+def _load(
+    things: Mapping[str, Any], skeleton: Skeleton, tensors: Sequence[torch.Tensor], own: Mapping[str, Any]
+) -> None:
+    placed = [place.on_own_device(tensor) for place, tensor in zip(skeleton.places, tensors, strict=True)]
+    states = skeleton.with_tensors(placed)
+    for name, thing in things.items():
+        state = states[name]
+        if name in own and isinstance(state, dict):
+            for key, value in state.items():
+                if value is OWN:
+                    state[key] = own[name][key]
+        load_state(thing, state)
+
+
+def load_state(thing: Any, state: Any) -> None:
+    """Let a thing have a state that its `state_dict` returned elsewhere."""
+    if isinstance(thing, torch.optim.Optimizer):
+        load_in_place(thing, state)
+    else:
+        thing.load_state_dict(state)
 
 
 def ordinary(tensor: torch.Tensor) -> torch.Tensor:
     """Return a tensor densely in ordinary memory; a parameter itself is not copied."""
-    return tensor.cpu().contiguous()
+    return tensor.detach().cpu().contiguous().resolve_conj().resolve_neg()
