@@ -94,6 +94,10 @@ class Entry(ABC):
             Whether it could be put there; otherwise it takes the general way in this step.
         """
 
+    def is_in_use(self) -> bool:
+        """Return whether the user reads an earlier gradient in the view's memory, which must not be written over."""
+        return False
+
     @abstractmethod
     def scale(self, factor: float) -> None:
         """Multiply what `put` has put."""
@@ -169,6 +173,8 @@ class Bundle:
         """
         if self.kept:  # The entries were launched before, in a world that has ended meanwhile.
             return all(entry.kept is None for entry in self.entries)
+        if any(entry.is_in_use() for entry in self.entries):
+            return False
         # All entries of a bundle are put, or none: what takes the general way is multiplied there, and a gradient that
         # is kept beside its view cannot take it.
         if keeps or len(self.entries) > 1:

@@ -178,6 +178,10 @@ class Settings:
     roster_patience: float = setting(600.0, values.positive_seconds, "a number of seconds above 0")
     """Elastic jobs: seconds for which a worker looks for its roster if it has lost it. It goes on training
     meanwhile."""
+    check_parameters: int = setting(1, values.count, "a number of steps")
+    """When a distributed optimizer of PyTorch compares the ranks' parameters, and warns if they differ: 1 in its first
+    step, a larger number also after every so many steps, 0 never, for parameters that are meant to differ. In elastic
+    jobs nothing is compared."""
     elastic_keep_gradients: bool = setting(True, values.switch, "0 or 1")
     """Elastic jobs: whether a worker keeps its own gradients until the step counts, so that only collectives are
     repeated when the world breaks. This costs the memory of the gradients. Without it, the whole step is repeated."""

@@ -20,9 +20,11 @@ import torch
 from farandole.core.basics import current
 from farandole.core.dtype import Adasum
 from farandole.core.group import ProcessSet
+from farandole.gradients.parameter_check import ParameterCheck
 from farandole.torch.collectives import allreduce_call
 from farandole.torch.naming import Named, name_last_group
 from farandole.torch.no_compile import no_compile
+from farandole.torch.parameters import parameters_digest
 from farandole.torch.step_count import count_step
 
 
@@ -79,6 +81,7 @@ class AdasumOptimizer(torch.optim.Optimizer):
 
     # None on ranks outside the process set, where the optimizer is local.
     _deltas: DeltaReducer | None
+    _check: ParameterCheck | None = None
     _parameter_names: dict[torch.nn.Parameter, str]
     backward_passes_per_step: int
 
@@ -102,6 +105,8 @@ class AdasumOptimizer(torch.optim.Optimizer):
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Do the wrapped optimizer's step, with this rank's gradients; then put the ranks' steps together."""
+        if self._check is not None:
+            self._check.step(lambda: parameters_digest(self._parameter_names))
         starts = [] if self._deltas is None else self._deltas.begin()
         loss = super().step() if closure is None else super().step(closure)
         if self._deltas is not None:

@@ -28,6 +28,8 @@ class GradientEntry(Entry):
         kind: element type and shape of the view.
         references: how many there are to `in_view` while it is nobody's gradient: the attribute, the argument of what
             counts them, and whatever keeps the reduced gradients of the last step.
+        storage: the memory of `in_view` as PyTorch knows it; None without one.
+        owners: how many objects of PyTorch's share that memory while the user has none.
     """
 
     __slots__ = (
@@ -35,10 +37,12 @@ class GradientEntry(Entry):
         "in_own_view",
         "in_view",
         "kind",
+        "owners",
         "parameter",
         "references",
         "sparse_as_dense",
         "sparse_dim",
+        "storage",
     )
 
     def __init__(self, name: str, parameter: torch.nn.Parameter, sparse_as_dense: bool) -> None:
@@ -51,6 +55,8 @@ class GradientEntry(Entry):
         self.address = 0
         self.kind = parameter.dtype, parameter.shape
         self.references = 2
+        self.storage: torch.UntypedStorage | None = None
+        self.owners = 0
 
     # --- what the gradient is --------------------------------------------------------------------------------------
 
@@ -102,7 +108,13 @@ class GradientEntry(Entry):
 
     def detach(self) -> None:
         """See `Entry`."""
-        self.in_view = self.in_own_view = None
+        self.in_view = self.in_own_view = self.storage = None
+
+    def is_in_use(self) -> bool:
+        """See `Entry`. An alias of an earlier gradient, such as `parameter.grad.data`, is another tensor."""
+        if self.parameter.grad is self.in_view:
+            return False  # PyTorch, too, accumulates into the memory of an alias then.
+        return self.storage is not None and _count_owners(self.storage._cdata) > self.owners
 
     def put(self, share: float) -> bool:
         """See `Entry`."""
@@ -168,6 +180,9 @@ class GradientEntry(Entry):
         assert self.view is not None
         in_view = self.in_view = _tensor(self.view, *self.kind)
         self.address = in_view.data_ptr()
+        # Kept, so that it exists when its owners are counted.
+        self.storage = in_view.untyped_storage()
+        self.owners = _count_owners(self.storage._cdata)
         return in_view
 
     def _put_beside(self, own: torch.Tensor, share: float) -> bool:
@@ -247,6 +262,9 @@ class GradientEntry(Entry):
             parameter.grad = gradient.to(parameter.device)
         else:
             self.store(gradient.to(parameter.device))
+
+
+_count_owners = torch._C._storage_Use_Count
 
 
 def _tensor(view: View, dtype: torch.dtype, shape: torch.Size) -> torch.Tensor:

@@ -14,12 +14,14 @@ from farandole.core.basics import current
 from farandole.core.dtype import OPS, Adasum, Average, Sum
 from farandole.core.group import ProcessSet, global_process_set
 from farandole.errors import InvalidRequestError
+from farandole.gradients.parameter_check import ParameterCheck
 from farandole.gradients.reduce_options import ReduceOptions
 from farandole.torch.adasum import AdasumOptimizer, DeltaReducer
 from farandole.torch.collectives import allreduce
 from farandole.torch.compression import Compression, Feedback, Recipe
 from farandole.torch.gradient_entry import GradientEntry
 from farandole.torch.naming import Named, can_be_trained, name_last_group, parameter_names
+from farandole.torch.parameters import BROADCAST_ADVICE, parameters_digest
 from farandole.torch.step_count import count_step
 from farandole.torch.tensor_gradients import GradientReducer, TensorGradients
 
@@ -46,6 +48,7 @@ class _Distributed(torch.optim.Optimizer):
 
     passes: Passes | None = None
     _reducer: GradientReducer | None
+    _check: ParameterCheck | None = None
     _parameter_names: dict[torch.nn.Parameter, str]
     _process_set: ProcessSet
     _op: int
@@ -113,6 +116,8 @@ class _Distributed(torch.optim.Optimizer):
                 )
             if self._reducer is not None and (self._pending or (closure is None and not self._synchronized)):
                 self._reducer.finish()
+        if self._check is not None:
+            self._check.step(lambda: parameters_digest(self._parameter_names))
         self._synchronized = False
         if self._reducer is not None and self._reducer.step_is_lost:
             self._reducer.step_is_lost = False
@@ -253,6 +258,8 @@ def DistributedOptimizer(
                 options,
                 passes=backward_passes_per_step,
             )
+    if named and process_set.included():
+        distributed._check = ParameterCheck(named[0][0], process_set, BROADCAST_ADVICE)
     distributed.backward_passes_per_step = backward_passes_per_step
     distributed._parameter_names = names
     result: Wrapped = distributed

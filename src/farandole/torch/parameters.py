@@ -11,8 +11,14 @@ import torch
 from farandole.core.basics import current
 from farandole.core.group import ProcessSet, global_process_set
 from farandole.errors import InvalidRequestError, MismatchError
+from farandole.gradients.parameter_check import digest_of
 from farandole.torch import collectives
+from farandole.torch.no_compile import no_compile
 from farandole.torch.objects import allgather_object, broadcast_object
+
+BROADCAST_ADVICE = "hvd.broadcast_parameters(model.state_dict(), root_rank=0)"
+"""The line that a script lacks whose ranks train with different parameters."""
+_WORDS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def broadcast_parameters(params: Any, root_rank: int, process_set: ProcessSet = global_process_set) -> None:
@@ -111,3 +117,23 @@ def _broadcast_others(params: MutableMapping[str, Any], root_rank: int, process_
     others = {name: value for name, value in params.items() if not isinstance(value, torch.Tensor)}
     # Whether there are any must be the root's word: a rank that alone has some would wait for ever.
     params.update(broadcast_object(others, root_rank, "broadcast_parameters.others", process_set))
+
+
+@no_compile
+def parameters_digest(parameters: Iterable[torch.Tensor]) -> int:
+    """Return a number that differs, but for an unlikely chance, where the bits of parameters differ."""
+    sums = [
+        _as_words(parameter.detach()).sum(dtype=torch.int64)
+        for parameter in parameters
+        if parameter.layout is torch.strided and parameter.device.type != "meta"
+    ]
+    by_device: dict[torch.device, list[int]] = {}
+    for device in dict.fromkeys(each.device for each in sums):  # One transfer from each device.
+        by_device[device] = torch.stack([each for each in sums if each.device == device]).tolist()
+    return digest_of([number for numbers in by_device.values() for number in numbers])
+
+
+def _as_words(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the tensor's bits as whole numbers, without a copy where it lies densely."""
+    flat = tensor.resolve_conj().resolve_neg().contiguous().flatten()
+    return flat.view(_WORDS[flat.element_size()] if flat.element_size() in _WORDS else torch.uint8)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 
 import numpy as np
+import pytest
 import torch
 from small_trainings import flat, make_data, make_model, make_optimizer
 
@@ -178,6 +179,49 @@ def test_gradients_and_parameters_may_get_other_memory(worlds):
     for groups in (None, 1):
         for set_to_none in (True, False):
             worlds.run(2, body, groups, set_to_none)
+
+
+ALIASES = {
+    "data": lambda gradient: gradient.data,
+    "detached": lambda gradient: gradient.detach(),
+    "row": lambda gradient: gradient[0],
+    "flat": lambda gradient: gradient.view(-1),
+    "both": lambda gradient: (gradient, gradient.data)[1],
+}
+
+
+@pytest.mark.parametrize("groups", [None, 1])
+@pytest.mark.parametrize("alias", ALIASES)
+def test_an_alias_of_a_kept_gradient_stays_as_it_is(worlds, alias, groups):
+    """Another tensor in the same memory, as `clip_grad` functions and loggers have it."""
+
+    def body(alias, groups):
+        model = torch.nn.Linear(2, 2, bias=False)
+        more = torch.nn.Parameter(torch.ones(2))
+        optimizer = torch.optim.SGD([*model.parameters(), more], lr=1.0)
+        optimizer = hvd.DistributedOptimizer(optimizer, groups=groups)
+        kept = []
+        for step in range(5):
+            (model(torch.ones(1, 2)).sum() + more.sum()).mul(hvd.rank() + step).backward()
+            optimizer.step()
+            assert more.grad.tolist() == [step + 0.5] * 2
+            kept.append(ALIASES[alias](model.weight.grad))
+            if alias == "both":
+                kept.append(model.weight.grad)
+            optimizer.zero_grad()
+        wanted = [step + 0.5 for step in range(5) for _ in range(2 if alias == "both" else 1)]
+        assert [aliased.flatten()[0].item() for aliased in kept] == wanted
+        # Once nobody has an alias any more, the gradient lies in the arena again.
+        kept.clear()
+        places = []
+        for _ in range(3):
+            model(torch.ones(1, 2)).sum().backward()
+            optimizer.step()
+            places.append(model.weight.grad.data_ptr())
+            optimizer.zero_grad()
+        assert len(set(places[1:])) == 1
+
+    worlds.run(2, body, alias, groups)
 
 
 def test_a_gradient_that_is_kept_stays_as_it_is(worlds):
