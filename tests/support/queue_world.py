@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from farandole.jobs.errors import JobError
+from farandole.queue.hosts import parse_queue_hosts
+from farandole.queue.measures import measured_by, reports_of
 from farandole.queue.model import (
     Action,
     AttemptFact,
@@ -37,6 +39,7 @@ from farandole.queue.state import QueueState
 from farandole.queue.store import Store
 from farandole.scheduler.policies import make_policy
 from farandole.scheduler.policy import Policy
+from farandole.wire.rendezvous import Measures
 
 ANN = Asker(Owner(1001, 1001, "ann"), False)
 BOB = Asker(Owner(1002, 1002, "bob"), False)
@@ -71,6 +74,8 @@ class FakeAttempt:
     """When workers that are to leave have left."""
     batch: int = 0
     """What its launcher has been told."""
+    measures: dict[tuple[tuple[str, ...], int], Measures] = field(default_factory=dict)
+    """What its training has measured, by hosts and workers; the latest at the end."""
 
     @property
     def runs(self) -> bool:
@@ -83,9 +88,15 @@ class World:
     Args:
         delay: returns how long something takes to happen.
         end_seconds: how long a job takes to end when it is told to.
+        pass_seconds: how long a pass takes on each host, for trainings that measure it; none: they measure nothing.
     """
 
-    def __init__(self, delay: Callable[[], float] = lambda: 0.0, end_seconds: float = 0.0) -> None:
+    def __init__(
+        self,
+        delay: Callable[[], float] = lambda: 0.0,
+        end_seconds: float = 0.0,
+        pass_seconds: Mapping[str, float] | None = None,
+    ) -> None:
         self.now = 1000.0
         self.attempts: dict[tuple[str, int], FakeAttempt] = {}
         self.work: dict[str, tuple[float, int]] = {}
@@ -94,6 +105,7 @@ class World:
         """Slot-seconds that jobs which save themselves still need."""
         self._delay = delay
         self._end_seconds = end_seconds
+        self._pass_seconds = pass_seconds or {}
 
     # --- as the executor does ----------------------------------------------------------------------------------------
 
@@ -114,8 +126,25 @@ class World:
                 host: HostWorkers(attempt.slots.get(host, 0), attempt.workers.get(host, 0))
                 for host in {**attempt.slots, **attempt.workers}
             }
-            report = AttemptReport(self.now + 1e-6, hosts, count(attempt.workers), scheduled_batch=attempt.batch)
+            self._measure(attempt)
+            measures = tuple(attempt.measures.values())
+            size = count(attempt.workers)
+            report = AttemptReport(self.now + 1e-6, hosts, size, measures=measures, scheduled_batch=attempt.batch)
         return AttemptFact(Seen.RUNS if attempt.runner else Seen.ORPHANED, report=report)
+
+    def _measure(self, attempt: FakeAttempt) -> None:
+        """Let a training measure its present configuration, with an all-reduce that takes a tenth of a pass."""
+        on = tuple(sorted(host for host, workers in attempt.workers.items() if workers))
+        if on and all(host in self._pass_seconds for host in on):
+            workers, seconds = count(attempt.workers), max(self._pass_seconds[host] for host in on)
+            sync = 0.1 * seconds if workers > 1 else 0.0
+            found = Measures(32, 4096, 64, len(on), workers, 32.0, seconds + sync, sync, 1.0, 9000.0, 10.0, on)
+            attempt.measures.pop((on, workers), None)
+            attempt.measures[on, workers] = found
+
+    def measured_before(self, job: QueueJob, number: int) -> tuple[Measures, ...]:
+        attempt = self.attempts.get((job.name, number))
+        return tuple(attempt.measures.values()) if attempt is not None else ()
 
     def carry_out(self, action: Action, jobs: Mapping[str, QueueJob]) -> None:
         job, key = jobs[action.job], (action.job, action.attempt)
@@ -329,7 +358,8 @@ class FakeDaemon:
         self.step()
         users = sorted({(job.spec.queue, job.owner.name) for job in state.jobs.values()})
         policy = self.policy or make_policy(state.settings.policy, state.settings.rules(users))
-        after = turn(state.jobs, state.hosts, state.settings, facts, policy.decide, now, self.standing)
+        reports = reports_of(state.jobs, measured_by(state.jobs, facts, self.world.measured_before), state.hosts)
+        after = turn(state.jobs, state.hosts, state.settings, facts, policy.decide, now, self.standing, reports)
         self.step()
         state.take(after, facts, now)
         self.standing = after.standing
@@ -366,9 +396,8 @@ class FakeDaemon:
 
 
 def hosts(text: str) -> tuple[QueueHost, ...]:
-    """Return hosts such as `h1:2,h2:2`."""
-    pairs = (part.split(":") for part in text.split(","))
-    return tuple(QueueHost(name, int(slots)) for name, slots in pairs)
+    """Return hosts such as `h1:2,h2:2/fast`."""
+    return parse_queue_hosts(text)
 
 
 def refused(request: Callable[[], object]) -> str:

@@ -150,6 +150,7 @@ class BatchAdaptation:
                     square=noise.square if noise.is_known else 0.0,
                     trace=noise.trace if noise.is_known else 0.0,
                     progress=self.value.progress,
+                    on=tuple(sorted(set(self._session.world.hostnames))),
                 )
             )
 

@@ -24,16 +24,16 @@ from farandole.queue.access import Access
 from farandole.queue.address import socket_of
 from farandole.queue.executor import Executor
 from farandole.queue.hosts import PROBE_SECONDS, Prober, is_here
-from farandole.queue.measures import report_of
+from farandole.queue.measures import measured_by, reports_of
 from farandole.queue.model import AttemptFact, Phase, QueueJob, Seen
 from farandole.queue.reconcile import Standing, is_quiet, turn
 from farandole.queue.server import Server
 from farandole.queue.settings import QueueSettings
 from farandole.queue.state import QueueState
 from farandole.queue.store import Store, StoreError
-from farandole.scheduler.job import Report
 from farandole.scheduler.policies import make_policy
 from farandole.scheduler.policy import Policy
+from farandole.wire.rendezvous import Measures
 
 # How soon a turn follows the last one while something is under way, or while attempts run.
 BUSY_SECONDS = 0.2
@@ -65,6 +65,8 @@ class QueueDaemon:
         self._clean_at = 0.0
         self._failed_at: dict[tuple[str, int], float] = {}
         """When attempts were first seen to have failed, on the monotonic clock."""
+        self._measured: dict[tuple[str, int], Sequence[Measures]] = {}
+        """What was measured in attempts that are over."""
         self._server = Server(self._state, self._store, self._executor, Access(self._store), self._wake.set, self.stop)
 
     def stop(self) -> None:
@@ -97,7 +99,7 @@ class QueueDaemon:
         before = dict(state.jobs)
         try:
             policy = self._current_policy(state.settings)
-            reports = self._reports(facts)
+            reports = reports_of(state.jobs, measured_by(state.jobs, facts, self._measured_before), state.hosts)
             after = turn(state.jobs, state.hosts, state.settings, facts, policy.decide, now, self._standing, reports)
         except Exception:
             # A policy that fails must not end the daemon: what runs goes on, and people are told.
@@ -126,17 +128,13 @@ class QueueDaemon:
         seen = self._executor.look(self._state.jobs)
         return {name: fact if self._is_judged(name, fact) else AttemptFact(Seen.RUNS) for name, fact in seen.items()}
 
-    def _reports(self, facts: dict[str, AttemptFact]) -> dict[str, Report]:
-        """Return what jobs measure, by name."""
-        type_of = {host.name: host.type for host in self._state.hosts}
-        found = {}
-        for name, fact in facts.items():
-            ran_on = {type_of[host] for host in self._state.jobs[name].slots if host in type_of}
-            if fact.report is not None and len(ran_on) == 1:
-                report = report_of(fact.report.measures, ran_on.pop(), set(type_of.values()))
-                if report is not None:
-                    found[name] = report
-        return found
+    def _measured_before(self, job: QueueJob, number: int) -> Sequence[Measures]:
+        """Return what a job measured in an attempt that is over; its files are read once."""
+        key = (job.name, number)
+        if key not in self._measured:
+            report = self._executor.attempt(job, number).report(job.owner)
+            self._measured[key] = report.measures if report is not None else ()
+        return self._measured[key]
 
     def _pause(self, changed: bool, facts: dict[str, AttemptFact], now: float) -> float:
         state = self._state
@@ -167,6 +165,7 @@ class QueueDaemon:
         except StoreError as error:
             print(f"warning: {error}", file=sys.stderr, flush=True)
         self._failed_at = {key: at for key, at in self._failed_at.items() if key[0] in self._state.jobs}
+        self._measured = {key: each for key, each in self._measured.items() if key[0] in self._state.jobs}
 
     def _remove_attempts(self, job: QueueJob) -> bool:
         """Remove the files of a job, and say whether none are left."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 from farandole.scheduler.cluster import Cluster
@@ -112,6 +112,9 @@ def runs_on(job: JobView, type_: str) -> bool:
 
 
 def speed(job: JobView, type_: str) -> float:
-    """Return samples in a second with one slot of a type, as the job has measured; 0 if it has not."""
-    profile: Mapping[str, tuple[tuple[float, ...], ...]] = job.report.one_slot if job.report else {}
-    return max((row[2] / row[3] for row in profile.get(type_, ())), default=0.0)
+    """Return samples in a second of one worker on a type, as the job has measured or as is guessed; 0: unknown."""
+    if job.report is None:
+        return 0.0
+    rows = job.report.one_slot.get(type_) or job.report.measured.get(type_, ())
+    # Of several workers, each waits for the others for a part of the step.
+    return max((row.local / (row.step - (row.sync if row.workers > 1 else 0.0)) for row in rows), default=0.0)

@@ -173,6 +173,8 @@ class Measures(msgspec.Struct, frozen=True, tag="measures"):
     """The trace of the covariance of one sample's gradient; 0 while it is not known."""
     progress: float = 0.0
     """Steps at the base batch that would have got as far."""
+    on: tuple[str, ...] = ()
+    """The names of the hosts, as the launcher knows them; (): they are not known."""
 
 
 class Holds(msgspec.Struct, frozen=True, tag="holds"):

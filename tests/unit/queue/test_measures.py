@@ -5,8 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from farandole.queue.measures import report_of
+from farandole.queue.measures import UNTRIED, report_of, with_guesses
 from farandole.scheduler.adaptive.goodput import GoodputModel
+from farandole.scheduler.job import Report
 from farandole.wire.rendezvous import Measures
 
 ONE = Measures(32, 512, 64, hosts=1, workers=1, local=32.0, step=0.2, sync=0.0)
@@ -16,7 +17,7 @@ TWO = Measures(
 
 
 def test_a_report_is_what_the_adaptive_policy_reads() -> None:
-    report = report_of([ONE, TWO], "a100", {"a100", "rtx"})
+    report = report_of([ONE, TWO], "a100", {"h1": "a100", "h2": "rtx"})
     assert report is not None and report.noise is not None
     assert (report.noise.sqr, report.noise.var) == (1.0, 10.0)  # the variance is that of a batch of 32
     assert report.limits.local == {"a100": (1.0, 64.0), "rtx": (1.0, 64.0)} and report.limits.initial == 32
@@ -27,14 +28,14 @@ def test_a_report_is_what_the_adaptive_policy_reads() -> None:
 
 
 def test_before_the_noise_is_known_nothing_speaks_for_a_larger_batch() -> None:
-    report = report_of([ONE], "a100", {"a100"})
+    report = report_of([ONE], "a100", {"h1": "a100"})
     assert report is not None and report.noise is None and report.version < _version([ONE, TWO])
     best = GoodputModel(report).best("a100", 1, 1)
     assert best is not None and best.local * (best.accumulated + 1) == 32
 
 
 def _version(measures: list[Measures]) -> int:
-    report = report_of(measures, "a100", {"a100"})
+    report = report_of(measures, "a100", {"h1": "a100"})
     assert report is not None
     return report.version
 
@@ -53,9 +54,52 @@ def _version(measures: list[Measures]) -> int:
 )
 def test_what_makes_no_sense_is_left_out(wrong: dict[str, float]) -> None:
     nonsense = msgspec.structs.replace(TWO, **wrong)
-    assert report_of([nonsense], "a100", {"a100"}) is None
-    assert report_of([ONE, nonsense], "a100", {"a100"}) == report_of([ONE], "a100", {"a100"})
+    assert report_of([nonsense], "a100", {"h1": "a100"}) is None
+    assert report_of([ONE, nonsense], "a100", {"h1": "a100"}) == report_of([ONE], "a100", {"h1": "a100"})
 
 
 def test_nothing_measured_is_no_report() -> None:
-    assert report_of([], "a100", {"a100"}) is None
+    assert report_of([], "a100", {"h1": "a100"}) is None
+
+
+def on(host: str, seconds: float, local: float = 32.0, workers: int = 1) -> Measures:
+    """Return what a job has measured on a host, without an all-reduce."""
+    return msgspec.structs.replace(ONE, on=(host,), step=seconds, local=local, workers=workers)
+
+
+HOSTS = {"h1": "a100", "h2": "rtx", "h3": "a100"}
+
+
+def reports_of(**measured: list[Measures]) -> dict[str, Report]:
+    found = {name: report_of(measures, "a100", HOSTS) for name, measures in measured.items()}
+    return with_guesses({name: report for name, report in found.items() if report is not None}, ["a100", "rtx"])
+
+
+def one_slot(reports: dict[str, Report], name: str, type_: str) -> list[tuple[float, float]]:
+    return [(row.local, pytest.approx(row.step)) for row in reports[name].one_slot.get(type_, ())]
+
+
+def test_measurements_belong_to_the_type_of_the_hosts_that_they_were_made_on() -> None:
+    both = msgspec.structs.replace(TWO, hosts=2, on=("h1", "h2"))
+    report = report_of([on("h1", 0.2), on("h2", 0.4), on("h3", 0.3), on("gone", 9.0), both], "rtx", HOSTS)
+    assert report is not None and report.noise is not None, "what hosts of two types measured still has the noise"
+    seconds = {type_: [row.step for row in rows] for type_, rows in report.measured.items()}
+    assert seconds == {"a100": [0.3], "rtx": [0.4]}, "the latest of equal configurations counts"
+
+
+def test_what_is_known_of_a_type_comes_from_jobs_that_ran_on_both() -> None:
+    both = [on("h1", 0.2), on("h2", 0.5)]
+    reports = reports_of(a=both, b=[on("h1", 0.1), on("h1", 0.3, local=64.0)], c=[on("h2", 0.7)])
+    assert one_slot(reports, "b", "rtx") == [(32.0, 0.25), (64.0, 0.75)]
+    assert one_slot(reports, "c", "a100") == [(32.0, 0.28)]
+    assert reports["a"].one_slot == {} and "a100" not in reports["b"].one_slot
+    assert GoodputModel(reports["b"]).goodputs("rtx", [(1, 1)])[0] > 0
+
+
+def test_of_a_type_that_nobody_has_tried_one_job_is_told_that_it_is_faster() -> None:
+    reports = reports_of(b=[on("h1", 0.2)], a=[on("h1", 0.2)], c=[])
+    assert one_slot(reports, "a", "rtx") == [(32.0, 0.2 * UNTRIED)] and one_slot(reports, "b", "rtx") == [(32.0, 0.2)]
+    # Two jobs, each on its own type: nothing compares them yet.
+    apart = reports_of(a=[on("h1", 0.2)], b=[on("h2", 0.3)])
+    assert one_slot(apart, "a", "rtx") == [(32.0, 0.2 * UNTRIED)]
+    assert one_slot(apart, "b", "a100") == [(32.0, 0.3 * UNTRIED)]

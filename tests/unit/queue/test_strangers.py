@@ -59,9 +59,9 @@ def test_a_report_may_be_as_long_as_a_job_with_many_hosts_needs(attempt: Attempt
 
 @pytest.mark.parametrize("name", ["base", "largest", "most_in_pass", "hosts", "workers"])
 def test_measures_beyond_all_bounds_are_left_out(name: str) -> None:
-    sensible = {field: 1 for field in Measures.__struct_fields__} | {"step": 2.0, "sync": 1.0}
-    assert report_of([Measures(**sensible)], "gpu", {"gpu"}) is not None
-    assert report_of([Measures(**{**sensible, "workers": 2**20, name: 2**2000})], "gpu", {"gpu"}) is None
+    sensible = {field: 1 for field in Measures.__struct_fields__} | {"step": 2.0, "sync": 1.0, "on": ()}
+    assert report_of([Measures(**sensible)], "gpu", {"h1": "gpu"}) is not None
+    assert report_of([Measures(**{**sensible, "workers": 2**20, name: 2**2000})], "gpu", {"h1": "gpu"}) is None
 
 
 def test_the_list_of_jobs_can_be_sent_whatever_one_of_them_says(tmp_path: Path) -> None:

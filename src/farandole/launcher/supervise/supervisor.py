@@ -12,6 +12,7 @@ import asyncio
 import os
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable
 
 from farandole.agent.protocol import End, SendSignal
@@ -87,7 +88,7 @@ class Supervisor:
         self.hosts = JobHosts(spec, setup, self.control, policy, self.ending, self.background, log, outlive)
         self._spec = spec
         self._policy = policy
-        self._measures: dict[tuple[int, int, float], Measures] = {}
+        self._measures: dict[tuple[tuple[str, ...], int, float], Measures] = {}
         self._console = console
         self._hint = hint
         self._over = asyncio.Event()
@@ -141,12 +142,14 @@ class Supervisor:
         self._policy.progressed(progress)
 
     def measured(self, measures: Measures) -> None:
-        """Take note of what the training measures: of each configuration the latest, the latest of all at the end."""
-        configuration = (measures.hosts, measures.workers, measures.local)
+        """Record what the training measures: of each configuration the latest, the latest of all at the end."""
+        configuration = (measures.on or ("",) * measures.hosts, measures.workers, measures.local)
         self._measures.pop(configuration, None)
         self._measures[configuration] = measures
-        while len(self._measures) > MOST_MEASURES:
-            del self._measures[next(iter(self._measures))]
+        if len(self._measures) > MOST_MEASURES:
+            # The hosts with the most go first: hosts on which it was once say how fast their type is.
+            most, _ = Counter(hosts for hosts, _, _ in self._measures).most_common(1)[0]
+            del self._measures[next(key for key in self._measures if key[0] == most)]
 
     @property
     def timeline(self) -> str:

@@ -165,6 +165,9 @@ class Adaptive:
             reasons[job.name] = f"has {candidate.slots} slots of {candidate.type}"
             if job.name in speedups:
                 reasons[job.name] += f": {speedups[job.name]:.1f} times as fast as one"
+                if job.report is not None and job.report.measured and candidate.type not in job.report.measured:
+                    tried = ", ".join(job.report.measured)
+                    reasons[job.name] += f" (predicted: so far, it has run only on {tried})"
             if beyond := borrows(job.queue, used, rules):
                 reasons[job.name] += f"; {beyond}"
         return reasons
