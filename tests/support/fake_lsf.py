@@ -57,6 +57,9 @@ def bsub(folder: Path) -> int:
     (folder / f"script.{number}").write_text(script)
     fields = {"state": "PEND", "reason": "New job is waiting for scheduling;", "slots": options["-n"]}
     write(folder, number, {**fields, "queue": queue, "hosts": "-", "description": options["-Jd"]})
+    if (folder / "lost").exists():
+        print("Failed in an LSF library call: communication time out", file=sys.stderr)
+        return 255
     print(f"Job <{number}> is submitted to {'queue' if '-q' in options else 'default queue'} <{queue}>.")
     return 0
 

@@ -51,8 +51,23 @@ class FakeSlurm:
         """Let a job be another way."""
         write(self.folder, str(number), {**read(self.folder, str(number)), **fields})
 
+    def be(self, how: str, is_so: bool = True) -> None:
+        """Be `down`, take jobs with answers that are `lost` or `unclear`, or let jobs be `hidden`."""
+        (self.folder / how).touch() if is_so else (self.folder / how).unlink()
+
     def forget(self, number: int) -> None:
         (self.folder / "jobs" / str(number)).unlink()
+
+    def key(self, number: int) -> str:
+        """Return the key of a job's submission."""
+        return read(self.folder, str(number))["comment"].partition(":")[2]
+
+    def keep_script(self, number: int) -> int:
+        """Keep a job's script as it is, as Slurm does; return the job's number."""
+        path = self.folder / f"script.{number}"
+        path.write_text(self.script(number))
+        self.set(number, script=str(path))
+        return number
 
     def script(self, number: int) -> str:
         return Path(read(self.folder, str(number))["script"]).read_text()
@@ -91,13 +106,18 @@ def sbatch(folder: Path, words: list[str]) -> int:
     fields = {"name": options["job-name"], "state": "PENDING", "reason": "Resources", "cores": options["ntasks"]}
     fields |= {"partition": options.get("partition", "all"), "nodes": "", "comment": options["comment"]}
     write(folder, number, {**fields, "script": words[-1]})
-    print(f"{number};cluster")
+    if (folder / "lost").exists():
+        print("sbatch: error: Batch job submission failed: Socket timed out on send/recv operation", file=sys.stderr)
+        return 1
+    print("sbatch: a word of the site" if (folder / "unclear").exists() else f"{number};cluster")
     return 0
 
 
 def squeue(folder: Path, words: list[str]) -> int:
     for path in sorted((folder / "jobs").iterdir(), key=lambda path: int(path.name)):
         job = read(folder, path.name)
+        if (folder / "hidden").exists():
+            continue
         told = (job["name"], job["state"], job["reason"], "me", job["partition"], job["cores"], job["nodes"])
         print(path.name, *told, job["comment"], sep="|")
     return 0

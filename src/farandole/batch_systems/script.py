@@ -10,7 +10,12 @@ from farandole.jobs.errors import Refused
 from farandole.jobs.spec import JobSpec
 
 
-def body(head: Sequence[str], spec: JobSpec, run: str, workers: str, exit_file: Path) -> str:
+def withdrawn_file(exit_file: Path, spec_name: str, key: str) -> Path:
+    """Return the file whose presence keeps a submission from running, because another one has taken its place."""
+    return exit_file.with_name(f".{spec_name}.{key}.withdrawn")
+
+
+def body(head: Sequence[str], spec: JobSpec, run: str, workers: str, exit_file: Path, key: str) -> str:
     """Return a script that runs a job and writes its exit code down.
 
     Args:
@@ -19,12 +24,15 @@ def body(head: Sequence[str], spec: JobSpec, run: str, workers: str, exit_file: 
         run: `farandole run` with how it starts workers, quoted for the shell.
         workers: their number, as the shell finds it.
         exit_file: where the exit code is written.
+        key: of the submission.
     """
+    stays = f"[ ! -e {shlex.quote(str(withdrawn_file(exit_file, spec.name, key)))} ] || exit 0"
     exports = [f"export {name}={shlex.quote(value)}" for name, value in sorted(spec.environment.items())]
     checkpoint = f" --checkpoint-dir {shlex.quote(spec.checkpoint)} --resume auto" if spec.checkpoint else ""
     line = f"{run} -np {workers}{checkpoint} {shlex.join(spec.command)}"
     quoted = shlex.quote(str(exit_file))
-    return "\n".join([*head, f"rm -f {quoted}", *exports, line, "code=$?", f"echo $code > {quoted}", "exit $code", ""])
+    end = ["code=$?", f"echo $code > {quoted}", "exit $code", ""]
+    return "\n".join([*head, stays, f"rm -f {quoted}", *exports, line, *end])
 
 
 def extra_options(spec: JobSpec, place: str, program: str, such_as: str) -> Sequence[str]:

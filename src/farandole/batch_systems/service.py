@@ -2,12 +2,18 @@
 
 Batch systems forget a job some time after its end. So a record of each job is kept, with its log and its exit code, in
 `~/.local/state/farandole/PLACE`, which the nodes must share with the login node, as homes are.
+
+The answer to a submission may be lost although the job was taken. So the record is written before the job is handed in,
+with a key that the batch system shows with the job: by it, the job is found again. A submission that was not found for
+a while counts as not taken. If it is cancelled, or another one takes its name, it is *withdrawn*: should it come up
+after all, its script ends at once.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,8 +23,9 @@ import msgspec
 
 from farandole.agent.command_check import missing_script
 from farandole.batch_systems.programs import Programs
+from farandole.batch_systems.script import withdrawn_file
 from farandole.batch_systems.system import BatchSystem, Row
-from farandole.jobs.errors import BadSpec, Refused, UnknownJob
+from farandole.jobs.errors import BadSpec, Refused, UnknownJob, Unreachable
 from farandole.jobs.log_lines import follow_file, of_rank
 from farandole.jobs.spec import JobSpec
 from farandole.jobs.status import JobState, JobStatus
@@ -29,6 +36,8 @@ from farandole.wire.os_text import as_bytes
 _EXIT_SECONDS = 5.0
 # Batch systems ask not to be asked all the time.
 _ASK_SECONDS = 2.0
+# A submission whose answer was lost comes up within that time, or was not taken.
+_TAKEN_SECONDS = 120.0
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -36,11 +45,14 @@ class Record(msgspec.Struct, frozen=True):
 
     name: str
     id: str
+    """Its number; "": the answer to the submission was lost, and the job was not found yet."""
     command: tuple[str, ...]
     created: float
     wanted: int
     cancelled: bool = False
     can_be_suspended: bool = False
+    key: str = ""
+    """Of the submission."""
 
 
 class BatchJobs:
@@ -68,22 +80,61 @@ class BatchJobs:
         self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not spec.name:
             spec = msgspec.structs.replace(spec, name=self._free_name())
+        rows = self._rows()  # If nothing answers, the job was certainly not taken.
         there = self._record(spec.name)
-        if there is not None and not self._status(there, self._rows()).state.is_over:
-            said = f"there is a job {spec.name} already, {self._system.title}'s {there.id}"
-            raise Refused(said, "choose another name: --name NAME")
-        script = self._script(spec)
-        with self._anew(spec.name):
-            self._file(spec.name, "sh").write_bytes(as_bytes(script))
-            number = self._system.submit(self._programs, self._file(spec.name, "sh"))
+        if there is not None:
+            there = self._found(there, rows)
+            self._check_over(there, rows)
+        key = secrets.token_hex(3)
         wanted, can_be_suspended = spec.workers.replicas, spec.how_suspended != "never"
-        self._keep(Record(spec.name, number, spec.command, time.time(), wanted, can_be_suspended=can_be_suspended))
+        record = Record(spec.name, "", spec.command, time.time(), wanted, False, can_be_suspended, key)
+        script = self._script(spec, key)
+        with self._anew(record, there):
+            self._file(spec.name, "sh").write_bytes(as_bytes(script))
+            self._hand_in(record)
         return spec.name
 
+    def _hand_in(self, record: Record) -> None:
+        """Hand a job's script in.
+
+        Raises:
+            Refused: the job was not taken.
+            Unreachable: the answer was lost, and the job is not found.
+        """
+        name, title = record.name, self._system.title
+        try:
+            number, lost = self._system.submit(self._programs, self._file(name, "sh")), "the answer names no job"
+        except Unreachable as error:
+            number, lost = "", error.message
+        if number:
+            self._keep(msgspec.structs.replace(record, id=number))
+            return
+        with contextlib.suppress(Unreachable):
+            if self._found(record, self._rows()).id:
+                return
+        raise Unreachable(
+            f"{lost}: it is not known whether {title} has taken job {name}",
+            f"farandole status {name} --on {self._system.place} tells; submitted again under this name, "
+            "it does not run twice",
+        )
+
+    def _check_over(self, record: Record, rows: Mapping[str, Row]) -> None:
+        """Raise Refused if a job is not over, so that its name is taken."""
+        if self._status(record, rows).state.is_over:
+            return
+        title = self._system.title
+        if record.id:
+            said = f"there is a job {record.name} already, {title}'s {record.id}"
+            raise Refused(said, "choose another name: --name NAME")
+        raise Refused(
+            f"it is not known yet whether {title} has taken an earlier submission of job {record.name}",
+            f"try again in {_TAKEN_SECONDS / 60:.0f} minutes, or cancel it: farandole cancel {record.name}",
+        )
+
     def preview(self, spec: JobSpec) -> str:
-        """Return the batch script. A job without a name gets one when it is submitted, and is called `job` here."""
+        """Return the batch script. A job gets its key, and one without a name its name, when it is submitted."""
         _check_script(spec)
-        return self._script(spec if spec.name else msgspec.structs.replace(spec, name="job"))
+        return self._script(spec if spec.name else msgspec.structs.replace(spec, name="job"), "000000")
 
     def jobs(self) -> Sequence[JobStatus]:
         """Return the jobs that were submitted from here, the oldest first."""
@@ -112,7 +163,7 @@ class BatchJobs:
 
     def scale(self, name: str, workers: int) -> None:
         """Ask for another number of workers, before the job runs."""
-        record, row = self._living(name)
+        record, row = self._taken(name)
         if row.state not in (JobState.WAITING, JobState.SUSPENDED):
             raise Refused(
                 f"job {name} runs: under {self._system.title} it keeps its workers",
@@ -126,12 +177,15 @@ class BatchJobs:
     def cancel(self, name: str) -> None:
         """End a job in good order; a second time: at once."""
         record, row = self._living(name)
+        if row is None:
+            self._withdraw(record)
+            return
         self._system.end(self._programs, row.id, record.cancelled)
         self._keep(msgspec.structs.replace(record, cancelled=True))
 
     def suspend(self, name: str) -> None:
         """Hold a job that waits; end one that runs, to begin again when it is resumed."""
-        record, row = self._living(name)
+        record, row = self._taken(name)
         if row.state is JobState.WAITING:
             self._system.hold(self._programs, row.id)
         elif record.can_be_suspended:
@@ -144,14 +198,14 @@ class BatchJobs:
 
     def resume(self, name: str) -> None:
         """Let a job that is held be run."""
-        _, row = self._living(name)
+        _, row = self._taken(name)
         if row.state is not JobState.SUSPENDED:
             raise Refused(f"job {name} is not suspended", "farandole status tells how it is")
         self._system.release(self._programs, row.id)
 
-    def _script(self, spec: JobSpec) -> str:
+    def _script(self, spec: JobSpec, key: str) -> str:
         program = shutil.which("farandole", path=self._path) or "farandole"
-        return self._system.script(spec, self._file(spec.name, "log"), self._file(spec.name, "exit"), program)
+        return self._system.script(spec, self._file(spec.name, "log"), self._file(spec.name, "exit"), program, key)
 
     # --- what is known -----------------------------------------------------------------------------------------------
 
@@ -162,22 +216,45 @@ class BatchJobs:
         return self._root / f"{name}.{kind}"
 
     @contextlib.contextmanager
-    def _anew(self, name: str) -> Iterator[None]:
-        """Put the files of an earlier job of that name aside; if the new one is not taken, they come back."""
+    def _anew(self, record: Record, before: Record | None) -> Iterator[None]:
+        """Put the files of an earlier job of that name aside; if the new one is certainly not taken, they come back."""
+        name = record.name
+        if before is not None and not before.id:
+            self._withdraw(before)
         kept = {self._file(name, kind): self._root / f".{name}.{kind}" for kind in ("log", "exit")}
         for path, aside in kept.items():
             aside.unlink(missing_ok=True)
             with contextlib.suppress(FileNotFoundError):
                 path.replace(aside)
+        self._keep(record)
         try:
             yield
-        except BaseException:
+        except (Refused, OSError):
             for path, aside in kept.items():
                 with contextlib.suppress(FileNotFoundError):
                     aside.replace(path)
+            if before is not None:
+                self._keep(before)
+            else:
+                self._file(name, "json").unlink()
             raise
-        for aside in kept.values():
-            aside.unlink(missing_ok=True)
+        finally:
+            for aside in kept.values():
+                aside.unlink(missing_ok=True)
+
+    def _found(self, record: Record, rows: Mapping[str, Row]) -> Record:
+        """Return a record with the job's number, if that was not known and the batch system shows the job now."""
+        number = next((row.id for row in rows.values() if record.key and row.key == record.key), "")
+        if record.id or not number:
+            return record
+        record = msgspec.structs.replace(record, id=number)
+        self._keep(record)
+        return record
+
+    def _withdraw(self, record: Record) -> None:
+        """Let a submission that was not found never run, even if it comes up after all."""
+        withdrawn_file(self._file(record.name, "exit"), record.name, record.key).touch()
+        self._keep(msgspec.structs.replace(record, cancelled=True))
 
     def _keep(self, record: Record) -> None:
         draft = self._root / f".{record.name}.json"
@@ -199,12 +276,24 @@ class BatchJobs:
             )
         return record
 
-    def _living(self, name: str) -> tuple[Record, Row]:
-        record, rows = self._find(name), self._rows()
+    def _living(self, name: str) -> tuple[Record, Row | None]:
+        """Return a job that is not over; its row is None while it is not known whether it was taken."""
+        rows = self._rows()
+        record = self._found(self._find(name), rows)
         status = self._status(record, rows)
         if status.state.is_over:
             raise Refused(f"job {name} is over: it {status.state.in_words}", "submit it again")
-        return record, rows[record.id]
+        return record, rows.get(record.id)
+
+    def _taken(self, name: str) -> tuple[Record, Row]:
+        """Return a job that is not over, and that the batch system knows."""
+        record, row = self._living(name)
+        if row is None:
+            raise Refused(
+                f"it is not known yet whether {self._system.title} has taken job {name}",
+                f"try again in {_TAKEN_SECONDS / 60:.0f} minutes",
+            )
+        return record, row
 
     def _free_name(self) -> str:
         """Return a name that no other job has, and that no other process is about to use."""
@@ -219,7 +308,19 @@ class BatchJobs:
 
     def _status(self, record: Record, rows: Mapping[str, Row], until: float | None = None) -> JobStatus:
         """Return how a job is; `until` is how long to wait for its exit code, on the monotonic clock."""
+        record = self._found(record, rows)
         row = rows.get(record.id)
+        if self._may_come_up(record):
+            reason = f"the answer to its submission was lost, and {self._system.title} does not show it yet"
+            return JobStatus(
+                record.name,
+                JobState.WAITING,
+                self._system.place,
+                record.command,
+                wanted=record.wanted,
+                reason=reason,
+                created=record.created,
+            )
         if row is None or row.state.is_over:
             return self._ended(record, row, time.monotonic() + _EXIT_SECONDS if until is None else until)
         return JobStatus(
@@ -235,6 +336,11 @@ class BatchJobs:
             created=record.created,
             hosts=(row.hosts,) if row.hosts else (),
         )
+
+    def _may_come_up(self, record: Record) -> bool:
+        """Return whether a job was not found yet, but may have been taken."""
+        waits = not record.id and not record.cancelled and time.time() < record.created + _TAKEN_SECONDS
+        return waits and _read_end(self._file(record.name, "exit")) is None
 
     def _ended(self, record: Record, row: Row | None, until: float) -> JobStatus:
         """Return how a job has ended, by the file that its script has written, or by what the batch system says."""
@@ -258,6 +364,8 @@ class BatchJobs:
         if record.cancelled or (row is not None and row.state is JobState.CANCELLED):
             return msgspec.structs.replace(status, state=JobState.CANCELLED)
         how = f"{title} does not know it any more, and it left no exit code"
+        if not record.id:
+            how = f"{title} has not taken it: the answer to its submission was lost, and it did not come up"
         return msgspec.structs.replace(status, reason=how if row is None else f"{title} says {row.word}")
 
 

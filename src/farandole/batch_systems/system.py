@@ -11,7 +11,25 @@ from farandole.jobs.spec import JobSpec
 from farandole.jobs.status import JobState
 
 MARK = "farandole"
-"""By which our jobs are known among others."""
+"""Identifies our jobs among others; after a colon comes the key of the submission."""
+
+
+def mark_of(key: str) -> str:
+    """Return the mark of a submission, which the batch system shows with the job.
+
+    LSF shows 17 characters of it.
+
+    Example:
+        >>> mark_of("0a1b2c")
+        'farandole:0a1b2c'
+    """
+    return f"{MARK}:{key}"
+
+
+def key_of(mark: str) -> str | None:
+    """Return the key of the submission that a mark names; "" if it names none, None if the job is not ours."""
+    name, _, key = mark.partition(":")
+    return key if name == MARK else None
 
 
 class Row(NamedTuple):
@@ -26,6 +44,8 @@ class Row(NamedTuple):
     user: str
     queue: str
     hosts: str
+    key: str = ""
+    """Of the submission."""
 
 
 class BatchSystem(Protocol):
@@ -36,7 +56,7 @@ class BatchSystem(Protocol):
     title: str
     """As people call it."""
 
-    def script(self, spec: JobSpec, log: Path, exit_file: Path, program: str) -> str:
+    def script(self, spec: JobSpec, log: Path, exit_file: Path, program: str, key: str) -> str:
         """Return the batch script of a job.
 
         Args:
@@ -44,10 +64,16 @@ class BatchSystem(Protocol):
             log: where all that it prints goes.
             exit_file: where its exit code is written: batch systems forget jobs after a while.
             program: `farandole`, as it is found on the nodes.
+            key: of the submission, which is in its mark.
         """
 
     def submit(self, programs: Programs, script: Path) -> str:
-        """Hand a script in; return the job's number."""
+        """Hand a script in; return the job's number, or "" if the answer names none.
+
+        Raises:
+            Refused: the job was not taken.
+            Unreachable: the answer is lost; the job may have been taken.
+        """
 
     def rows(self, programs: Programs) -> Mapping[str, Row]:
         """Return what is known of our jobs, by their numbers."""

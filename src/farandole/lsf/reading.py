@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 
-from farandole.batch_systems.system import MARK, Row
-from farandole.jobs.errors import Refused
+from farandole.batch_systems.system import Row, key_of
 from farandole.jobs.status import JobState
 
 FIELDS = "jobid stat user queue exec_host job_description pend_reason delimiter='|'"
@@ -28,15 +27,9 @@ _STATES = {
 
 
 def number_of(said: str) -> str:
-    """Return the number of a job that bsub has taken.
-
-    Raises:
-        Refused: bsub says something else.
-    """
+    """Return the number of a job that bsub has taken; "" if bsub says something else."""
     found = re.search(r"Job <(\d+)> is submitted", said)
-    if found is None:
-        raise Refused(f"bsub says {said.strip()!r}, and no number of a job", "see what it asks for: bsub by hand")
-    return found[1]
+    return found[1] if found is not None else ""
 
 
 def read_rows(text: str) -> dict[str, Row]:
@@ -44,10 +37,11 @@ def read_rows(text: str) -> dict[str, Row]:
     rows = {}
     for line in text.splitlines():
         cells = [cell.strip() for cell in line.split("|", _NAMES - 1)]
-        if len(cells) == _NAMES and cells[5] == MARK:
+        key = key_of(cells[5]) if len(cells) == _NAMES else None
+        if key is not None:
             number, word, user, queue, hosts, _, reason = ("" if cell == _NOTHING else cell for cell in cells)
             state = _STATES.get(word, JobState.FAILED)
-            rows[number] = Row(number, state, word, _reason(state, word, reason), user, queue, hosts)
+            rows[number] = Row(number, state, word, _reason(state, word, reason), user, queue, hosts, key)
     return rows
 
 

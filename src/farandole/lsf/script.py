@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from farandole.batch_systems.script import body, extra_options
-from farandole.batch_systems.system import MARK
+from farandole.batch_systems.system import mark_of
 from farandole.jobs.errors import Refused
 from farandole.jobs.spec import DEFAULT_QUEUE, JobSpec
 
@@ -16,21 +16,25 @@ GPU = "nvidia.com/gpu"
 _HOSTS = 'set -- $LSB_MCPU_HOSTS; hosts=; while [ $# -gt 1 ]; do hosts="$hosts,$1:$2"; shift 2; done'
 
 
-def batch_script(spec: JobSpec, log: Path, exit_file: Path, program: str) -> str:
+def batch_script(spec: JobSpec, log: Path, exit_file: Path, program: str, key: str) -> str:
     """Return the script that bsub gets; see `farandole.batch_systems.system.BatchSystem.script`.
 
     Raises:
         Refused: LSF cannot give the job what it asks for.
     """
     # LSF would add a report of its own to the file of its option -o.
-    lines = ["#!/bin/bash", *(f"#BSUB {option}" for option in _options(spec)), f"exec >> {shlex.quote(str(log))} 2>&1"]
+    lines = [
+        "#!/bin/bash",
+        *(f"#BSUB {option}" for option in _options(spec, key)),
+        f"exec >> {shlex.quote(str(log))} 2>&1",
+    ]
     run = f'{shlex.quote(program)} run -H "${{hosts#,}}"'
-    return body([*lines, _HOSTS], spec, run, '"$LSB_DJOB_NUMPROC"', exit_file)
+    return body([*lines, _HOSTS], spec, run, '"$LSB_DJOB_NUMPROC"', exit_file, key)
 
 
-def _options(spec: JobSpec) -> Iterator[str]:
+def _options(spec: JobSpec, key: str) -> Iterator[str]:
     yield f"-J {spec.name}"
-    yield f"-Jd {MARK}"
+    yield f"-Jd {mark_of(key)}"
     yield f"-n {spec.workers.replicas}"
     yield "-o /dev/null"
     if spec.working_directory:

@@ -18,8 +18,8 @@ class Lsf:
 
     place, title = "lsf", "LSF"
 
-    def script(self, spec: JobSpec, log: Path, exit_file: Path, program: str) -> str:
-        return batch_script(spec, log, exit_file, program)
+    def script(self, spec: JobSpec, log: Path, exit_file: Path, program: str, key: str) -> str:
+        return batch_script(spec, log, exit_file, program, key)
 
     def submit(self, programs: Programs, script: Path) -> str:
         return number_of(programs.call("bsub", reads=script))  # It reads options in scripts from its input only.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from farandole.batch_systems.system import Row
+from farandole.batch_systems.system import Row, key_of
 from farandole.jobs.status import JobState
 
 FIELDS = "%i|%j|%T|%r|%u|%P|%C|%N|%k"
@@ -80,4 +80,5 @@ def reason_of(row: Line) -> str:
 
 def row_of(line: Line) -> Row:
     """Return what Slurm says of a job, in words that all batch systems share."""
-    return Row(line.id, state_of(line), line.state, reason_of(line), line.user, line.partition, line.nodes)
+    key = key_of(line.comment) or ""
+    return Row(line.id, state_of(line), line.state, reason_of(line), line.user, line.partition, line.nodes, key)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from farandole.batch_systems.script import body, extra_options
-from farandole.batch_systems.system import MARK
+from farandole.batch_systems.system import mark_of
 from farandole.jobs.errors import Refused
 from farandole.jobs.spec import DEFAULT_QUEUE, JobSpec
 
@@ -16,7 +16,7 @@ GPU = "nvidia.com/gpu"
 _UNITS = {"": 1, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
 
-def batch_script(spec: JobSpec, log: Path, exit_file: Path, program: str) -> str:
+def batch_script(spec: JobSpec, log: Path, exit_file: Path, program: str, key: str) -> str:
     """Return the script that sbatch gets.
 
     Args:
@@ -24,17 +24,18 @@ def batch_script(spec: JobSpec, log: Path, exit_file: Path, program: str) -> str
         log: where all that it prints goes.
         exit_file: where its exit code is written: Slurm forgets jobs after some minutes.
         program: `farandole`, as it is found on the nodes.
+        key: of the submission.
 
     Raises:
         Refused: Slurm cannot give the job what it asks for.
     """
-    lines = ["#!/bin/bash", *(f"#SBATCH {option}" for option in _options(spec, log))]
-    return body(lines, spec, f"{shlex.quote(program)} run --launcher srun", '"$SLURM_NTASKS"', exit_file)
+    lines = ["#!/bin/bash", *(f"#SBATCH {option}" for option in _options(spec, log, key))]
+    return body(lines, spec, f"{shlex.quote(program)} run --launcher srun", '"$SLURM_NTASKS"', exit_file, key)
 
 
-def _options(spec: JobSpec, log: Path) -> Iterator[str]:
+def _options(spec: JobSpec, log: Path, key: str) -> Iterator[str]:
     yield f"--job-name={spec.name}"
-    yield f"--comment={MARK}"
+    yield f"--comment={mark_of(key)}"
     yield f"--ntasks={spec.workers.replicas}"
     yield f"--output={_escaped(log)}"
     yield "--open-mode=append"

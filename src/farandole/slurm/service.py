@@ -8,7 +8,7 @@ from pathlib import Path
 
 from farandole.batch_systems.programs import Programs
 from farandole.batch_systems.service import BatchJobs
-from farandole.batch_systems.system import MARK, Row
+from farandole.batch_systems.system import Row, key_of
 from farandole.jobs.spec import JobSpec
 from farandole.slurm.reading import FIELDS, read_rows, row_of
 from farandole.slurm.script import batch_script
@@ -19,15 +19,16 @@ class Slurm:
 
     place, title = "slurm", "Slurm"
 
-    def script(self, spec: JobSpec, log: Path, exit_file: Path, program: str) -> str:
-        return batch_script(spec, log, exit_file, program)
+    def script(self, spec: JobSpec, log: Path, exit_file: Path, program: str, key: str) -> str:
+        return batch_script(spec, log, exit_file, program, key)
 
     def submit(self, programs: Programs, script: Path) -> str:
-        return programs.call("sbatch", "--parsable", str(script)).strip().partition(";")[0]
+        number = programs.call("sbatch", "--parsable", str(script)).strip().partition(";")[0]
+        return number if number.isdecimal() else ""
 
     def rows(self, programs: Programs) -> Mapping[str, Row]:
         said = programs.call("squeue", "--noheader", "--states=all", f"--format={FIELDS}", f"--user={os.geteuid()}")
-        return {line.id: row_of(line) for line in read_rows(said) if line.comment == MARK}
+        return {line.id: row_of(line) for line in read_rows(said) if key_of(line.comment) is not None}
 
     def scale(self, programs: Programs, number: str, workers: int) -> None:
         programs.call("scontrol", "update", f"JobId={number}", f"NumTasks={workers}")
@@ -47,5 +48,5 @@ class Slurm:
 
 def connect(environment: Mapping[str, str]) -> BatchJobs:
     """Return the service of this user's jobs on Slurm."""
-    programs = Programs(environment, "Slurm", "scontrol ping", ("Unable to contact",))
+    programs = Programs(environment, "Slurm", "scontrol ping", ("Unable to contact", "Socket timed out"))
     return BatchJobs(Slurm(), programs, environment)

@@ -33,7 +33,7 @@ SPEC = {
 SCRIPT = """\
 #!/bin/bash
 #BSUB -J resnet-2
-#BSUB -Jd farandole
+#BSUB -Jd farandole:0a1b2c
 #BSUB -n 4
 #BSUB -o /dev/null
 #BSUB -cwd '/home/me/my code'
@@ -44,6 +44,7 @@ SCRIPT = """\
 #BSUB -M 8GB
 exec >> /state/resnet-2.log 2>&1
 set -- $LSB_MCPU_HOSTS; hosts=; while [ $# -gt 1 ]; do hosts="$hosts,$1:$2"; shift 2; done
+[ ! -e /state/.resnet-2.0a1b2c.withdrawn ] || exit 0
 rm -f /state/resnet-2.exit
 export A=1
 export B='it'"'"'s'
@@ -57,12 +58,12 @@ exit $code
 
 def test_the_script_is_this_text() -> None:
     files = Path("/state/resnet-2.log"), Path("/state/resnet-2.exit")
-    assert batch_script(from_dict(SPEC), *files, "/opt/bin/farandole") == SCRIPT
+    assert batch_script(from_dict(SPEC), *files, "/opt/bin/farandole", "0a1b2c") == SCRIPT
 
 
 def test_the_script_runs_on_the_hosts_that_lsf_gives(tmp_path: Path) -> None:
     spec = from_dict({"name": "a", "command": ["train", "two words"], "workers": 6})
-    script = batch_script(spec, tmp_path / "log", tmp_path / "exit", "echo")
+    script = batch_script(spec, tmp_path / "log", tmp_path / "exit", "echo", "0a1b2c")
     environment = {"PATH": "/usr/bin:/bin", "LSB_MCPU_HOSTS": "n1 4 n2 2 ", "LSB_DJOB_NUMPROC": "6"}
     assert subprocess.run(["bash"], input=script, text=True, env=environment, cwd=tmp_path).returncode == 0
     assert (tmp_path / "log").read_text() == "run -H n1:4,n2:2 -np 6 train two words\n"
@@ -81,7 +82,7 @@ def test_the_script_runs_on_the_hosts_that_lsf_gives(tmp_path: Path) -> None:
 )
 def test_what_lsf_is_not_asked_for(changes: dict[str, object], said: str) -> None:
     with pytest.raises(Refused, match=said):
-        batch_script(from_dict({**SPEC, **changes}), Path("/l"), Path("/e"), "farandole")
+        batch_script(from_dict({**SPEC, **changes}), Path("/l"), Path("/e"), "farandole", "0a1b2c")
 
 
 @pytest.mark.parametrize(
@@ -104,8 +105,7 @@ def test_lsfs_words(word: str, reason: str, is_: JobState, told: str) -> None:
 
 def test_what_bsub_says() -> None:
     assert number_of("Job <301> is submitted to default queue <normal>.\n") == "301"
-    with pytest.raises(Refused, match="and no number of a job"):
-        number_of("Waiting for a project name\n")
+    assert number_of("Waiting for a project name\n") == ""
 
 
 # --- with stand-ins for LSF's programs ---------------------------------------------------------------------------
@@ -192,3 +192,11 @@ def test_lsf_that_does_not_answer(
     monkeypatch.setenv("PATH", "/nowhere")
     assert main(["jobs", "--on", "lsf"]) == 2
     assert "error: there is no bjobs on the PATH" in capsys.readouterr().err
+
+
+def test_a_job_whose_answer_was_lost_is_found_by_its_key(jobs: BatchJobs, lsf: FakeLsf) -> None:
+    lsf.be("lost")
+    assert jobs.submit(from_dict({"name": "a", "command": ["true"]})) == "a"
+    assert jobs.status("a").state is JobState.WAITING and lsf.calls.count("bsub") == 1
+    jobs.cancel("a")
+    assert "bkill 1" in lsf.calls

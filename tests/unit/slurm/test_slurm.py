@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -37,7 +39,7 @@ SPEC = {
 SCRIPT = """\
 #!/bin/bash
 #SBATCH --job-name=resnet-2
-#SBATCH --comment=farandole
+#SBATCH --comment=farandole:0a1b2c
 #SBATCH --ntasks=4
 #SBATCH --output=/state/resnet-2.log
 #SBATCH --open-mode=append
@@ -51,6 +53,7 @@ SCRIPT = """\
 #SBATCH --mem-per-cpu=4096M
 #SBATCH --qos=high
 #SBATCH --time=60
+[ ! -e /state/.resnet-2.0a1b2c.withdrawn ] || exit 0
 rm -f /state/resnet-2.exit
 export A=1
 export B='it'"'"'s'
@@ -64,16 +67,16 @@ exit $code
 
 def test_the_script_is_this_text() -> None:
     files = Path("/state/resnet-2.log"), Path("/state/resnet-2.exit")
-    assert batch_script(from_dict(SPEC), *files, "/opt/bin/farandole") == SCRIPT
+    assert batch_script(from_dict(SPEC), *files, "/opt/bin/farandole", "0a1b2c") == SCRIPT
 
 
 def test_a_small_job_asks_for_little() -> None:
     spec = from_dict({"name": "a", "command": ["true"]})
-    script = batch_script(spec, Path("/s/a%.log"), Path("/s/a.exit"), "farandole")
+    script = batch_script(spec, Path("/s/a%.log"), Path("/s/a.exit"), "farandole", "0a1b2c")
     options = [line for line in script.splitlines() if line.startswith("#SBATCH")]
     assert options == [
         "#SBATCH --job-name=a",
-        "#SBATCH --comment=farandole",
+        "#SBATCH --comment=farandole:0a1b2c",
         "#SBATCH --ntasks=1",
         "#SBATCH --output=/s/a%%.log",
         "#SBATCH --open-mode=append",
@@ -98,12 +101,12 @@ def test_a_small_job_asks_for_little() -> None:
 )
 def test_what_slurm_cannot_give(changes: dict[str, object], said: str) -> None:
     with pytest.raises(Refused, match=said):
-        batch_script(from_dict({**SPEC, **changes}), Path("/l"), Path("/e"), "farandole")
+        batch_script(from_dict({**SPEC, **changes}), Path("/l"), Path("/e"), "farandole", "0a1b2c")
 
 
 def test_a_worker_gets_no_less_than_it_asks_for() -> None:
     spec = from_dict({"name": "a", "command": ["true"], "resources": {"cpu": "2.5", "memory": "1000Mi"}})
-    script = batch_script(spec, Path("/l"), Path("/e"), "farandole")
+    script = batch_script(spec, Path("/l"), Path("/e"), "farandole", "0a1b2c")
     assert "--cpus-per-task=3\n" in script and "--mem-per-cpu=334M\n" in script
 
 
@@ -337,7 +340,7 @@ def test_preview_is_the_script_that_would_be_submitted(jobs: BatchJobs, slurm: F
     shown = jobs.preview(spec)
     assert slurm.calls == []
     jobs.submit(spec)
-    assert shown == slurm.script(1)
+    assert shown.replace("000000", slurm.key(1)) == slurm.script(1)
 
 
 def test_missing_script_is_an_error_before_anything_is_submitted(
@@ -350,6 +353,82 @@ def test_missing_script_is_an_error_before_anything_is_submitted(
     assert slurm.calls == []
     (tmp_path / "train.py").touch()
     assert jobs.submit(spec) == "job-1"
+
+
+@pytest.mark.parametrize("how", ["lost", "unclear"])
+def test_a_job_whose_answer_was_lost_is_found_by_its_key(jobs: BatchJobs, slurm: FakeSlurm, how: str) -> None:
+    slurm.be(how)
+    submit(jobs)
+    assert sum(call.startswith("sbatch") for call in slurm.calls) == 1
+    slurm.set(1, state="RUNNING")
+    assert jobs.status("a").state is JobState.RUNNING
+    jobs.cancel("a")
+    assert "scancel 1" in slurm.calls
+
+
+def test_a_submission_without_an_answer_is_neither_forgotten_nor_repeated(jobs: BatchJobs, slurm: FakeSlurm) -> None:
+    slurm.be("lost")
+    slurm.be("hidden")
+    with pytest.raises(Unreachable, match=r"Socket timed out.*it is not known whether Slurm has taken job a"):
+        submit(jobs)
+    (status,) = jobs.jobs()
+    assert (status.name, status.state) == ("a", JobState.WAITING) and "the answer to its submission" in status.reason
+    for ask in (lambda: submit(jobs), lambda: jobs.scale("a", 3)):
+        with pytest.raises(Refused, match="it is not known yet whether Slurm has taken"):
+            ask()
+    slurm.be("hidden", False)
+    assert jobs.status("a").reason == "waits: the nodes that it needs are in use", "it has come up"
+    with pytest.raises(Refused, match="there is a job a already, Slurm's 1"):
+        submit(jobs)
+    jobs.cancel("a")
+    assert jobs.status("a").state is JobState.CANCELLED
+
+
+def run_script(slurm: FakeSlurm, number: int) -> str:
+    """Run a job's script as Slurm does, with a program that prints in the place of ours; return what it prints."""
+    program = slurm.folder / "bin" / "farandole"
+    program.write_text("#!/bin/sh\necho it runs\n")
+    program.chmod(0o755)
+    environment = {"PATH": path_with(slurm), "SLURM_NTASKS": "2"}
+    script = re.sub(r"^\S+ run ", "farandole run ", slurm.script(number), flags=re.MULTILINE)
+    done = subprocess.run(["bash"], input=script, text=True, env=environment, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+def test_a_submission_that_was_given_up_does_not_run_when_it_comes_up_after_all(
+    jobs: BatchJobs, slurm: FakeSlurm, cancelled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slurm.be("lost")
+    slurm.be("hidden")
+    with pytest.raises(Unreachable):
+        submit(jobs)
+    if cancelled:
+        jobs.cancel("a")
+        assert jobs.status("a").state is JobState.CANCELLED
+    else:
+        monkeypatch.setattr(service, "_TAKEN_SECONDS", 0.0)
+        assert jobs.status("a").state is JobState.FAILED
+        assert jobs.status("a").reason.startswith("Slurm has not taken it: the answer to its submission was lost")
+    first = slurm.keep_script(1)
+    slurm.be("lost", False)
+    submit(jobs)
+    slurm.be("hidden", False)
+    assert jobs.status("a").state is JobState.WAITING
+    assert run_script(slurm, first) == "" and run_script(slurm, 2) == "it runs\n"
+    assert jobs.status("a").state is JobState.WAITING, "the exit code is that of the second, which Slurm still shows"
+
+
+def test_a_job_that_slurm_refuses_leaves_nothing(jobs: BatchJobs, slurm: FakeSlurm, tmp_path: Path) -> None:
+    with pytest.raises(Refused, match="invalid partition"):
+        submit(jobs, queue="nowhere")
+    assert jobs.jobs() == []
+    slurm.be("down")
+    with pytest.raises(Unreachable, match="Unable to contact"):
+        submit(jobs)
+    slurm.be("down", False)
+    assert jobs.jobs() == [], "it was not handed in"
 
 
 @pytest.mark.parametrize(
