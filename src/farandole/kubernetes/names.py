@@ -37,6 +37,9 @@ HASH_ANNOTATION = f"{GROUP}/wanted"
 HOSTS_ANNOTATION = f"{GROUP}/hosts"
 """Digest of the host list, on the launcher's pod: a change makes the kubelet refresh its volumes at once."""
 
+SUBMISSION_ANNOTATION = f"{GROUP}/submission"
+"""The key of the submission that made an object: by it, a submission whose answer was lost finds its objects again."""
+
 LAUNCHER = "launcher"
 WORKER = "worker"
 

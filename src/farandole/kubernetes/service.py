@@ -37,6 +37,8 @@ NAMESPACE_VARIABLE, IMAGE_VARIABLE = "FARANDOLE_NAMESPACE", "FARANDOLE_IMAGE"
 PLACE = "kubernetes"
 _SECONDS = 15.0
 _POLL_SECONDS = 0.5
+# A request to make an object whose answer is lost is repeated for that long.
+_RETRY_SECONDS = 10.0
 # A connection to a log that breaks so often without another line is given up.
 _MOST_BREAKS = 5
 _MERGE = "application/merge-patch+json"
@@ -65,15 +67,14 @@ class KubernetesJobs:
         """Make a TrainingJob; return its name."""
         body, shipped = object_of(spec, self._image)
         ship = body["spec"].get("ship")
-        made = self._ask(
-            "POST", self._jobs, {**body, "spec": {**body["spec"], **({"suspend": True} if shipped else {})}}
-        )
+        key = secrets.token_hex(8)
+        made = self._make(self._jobs, {**body, "spec": {**body["spec"], **({"suspend": True} if shipped else {})}}, key)
         name = str(made["metadata"]["name"])
         if shipped is not None:
             # Not before the job is there, with which it is deleted; and no pod waits for it meanwhile.
             config = {**shipped, "metadata": children.metadata_of(TRAINING_JOB, {**made, **_kind()}, ship["configMap"])}
             try:
-                self._ask("POST", f"{self._core}/configmaps", config)
+                self._make(f"{self._core}/configmaps", config, key)
                 self._patch(name, {"suspend": bool(body["spec"].get("suspend"))})
             except JobError:
                 self._take_back(made)
@@ -206,6 +207,45 @@ class KubernetesJobs:
     def _patch(self, name: str, spec: Mapping[str, Any]) -> None:
         self._ask("PATCH", f"{self._jobs}/{name}", {"spec": spec}, kind=_MERGE)
 
+    def _make(self, path: str, body: Mapping[str, Any], key: str) -> dict[str, Any]:
+        """Make an object, once: if the answer is lost, it is asked for again, and known by the key if it was made.
+
+        Raises:
+            JobError: it was not made, or nobody knows.
+        """
+        metadata = body["metadata"]
+        annotations = {**metadata.get("annotations", {}), names.SUBMISSION_ANNOTATION: key}
+        body = {**body, "metadata": {**metadata, "annotations": annotations}}
+        deadline = time.monotonic() + _RETRY_SECONDS
+        lost = False
+        while True:
+            try:
+                answer = self._client.request("POST", path, json=body, headers={"Content-Type": "application/json"})
+            except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+                if not lost:
+                    raise self._no_answer(error) from None  # It was not even asked.
+            except httpx2.HTTPError as error:
+                lost, why = True, str(error) or type(error).__name__
+            else:
+                if answer.status_code == 409 and lost:
+                    found = self._ask("GET", f"{path}/{metadata['name']}")
+                    if found["metadata"].get("annotations", {}).get(names.SUBMISSION_ANNOTATION) == key:
+                        return found
+                if answer.status_code >= 300:
+                    _refuse(answer.status_code, path, _message(answer))
+                made: dict[str, Any] = answer.json()
+                return made
+            if time.monotonic() > deadline:
+                raise Unreachable(
+                    f"the API server does not answer: {why}; it is not known whether it has made {metadata['name']}",
+                    "see whether it is there, before you submit it again: farandole jobs --on kubernetes",
+                )
+            time.sleep(_POLL_SECONDS)
+
+    @staticmethod
+    def _no_answer(error: Exception) -> Unreachable:
+        return Unreachable(f"the API server does not answer: {error or type(error).__name__}", _NO_CLUSTER)
+
     def _ask(
         self,
         method: str,
@@ -219,7 +259,7 @@ class KubernetesJobs:
                 method, path, json=body, params=query, headers={"Content-Type": kind} if body is not None else {}
             )
         except httpx2.HTTPError as error:
-            raise Unreachable(f"the API server does not answer: {error or type(error).__name__}", _NO_CLUSTER) from None
+            raise self._no_answer(error) from None
         if answer.status_code >= 300:
             _refuse(answer.status_code, path, _message(answer))
         found: dict[str, Any] = answer.json()

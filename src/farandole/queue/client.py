@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -121,25 +122,33 @@ class QueueClient:
             JobError: it is refused, or nothing answers.
         """
         deadline = time.monotonic() + self._retry
+        request = encode(Request(what, self._environment.get(TOKEN_VARIABLE, "")))
+        may_be_taken = False
         while True:
             try:
-                return self._ask(what)
+                with connect_socket(self.state, ANSWER_SECONDS) as sock:
+                    may_be_taken = isinstance(what, (protocol.Submit, protocol.Change))
+                    return _exchange(sock, request)
             except (OSError, WireError) as error:
                 if isinstance(error, PermissionError) or time.monotonic() > deadline:
-                    raise _unreachable(self.state, error) from None
+                    raise _unreachable(self.state, error, may_be_taken) from None
             time.sleep(_RETRY_EVERY)
 
-    def _ask(self, what: protocol.Ask) -> Any:
-        request = encode(Request(what, self._environment.get(TOKEN_VARIABLE, "")))
-        with connect_socket(self.state, ANSWER_SECONDS) as sock:
-            channel = Channel.over(sock, MESSAGE_LIMIT)
-            deadline = time.monotonic() + ANSWER_SECONDS
-            channel.send(request, deadline)
-            return decode(channel.receive(deadline), Answer).unpack()
+
+def _exchange(sock: socket.socket, request: bytes) -> Any:
+    channel = Channel.over(sock, MESSAGE_LIMIT)
+    deadline = time.monotonic() + ANSWER_SECONDS
+    channel.send(request, deadline)
+    return decode(channel.receive(deadline), Answer).unpack()
 
 
-def _unreachable(state: Path, error: Exception) -> Unreachable:
+def _unreachable(state: Path, error: Exception, may_be_taken: bool = False) -> Unreachable:
     why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    if may_be_taken:
+        return Unreachable(
+            f"the queue in {state} has not answered: {why}; it is not known whether it has done what was asked",
+            "when it answers again, look before you repeat it: farandole jobs",
+        )
     return Unreachable(
         f"the queue in {state} does not answer: {why}",
         "start it: farandole queue start; its log is in that directory. --on local means this machine without a queue",

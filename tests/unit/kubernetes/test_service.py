@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import httpx2
 import pytest
 import yaml
 
-from farandole.jobs.errors import BadSpec, NotAllowed, UnknownJob
+from farandole.jobs.errors import BadSpec, NotAllowed, Refused, UnknownJob, Unreachable
 from farandole.jobs.spec import from_dict
 from farandole.jobs.status import JobState, to_dict
 from farandole.jobs.status import from_dict as from_plain
-from farandole.kubernetes import code
+from farandole.kubernetes import code, service
+from farandole.kubernetes.kinds import TRAINING_JOB
 from farandole.kubernetes.model import Options
 from farandole.kubernetes.reading import status_of
 from farandole.kubernetes.service import KubernetesJobs, object_of
@@ -217,3 +221,78 @@ def test_a_word_that_is_not_utf_8_is_refused() -> None:
     """The API server takes JSON, which has no other bytes; it would put another character there."""
     with pytest.raises(BadSpec, match=r"caf\\xe9: Kubernetes takes only text in UTF-8"):
         object_of(from_dict(described(command=["cat", "caf\udce9"])))
+
+
+class FailingServer:
+    """An API server that takes what is made, and whose answers are lost.
+
+    Args:
+        lost: how many answers to requests to make something are lost, one after the other.
+        takes: whether it takes what these requests make.
+    """
+
+    def __init__(self, lost: int, takes: bool = True) -> None:
+        self.objects: dict[str, dict[str, Any]] = {}
+        self.asked = 0
+        self._lost, self._takes = lost, takes
+
+    def answer(self, request: httpx2.Request) -> httpx2.Response:
+        path = request.url.path
+        if request.method == "GET":
+            return httpx2.Response(200, json=self.objects[path])
+        self.asked += 1
+        body = json.loads(request.content)
+        key, is_lost = f"{path}/{body['metadata']['name']}", self.asked <= self._lost
+        if key in self.objects and not is_lost:
+            return httpx2.Response(409, json={"message": f"{key} already exists"})
+        if key not in self.objects and (self._takes or not is_lost):
+            self.objects[key] = {**body, "metadata": {**body["metadata"], "uid": "u"}}
+        if is_lost:
+            raise httpx2.ReadTimeout("timed out")
+        return httpx2.Response(201, json=self.objects[key])
+
+
+@pytest.fixture
+def rests(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Let time pass at once, and return the seconds of each rest."""
+    rests: list[float] = []
+    clock = SimpleNamespace(sleep=rests.append, monotonic=lambda: sum(rests))
+    monkeypatch.setattr(service, "time", clock)
+    return rests
+
+
+def submit_to(server: FailingServer, name: str = "resnet") -> str:
+    client = httpx2.Client(transport=httpx2.MockTransport(server.answer), base_url="http://server")
+    return KubernetesJobs(client, "team").submit(from_dict(described(name=name)))
+
+
+@pytest.mark.parametrize("takes", [True, False])
+@pytest.mark.parametrize("lost", [0, 1, 3])
+def test_a_job_is_made_once_whatever_answers_are_lost(lost: int, takes: bool, rests: list[float]) -> None:
+    server = FailingServer(lost, takes)
+    assert submit_to(server) == "resnet" and len(server.objects) == 1
+    with pytest.raises(Refused, match="already exists"):
+        submit_to(server)
+
+
+def test_a_job_of_the_same_name_is_not_taken_for_the_one_whose_answer_was_lost(rests: list[float]) -> None:
+    server = FailingServer(1, takes=False)
+    path = f"/apis/{TRAINING_JOB.api_version}/namespaces/team/{TRAINING_JOB.plural}/resnet"
+    server.objects[path] = {"metadata": {"name": "resnet"}}
+    with pytest.raises(Refused, match="already exists"):
+        submit_to(server)
+
+
+def test_a_submission_that_nobody_answers_has_an_end(rests: list[float]) -> None:
+    with pytest.raises(Unreachable, match="it is not known whether it has made resnet"):
+        submit_to(FailingServer(1000, takes=False))
+    assert 10.0 <= sum(rests) <= 11.0
+
+    def refuse(request: httpx2.Request) -> httpx2.Response:
+        raise httpx2.ConnectError("connection refused")
+
+    before = len(rests)
+    jobs = KubernetesJobs(httpx2.Client(transport=httpx2.MockTransport(refuse), base_url="http://server"), "team")
+    with pytest.raises(Unreachable, match="connection refused"):
+        jobs.submit(from_dict(described(name="resnet")))
+    assert len(rests) == before, "it was not even asked"

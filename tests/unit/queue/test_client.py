@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -69,3 +70,17 @@ def test_a_job_that_waits_has_printed_nothing(tmp_path: Path, monkeypatch: pytes
     assert list(waiting.logs("a")) == [] and waiting.asked == 1
     waiting.asked = 0
     assert list(waiting.logs("a", follow=True)) == [] and len(rests) == 5
+
+
+def test_a_request_whose_answer_is_lost_says_that_it_may_have_been_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there = socket.socketpair()
+    there.close()
+    monkeypatch.setattr("farandole.queue.client.connect_socket", lambda state, seconds: here)
+    client = QueueClient(tmp_path, {}, retry=-1.0)
+    said = refused(lambda: client.submit(from_dict({"name": "a", "command": ["true"]})))
+    assert "it is not known whether it has done what was asked" in said
+    monkeypatch.undo()
+    assert "it is not known" not in refused(lambda: client.cancel("a")), "it was not even asked"
+    assert "it is not known" not in refused(client.jobs)
