@@ -321,7 +321,8 @@ class _Client:
 
     def _ended(self, message: Ended) -> Ended:
         self._reap()
-        return show_end(self._directory) if self._hidden else message
+        # This process may have asked to be shown the job again when it was already too late.
+        return message if message.shown else show_end(self._directory)
 
     def _suspend(self) -> None:
         """Stop, as Ctrl-Z wants it."""

@@ -135,6 +135,8 @@ class Ended(msgspec.Struct, frozen=True, tag="ended"):
     exit_code: int
     report: str = ""
     rank: int | None = None
+    shown: bool = True
+    """Whether this client has been shown the last lines; otherwise they are in the job's directory, with this."""
 
 
 class Refused(msgspec.Struct, frozen=True, tag="refused"):

@@ -251,7 +251,7 @@ class JobDaemon:
         if client is None or not client.open:
             return
         shown = self._display.is_shown
-        client.post(end)
+        client.post(msgspec.structs.replace(end, shown=shown) if isinstance(end, Ended) else end)
         # A client that is stopped, with Ctrl-Z, has not seen the last lines, and will look for them here.
         if await client.all_sent(LAST_WORD_SECONDS) and shown and not self._goes_on_without:
             self._directory.remove()

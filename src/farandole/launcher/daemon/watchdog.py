@@ -46,7 +46,7 @@ def run_watched(
         for signum in _NOT_OURS:
             signal.signal(signum, signal.SIG_IGN)
         if not follows and not _ends_within(pid, BEGIN_SECONDS):
-            prepare()
+            _prepare(prepare, pid)
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         now = time.monotonic()
         too_often = len(successors) == MOST_SUCCESSORS and now - successors[0] < WITHIN_SECONDS
@@ -57,6 +57,26 @@ def run_watched(
     for signum, handler in handlers.items():
         signal.signal(signum, handler)
     keep(follows)
+
+
+def _prepare(prepare: Callable[[], None], pid: int) -> None:
+    """Prepare for a successor, but end like the daemon if that ends by itself meanwhile.
+
+    Loading modules may take long on a busy machine, and the client waits for the end of this process. A daemon that is
+    killed is followed when they are loaded.
+    """
+
+    def child_changed(signum: int, frame: object) -> None:
+        how = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        if how is not None and how.si_code == os.CLD_EXITED:
+            sys.exit(how.si_status)
+
+    before = signal.signal(signal.SIGCHLD, child_changed)
+    try:
+        child_changed(signal.SIGCHLD, None)  # It may have ended before the handler was there.
+        prepare()
+    finally:
+        signal.signal(signal.SIGCHLD, before)
 
 
 def _fork() -> int:

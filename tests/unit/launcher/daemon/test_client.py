@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from farandole.launcher.daemon.jobs import JobDirectory, JobRecord
 from farandole.launcher.supervise.failover_files import LAUNCHER, ROSTER
 from farandole.wire import clock
 from farandole.wire.errors import ConnectionLost
+from farandole.wire.frames import Codec, frame
 
 
 @pytest.fixture
@@ -76,6 +78,26 @@ def test_a_signal_that_nobody_was_told_of_is_said_to_the_next_daemon(directory: 
         with pytest.raises(ConnectionLost):
             here._link.receive()
         assert not here._link.unread
+
+
+def test_the_last_lines_are_shown_though_the_job_has_ended_just_before_it_was_to_be_shown_again(
+    directory: JobDirectory, capfd: pytest.CaptureFixture[str]
+) -> None:
+    directory.log.write_text("two\n")
+    directory.write_ended(Ended(7, "report"))
+    here = client(directory)
+    here._hidden = True
+
+    def end() -> None:
+        assert b"show" in ending.recv(1000)
+        ending.sendall(frame(Codec[Ended](Ended).encode(Ended(7, "report", shown=False))))
+
+    with daemon(here) as ending, ThreadPoolExecutor(1) as pool:
+        ended = pool.submit(end)
+        assert here._wait() == Ended(7, "report")
+        ended.result(30)
+    assert capfd.readouterr().out == "two\n"
+    assert not directory.path.exists()
 
 
 @contextlib.contextmanager

@@ -1,9 +1,11 @@
-"""The watchdog, where there is no room for another process."""
+"""The watchdog, where there is no room for another process, and where the daemon ends while it prepares."""
 
 from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -45,3 +47,34 @@ def test_it_does_not_try_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_client_still_waits_when_the_watchdog_gives_up() -> None:
     assert watchdog.FORK_SECONDS < client._FOLLOW_SECONDS
+
+
+PREPARING = """
+import os, signal, sys, time
+from farandole.launcher.daemon import watchdog
+
+watchdog.BEGIN_SECONDS = 0.0
+begun, how = os.pipe(), sys.argv[1]
+asked = []
+
+def prepare():
+    os.write(begun[1], b"x")
+    time.sleep(60.0 if how == "ends" else 0.2)  # An import on a busy machine, which cannot be waited for otherwise.
+    asked.append("prepared")
+
+def keep(follows):
+    if follows:
+        sys.exit(5 if asked else 6)
+    os.read(begun[0], 1)
+    if how == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+
+watchdog.run_watched(keep, lambda: None, prepare, lambda: True)
+sys.exit(3)
+"""
+
+
+@pytest.mark.parametrize(("how", "code"), [("ends", 3), ("killed", 5)])
+def test_the_end_of_a_job_is_not_held_up_while_a_successor_is_prepared(how: str, code: int) -> None:
+    """The client waits for the watchdog. One that is killed is followed when all is prepared."""
+    assert subprocess.run([sys.executable, "-c", PREPARING, how], timeout=40, check=False).returncode == code
