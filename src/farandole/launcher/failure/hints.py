@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import signal
+from collections.abc import Sequence
 
 from farandole.agent.command_check import python_script
 from farandole.launcher.failure.record import WorkerRecord
@@ -20,7 +21,7 @@ _SAME_CALLS = (
     "rank"
 )
 
-# The error's line, and what to do; `{python}`, `{script}`, `{directory}` and `{host}` are those of the worker.
+# The error's line, and what to do; `{python}`, `{script}`, `{directory}` and `{where}` are those of the worker.
 _BY_ERROR = (
     (r"(Syntax|Indentation|Tab)Error\b", "correct that line; {python} -m py_compile {script} checks it alone"),
     (
@@ -57,7 +58,7 @@ _BY_ERROR = (
     ),
     (
         r"(FileNotFound|NotADirectory|IsADirectory|Permission)Error\b",
-        "workers run in {directory}, as this user; is the path right from there, on host {host}?",
+        "workers run in {directory}, as this user; is the path right from there, on {where}?",
     ),
 )
 
@@ -84,16 +85,24 @@ def hint_for(plan: Plan, first: WorkerRecord, error: str, ssh: SshOptions) -> st
             "the launcher did not send this SIGKILL; often it is the kernel, out of memory. Check with: "
             "dmesg -T | grep -i -E 'out of memory|killed process'. A smaller batch or fewer workers need less."
         )
-    return (hint_by_error(error, plan, host.name) if error else "") or _by_end(plan, first, bool(error))
+    known = hint_by_error(error, plan.command, plan.directory, f"host {host.name}") if error else ""
+    return known or _by_end(plan, first, bool(error))
 
 
-def hint_by_error(error: str, plan: Plan, host: str) -> str:
-    """Return what to do about an error by the line that names it; "" for an error of which nothing is known."""
+def hint_by_error(error: str, command: Sequence[str], directory: str, where: str) -> str:
+    """Return what to do about an error; "" for one of which nothing is known.
+
+    Args:
+        error: the line that names it.
+        command: that the worker ran.
+        directory: in which it ran.
+        where: its host, in words.
+    """
     words = {
-        "python": plan.command[0],
-        "script": python_script(plan.command) or "FILE",
-        "directory": plan.directory,
-        "host": host,
+        "python": command[0],
+        "script": python_script(command) or "FILE",
+        "directory": directory,
+        "where": where,
     }
     for pattern, hint in _BY_ERROR:
         if found := re.search(pattern, error):

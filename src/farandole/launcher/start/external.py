@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 
 from farandole.agent.process_tree import carrying, die_with_parent, send
 from farandole.launcher.errors import SpecError
+from farandole.launcher.failure.hints import hint_by_error
 from farandole.launcher.failure.record import shell_code, signal_name
 from farandole.launcher.job.machine import Machine
 from farandole.launcher.job.spec import JobSpec, check_command
@@ -60,6 +61,8 @@ class ExternalPlan:
     flavour: Flavour
     command: tuple[str, ...]
     """What to run here."""
+    of_workers: tuple[str, ...]
+    """What every worker runs."""
     size: int
     directory: str
     environment: Mapping[str, str]
@@ -114,6 +117,7 @@ def plan_external(
     return ExternalPlan(
         flavour,
         command_line(flavour, order),
+        spec.command,
         order.size,
         machine.directory,
         environment,
@@ -236,7 +240,7 @@ class ExternalJob:
             return Outcome(self._stop_code)
         if code == 0:
             return Outcome(0)
-        return Outcome(shell_code(code), explain(program, code, self._failures), first_to_blame(self._failures))
+        return Outcome(shell_code(code), explain(self._plan, code, self._failures), first_to_blame(self._failures))
 
     def _signal(self, number: signal.Signals) -> None:
         if self._process is not None and self._process.returncode is None:
@@ -262,14 +266,15 @@ def first_to_blame(failures: Mapping[int, Failure]) -> int | None:
     return next(iter(roots or failures), None)
 
 
-def explain(program: str, code: int, failures: Mapping[int, Failure]) -> str:
-    """Tell which worker failed first, as far as workers have told.
+def explain(plan: ExternalPlan, code: int, failures: Mapping[int, Failure]) -> str:
+    """Return which worker failed first, as far as workers have told, and what to do next.
 
     Args:
-        program: what started them.
-        code: its exit code, or minus the signal that ended it.
+        plan: of the job, with the program that started them.
+        code: the program's exit code, or minus the signal that ended it.
         failures: by rank, the first heard of first.
     """
+    program = plan.command[0]
     how = f"was killed by {signal_name(-code)}" if code < 0 else f"ended with code {code}"
     rank = first_to_blame(failures)
     if rank is None:
@@ -280,7 +285,9 @@ def explain(program: str, code: int, failures: Mapping[int, Failure]) -> str:
     failure = failures[rank]
     lines = [f"error: rank {rank} failed first: {failure.exception}"]
     lines += ["", textwrap.indent(failure.traceback.rstrip(), "    "), ""] if failure.traceback.strip() else []
-    return "\n".join([*lines, f"hint: {program} {how}; what it printed above says how the processes ended"])
+    known = hint_by_error(failure.exception, plan.of_workers, plan.directory, f"the host of rank {rank}")
+    ended = f"{program} {how}; what it printed above says how the processes ended"
+    return "\n".join([*lines, f"hint: {known or ended}"])
 
 
 async def launch_external(

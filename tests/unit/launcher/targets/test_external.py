@@ -233,14 +233,18 @@ def test_what_does_not_work_through_another_launcher(option: dict[str, str]) -> 
 
 # --- what went wrong ------------------------------------------------------------------------------------------------
 
+MPICH_PLAN = plan_external(Starter("mpirun"), Flavour.MPICH, SPEC, MACHINE, Identity())
+
 
 def test_the_first_failure_is_the_one_that_follows_from_no_other() -> None:
     failures = {0: Failure("", "WorkerLostError: rank 1", 1), 1: Failure("Trace\n  back\n", "ValueError: boom", None)}
     assert first_to_blame(failures) == 1
-    assert explain("mpirun", 3, failures) == (
+    assert explain(MPICH_PLAN, 3, failures) == (
         "error: rank 1 failed first: ValueError: boom\n\n    Trace\n      back\n\n"
         "hint: mpirun ended with code 3; what it printed above says how the processes ended"
     )
+    failures = {1: Failure("", "farandole.errors.MismatchError: shapes", None)}
+    assert "\nhint: the message says what each rank sent: " in explain(MPICH_PLAN, 1, failures)
 
 
 def test_when_only_consequences_are_known_the_first_of_them_is_told() -> None:
@@ -249,6 +253,6 @@ def test_when_only_consequences_are_known_the_first_of_them_is_told() -> None:
 
 def test_without_a_report_the_program_is_quoted() -> None:
     assert first_to_blame({}) is None
-    assert explain("srun", -15, {}).startswith(
-        "error: srun was killed by SIGTERM; no worker has reported an exception\n"
+    assert explain(MPICH_PLAN, -15, {}).startswith(
+        "error: mpirun was killed by SIGTERM; no worker has reported an exception\n"
     )
