@@ -195,7 +195,7 @@ class Cluster:
 
     def processes_of_pods(self, node: str = "") -> list[str]:
         """Return the processes of all pods, or of a node's, whoever their parents are now, by what their root is."""
-        below = f"{self.folder / node}/"
+        below = f"{self.folder / node}/" if node else f"{self.folder}/node-"
         found = []
         for process in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):  # It has just ended.
