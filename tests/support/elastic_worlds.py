@@ -99,8 +99,12 @@ class ElasticJob:
         """Hang up on all workers, and let nobody listen where they look."""
         self.call(self.service.close())
 
-    def find_roster(self) -> None:
-        """Have another one there, which knows what the first one has left, and which workers have ended since."""
+    def find_roster(self, *, goes_on: bool = True) -> None:
+        """Have another one there, which knows what the first one has left, and which workers have ended since.
+
+        Args:
+            goes_on: whether it answers workers; otherwise it does after `service.go_on`.
+        """
         from farandole.wire.address import parse_address
 
         async def follow() -> None:
@@ -115,7 +119,8 @@ class ElasticJob:
 
         self.call(follow())
         until(listens, f"the roster is at {self.address} again")
-        self.tell(self.service.go_on)
+        if goes_on:
+            self.tell(self.service.go_on)
 
     def add(self, count: int = 1, host: str = "localhost") -> list[int]:
         """Start workers, and return their numbers."""

@@ -21,6 +21,7 @@ from farandole.roster.events import (
     Expected,
     Finished,
     HoldOver,
+    Joined,
     Lost,
     Place,
     Promised,
@@ -30,11 +31,12 @@ from farandole.roster.events import (
 from farandole.roster.exit_deadlines import ExitDeadlines
 from farandole.roster.failover_state import RosterFailoverState, essence, without_connections
 from farandole.roster.listener import Client, Listener
+from farandole.roster.membership import accusations
 from farandole.roster.timeouts import HoldTimer
-from farandole.roster.translate import event_of, notices_so_far
+from farandole.roster.translate import event_of, joined, notices_so_far
 from farandole.roster.watcher import Watcher
 from farandole.wire import clock
-from farandole.wire.errors import BadMessage
+from farandole.wire.errors import BadMessage, WireError
 from farandole.wire.frames import FRAME_LIMIT
 from farandole.wire.handshake import HANDSHAKE_SECONDS
 from farandole.wire.rendezvous import (
@@ -96,7 +98,7 @@ class RosterService:
         elastic: how the size of the job may change; None: it has as many workers as there are places.
         watcher: is told of its worlds, if the job is elastic.
         memory: what the service before this one, which has died, has written down; its workers connect to this one by
-            themselves. Only of elastic jobs, as the next argument.
+            themselves, and are answered after `go_on`. Only of elastic jobs, as the next argument.
         remember: writes down what the next service would need, before anything is done that follows from it.
     """
 
@@ -118,7 +120,7 @@ class RosterService:
         handshake_seconds: float = HANDSHAKE_SECONDS,
     ) -> None:
         self.results: dict[int, bytes] = {}
-        self._listener = Listener(secret, self._obey, self._closed, log, frame_limit, handshake_seconds)
+        self._listener = Listener(secret, self._heard, self._closed, log, frame_limit, handshake_seconds)
         self._connections = Connections(log)
         self._state = _first_state(places, elastic) if memory is None else without_connections(memory.state)
         self._remember = remember
@@ -143,6 +145,10 @@ class RosterService:
         self._scheduled_batch = ScheduledBatch(0)
         self._log = log
         self._call = call
+        self._held: list[tuple[Client, FromWorker | None]] | None = None if memory is None else []
+        """What came before `go_on`, in its order; None in place of a message: that connection has closed. None: nothing
+        is held any more."""
+        self._catching_up: asyncio.Task[None] | None = None
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> str:
         """Listen on that address only, and return `host:port`. May be called for several addresses.
@@ -160,16 +166,47 @@ class RosterService:
         """Stop listening, and close all connections."""
         self._hold_timer.close()
         self._exit_deadlines.close()
+        if self._catching_up is not None:
+            self._catching_up.cancel()
         await self._listener.close()
         await self._connections.close()
 
+    @property
+    def stands_still(self) -> bool:
+        """Whether a member of the world waits for the next one, before `go_on`."""
+        return bool(self._held_joins())
+
+    @property
+    def known_to_have_ended(self) -> frozenset[int]:
+        """The workers whose connections have closed, by what the members say that wait, before `go_on`."""
+        assert isinstance(self._state, elastic.State)
+        joins = self._held_joins()
+        told = [each for join in joins for each in accusations(self._state, join)]
+        ended = {self._state.members[each.rank] for each in told if each.certain and not each.forming}
+        return frozenset(ended.difference(join.worker for join in joins))
+
+    def _held_joins(self) -> list[Joined]:
+        """Return the joins of members of the world that came before `go_on`, and wait."""
+        found: dict[Client, Joined] = {}
+        for client, message in self._held or ():
+            if message is None:
+                found.pop(client, None)
+            elif isinstance(message, Join) and client.worker in self.world:
+                found[client] = joined(client.worker, message)
+        return list(found.values())
+
     def go_on(self) -> None:
-        """Continue the job of the service that has died. To be called when the watcher is ready."""
+        """Continue the job of the service that has died, and answer workers from now on.
+
+        To be called when the watcher is ready.
+        """
         assert isinstance(self._state, elastic.State)
         self._happened(
             Promised(self._state.promised)
         )  # This changes nothing, and has `decide` look at all that was written down.
         self._watcher.finishes(self.finishing)
+        held, self._held = self._held or [], None
+        self._catching_up = asyncio.get_running_loop().create_task(self._catch_up(held))
 
     def finished(self, worker: int, how: str, *, failed: bool = False) -> None:
         """Take note that a worker's process has ended.
@@ -259,8 +296,31 @@ class RosterService:
     # --- what workers say --------------------------------------------------------------------------------------
 
     def _closed(self, client: Client) -> None:
-        if self._connections.forget(client):
+        if self._held is not None:
+            self._held.append((client, None))
+        elif self._connections.forget(client):
             self._happened(Lost(client.worker))
+
+    async def _heard(self, client: Client, message: FromWorker) -> None:
+        if self._held is not None:
+            self._held.append((client, message))
+            return
+        if self._catching_up is not None:
+            await asyncio.shield(self._catching_up)
+        await self._obey(client, message)
+
+    async def _catch_up(self, held: list[tuple[Client, FromWorker | None]]) -> None:
+        """Do what was held, as if it came now."""
+        for client, message in held:
+            if message is None:
+                self._closed(client)
+                continue
+            try:
+                await self._obey(client, message)
+            except WireError as error:
+                self._log(f"hung up on worker {client.worker}: {error}")
+                client.channel.close()
+        self._catching_up = None
 
     async def _obey(self, client: Client, message: FromWorker) -> None:
         worker = client.worker

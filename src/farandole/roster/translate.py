@@ -12,7 +12,7 @@ from farandole.wire.rendezvous import Changed, Coming, Failure, Join, Leave, Lea
 def event_of(worker: int, message: Join | Leave | Leaving | Failure) -> Event:
     """Return the event that a worker's message stands for."""
     if isinstance(message, Join):
-        return _joined(worker, message)
+        return joined(worker, message)
     if isinstance(message, Leave):
         return Left(worker, message.generation)
     if isinstance(message, Leaving):
@@ -20,7 +20,8 @@ def event_of(worker: int, message: Join | Leave | Leaving | Failure) -> Event:
     return Failed(worker, message.exception)
 
 
-def _joined(worker: int, message: Join) -> Joined:
+def joined(worker: int, message: Join) -> Joined:
+    """Return the event that a join stands for."""
     accused = tuple(Accusation(each.rank, each.how, each.certain, each.forming, each.left) for each in message.accused)
     return Joined(
         worker,

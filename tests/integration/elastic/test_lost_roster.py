@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from elastic_worlds import ElasticJob
 from step_books import SCRIPT, Books
+from waiting import until
 from worlds import Nursery
 
 from farandole.roster.elastic import Limits
@@ -74,6 +75,20 @@ def test_a_world_that_breaks_without_its_roster_waits_for_the_next_one(training:
     training.job.kill(0)
     time.sleep(1.0)
     training.job.find_roster()
+    training.finish(gone={0})
+
+
+def test_next_roster_hears_who_has_ended_before_it_goes_on(training: Training) -> None:
+    training.add(3)
+    training.books.await_steps(3, size=3)
+    training.job.lose_roster()
+    training.job.kill(0)
+    training.job.find_roster(goes_on=False)
+    service = training.job.service
+    until(lambda: service.known_to_have_ended == {0}, "the next roster has heard whose connections have closed")
+    assert service.stands_still
+    assert service.world == (0, 1, 2), "it has decided nothing"
+    training.job.tell(service.go_on)
     training.finish(gone={0})
 
 

@@ -42,6 +42,9 @@ TELL_SECONDS = 10.0
 # KEEPALIVE_SECONDS, and dial a launcher that is gone, in vain, for as long as the proof may take. A busy machine
 # doubles that.
 LATE_ARRIVAL_SECONDS = 20.0
+# The same for a host whose workers have ended, as others know, while these stand still. If its agent lives, nothing on
+# that host keeps it from dialing, and it does so twice a second.
+MISSED_ARRIVAL_SECONDS = 1.0
 HELLO_SECONDS = 10.0
 BRIDGED_SECONDS = 20.0
 # Within so many seconds a dialer whose connection has ended dials again, or is no more.
@@ -282,9 +285,17 @@ class Reception:
             raise AgentLost("it has not dialed again since its connection ended")
         return await self._bridge(host, arrival, Begin())
 
-    async def follow(self, host: Host, sockets: Sequence[str]) -> DialedAgent:
-        """Return the way to the agent on a host that has lost its launcher; one that leads nowhere if there is none."""
-        arrival = await self._awaited(host.name)
+    async def follow(
+        self, host: Host, sockets: Sequence[str], holds_up: Callable[[], bool] = lambda: False
+    ) -> DialedAgent:
+        """Return the way to the agent on a host that has lost its launcher; one that leads nowhere if there is none.
+
+        Args:
+            host: the one that is waited for.
+            sockets: at which its agent may listen.
+            holds_up: returns whether to wait for it only holds the others up; see `MISSED_ARRIVAL_SECONDS`.
+        """
+        arrival = await self._awaited(host.name, holds_up)
         if arrival is not None and arrival.hello.lives:
             with contextlib.suppress(AgentLost):
                 return await self._bridge(host, arrival, Continue(tuple(sockets)))
@@ -296,19 +307,19 @@ class Reception:
         for name in [name for name, arrival in self._waiting.items() if arrival.hello.lives]:
             await self._send_away(name, "the launcher that has taken the job over does not know it")
 
-    async def _awaited(self, name: str) -> _Arrival | None:
+    async def _awaited(self, name: str, holds_up: Callable[[], bool]) -> _Arrival | None:
         began = time.monotonic()
         while name not in self._waiting:
-            if time.monotonic() > self._end_of_wait(began):
+            if time.monotonic() > self._end_of_wait(began, holds_up()):
                 return None
             self._tell_of_wait(began)
             await asyncio.sleep(_REST_SECONDS)
         return self._waiting[name]
 
-    def _end_of_wait(self, began: float) -> float:
-        """Return until when hosts are waited for that have lost their launcher."""
+    def _end_of_wait(self, began: float, holds_up: bool) -> float:
+        """Return until when a host is waited for that has lost its launcher."""
         if self._first_alive is not None:
-            return self._first_alive + LATE_ARRIVAL_SECONDS
+            return self._first_alive + (MISSED_ARRIVAL_SECONDS if holds_up else LATE_ARRIVAL_SECONDS)
         if self._first_new is not None:
             return max(began, self._first_new) + FIRST_ARRIVAL_SECONDS
         return began + self.outlive + FENCED_SECONDS

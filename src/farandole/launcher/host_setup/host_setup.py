@@ -167,15 +167,25 @@ class HostSetup:
         return await AgentClient.start(host, local, self._ssh)
 
     async def take_over(
-        self, host: Host, local: bool, plan: Plan, token: str, notice: str, socket_names: tuple[str, ...]
+        self,
+        host: Host,
+        local: bool,
+        plan: Plan,
+        token: str,
+        notice: str,
+        socket_names: tuple[str, ...],
+        holds_up: Callable[[], bool],
     ) -> JobHost:
         """Return a host whose agent has lost its launcher, as far as it is still there: `AgentClient.resumed` says.
+
+        Args:
+            holds_up: returns whether to wait for it only holds other hosts up.
 
         Raises:
             AgentLost: there is no ssh any more.
         """
         if self.reception is not None:
-            link = await self.reception.follow(host, socket_names)
+            link = await self.reception.follow(host, socket_names, holds_up)
             agent = AgentClient(host, False, link, self.reception.outlive, self._gate)
         else:
             agent = await AgentClient.start(host, local, self._ssh, socket_names)

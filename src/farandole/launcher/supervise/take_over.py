@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from farandole.agent.protocol import Resumed
@@ -90,10 +91,14 @@ class TakeOver:
         policy.decider.state, policy.hosts, self.inherited_end = self.left.slots, self.left.hosts, self.left.ends
         job.workers.world, job.workers.generation = job.service.world, job.service.generation
         job.history.go_on_from(self.left.history)
+        # Already now: workers that stand still tell who has ended, and for whom nobody needs to wait.
+        listening = asyncio.create_task(self._listen_again())
         try:
-            told = await take_over_hosts(self.left, self._setup, job.hosts, job.workers)
-        except NothingLeft:
-            if self.inherited_end is None:
+            told = await take_over_hosts(self.left, self._setup, job.hosts, job.workers, self._holds_up)
+        except BaseException as error:
+            listening.cancel()
+            await asyncio.gather(listening, return_exceptions=True)
+            if not isinstance(error, NothingLeft) or self.inherited_end is None:
                 raise
             self._console.say("farandole: the launcher was killed when the job was ending; nothing of it is left")
             self._go_on_ending(self.inherited_end)
@@ -104,7 +109,7 @@ class TakeOver:
         job.hosts.let_all_outlive()
         self._console.say(told)
         unheard = job.ending.begun  # The agents were not known yet.
-        await self._listen_again()
+        await self._heard(listening)
         job.service.go_on()
         self._tell_what_happened()
         policy.show_places()
@@ -139,10 +144,20 @@ class TakeOver:
         job.end(0 if self._hasty else GRACE_SECONDS, end.verdict)
         job.ending.since = end.since  # A worker that failed after that has not failed by itself.
 
+    def _holds_up(self, label: str) -> bool:
+        """Return whether to wait for a host only holds others up: these stand still, and its workers have ended."""
+        assert self.left is not None
+        service = self._policy.job.service
+        here = {number for number, (site, _) in living(self.left.slots).items() if site.label == label}
+        return service.stands_still and here.intersection(service.world) <= service.known_to_have_ended
+
     async def _listen_again(self) -> None:
-        """Let workers reach the roster where they look for it; end the job if that cannot be."""
+        await listen_again(self._listen, self._setup.roster, self._console.say, self._goes_on)
+
+    async def _heard(self, listening: asyncio.Task[None]) -> None:
+        """Wait until workers reach the roster where they look for it; end the job if that cannot be."""
         try:
-            await listen_again(self._listen, self._setup.roster, self._console.say, self._goes_on)
+            await listening
         except PortLost as error:
             hint = "start it again with --resume auto: it goes on from the last checkpoint, if it has written any"
             self._policy.end_job(events.EndJob(str(error), hint))
@@ -151,14 +166,23 @@ class TakeOver:
         return not self._policy.job.ending.begun and self.inherited_end is None
 
 
-async def take_over_hosts(failover: FailoverState, setup: HostSetup, job_hosts: JobHosts, workers: Workers) -> str:
+async def take_over_hosts(
+    failover: FailoverState,
+    setup: HostSetup,
+    job_hosts: JobHosts,
+    workers: Workers,
+    holds_up: Callable[[str], bool],
+) -> str:
     """Have the hosts, agents and workers that the launcher before had; return the line that tells people.
+
+    Args:
+        holds_up: returns whether to wait for a host only holds others up.
 
     Raises:
         NothingLeft: there are none any more.
         AgentLost: there is no ssh any more.
     """
-    found = await asyncio.gather(*(_reach(left, setup) for left in failover.job_hosts))
+    found = await asyncio.gather(*(_reach(left, setup, holds_up) for left in failover.job_hosts))
     by_token = {job_host.token: job_host for job_host in found}
     for left in failover.workers:
         if left.token in by_token:
@@ -183,11 +207,14 @@ async def take_over_hosts(failover: FailoverState, setup: HostSetup, job_hosts: 
     return _in_one_line(answers)
 
 
-async def _reach(left: SavedHost, setup: HostSetup) -> JobHost:
+async def _reach(left: SavedHost, setup: HostSetup, holds_up: Callable[[str], bool]) -> JobHost:
+    needless = partial(holds_up, left.host.label)
     deadline = time.monotonic() + TAKE_OVER_SECONDS
     while True:
         try:
-            return await setup.take_over(left.host, left.local, left.plan, left.token, left.notice, left.socket_names)
+            return await setup.take_over(
+                left.host, left.local, left.plan, left.token, left.notice, left.socket_names, needless
+            )
         except AgentLost:
             # The launcher may have been killed because this machine has no memory or process to spare.
             if time.monotonic() > deadline:

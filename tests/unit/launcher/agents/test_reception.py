@@ -29,13 +29,13 @@ def test_a_new_host_does_not_end_the_wait_for_those_that_have_lost_their_launche
     async def take_over() -> object:
         one = Reception(7707, lambda: b"s" * 32, 60.0)
         await one._arrived(FakeArrival("new", lives=False))  # type: ignore[arg-type]
-        waiting = asyncio.create_task(one._awaited("old"))
+        waiting = asyncio.create_task(one._awaited("old", lambda: False))
         await asyncio.sleep(0.1)
         assert not waiting.done()
         old = FakeArrival("old", lives=True)
         await one._arrived(old)  # type: ignore[arg-type]
         assert await asyncio.wait_for(waiting, 10) is old
-        return await asyncio.wait_for(one._awaited("another"), 10)
+        return await asyncio.wait_for(one._awaited("another", lambda: False), 10)
 
     assert asyncio.run(take_over()) is None, "when one has come, the others do not come much later"
 
@@ -49,7 +49,7 @@ def test_nobody_is_given_up_before_somebody_finds_the_launcher(monkeypatch: pyte
     async def take_over() -> object:
         one = Reception(7707, lambda: b"s" * 32, 60.0)
         one._say = told.append
-        waiting = asyncio.create_task(one._awaited("old"))
+        waiting = asyncio.create_task(one._awaited("old", lambda: False))
         await asyncio.sleep(0.2)
         assert not waiting.done()
         await one._arrived(FakeArrival("new", lives=False))  # type: ignore[arg-type]
@@ -63,6 +63,29 @@ def test_an_agent_that_has_waited_as_long_as_it_may_does_not_come(monkeypatch: p
     monkeypatch.setattr(reception, "FENCED_SECONDS", 0.0)
 
     async def take_over() -> object:
-        return await asyncio.wait_for(Reception(7707, lambda: b"s" * 32, 0.05)._awaited("old"), 10)
+        return await asyncio.wait_for(Reception(7707, lambda: b"s" * 32, 0.05)._awaited("old", lambda: False), 10)
 
     assert asyncio.run(take_over()) is None
+
+
+def test_a_host_whose_workers_have_ended_is_not_waited_for_while_others_stand_still(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # The launcher and a worker pod were killed at the same moment: the other workers wait for the roster.
+    monkeypatch.setattr(reception, "MISSED_ARRIVAL_SECONDS", 0.0)
+    ended: set[str] = set()
+
+    async def take_over() -> object:
+        one = Reception(7707, lambda: b"s" * 32, 600.0)
+        waiting = {name: asyncio.create_task(one._awaited(name, lambda name=name: name in ended)) for name in "ab"}
+        ended.add("a")
+        await asyncio.sleep(0.2)
+        assert not waiting["a"].done(), "no host has found this launcher"
+        await one._arrived(FakeArrival("other", lives=True))  # type: ignore[arg-type]
+        assert await asyncio.wait_for(waiting["a"], 10) is None
+        assert not waiting["b"].done(), "its workers may live"
+        b = FakeArrival("b", lives=True)
+        await one._arrived(b)  # type: ignore[arg-type]
+        return await asyncio.wait_for(waiting["b"], 10) is b
+
+    assert asyncio.run(take_over())
