@@ -33,7 +33,7 @@ def around(job: Object, spec: MpiJobSpec, pods: int) -> list[Wanted]:
     """
     wanted = [Wanted(_service(job))]
     if spec.remote_shell == KUBEXEC:
-        return wanted + [Wanted(item) for item in _rights(job, pods)]
+        return wanted + [Wanted(item) for item in _rights(job, spec, pods)]
     return [*wanted, Wanted(_keys(job), generate=SSH_KEYS)]
 
 
@@ -52,9 +52,12 @@ def _keys(job: Object) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "kubernetes.io/ssh-auth"}
 
 
-def _rights(job: Object, pods: int) -> list[dict[str, Any]]:
-    """Return the launcher's account and its right to run commands, in the job's own workers only."""
-    name = hosts.launcher_name(job)
+def _rights(job: Object, spec: MpiJobSpec, pods: int) -> list[dict[str, Any]]:
+    """Return the launcher's account and its right to run commands, in the job's own workers only.
+
+    An account that the template names has to be there already.
+    """
+    name, account = hosts.launcher_name(job), hosts.launcher_account(job, spec)
     names_of_pods = [hosts.worker_name(job, index) for index in range(pods)]
     group = "rbac.authorization.k8s.io"
     # Without names, a rule would mean all pods.
@@ -70,12 +73,12 @@ def _rights(job: Object, pods: int) -> list[dict[str, Any]]:
         }
 
     return [
-        obj("v1", "ServiceAccount"),
+        *([obj("v1", "ServiceAccount")] if account == name else []),
         obj(f"{group}/v1", "Role", rules=[*see, *run] if names_of_pods else []),
         obj(
             f"{group}/v1",
             "RoleBinding",
             roleRef={"apiGroup": group, "kind": "Role", "name": name},
-            subjects=[{"kind": "ServiceAccount", "name": name, "namespace": job["metadata"]["namespace"]}],
+            subjects=[{"kind": "ServiceAccount", "name": account, "namespace": job["metadata"]["namespace"]}],
         ),
     ]

@@ -18,6 +18,11 @@ def launcher_name(job: Object) -> str:
     return f"{job['metadata']['name']}-launcher"
 
 
+def launcher_account(job: Object, spec: MpiJobSpec) -> str:
+    """Return the ServiceAccount of a launcher that uses kubexec: the template's, or else one of the job's own."""
+    return str(spec.launcher.pod.get("serviceAccountName") or launcher_name(job))
+
+
 def worker_name(job: Object, index: int) -> str:
     """Return the name of a worker's pod, which is also its host name."""
     return f"{job['metadata']['name']}-worker-{index}"

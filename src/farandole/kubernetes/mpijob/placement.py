@@ -93,6 +93,7 @@ def _wanted(view: JobView, status: JobStatus, files: dict[str, str]) -> tuple[li
     job, spec, options, now = view.observed.job, view.spec, view.observed.options, view.observed.now
     most = max([spec.workers, *(index + 1 for index in view.workers)])
     wanted = [*access.around(job, spec, most), Wanted(access.config(job, files))]
+    wanted += [Wanted(config) for config in pods.environments(job, spec)]
     group = gang.pod_group(job, spec, options)
     if group is not None:
         wanted.append(Wanted(group))

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
-from farandole.kubernetes import children, gang, names
+from farandole.kubernetes import children, environment, gang, names
 from farandole.kubernetes.kinds import MPI_JOB
 from farandole.kubernetes.model import Object, Options
 from farandole.kubernetes.mpijob import hosts
@@ -47,6 +47,7 @@ _ENVIRONMENTS: dict[str, dict[str, tuple[str, ...]]] = {
         "launcher": ("HYDRA_LAUNCHER",),
     },
 }
+_WORKER_ENVIRONMENT = {"K_MPI_JOB_ROLE": names.WORKER}
 # Hydra calls another program than ssh as it would call this one: with the host first, and no option before it.
 _PLAIN_LAUNCHER = "rsh"
 
@@ -73,9 +74,9 @@ def launcher(job: Object, spec: MpiJobSpec, options: Options, attempt: int, host
     pod["spec"]["hostname"] = hosts.launcher_name(job)
     pod["spec"]["restartPolicy"] = "Never"
     main = _main_container(pod["spec"], spec)
-    _set_environment(main, _launcher_environment(spec))
+    environment.set_defaults(main, _launcher_environment(spec), _environment_name(job, names.LAUNCHER))
     if spec.remote_shell == KUBEXEC:
-        pod["spec"]["serviceAccountName"] = hosts.launcher_name(job)
+        pod["spec"]["serviceAccountName"] = hosts.launcher_account(job, spec)
         if options.deliver_kubectl:
             _deliver_kubectl(pod["spec"], main, options)
     return pod
@@ -92,7 +93,7 @@ def worker(job: Object, spec: MpiJobSpec, options: Options, index: int) -> dict[
     policy = spec.worker.restart_policy
     pod["spec"]["restartPolicy"] = "Never" if policy == "ExitCode" else policy
     main = _main_container(pod["spec"], spec)
-    _set_environment(main, {"K_MPI_JOB_ROLE": names.WORKER})
+    environment.set_defaults(main, _WORKER_ENVIRONMENT, _environment_name(job, names.WORKER))
     # Published examples have a command of one empty word, which means none.
     if not any(main.get("command") or ()):
         main.pop("command", None)
@@ -113,7 +114,7 @@ def _pod(job: Object, spec: MpiJobSpec, options: Options, replica: Replica, role
     # In the domain of the job's Service, where the others find it.
     body["subdomain"] = hosts.service_name(job)
     if body.get("hostNetwork"):
-        body["dnsPolicy"] = "ClusterFirstWithHostNet"
+        body.setdefault("dnsPolicy", "ClusterFirstWithHostNet")
     _find_short_names(job, body, options)
     main = _main_container(body, spec)
     _mount(body, main, CONFIG_VOLUME, hosts.FOLDER, _config_volume(job, spec))
@@ -149,11 +150,23 @@ def _find_short_names(job: Object, body: dict[str, Any], options: Options) -> No
     body["dnsConfig"] = config
 
 
-def _set_environment(container: dict[str, Any], values: Mapping[str, str]) -> None:
-    """Set variables. What the template says of them does not hold, as with mpi-operator, and no name is there twice."""
-    given: list[Any] = container.get("env") or []
-    others = [item for item in given if not (isinstance(item, Mapping) and item.get("name") in values)]
-    container["env"] = [*others, *({"name": name, "value": value} for name, value in values.items())]
+def environments(job: Object, spec: MpiJobSpec) -> list[dict[str, Any]]:
+    """Return the ConfigMaps that pods need for their variables (see `environment.defaults`)."""
+    ours = {
+        names.LAUNCHER: (spec.launcher, _launcher_environment(spec)),
+        names.WORKER: (spec.worker, _WORKER_ENVIRONMENT),
+    }
+    return [
+        config
+        for role, (replica, values) in ours.items()
+        for config in environment.defaults(
+            MPI_JOB, job, _main_container(replica.pod, spec), values, _environment_name(job, role)
+        )
+    ]
+
+
+def _environment_name(job: Object, role: str) -> str:
+    return f"{job['metadata']['name']}-{role}-env"
 
 
 def _launcher_environment(spec: MpiJobSpec) -> dict[str, str]:

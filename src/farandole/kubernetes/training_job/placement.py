@@ -53,7 +53,9 @@ def plan(observed: Observed, spec: TrainingJobSpec, status: TrainingJobStatus) -
     stuck, stuck_at = stuck_pods(observed)
     group = pods.pod_group(observed.job, spec, observed.options)
     groups = [Wanted(group)] if group is not None else []
-    wanted, refused_at = _not_refused(observed, [*around(observed.job, spec), *groups, *launchers, *workers])
+    configs = [Wanted(each) for each in pods.environments(observed.job, spec)]
+    beside = [*around(observed.job, spec), *configs, *groups]
+    wanted, refused_at = _not_refused(observed, [*beside, *launchers, *workers])
     made = [item.ref.name for item in (*launchers, *workers)]
     reason = f"to be made: {', '.join(made[:5])}" if made else "it has the pods that it needs"
     again = earliest([settled_at, retry_at, refused_at, stuck_at])

@@ -7,7 +7,7 @@ import json
 import posixpath
 from typing import Any
 
-from farandole.kubernetes import children, gang, names, resources
+from farandole.kubernetes import children, environment, gang, names, resources
 from farandole.kubernetes.kinds import TRAINING_JOB
 from farandole.kubernetes.model import Object, Options
 from farandole.kubernetes.training_job import hints, own_names
@@ -19,6 +19,8 @@ _USER = 1000
 LAUNCHER_GRACE_SECONDS = 30
 # A worker pod gets the time that its workers have to leave in good order, and a little more.
 _MORE_GRACE = 15
+# Of workers, whose user has no home in most images.
+_ENVIRONMENT = {"HOME": "/tmp"}
 _HARDENED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 # Nodes that may be taken away at any moment have one of these taints.
 _SPOT_TAINTS = (
@@ -88,9 +90,8 @@ def worker(job: Object, spec: TrainingJobSpec, options: Options, index: int) -> 
     main["args"] += ["--slots", str(spec.slots), "--patience", f"{spec.absence:g}"]
     if spec.job.resources:
         main.setdefault("resources", {"requests": dict(spec.job.resources), "limits": dict(spec.job.resources)})
-    _add(main, "env", [{"name": name, "value": value} for name, value in sorted(spec.job.environment.items())])
-    if not any(each.get("name") == "HOME" for each in main["env"]):
-        _add(main, "env", [{"name": "HOME", "value": "/tmp"}])
+    environment.overlay(main, spec.job.environment)
+    environment.set_defaults(main, _ENVIRONMENT, _environment_name(job))
     for container in containers:
         container["securityContext"] = {**_HARDENED, **(container.get("securityContext") or {})}
     _secure(body)
@@ -100,8 +101,8 @@ def worker(job: Object, spec: TrainingJobSpec, options: Options, index: int) -> 
     body["restartPolicy"] = "Never"
     body["hostname"] = name
     body["subdomain"] = own_names.service(job)
-    body["automountServiceAccountToken"] = False
-    body["terminationGracePeriodSeconds"] = int(spec.job.grace) + _MORE_GRACE
+    body.setdefault("automountServiceAccountToken", False)
+    body.setdefault("terminationGracePeriodSeconds", int(spec.job.grace) + _MORE_GRACE)
     _add(body, "tolerations", [*_when_nodes_are_lost(spec), *(_spot() if spec.tolerate_spot else [])])
     if spec.priority_class:
         body.setdefault("priorityClassName", spec.priority_class)
@@ -112,6 +113,16 @@ def worker(job: Object, spec: TrainingJobSpec, options: Options, index: int) -> 
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": body}
     gang.decorate(pod, job, options)
     return pod
+
+
+def environments(job: Object, spec: TrainingJobSpec) -> list[dict[str, Any]]:
+    """Return the ConfigMap that worker pods need for their variables, if they do (see `environment.defaults`)."""
+    containers = spec.pod.get("containers") or [{"name": names.WORKER}]
+    return environment.defaults(TRAINING_JOB, job, _main_of(containers), _ENVIRONMENT, _environment_name(job))
+
+
+def _environment_name(job: Object) -> str:
+    return f"{own_names.job_name(job)}-worker-env"
 
 
 def pod_group(job: Object, spec: TrainingJobSpec, options: Options) -> dict[str, Any] | None:

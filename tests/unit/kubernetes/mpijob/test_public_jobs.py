@@ -59,8 +59,8 @@ def main_of(found: dict[str, Any], name: str) -> dict[str, Any]:
     return next((each for each in containers if each["name"] == name), containers[0])
 
 
-def compare(found: dict[str, Any], expected: Seen, main: str) -> None:
-    """See that a pod shows what the same pod of mpi-operator shows."""
+def compare(found: dict[str, Any], expected: Seen, main: str, template: dict[str, Any]) -> None:
+    """See that a pod shows what the same pod of mpi-operator shows, and the variables that its template sets."""
     assert found["metadata"]["name"] == found["spec"]["hostname"] == expected.name
     labels = found["metadata"]["labels"]
     assert {key: labels.get(key) for key in expected.labels} == expected.labels
@@ -68,8 +68,9 @@ def compare(found: dict[str, Any], expected: Seen, main: str) -> None:
     variables = [each["name"] for each in container["env"]]
     assert len(variables) == len(set(variables)), "no variable is there twice"
     values = {each["name"]: each.get("value") for each in container["env"]}
-    for name, value in expected.environment.items():
-        begins = value.removesuffix("...")
+    theirs = {each["name"]: each.get("value") for each in main_of({"spec": template}, main).get("env") or ()}
+    for name, value in {**expected.environment, **theirs}.items():
+        begins = (value or "").removesuffix("...")
         assert values[name] == value or (begins != value and values[name].startswith(begins)), name
     assert {each["mountPath"] for each in container["volumeMounts"]} >= expected.mounts
     assert found["spec"].get("serviceAccountName", "") == expected.account
@@ -94,16 +95,16 @@ def test_a_published_job_runs_as_with_mpi_operator(name: str) -> None:
     assert cluster.condition("Running") == ("True", "MPIJobRunning")
 
     main = body["spec"].get("mainContainer", "")
-    compare(dict(cluster.launcher()), mpi_operator.launcher(body), main)
+    templates = {role: each["template"]["spec"] for role, each in body["spec"]["mpiReplicaSpecs"].items()}
+    compare(dict(cluster.launcher()), mpi_operator.launcher(body), main, templates["Launcher"])
     workers = cluster.pods(names.WORKER)
     assert len(workers) == mpi_operator.workers(body)
     for index in range(len(workers)):
         expected = mpi_operator.worker(body, index)
-        compare(workers[expected.name], expected, main)
+        compare(workers[expected.name], expected, main, templates["Worker"])
     assert cluster.config()["hostfile"] == mpi_operator.host_file(body)
-    template = body["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]
     warned = "SetPodTemplateRestartPolicy" in cluster.events
-    assert warned == ("restartPolicy" in template)
+    assert warned == ("restartPolicy" in templates["Launcher"])
     beside = [obj for ref, obj in cluster.objects.items() if ref.kind != "Pod"]
     assert {obj["metadata"]["labels"]["app"] for obj in beside} == {name}
 
