@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -169,6 +170,11 @@ class Cluster:
     def kill_pod(self, namespace: str, pod: str) -> None:
         """Kill all programs of a pod, as the kernel does when memory runs out."""
         self._ask_node("kill", namespace, pod)
+
+    def kill_pods(self, namespace: str, *pods: str) -> None:
+        """Kill all programs of several pods at the same moment, as far as that can be."""
+        with ThreadPoolExecutor(len(pods)) as threads:
+            list(threads.map(lambda pod: self.kill_pod(namespace, pod), pods))
 
     def _ask_node(self, what: str, namespace: str, pod: str) -> None:
         node = self.api.get(f"/api/v1/namespaces/{namespace}/pods/{pod}")["spec"]["nodeName"]

@@ -210,6 +210,12 @@ class RandomEvents:
         self._cluster.evict(NAMESPACE, before[0])
         self._await_another_launcher(job, before)
 
+    def launcher_and_worker_killed(self, job: Watched) -> None:
+        """The launcher and a worker are killed at the same moment."""
+        before = self._launcher(job)
+        self._lose_worker(job, lambda namespace, victim: self._cluster.kill_pods(namespace, before[0], victim))
+        self._await_another_launcher(job, before)
+
     def _launcher(self, job: Watched) -> tuple[str, int]:
         """Return the name of the launcher pod, and how often its program was started again."""
         for pod in reversed(job.pods("launcher")):
@@ -306,6 +312,7 @@ EVENTS: tuple[Callable[[RandomEvents, Watched], bool | None], ...] = (
     RandomEvents.worker_evicted_for_memory,
     RandomEvents.launcher_killed,
     RandomEvents.launcher_evicted,
+    RandomEvents.launcher_and_worker_killed,
     RandomEvents.node_lost,
     RandomEvents.operator_killed,
     RandomEvents.api_server_restarted,

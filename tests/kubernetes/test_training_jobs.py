@@ -79,6 +79,13 @@ def test_the_launcher_pod_may_go_and_no_sample_is_lost(
         job.await_steps(books, 5, 3)
     assert job.running("worker") == workers
 
+    told.begins("the launcher pod and a worker pod are killed")
+    launcher, victim = job.pods("launcher")[-1], workers[0]
+    cluster.kill_pods(namespace, launcher["metadata"]["name"], victim)
+    cluster.until(lambda: victim not in job.running("worker"), f"{victim} is gone", instead=job.story)
+    job.await_steps(books, 5, 2)
+    job.await_steps(books, 3, 3)
+
     _ends_well(job, books, told)
 
 

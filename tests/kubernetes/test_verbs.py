@@ -15,7 +15,7 @@ import pytest
 from step_books import PLAIN_SCRIPT
 from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.operators import RunningOperator
-from tests.kubernetes.training_jobs import Watched
+from tests.kubernetes.training_jobs import Watched, training_job
 
 import farandole
 from farandole.jobs.handle import JobFailed
@@ -99,6 +99,39 @@ def test_a_job_from_its_submission_to_its_end_by_the_verbs(
     assert following.wait() == 0
     assert "is over" in run("suspend", "verbs", code=2)
     assert run("jobs", "--active") == ""
+
+
+def test_pods_that_cannot_run_say_why_in_the_status_and_in_the_log(
+    cluster: Cluster, operator: RunningOperator, namespace: str, environment: None
+) -> None:
+    cluster.apply(
+        # As in an image without farandole: the program ends before any worker runs.
+        *training_job("fails", {}, ["train.py"], python="/bin/ls"),
+        *training_job("lacks", {}, ["train.py"], template=_template({"envFrom": [{"configMapRef": {"name": "gone"}}]})),
+        namespace=namespace,
+    )
+    fails, lacks = Watched(cluster, namespace, "fails"), Watched(cluster, namespace, "lacks")
+
+    status = fails.await_state("Restarting")
+    assert "failed (Error, exit code 2, " in status["reason"]
+    assert "made at " in status["reason"] or "another one follows" in status["reason"]
+    assert "farandole.agent.dial" in status["failures"][-1]["lines"]
+    assert "farandole.agent.dial" in run("logs", "fails")
+    following = _Following("logs", "-f", "fails")
+    cluster.until(lambda: "farandole.agent.dial" in following.text, "its last lines are shown", 60, fails.story)
+
+    def words() -> str:
+        return str(lacks.status.get("reason") or "")
+
+    cluster.until(lambda: "configmap 'gone' not found" in words(), "it says what is missing", 60, words)
+
+    run("cancel", "fails")
+    assert following.wait() == 0
+    run("cancel", "lacks")
+
+
+def _template(container: dict[str, Any]) -> dict[str, Any]:
+    return {"spec": {"containers": [{"name": "worker", "image": "none", **container}]}}
 
 
 class _Following:

@@ -103,6 +103,8 @@ def sentence(status: JobStatus) -> str:
         return f"{word} with {status.wanted} worker{many}{where}"
     if status.state is JobState.WAITING:
         return status.reason or "waits"
+    if status.state is JobState.RESTARTING:
+        return f"is restarting: {status.reason}"
     word = "is suspended" if status.state is JobState.SUSPENDED else f"has {_PAST[status.state.value]}"
     return f"{word}: {status.reason}" if status.reason else word
 

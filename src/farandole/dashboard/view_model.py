@@ -20,6 +20,7 @@ TONES = {
     JobState.CANCELLED: "quiet",
     JobState.WAITING: "waits",
     JobState.STARTING: "waits",
+    JobState.RESTARTING: "bad",
     JobState.SUSPENDED: "waits",
 }
 

@@ -11,12 +11,14 @@ import msgspec
 class JobState(str, enum.Enum):
     """Where a job is in its life.
 
-    Waiting -> Starting -> Running -> Succeeded | Failed | Cancelled, and Suspended between Running and Waiting.
+    Waiting -> Starting -> Running -> Succeeded | Failed | Cancelled, and Suspended between Running and Waiting. On
+    Kubernetes, a job whose pods fail, or that has lost its workers, is Restarting until it is Running again.
     """
 
     WAITING = "Waiting"
     STARTING = "Starting"
     RUNNING = "Running"
+    RESTARTING = "Restarting"
     SUSPENDED = "Suspended"
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -82,6 +83,7 @@ def with_condition(
     return [*others, new] if value else [new, *others]
 
 
+_DURATION = re.compile(r"\b([0-9]+h)?([0-9]+m)?[0-9.]+s\b")
 # The first that holds is the state of a job in one word.
 _STATES = (SUCCEEDED, FAILED, SUSPENDED, BLOCKED, RESTARTING, RUNNING)
 WAITING = "Waiting"
@@ -91,3 +93,18 @@ def state(conditions: Iterable[Object]) -> str:
     """Return in one word what a job is doing."""
     known = list(conditions)
     return next((kind for kind in _STATES if holds(known, kind)), WAITING)
+
+
+def blocked(conditions: Iterable[Object], why: tuple[str, str] | None, now: float) -> list[dict[str, Any]]:
+    """Return conditions that say why a job is blocked (a reason and a sentence), or that nothing is in its way.
+
+    A sentence that differs from the one before in a duration only is no news: the kubelet says how long it waits.
+    """
+    known = list(conditions)
+    if why is None:
+        return with_condition(known, BLOCKED, False, "Unblocked", "Nothing is in the job's way.", now)
+    reason, message = why
+    before = find(known, BLOCKED) or {}
+    if _DURATION.sub("", str(before.get("message"))) == _DURATION.sub("", message):
+        message = str(before["message"])
+    return with_condition(known, BLOCKED, True, reason, message, now)

@@ -21,6 +21,8 @@ _WAITING = {
     "RunContainerError": "ContainerCannotStart",
     "CrashLoopBackOff": "ContainerCannotStart",
 }
+# SIGKILL and SIGTERM.
+_KILLED = (137, 143)
 # Reasons of a failed pod that are not its own doing.
 _DISRUPTIONS = {
     "Evicted",
@@ -113,28 +115,49 @@ class Failure:
     """How a pod ended.
 
     Attributes:
-        disrupted: it was the cluster's doing (evicted, preempted, its node gone), not the program's.
-        exit_code: of the container that failed, None if none says one.
+        what: the reason, the exit code and the last line that was printed, in a few words.
+        disrupted: whether it was the cluster's doing (evicted, preempted, its node gone), not the program's.
+        exit_code: of the container that failed; None if no container has one.
+        lines: the last lines that the container printed, as far as the kubelet tells.
+        killed: whether somebody killed it, for another reason than that its memory was used up.
     """
 
     what: str
     disrupted: bool
     exit_code: int | None
+    lines: str = ""
+    killed: bool = False
 
 
 def failure(pod: Object) -> Failure:
-    """Say how a failed pod ended."""
+    """Return how a failed pod ended."""
     status = _status(pod)
     reason = str(status.get("reason") or "")
     disrupted = reason in _DISRUPTIONS or _condition(pod, "DisruptionTarget").get("status") == "True"
     ended = [_mapping(_mapping(item.get("state")).get("terminated")) for item in _containers(pod)]
     worst = next((item for item in ended if item.get("exitCode")), {})
     code = worst.get("exitCode")
-    parts = [reason or str(worst.get("reason") or "")]
-    parts += [f"exit code {code}"] if isinstance(code, int) else []
-    parts += [str(worst.get("message") or status.get("message") or "").strip()[-300:]]
-    what = ", ".join(part for part in parts if part) or "no reason was given"
-    return Failure(what, disrupted, code if isinstance(code, int) else None)
+    lines = str(worst.get("message") or "").strip()
+    killed = code in _KILLED and worst.get("reason") != "OOMKilled"
+    what = _in_few_words(reason or str(worst.get("reason") or ""), code, lines or str(status.get("message") or ""))
+    return Failure(what, disrupted, code if isinstance(code, int) else None, lines, killed)
+
+
+def _in_few_words(reason: str, code: object, lines: str) -> str:
+    last = (lines.strip().splitlines() or [""])[-1].strip()[-300:]
+    parts = [reason, f"exit code {code}" if isinstance(code, int) else "", last]
+    return ", ".join(part for part in parts if part) or "no reason was given"
+
+
+def crashed(pod: Object) -> str:
+    """Return how a container ended that the kubelet is about to start again, in a few words; "" if there is none."""
+    for item in _containers(pod):
+        if _mapping(_mapping(item.get("state")).get("waiting")).get("reason") == "CrashLoopBackOff":
+            before = _mapping(_mapping(item.get("lastState")).get("terminated"))
+            return _in_few_words(
+                str(before.get("reason") or ""), before.get("exitCode"), str(before.get("message") or "")
+            )
+    return ""
 
 
 def hindrance(pod: Object) -> tuple[str, str] | None:
@@ -149,8 +172,9 @@ def hindrance(pod: Object) -> tuple[str, str] | None:
         waiting = _mapping(_mapping(item.get("state")).get("waiting"))
         reason = _WAITING.get(str(waiting.get("reason")))
         if reason:
-            # Not the kubelet's whole message, which counts and so would be news each time.
-            return reason, f"pod {name}, container {item.get('name')}, image {item.get('image')}: {waiting['reason']}"
+            where = f"pod {name}, container {item.get('name')}, image {item.get('image')}"
+            words = [waiting["reason"], str(waiting.get("message") or "").strip(), crashed(pod)]
+            return reason, f"{where}: {': '.join(word for word in words if word)}"[:1000]
     return None
 
 

@@ -45,6 +45,17 @@ def status_of(job: Object, events: Iterable[Object] = ()) -> JobStatus:
     )
 
 
+def lines_of_failures(job: Object) -> list[tuple[str, list[str]]]:
+    """Return the names of pods that have failed, and for each what its log ended with, as lines for the job's log."""
+    found = []
+    for told in _list(_map(job.get("status")).get("failures")):
+        if isinstance(told, Mapping) and (lines := str(told.get("lines") or "")):
+            pod = str(told.get("pod"))
+            first = f"farandole: {pod} failed ({told.get('what')}); its last lines:\n"
+            found.append((pod, [first, *(f"[{pod}] {line}\n" for line in lines.splitlines())]))
+    return found
+
+
 def _state(status: Mapping[str, Any]) -> JobState:
     try:
         return JobState(status.get("state", JobState.WAITING.value))

@@ -29,7 +29,7 @@ from farandole.jobs.status import JobStatus
 from farandole.kubernetes import children, code, names, pod_state
 from farandole.kubernetes.kinds import TRAINING_JOB
 from farandole.kubernetes.model import Object
-from farandole.kubernetes.reading import status_of
+from farandole.kubernetes.reading import lines_of_failures, status_of
 from farandole.kubernetes.training_job.job_spec import KUBERNETES_KEYS
 from farandole.wire.os_text import shown
 
@@ -39,6 +39,8 @@ _SECONDS = 15.0
 _POLL_SECONDS = 0.5
 # A request to make an object whose answer is lost is repeated for that long.
 _RETRY_SECONDS = 10.0
+# After so many seconds without a line it is seen whether there is still a job, and an API server.
+_QUIET_SECONDS = 5.0
 # A connection to a log that breaks so often without another line is given up.
 _MOST_BREAKS = 5
 _MERGE = "application/merge-patch+json"
@@ -151,8 +153,14 @@ class KubernetesJobs:
 
     def _lines(self, name: str, follow: bool) -> Iterator[str]:
         logs: dict[tuple[str, int], _Log] = {}
+        shown: set[str] = set()
         while True:
-            over, rests = status_of(self._job(name)).state.is_over, False
+            job = self._job(name)
+            over, rests = status_of(job).state.is_over, False
+            for failed, lines in lines_of_failures(job):
+                if failed not in shown:
+                    shown.add(failed)
+                    yield from lines
             for pod in self._launchers(name):
                 if pod_state.phase(pod) == "Pending":
                     continue
@@ -171,22 +179,31 @@ class KubernetesJobs:
         return sorted(found, key=lambda pod: int(pod["metadata"]["labels"].get(names.INDEX_LABEL, 0)))
 
     def _lines_of(self, pod: str, follow: bool, log: _Log) -> Iterator[str]:
-        """Yield the lines of a log that were not yielded yet. Where the connection breaks, it is not whole."""
-        query = {"container": names.LAUNCHER, "follow": str(follow).lower()}
-        patience = httpx2.Timeout(_SECONDS, read=None if follow else _SECONDS)
-        number, before = 0, log.lines
+        """Yield the lines of a log that were not yielded yet. Where the connection breaks, it is not whole.
+
+        Nor is it where nothing has come for a while: whether there is an API server, and the job, is asked then.
+        """
+        query = {"container": names.LAUNCHER, "follow": str(follow).lower(), "timestamps": "true"}
+        if log.newest:
+            query["sinceTime"] = log.newest
+        patience = httpx2.Timeout(_SECONDS, read=_QUIET_SECONDS if follow else _SECONDS)
+        before = log.newest
         try:
             with self._client.stream("GET", f"{self._core}/pods/{pod}/log", params=query, timeout=patience) as answer:
                 # Otherwise, it has gone, or has not begun.
                 for line in answer.iter_lines() if answer.status_code < 400 else ():
-                    number += 1
-                    if number > log.lines:
-                        log.lines = number
-                        yield line + "\n"
+                    # All time stamps of a node are equally long.
+                    stamp, _, text = line.partition(" ")
+                    if stamp > log.newest:
+                        log.newest = stamp
+                        yield text + "\n"
             log.is_whole = True
-        except httpx2.HTTPError:
-            # If its node has gone, the next launcher pod goes on.
-            log.breaks = 1 if log.lines > before else log.breaks + 1
+        except httpx2.HTTPError as error:
+            if log.newest > before:
+                log.breaks = 0
+            if not (follow and isinstance(error, httpx2.ReadTimeout)):
+                # If its node has gone, the next launcher pod goes on.
+                log.breaks += 1
             log.is_whole = log.breaks > _MOST_BREAKS
 
     # --- asking -------------------------------------------------------------------------------------------------
@@ -270,7 +287,8 @@ class KubernetesJobs:
 class _Log:
     """What was shown of a launcher pod's log."""
 
-    lines: int = 0
+    newest: str = ""
+    """The time stamp of the last line."""
     breaks: int = 0
     """How often the connection has broken since the last new line."""
     is_whole: bool = False

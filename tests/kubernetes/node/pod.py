@@ -27,6 +27,8 @@ _RETRY_SECONDS = 0.5
 # A kubelet waits 10 s to 5 minutes; tests have no minutes.
 _FIRST_BACKOFF_SECONDS = 1.0
 _LONGEST_BACKOFF_SECONDS = 10.0
+# The most of a log that is in the status of a container that has failed.
+_MESSAGE_BYTES, _MESSAGE_LINES = 2048, 80
 # An image of that name is never there.
 ABSENT_IMAGE = "absent"
 
@@ -385,12 +387,20 @@ def _complain(task: asyncio.Task[None]) -> None:
 
 def _ended(container: Container) -> dict[str, Any]:
     state = container.state
-    return {
+    ended: dict[str, Any] = {
         "exitCode": state.code,
         "reason": state.reason,
         "startedAt": stamp(state.started),
         "finishedAt": stamp(state.finished),
     }
+    if state.code and container.spec.get("terminationMessagePolicy") == "FallbackToLogsOnError":
+        ended["message"] = _last_lines(container)
+    return ended
+
+
+def _last_lines(container: Container) -> str:
+    text = container.log.read_bytes()[-_MESSAGE_BYTES:] if container.log.exists() else b""
+    return "".join(text.decode(errors="replace").splitlines(keepends=True)[-_MESSAGE_LINES:])
 
 
 def _container_status(spec: dict[str, Any], container: Container | None) -> dict[str, Any]:

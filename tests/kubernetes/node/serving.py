@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 import aiohttp
 from aiohttp import web
 from tests.kubernetes.node.container import Container
-from tests.kubernetes.node.pod import PodRun
+from tests.kubernetes.node.pod import PodRun, stamp
 
 _REST_SECONDS = 0.05
 _STDIN, _STDOUT, _STDERR, _STATUS = range(4)
@@ -80,16 +80,18 @@ class Serving:
         await answer.prepare(request)
         if not container.log.exists():
             return answer
+        stamped = _Stamps(container.state.started, request.query.get("sinceTime", ""))
+        show = stamped.lines if request.query.get("timestamps") == "true" else bytes
         with container.log.open("rb") as file:
             content = file.read()
             tail = request.query.get("tailLines")
             lines = content.splitlines(keepends=True)
-            await answer.write(content if tail is None else b"".join(lines[-int(tail) or len(lines) :]))
+            await answer.write(show(content if tail is None else b"".join(lines[-int(tail) or len(lines) :])))
             while follow:
                 # The next start of the program has a log of its own.
                 over = not container.state.running or not _is_at(container.log, file)
                 if piece := file.read():
-                    await answer.write(piece)
+                    await answer.write(show(piece))
                 elif over:
                     break
                 await asyncio.sleep(_REST_SECONDS)
@@ -124,6 +126,31 @@ class Serving:
         await socket.close()
         listening.cancel()
         return socket
+
+
+class _Stamps:
+    """Puts a time before each line of a log. It is made up: the order is right, and no two lines have the same.
+
+    Args:
+        started: when the program started, in seconds since 1970.
+        since: lines before that are left out.
+    """
+
+    def __init__(self, started: float, since: str) -> None:
+        self._start, self._since = stamp(started).removesuffix("Z"), since
+        self._count = 0
+        self._rest = b""
+
+    def lines(self, piece: bytes) -> bytes:
+        """Return the next lines; what follows the last end of line is kept for the next time."""
+        *lines, self._rest = (self._rest + piece).split(b"\n")
+        found = []
+        for line in lines:
+            self._count += 1
+            time = f"{self._start}.{self._count:09d}Z"
+            if time >= self._since:
+                found.append(time.encode() + b" " + line + b"\n")
+        return b"".join(found)
 
 
 def _is_at(path: Path, file: BinaryIO) -> bool:

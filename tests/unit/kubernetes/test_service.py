@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -179,20 +179,21 @@ def test_an_unknown_job_is_told_with_the_jobs_that_there_are() -> None:
 
 
 class Breaks(httpx2.SyncByteStream):
-    """The beginning of an answer, after which the connection breaks."""
+    """The beginning of an answer, after which the connection breaks, or nothing more comes."""
 
-    def __init__(self, begin: bytes) -> None:
+    def __init__(self, begin: bytes, error: httpx2.HTTPError | None = None) -> None:
         self._begin = begin
+        self._error = error or httpx2.ReadError("reset")
 
     def __iter__(self) -> Iterator[bytes]:
         yield self._begin
-        raise httpx2.ReadError("reset")
+        raise self._error
 
 
 @pytest.mark.timeout(10)
 @pytest.mark.parametrize("breaks", [1, 3, 1000, "the pod goes"])
 def test_a_log_whose_connection_breaks_goes_on_where_it_was(breaks: int | str, monkeypatch: pytest.MonkeyPatch) -> None:
-    log = b"epoch 1\nepoch 2\nepoch 3\n"
+    log = b"".join(b"2026-01-01T00:00:00.00000000%dZ epoch %d\n" % (each, each) for each in (1, 2, 3))
     asked = 0
 
     def answer(request: httpx2.Request) -> httpx2.Response:
@@ -205,7 +206,10 @@ def test_a_log_whose_connection_breaks_goes_on_where_it_was(breaks: int | str, m
             return httpx2.Response(200, json={**job, "items": pods})
         asked += 1
         return httpx2.Response(
-            200, stream=Breaks(log[:8]) if isinstance(breaks, str) or asked <= breaks else httpx2.ByteStream(log)
+            200,
+            stream=Breaks(log[: len(log) // 3])
+            if isinstance(breaks, str) or asked <= breaks
+            else httpx2.ByteStream(log),
         )
 
     monkeypatch.setattr("farandole.kubernetes.service._POLL_SECONDS", 0.0)
@@ -296,3 +300,87 @@ def test_a_submission_that_nobody_answers_has_an_end(rests: list[float]) -> None
     with pytest.raises(Unreachable, match="connection refused"):
         jobs.submit(from_dict(described(name="resnet")))
     assert len(rests) == before, "it was not even asked"
+
+
+STAMP = b"2026-01-01T00:00:00.00000000%dZ "
+
+
+def following(
+    answer_log: Callable[[int, httpx2.Request], httpx2.Response], vanishes: bool = False, **status: object
+) -> KubernetesJobs:
+    """Return the service of a job that trains, with one launcher pod.
+
+    Args:
+        answer_log: returns the answer to a request for the log; it is told how many there were.
+        vanishes: whether there is no API server any more after the first of these.
+    """
+    asked = 0
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        nonlocal asked
+        if request.url.path.endswith("/log"):
+            asked += 1
+            return answer_log(asked, request)
+        metadata = {"name": "job-launcher-0", "uid": "p", "labels": {}}
+        job = {"metadata": {"name": "job"}, "spec": {}, "status": {"state": "Running", **status}}
+        if asked and vanishes:
+            raise httpx2.ConnectTimeout("timed out")
+        if asked > 3:
+            job["status"]["state"] = "Succeeded"
+        return httpx2.Response(200, json={**job, "items": [{"metadata": metadata, "status": {"phase": "Running"}}]})
+
+    return KubernetesJobs(httpx2.Client(transport=httpx2.MockTransport(answer), base_url="http://fake"), "team")
+
+
+def silence(begin: bytes = b"") -> httpx2.Response:
+    return httpx2.Response(200, stream=Breaks(begin, httpx2.ReadTimeout("timed out")))
+
+
+@pytest.mark.timeout(10)
+def test_a_log_that_is_followed_ends_when_the_api_server_has_vanished(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("farandole.kubernetes.service._POLL_SECONDS", 0.0)
+    service = following(lambda asked, request: silence(STAMP % 1 + b"epoch 1\n"), vanishes=True)
+
+    lines = service.logs("job", follow=True)
+
+    assert next(lines) == "epoch 1\n"
+    with pytest.raises(Unreachable, match="the API server does not answer"):
+        next(lines)
+
+
+@pytest.mark.timeout(10)
+def test_a_log_in_which_nothing_happens_for_long_is_followed_on_from_where_it_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("farandole.kubernetes.service._POLL_SECONDS", 0.0)
+    since: list[str] = []
+
+    def answer(asked: int, request: httpx2.Request) -> httpx2.Response:
+        since.append(request.url.params.get("sinceTime", ""))
+        if asked == 1:
+            return silence(STAMP % 1 + b"epoch 1\n")
+        if asked < 20:
+            return silence(STAMP % 1 + b"epoch 1\n")  # The server knows whole seconds only.
+        return httpx2.Response(200, content=STAMP % 1 + b"epoch 1\n" + STAMP % 2 + b"epoch 2\n")
+
+    assert list(following(answer).logs("job", follow=True)) == ["epoch 1\n", "epoch 2\n"]
+    assert since == ["", *["2026-01-01T00:00:00.000000001Z"] * 19]
+
+
+def test_the_log_of_a_job_has_the_last_lines_of_pods_that_failed_before_they_ran(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("farandole.kubernetes.service._POLL_SECONDS", 0.0)
+    failures = [
+        {"pod": "job-worker-1", "what": "Error, exit code 1", "lines": "Traceback\nNo module named 'farandole'"},
+        {"pod": "job-worker-2", "what": "Error, exit code 137"},
+        7,
+    ]
+    service = following(lambda asked, request: httpx2.Response(200, content=STAMP % 1 + b"hello\n"), failures=failures)
+
+    assert list(service.logs("job")) == [
+        "farandole: job-worker-1 failed (Error, exit code 1); its last lines:\n",
+        "[job-worker-1] Traceback\n",
+        "[job-worker-1] No module named 'farandole'\n",
+        "hello\n",
+    ]

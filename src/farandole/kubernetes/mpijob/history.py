@@ -45,8 +45,8 @@ class History:
     loss_at: float | None = None
 
     def delay(self) -> float:
-        """Return how long to wait before the next start, in seconds: twice as long each time."""
-        return float(min(_FIRST_DELAY * 2.0 ** min(self.failures + self.disruptions - 1, 10), _LONGEST_DELAY))
+        """Return how long to wait after a failure before the next start, in seconds: twice as long each time."""
+        return float(min(_FIRST_DELAY * 2.0 ** min(self.failures - 1, 10), _LONGEST_DELAY))
 
     def as_data(self) -> dict[str, Any]:
         """Return it as it is in the status; what is as at the beginning is left out."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from farandole.kubernetes import conditions, pod_state
+from farandole.kubernetes import conditions, pod_state, times
 from farandole.kubernetes.model import Note, Object
 from farandole.kubernetes.mpijob.history import History
 from farandole.kubernetes.mpijob.job_status import JobStatus
@@ -56,11 +56,14 @@ def _worker_failed(view: JobView, status: JobStatus, index: int, pod: Object) ->
     # What is to go anyway, or never was part of the job that ran, is no loss to it.
     disrupted = failure.disrupted or index >= view.spec.workers
     history = _counted(status.history, pod, disrupted)
-    retries = {**history.worker_retry_at, index: view.observed.now + history.delay()}
-    name = pod["metadata"]["name"]
+    now = view.observed.now
+    # What the cluster takes away says nothing of how the next one will do.
+    retry_at = now if disrupted else now + history.delay()
+    history = replace(history, worker_retry_at={**history.worker_retry_at, index: retry_at})
     reason = "WorkerEvicted" if failure.disrupted else "WorkerFailed"
-    note = Note(reason, f"{name} failed ({failure.what}); it is started again", warning=True)
-    return status.with_history(replace(history, worker_retry_at=retries)).noted(note)
+    told = f"{pod['metadata']['name']} failed ({failure.what}); it is started again"
+    status = status.with_history(history).noted(Note(reason, told, warning=True))
+    return status.with_condition(conditions.RESTARTING, True, reason, f"{told} at {times.to_text(retry_at)}", now)
 
 
 def _seen(view: JobView, status: JobStatus) -> JobStatus:
@@ -77,7 +80,8 @@ def _launcher_failed(view: JobView, status: JobStatus, pod: Object) -> tuple[Job
     follows = loss_at is not None and view.observed.now - loss_at < _CONSEQUENCE
     excused = failure.disrupted or follows
     history = _counted(status.history, pod, excused)
-    history = replace(history, attempt=history.attempt + 1, retry_at=view.observed.now + history.delay(), loss_at=None)
+    retry_at = view.observed.now if excused else view.observed.now + history.delay()
+    history = replace(history, attempt=history.attempt + 1, retry_at=retry_at, loss_at=None)
     name = pod["metadata"]["name"]
     policy = view.spec.launcher.restart_policy
     if policy == "ExitCode" and not excused and failure.exit_code in _PERMANENT_CODES:

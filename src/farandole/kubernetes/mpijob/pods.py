@@ -117,6 +117,8 @@ def _pod(job: Object, spec: MpiJobSpec, options: Options, replica: Replica, role
         body.setdefault("dnsPolicy", "ClusterFirstWithHostNet")
     _find_short_names(job, body, options)
     main = _main_container(body, spec)
+    # What a pod prints last that fails is then in its status, and from there in the job's.
+    main.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
     _mount(body, main, CONFIG_VOLUME, hosts.FOLDER, _config_volume(job, spec))
     if spec.remote_shell == SSH:
         _mount(body, main, SSH_VOLUME, spec.ssh_path, _ssh_volume(job, spec, body, main))

@@ -9,10 +9,14 @@ from typing import Any
 from farandole.jobs.status import JobState
 from farandole.kubernetes import conditions, saved, times
 from farandole.kubernetes.model import Deletion, Note, Object, Observed, Outcome, Wanted
+from farandole.kubernetes.pod_state import Failure
 
 # Seconds before pods that fail are made again: twice as long each time, and at once after a time without failures.
 _FIRST_DELAY, _LONGEST_DELAY = 1.0, 60.0
 _FORGIVEN_AFTER = 300.0
+# Of pods that have failed, the status has so many, the last ones, and so much of what each printed.
+MOST_FAILURES = 5
+MOST_CHARACTERS = 2048
 
 
 @dataclass(frozen=True)
@@ -23,8 +27,7 @@ class History:
         attempt: which start of the training is the current one, from 0.
         launchers: how many launcher pods were made: the index of the next one.
         workers: the same for worker pods. No name is used twice, so that nobody takes one pod for another.
-        failures: of worker pods, one soon after the other. What the cluster has taken away, and what had run for long,
-            does not make the next pod wait longer.
+        failures: of pods, one soon after the other, that make the next pod wait longer: see `placement`.
         failed_at: when the last was counted.
         counted: uids of failed pods that are known of, as long as the pods are there.
         retries: how often the job, having failed, was begun anew.
@@ -44,18 +47,21 @@ class History:
             return None
         return self.failed_at + min(_FIRST_DELAY * 2.0 ** min(self.failures - 1, 10), _LONGEST_DELAY)
 
+    def fails(self, now: float) -> bool:
+        """Return whether pods have failed one soon after the other, the last one a short time ago."""
+        return bool(self.failures) and self.failed_at is not None and now - self.failed_at < _FORGIVEN_AFTER
+
     def failed(self, lifetimes: Mapping[str, float], now: float) -> History:
-        """Return it with pods counted that have failed by themselves.
+        """Return it with pods counted that make the next one wait longer, unless they had run for long.
 
         Args:
             lifetimes: by uid, how long each has run, in seconds.
         """
         if not lifetimes:
             return self
-        recent = self.failed_at is not None and now - self.failed_at < _FORGIVEN_AFTER
         # Pods that run for longer than the longest delay are not made often, whatever ends them.
         proven = all(seconds >= _LONGEST_DELAY for seconds in lifetimes.values())
-        failures = (self.failures if recent and not proven else 0) + len(lifetimes)
+        failures = (self.failures if self.fails(now) and not proven else 0) + len(lifetimes)
         return replace(self, failures=failures, failed_at=now)
 
     def as_data(self) -> dict[str, Any]:
@@ -135,6 +141,15 @@ class TrainingJobStatus:
     def with_history(self, **changes: Any) -> TrainingJobStatus:
         """Return it with a history that has changed."""
         return replace(self, history=replace(self.history, **changes))
+
+    def with_failure(self, pod: str, failure: Failure, now: float) -> TrainingJobStatus:
+        """Return it with a pod that has failed, and the last lines that it printed: the pod itself goes."""
+        told = {"pod": pod, "at": times.to_text(now), "exitCode": failure.exit_code, "what": failure.what}
+        if failure.lines:
+            told["lines"] = failure.lines[-MOST_CHARACTERS:]
+        before = self.fields.get("failures")
+        kept = before if isinstance(before, list) else []
+        return self.with_fields(failures=[*kept, told][-MOST_FAILURES:])
 
     def noted(self, reason: str, message: str, warning: bool = False) -> TrainingJobStatus:
         """Return it with one Event more."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from farandole.kubernetes import names, pod_state, times
 from farandole.kubernetes.model import Deletion, Object, Observed, Wanted, earliest, ref_of
-from farandole.kubernetes.training_job import kueue, own_names, pods
+from farandole.kubernetes.training_job import kueue, own_names, pods, told
 from farandole.kubernetes.training_job.around import around
 from farandole.kubernetes.training_job.job_spec import TrainingJobSpec
 from farandole.kubernetes.training_job.job_status import TrainingJobStatus
@@ -65,7 +65,8 @@ def plan(observed: Observed, spec: TrainingJobSpec, status: TrainingJobStatus) -
 def _clear_away(
     observed: Observed, status: TrainingJobStatus
 ) -> tuple[TrainingJobStatus, list[Deletion], float | None]:
-    """Count pods that have failed, and delete what has ended."""
+    """Count pods that have failed, keep what they printed last, and delete what has ended."""
+    with_workers = told.pods_with_workers(observed, status.history.attempt)
     present = {str(pod["metadata"].get("uid")) for pod in observed.pods}
     status = status.with_history(counted=status.history.counted & present)
     deletions, settled = [], []
@@ -85,6 +86,8 @@ def _clear_away(
         if uid not in status.history.counted:
             status = status.with_history(counted=status.history.counted | {uid})
             if not failure.disrupted:
+                status = status.with_failure(name, failure, observed.now)
+            if _may_fail_again(failure, name in with_workers):
                 lifetimes[uid] = pod_state.lifetime(pod)
             kind = "Evicted" if failure.disrupted else "Failed"
             role = pod_state.role(pod).capitalize()
@@ -92,6 +95,14 @@ def _clear_away(
         deletions.append(Deletion(ref_of(pod), uid, "it has failed, and another one follows"))
     status = replace(status, history=status.history.failed(lifetimes, observed.now))
     return status, deletions, earliest(settled)
+
+
+def _may_fail_again(failure: pod_state.Failure, had_workers: bool) -> bool:
+    """Return whether the next pod may fail for the same reason, and so is made later and later.
+
+    A pod that was fit for workers and was killed from outside says nothing of the next one.
+    """
+    return not failure.disrupted and not (failure.killed and had_workers)
 
 
 def _launcher(

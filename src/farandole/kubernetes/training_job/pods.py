@@ -84,6 +84,8 @@ def worker(job: Object, spec: TrainingJobSpec, options: Options, index: int) -> 
     containers = body["containers"] = body.get("containers") or [{"name": names.WORKER}]
     main = _main_of(containers)
     main.setdefault("image", spec.job.image)
+    # What a pod prints that fails before it runs a worker is then in its status, and from there in the job's.
+    main.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
     address = f"{own_names.service(job)}.{job['metadata']['namespace']}:{own_names.DIAL_PORT}"
     main["command"] = [spec.python, "-m", "farandole.agent.dial", "--launcher", address]
     main["args"] = ["--secret-file", f"{own_names.SECRET_FOLDER}/{own_names.SECRET_KEY}", "--name", name]

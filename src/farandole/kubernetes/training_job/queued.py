@@ -58,7 +58,8 @@ def waiting(
         # It has run: what follows goes on from its checkpoint, as after a suspension by its user.
         status = status.noted("Preempted", f"The job gives its pods back: {reason}"[:1000])
         status = status.with_condition(conditions.SUSPENDED, True, "Preempted", reason, now)
-        status = status.with_condition(conditions.RUNNING, False, "Preempted", reason, now)
+        for other in (conditions.RUNNING, conditions.RESTARTING):
+            status = status.with_condition(other, False, "Preempted", reason, now)
     left = len(observed.pods)
     told = reason if not left else f"{reason}; {left} pods are ending"
     status = status.with_state(JobState.WAITING, told)

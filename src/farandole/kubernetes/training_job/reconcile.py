@@ -9,10 +9,12 @@ between the two, a number is left out.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from farandole.jobs.status import JobState
 from farandole.kubernetes import conditions, gang, names, pod_state, times
 from farandole.kubernetes.model import Deletion, Observed, Outcome, earliest, ref_of
-from farandole.kubernetes.training_job import kueue, placement, queued, told
+from farandole.kubernetes.training_job import kueue, placement, queued, restarts, told
 from farandole.kubernetes.training_job.around import selector
 from farandole.kubernetes.training_job.job_spec import TrainingJobSpec, managed_by, read
 from farandole.kubernetes.training_job.job_status import TrainingJobStatus, name_of
@@ -77,6 +79,7 @@ def _ended(observed: Observed, spec: TrainingJobSpec, status: TrainingJobStatus,
         )
         status = status.noted("TrainingRetried", f"{message}: {report}"[:1000], warning=True)
         status = status.with_condition(conditions.RESTARTING, True, "TrainingRetried", message, now)
+        status = status.with_state(JobState.RESTARTING, message)
         why = "the training failed and begins anew"
         return status.outcome(why, kueue.ended(observed), _all_pods(observed, message))
     kind = conditions.FAILED if code else conditions.SUCCEEDED
@@ -155,7 +158,8 @@ def _suspended(observed: Observed, spec: TrainingJobSpec, status: TrainingJobSta
     if not status.holds(conditions.SUSPENDED):
         status = status.noted("TrainingJobSuspended", message)
     status = status.with_condition(conditions.SUSPENDED, True, "TrainingJobSuspended", message, now)
-    status = status.with_condition(conditions.RUNNING, False, "TrainingJobSuspended", message, now)
+    for other in (conditions.RUNNING, conditions.RESTARTING):
+        status = status.with_condition(other, False, "TrainingJobSuspended", message, now)
     left = len(observed.pods)
     reason = message if not left else f"{message} {left} are ending."
     status = _blocked(status, None, now).with_state(JobState.SUSPENDED, reason)
@@ -190,7 +194,9 @@ def _active(observed: Observed, spec: TrainingJobSpec, status: TrainingJobStatus
         why = "the training begins anew, without what is left of the attempt before"
         stuck, stuck_at = placement.stuck_pods(observed)
         deletions = [each for each in _all_pods(observed, why) if any(each.ref == ref_of(pod) for pod in former)]
-        status = status.with_state(JobState.WAITING, why)
+        status = status.with_state(
+            JobState.RESTARTING if status.holds(conditions.RESTARTING) else JobState.WAITING, why
+        )
         if any(pod_state.terminating(pod) for pod in observed.pods) or deletions:
             return status.outcome(why, (), [*deletions, *stuck], stuck_at)
     status, plan = placement.plan(observed, spec, status)
@@ -224,23 +230,32 @@ def _as_it_is(observed: Observed, spec: TrainingJobSpec, status: TrainingJobStat
     status = _blocked(status, placement.hindrance(observed) if old_enough else None, now)
     size = progress.get("size") if progress is not None else None
     if isinstance(size, int) and size > 0 and workers:
-        return _running(observed, status, size, bool(launchers and pod_state.running(launchers[-1])))
+        led = bool(launchers and pod_state.running(launchers[-1]))
+        return _running(observed, status, size, led, restarts.failure(observed, status, spec.pods))
     waits = kueue.waiting(observed) or str((progress or {}).get("waitsFor") or "")
+    failure = restarts.failure(observed, status, spec.pods)
     blocked = conditions.find(status.conditions, conditions.BLOCKED)
     if blocked is not None and blocked.get("status") == "True":
         waits = str(blocked.get("message"))
+    elif failure:
+        waits = failure
     reason = (
         waits or f"{workers} of {spec.pods} worker pods run; the training begins with {spec.job.workers.min} workers"
     )
     state = JobState.STARTING if workers else JobState.WAITING
     if status.holds(conditions.RUNNING):
         status = status.with_condition(conditions.RUNNING, False, "WorkersLost", reason, now)
-    return status.with_state(state, reason)
+        status = status.with_condition(conditions.RESTARTING, True, "WorkersLost", reason, now)
+    elif failure:
+        status = status.with_condition(conditions.RESTARTING, True, "PodFailed", failure, now)
+    return status.with_state(JobState.RESTARTING if status.holds(conditions.RESTARTING) else state, reason)
 
 
-def _running(observed: Observed, status: TrainingJobStatus, size: int, led: bool) -> TrainingJobStatus:
+def _running(observed: Observed, status: TrainingJobStatus, size: int, led: bool, failure: str) -> TrainingJobStatus:
     now = observed.now
     message = f"{size} workers train." if led else f"{size} workers train on; the launcher pod is being replaced."
+    if failure:
+        message = f"{message} {failure}"
     reason = "Training" if led else "LauncherLost"
     if not status.holds(conditions.RUNNING):
         status = status.noted("TrainingJobRunning", message)
@@ -263,10 +278,8 @@ def _patience_over_at(observed: Observed) -> float | None:
 
 
 def _blocked(status: TrainingJobStatus, why: tuple[str, str] | None, now: float) -> TrainingJobStatus:
-    if why is None:
-        return status.with_condition(conditions.BLOCKED, False, "Unblocked", "Nothing is in the job's way.", now)
     before = conditions.find(status.conditions, conditions.BLOCKED) or {}
-    status = status.with_condition(conditions.BLOCKED, True, *why, now)
-    if (before.get("status"), before.get("reason")) == ("True", why[0]):
+    status = replace(status, conditions=tuple(conditions.blocked(status.conditions, why, now)))
+    if why is None or (before.get("status"), before.get("reason")) == ("True", why[0]):
         return status
     return status.noted(*why, warning=True)

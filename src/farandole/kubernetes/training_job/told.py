@@ -27,6 +27,13 @@ def progress(observed: Observed, attempt: int) -> Object | None:
     return {key: value for key, value in found.items() if key != "attempt"}
 
 
+def pods_with_workers(observed: Observed, attempt: int) -> frozenset[str]:
+    """Return the names of the worker pods on which the launcher has started workers, as far as it has told."""
+    ranks = (progress(observed, attempt) or {}).get("ranks")
+    found = ranks if isinstance(ranks, list) else []
+    return frozenset(str(each.get("pod")) for each in found if isinstance(each, Mapping))
+
+
 def _read(observed: Observed, key: str) -> Mapping[str, Any]:
     name = own_names.state(observed.job)
     state = next((each for ref, each in observed.children.items() if (ref.kind, ref.name) == ("ConfigMap", name)), {})

@@ -442,6 +442,38 @@ def test_an_image_that_cannot_be_pulled_is_a_condition() -> None:
     played.now = again
     played.settle()
     assert played.condition("Blocked") == ("True", "ImageUnavailable")
+    assert played.job is not None
+    (blocked,) = [each for each in played.job["status"]["conditions"] if each["type"] == "Blocked"]
+    assert blocked["message"].endswith("ImagePullBackOff: no such image, tried 3 times")
+
+
+def test_a_worker_that_fails_before_the_job_runs_is_told_with_its_exit_code_and_the_next_try() -> None:
+    played = cluster()
+    played.settle()
+    ended = {"terminated": {"exitCode": 127, "reason": "Error", "message": "sshd: no such file\n"}}
+    status = {"phase": "Failed", "containerStatuses": [{"name": "m", "state": ended}]}
+    played.pod("pi-worker-0")["status"] = status
+    played.settle()
+    assert played.job is not None
+    assert played.job["status"]["state"] == "Restarting"
+    (told,) = [each["message"] for each in played.job["status"]["conditions"] if each["type"] == "Restarting"]
+    assert "pi-worker-0 failed (Error, exit code 127, sshd: no such file); it is started again at " in told
+    played.vanish_terminating()
+    played.now += 6
+    played.start()
+    assert played.job["status"]["state"] == "Running"
+
+
+def test_workers_that_are_evicted_again_and_again_are_made_again_at_once() -> None:
+    played = running()
+    for _ in range(5):
+        played.end("pi-worker-0", 1, reason="Evicted")
+        played.settle()
+        played.vanish_terminating()
+        played.settle()
+        assert "pi-worker-0" in played.pods()
+        played.run_all()
+        played.settle()
 
 
 def test_a_spec_that_contradicts_itself_is_a_condition_that_says_all() -> None:

@@ -107,10 +107,22 @@ class PlayedCluster:
             if pod["status"]["phase"] == "Pending":
                 pod["status"]["phase"] = "Running"
 
-    def end(self, pod: dict[str, Any], code: int, reason: str = "", lifetime: float = 0.0) -> None:
-        """Let a pod's program end that has run for so many seconds."""
+    def end(
+        self,
+        pod: dict[str, Any],
+        code: int,
+        reason: str = "",
+        lifetime: float = 0.0,
+        container: dict[str, str] | None = None,
+    ) -> None:
+        """Let a pod's program end that has run for so many seconds.
+
+        Args:
+            reason: of the pod.
+            container: what else its container says of its end, such as its `reason` or `message`.
+        """
         began, now = times.to_text(self.now - lifetime), times.to_text(self.now)
-        ended = {"exitCode": code, "startedAt": began, "finishedAt": now}
+        ended = {"exitCode": code, "startedAt": began, "finishedAt": now, **(container or {})}
         phase = "Failed" if code or reason else "Succeeded"
         pod["status"] = {"phase": phase, "reason": reason, "containerStatuses": [{"state": {"terminated": ended}}]}
 

@@ -77,6 +77,124 @@ def test_pods_that_are_taken_away_or_have_run_for_long_are_made_again_soon(reaso
         cluster.run_all()
 
 
+def test_a_pod_that_had_a_worker_and_was_killed_is_made_again_at_once_however_often() -> None:
+    cluster = started()
+    for _ in range(10):
+        victim = cluster.pods("worker")[0]
+        cluster.told("status", attempt=0, size=3, ranks=[{"worker": 0, "pod": victim["metadata"]["name"]}])
+        cluster.end(victim, 137, lifetime=5.0, container={"reason": "Error"})
+        cluster.settle()
+        cluster.settle()
+        assert len(cluster.names("worker")) == 3
+        cluster.run_all()
+
+
+def test_a_pod_whose_memory_is_used_up_again_and_again_is_made_ever_later() -> None:
+    cluster = started()
+    for _ in range(6):
+        victim = cluster.pods("worker")[0]
+        cluster.told("status", attempt=0, size=3, ranks=[{"worker": 0, "pod": victim["metadata"]["name"]}])
+        cluster.end(victim, 137, lifetime=5.0, container={"reason": "OOMKilled"})
+        cluster.settle()
+        cluster.now = cluster.again_at or cluster.now
+        cluster.settle()
+        cluster.run_all()
+    assert cluster.status["history"]["failures"] == 6
+
+
+MISSING = "Traceback (most recent call last):\n  ...\nModuleNotFoundError: No module named 'farandole'\n"
+
+
+def test_a_worker_pod_that_fails_before_it_runs_leaves_its_last_lines_and_the_job_says_when_the_next_one_comes() -> (
+    None
+):
+    cluster = PlayedCluster(job_of())
+    cluster.settle()
+    victim = cluster.pods("worker")[1]
+    cluster.end(victim, 1, container={"reason": "Error", "message": MISSING})
+
+    outcome = cluster.reconcile()
+
+    # The status is written first; then the pod goes.
+    assert [deletion.ref.name for deletion in outcome.deletions] == ["job-worker-1"]
+    (told,) = cluster.status["failures"]
+    assert (told["pod"], told["exitCode"]) == ("job-worker-1", 1)
+    assert told["lines"] == MISSING.strip()
+    assert cluster.status["state"] == "Restarting"
+    assert cluster.status["reason"] == (
+        "job-worker-1 failed (Error, exit code 1, ModuleNotFoundError: No module named 'farandole'); "
+        "the next one is made at 1970-01-12T13:46:41Z"
+    )
+
+    cluster.now = cluster.again_at or 0.0
+    cluster.settle()
+    cluster.run_all()
+    cluster.told("status", attempt=0, size=3, generation=1, waitsFor="", ranks=[])
+    cluster.settle()
+    assert cluster.status["state"] == "Running"
+    assert cluster.status["reason"] == "3 workers train."
+
+
+def test_a_status_keeps_the_last_failures_only_and_not_all_of_what_they_printed() -> None:
+    cluster = PlayedCluster(job_of())
+    cluster.settle()
+    for _ in range(8):
+        for pod in cluster.pods("worker"):
+            cluster.end(pod, 1, container={"reason": "Error", "message": "x" * 10_000})
+        cluster.settle()
+        cluster.now = cluster.again_at or cluster.now
+        cluster.settle()
+    assert len(cluster.status["failures"]) == 5
+    assert all(len(each["lines"]) == 2048 for each in cluster.status["failures"])
+
+
+def test_a_job_that_lost_all_its_workers_is_restarting_until_it_trains_again() -> None:
+    cluster = started()
+    for pod in cluster.pods("worker"):
+        cluster.end(pod, 137, "Evicted")
+    cluster.told("status", attempt=0, size=0, generation=1, waitsFor="waits for workers", ranks=[])
+    cluster.settle()
+    assert cluster.status["state"] == "Restarting"
+    cluster.run_all()
+    cluster.told("status", attempt=0, size=3, generation=2, waitsFor="", ranks=[])
+    cluster.settle()
+    assert cluster.status["state"] == "Running"
+
+
+def test_a_launcher_that_fails_again_and_again_says_how() -> None:
+    cluster = PlayedCluster(job_of())
+    cluster.settle()
+    cluster.run_all()
+    (launcher,) = cluster.pods("launcher")
+    ended = {"terminated": {"exitCode": 1, "reason": "Error", "message": "PermissionError: /tmp"}}
+    waiting = {
+        "waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s restarting failed container=launcher"}
+    }
+    container = {"name": "launcher", "image": "i", "restartCount": 3, "state": waiting, "lastState": ended}
+    launcher["status"]["containerStatuses"] = [container]
+    cluster.now += 10
+    cluster.settle()
+    assert cluster.status["state"] == "Restarting"
+    assert "exit code 1, PermissionError: /tmp" in cluster.status["reason"]
+
+    # The kubelet's next wait is no news.
+    waiting["waiting"]["message"] = "back-off 1m20s restarting failed container=launcher"
+    assert cluster.reconcile().status is None
+
+
+def test_the_kubelets_own_words_say_what_a_pod_lacks() -> None:
+    cluster = PlayedCluster(job_of())
+    cluster.settle()
+    waiting = {"waiting": {"reason": "CreateContainerConfigError", "message": "configmap 'missing' not found"}}
+    pod = cluster.pods("worker")[0]
+    pod["status"]["containerStatuses"] = [{"name": "worker", "image": "me/train", "state": waiting}]
+    cluster.now += 10
+    cluster.settle()
+    assert cluster.status["reason"] == (
+        "pod job-worker-0, container worker, image me/train: CreateContainerConfigError: configmap 'missing' not found"
+    )
+
+
 def test_a_launcher_pod_that_is_evicted_is_followed_by_the_next_while_workers_stay() -> None:
     cluster = started()
     workers = cluster.names("worker")
