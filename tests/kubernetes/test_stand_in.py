@@ -171,6 +171,29 @@ def test_a_program_is_started_again_where_the_policy_says_so(cluster: Cluster, n
     assert (status["restartCount"], status["lastState"]["terminated"]["exitCode"]) == (1, 3)
 
 
+def test_a_killed_pod_has_the_exit_code_of_its_signal_and_a_failed_one_its_last_lines(
+    cluster: Cluster, namespace: str
+) -> None:
+    told = {"terminationMessagePolicy": "FallbackToLogsOnError"}
+    cluster.apply(
+        pod("victim", "echo begins; exec sleep 100", container=told),
+        pod("fails", "echo first; echo last; exit 3", container=told),
+        namespace=namespace,
+    )
+    await_phase(cluster, namespace, "victim", "Running")
+    cluster.until(lambda: cluster.log(namespace, "victim") == "begins\n", "it has begun")
+    cluster.kill_pod(namespace, "victim")
+    ends = {
+        name: await_phase(cluster, namespace, name, "Failed")["status"]["containerStatuses"][0]["state"]["terminated"]
+        for name in ("victim", "fails")
+    }
+    assert (ends["victim"]["exitCode"], ends["victim"]["message"]) == (137, "begins\n")
+    assert (ends["fails"]["exitCode"], ends["fails"]["message"]) == (3, "first\nlast\n")
+    stamped = cluster.kubectl("logs", "-n", namespace, "fails", "--timestamps").splitlines()
+    assert [line.partition(" ")[2] for line in stamped] == ["first", "last"]
+    assert stamped == sorted(set(stamped))
+
+
 def test_deletion_gives_a_pod_its_time_of_grace_and_no_more(cluster: Cluster, namespace: str) -> None:
     cluster.apply(
         pod("polite", "trap 'exit 0' TERM; echo up; while :; do sleep 0.1; done", terminationGracePeriodSeconds=60),

@@ -20,6 +20,7 @@ from tests.kubernetes.children import die_with_parent
 from farandole.agent.oom import memory_cgroup
 
 _LOOK_SECONDS = 0.005
+_KILLED = b"unshare: sigprocmask unblock failed: Invalid argument\n"
 _UNITS = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "k": 10**3, "M": 10**6, "G": 10**9, "": 1}
 
 
@@ -169,7 +170,7 @@ class Container:
                 if self._process.returncode is None:
                     self._process.kill()  # Nobody waits for it any more: its pod is deleted.
                     await self._process.wait()
-            ended = 128 - code if code < 0 else code
+            ended = 128 + signal.SIGKILL if self._take_away_killed() else 128 - code if code < 0 else code
             out_of_memory = cgroup is not None and _was_out_of_memory(cgroup)
         self._note_end(ended, "OOMKilled" if out_of_memory else "Completed" if ended == 0 else "Error")
         return ended
@@ -208,6 +209,18 @@ class Container:
         if first is None:
             return None
         return [NSENTER, "-t", str(first), "-m", "-u", "-i", "-n", "-p", "-r", "-w", *self.security.prefix(), *command]
+
+    def _take_away_killed(self) -> bool:
+        """Return whether the program was ended by SIGKILL, and take what unshare says of that out of the log.
+
+        unshare wants to end as its child did, and ends with code 1 instead: no program can prepare for SIGKILL.
+        """
+        text = self.log.read_bytes()
+        if not text.endswith(_KILLED):
+            return False
+        with self.log.open("r+b") as log:
+            log.truncate(len(text) - len(_KILLED))
+        return True
 
     def _note_end(self, code: int, reason: str) -> None:
         state = self.state
