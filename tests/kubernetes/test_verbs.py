@@ -115,10 +115,10 @@ def test_pods_that_cannot_run_say_why_in_the_status_and_in_the_log(
     status = fails.await_state("Restarting")
     assert "failed (Error, exit code 2, " in status["reason"]
     assert "made at " in status["reason"] or "another one follows" in status["reason"]
-    assert "farandole.agent.dial" in status["failures"][-1]["lines"]
-    assert "farandole.agent.dial" in run("logs", "fails")
+    assert "unrecognized option" in status["failures"][-1]["lines"]
+    assert "unrecognized option" in run("logs", "fails")
     following = _Following("logs", "-f", "fails")
-    cluster.until(lambda: "farandole.agent.dial" in following.text, "its last lines are shown", 60, fails.story)
+    cluster.until(lambda: "unrecognized option" in following.text, "its last lines are shown", 60, fails.story)
 
     def words() -> str:
         return str(lacks.status.get("reason") or "")

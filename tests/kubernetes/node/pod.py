@@ -135,7 +135,7 @@ class PodRun:
 
     async def _supervise(self, container: Container) -> int:
         policy = self.pod["spec"].get("restartPolicy", "Always")
-        rest = _FIRST_BACKOFF_SECONDS
+        rest = 0.0  # As a kubelet does, it starts a program again at once that has ended for the first time.
         while True:
             code = await self._run_once(container)
             if self._stopping or policy == "Never" or (policy == "OnFailure" and code == 0):
@@ -146,7 +146,7 @@ class PodRun:
             await self.report()
             await asyncio.sleep(rest)
             state.restarts += 1
-            rest = min(2 * rest, _LONGEST_BACKOFF_SECONDS)
+            rest = min(max(2 * rest, _FIRST_BACKOFF_SECONDS), _LONGEST_BACKOFF_SECONDS)
 
     async def _run_once(self, container: Container) -> int:
         binds = await self._prepared(container)
