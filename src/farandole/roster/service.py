@@ -182,7 +182,7 @@ class RosterService:
         assert isinstance(self._state, elastic.State)
         joins = self._held_joins()
         told = [each for join in joins for each in accusations(self._state, join)]
-        ended = {self._state.members[each.rank] for each in told if each.certain and not each.forming}
+        ended = {self._state.members[each.rank] for each in told if each.certain and not (each.forming or each.left)}
         return frozenset(ended.difference(join.worker for join in joins))
 
     def _held_joins(self) -> list[Joined]:
