@@ -118,7 +118,8 @@ class Failure:
         what: the reason, the exit code and the last line that was printed, in a few words.
         disrupted: whether it was the cluster's doing (evicted, preempted, its node gone), not the program's.
         exit_code: of the container that failed; None if no container has one.
-        lines: the last lines that the container printed, as far as the kubelet tells.
+        lines: the last lines that the container printed, as far as the kubelet tells; "" if it was killed, because they
+            say nothing of the reason then.
         killed: whether somebody killed it, for another reason than that its memory was used up.
     """
 
@@ -137,8 +138,8 @@ def failure(pod: Object) -> Failure:
     ended = [_mapping(_mapping(item.get("state")).get("terminated")) for item in _containers(pod)]
     worst = next((item for item in ended if item.get("exitCode")), {})
     code = worst.get("exitCode")
-    lines = str(worst.get("message") or "").strip()
     killed = code in _KILLED and worst.get("reason") != "OOMKilled"
+    lines = "" if killed else str(worst.get("message") or "").strip()
     what = _in_few_words(reason or str(worst.get("reason") or ""), code, lines or str(status.get("message") or ""))
     return Failure(what, disrupted, code if isinstance(code, int) else None, lines, killed)
 

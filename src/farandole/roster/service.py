@@ -5,6 +5,7 @@ Everything runs in one asyncio loop, which owns all state; nothing here may be c
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Iterable
 
