@@ -23,7 +23,7 @@ from farandole.scheduler.job import Decision, JobView
 from farandole.scheduler.policy import Policy
 from farandole.simulator.simulated_job import SimulatedJob
 
-MOST_FRUITLESS = 1000
+MOST_FRUITLESS = 100
 """Decisions in a row that change allocations or leave all slots free, without any job's progress in between: more are
 taken for an endless loop."""
 ADAPTING_ROUND = 60.0

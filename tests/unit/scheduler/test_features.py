@@ -95,6 +95,16 @@ SITUATIONS = {
         lambda found: len(found) == 8 and sum(name.startswith("vision") for name in found) <= 3,
         ALL,
     ),
+    "jobs that are larger than their queue's limit hold nobody up": Situation(
+        [
+            view("large", 6, queue="red", duration=500.0),
+            view("larger", 7, 1.0, queue="red", duration=500.0),
+            *many("none", 8, LATE),
+        ],
+        [Queue("red", limit=3)],
+        only("none"),
+        ALL,
+    ),
     "a job that can never run holds nobody up": Situation(
         [view("huge", 9, duration=500.0, priority=1), *many("none", 8, LATE)], [], only("none"), ALL
     ),

@@ -117,11 +117,13 @@ class Adaptive:
         while self.in_order:
             served = {offer.choice.job for offer in chosen}
             last = max(served - kept, default=-1)
-            waits = (job for job in jobs if job < last and job not in served and _row_numbers(job, rows) not in held)
-            first = next(waits, None)
+            waits = [job for job in jobs if job < last and job not in served]
+            passed = {job for job in waits if _row_numbers(job, rows) in held}
+            first = next((job for job in waits if job not in passed), None)
             if first is None:
                 break
-            until = [offer for offer in offers if offer.choice.job <= first or offer.choice.job in kept]
+            before = {job for job in jobs if job <= first and job not in passed} | kept
+            until = [offer for offer in offers if offer.choice.job in before]
             if any(offer.choice.job == first for offer in best(until, must, rows)):
                 must |= {first}
             elif rows and any(offer.choice.job == first for offer in best(until, must, ())):
