@@ -63,6 +63,11 @@ class Cluster:
         return {type_: sum(node.slots for node in self.nodes if node.type == type_) for type_ in self.types}
 
     @cached_property
+    def smallest_of(self) -> dict[str, int]:
+        """The number of slots of each type's smallest node."""
+        return {type_: min(self.nodes[index].slots for index in self.indices_of[type_]) for type_ in self.types}
+
+    @cached_property
     def indices_of(self) -> dict[str, tuple[int, ...]]:
         """The indices of each type's nodes."""
         return {
@@ -106,14 +111,18 @@ class FreeSlots:
     cluster: Cluster
     free: list[int] = field(default_factory=list)
     of_type: dict[str, int] = field(default_factory=dict)
+    open: dict[str, set[int]] = field(default_factory=dict)
+    """The nodes of each type that have free slots."""
 
     def __post_init__(self) -> None:
         if not self.free:
             self.free = [node.slots for node in self.cluster.nodes]
             self.of_type = dict(self.cluster.slots_of)
+            self.open = {type_: set(indices) for type_, indices in self.cluster.indices_of.items()}
 
     def copy(self) -> FreeSlots:
-        return FreeSlots(self.cluster, list(self.free), dict(self.of_type))
+        open_ = {type_: set(nodes) for type_, nodes in self.open.items()}
+        return FreeSlots(self.cluster, list(self.free), dict(self.of_type), open_)
 
     @property
     def total(self) -> int:
@@ -128,6 +137,8 @@ class FreeSlots:
         for node, count in allocation.parts:
             assert self.free[node] >= count, f"node {node} has {self.free[node]} free slots, not {count}"
             self.free[node] -= count
+            if not self.free[node]:
+                self.open[allocation.type].remove(node)
         self.of_type[allocation.type] -= allocation.slots
 
     def give(self, allocations: Iterable[Allocation]) -> None:
@@ -135,4 +146,5 @@ class FreeSlots:
         for allocation in allocations:
             for node, count in allocation.parts:
                 self.free[node] += count
+            self.open[allocation.type].update(node for node, _ in allocation.parts)
             self.of_type[allocation.type] += allocation.slots

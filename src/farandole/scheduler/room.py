@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import NamedTuple, Protocol
 
 from farandole.scheduler.cluster import Cluster
@@ -18,6 +18,16 @@ class Grant(NamedTuple):
     slots: int
 
 
+class Admitted(NamedTuple):
+    """Which jobs shall have slots, and why the others wait."""
+
+    grants: list[Grant]
+    reasons: Mapping[str, str]
+    """Of some jobs that wait, by name."""
+    otherwise: Callable[[JobView], str]
+    """Returns the reason of any other job that waits."""
+
+
 class Sizing(Protocol):
     """How many slots a job gets."""
 
@@ -26,17 +36,33 @@ class Sizing(Protocol):
 
 
 class Room:
-    """What is left. `grant` takes from it; it never takes more than there is."""
+    """What is left beside jobs that keep their slots. `grant` takes from it; it never takes more than there is.
 
-    def __init__(self, cluster: Cluster, rules: Rules, sizing: Sizing) -> None:
-        self.free: dict[str, int] = dict(cluster.slots_of)
-        self.largest = max(self.free.values())
+    Args:
+        kept: jobs that keep the slots they have.
+        free: the slots of each type that are not theirs.
+    """
+
+    def __init__(
+        self, cluster: Cluster, rules: Rules, sizing: Sizing, kept: Collection[JobView], free: Mapping[str, int]
+    ) -> None:
+        self.kept = kept
+        self.free = dict(free)
+        self.largest = max(cluster.slots_of.values())
         self.total = cluster.slots
         self._rules = rules
         self._sizing = sizing
         self._limited: dict[str, int] = {
             name: queue.limit for name, queue in rules.queues.items() if queue.limit is not None
         }
+        if self._limited:
+            for job in kept:
+                self._use(job, job.slots)
+
+    @property
+    def most_free(self) -> int:
+        """The most free slots of any type: a job that needs more has no choice."""
+        return max(self.free.values())
 
     @property
     def total_free(self) -> int:
@@ -72,10 +98,13 @@ class Room:
         assert self.free[type_] >= slots
         self.free[type_] -= slots
         if self._limited:
-            for name in lineage(job.queue, self._rules):
-                if name in self._limited:
-                    self._limited[name] -= slots
+            self._use(job, slots)
         return Grant(job, type_, slots)
+
+    def _use(self, job: JobView, slots: int) -> None:
+        for name in lineage(job.queue, self._rules):
+            if name in self._limited:
+                self._limited[name] -= slots
 
     def why_not(self, job: JobView) -> str:
         """Return why a job that has no choice has none."""

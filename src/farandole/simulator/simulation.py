@@ -17,9 +17,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from farandole.scheduler.cluster import Cluster
+from farandole.scheduler.cluster import Allocation, Cluster, FreeSlots
 from farandole.scheduler.errors import SchedulerError
-from farandole.scheduler.job import Decision, JobView
+from farandole.scheduler.job import JobView
+from farandole.scheduler.jobs import Jobs
 from farandole.scheduler.policy import Policy
 from farandole.simulator.simulated_job import SimulatedJob
 
@@ -80,7 +81,10 @@ class Simulation:
         self._progress = progress
         self._coming = sorted(jobs, key=lambda job: (job.view.submitted, job.view.name), reverse=True)
         self._active: dict[str, SimulatedJob] = {}
-        self._running: dict[str, SimulatedJob] = {}
+        self._jobs = Jobs(cluster)
+        """What the policy sees of the active jobs."""
+        self._adapting: dict[str, SimulatedJob] = {}
+        """Jobs with slots whose end is not known, because they may change their batch sizes before."""
         self._ends: list[tuple[float, str]] = []
         self._noted: dict[str, float] = {}
         self._outcome = Outcome(list(jobs))
@@ -117,7 +121,7 @@ class Simulation:
             times.append(self._ends[0][0])
         if self._review_at is not None and self._active:
             times.append(self._review_at)
-        if any(job.finish is None for job in self._running.values()):
+        if self._adapting:
             times.append(self._now + (self._interval or ADAPTING_ROUND))
         if not self._interval:
             return max(self._now, min(times))
@@ -126,7 +130,7 @@ class Simulation:
 
     def _is_stuck(self) -> bool:
         """Return whether the jobs that are left never get any further; record why for each of them."""
-        goes_on = self._running or self._review_at is not None
+        goes_on = self._jobs.running or self._review_at is not None
         if self._coming or (goes_on and self._fruitless <= MOST_FRUITLESS):
             return False
         for name, job in self._active.items():
@@ -145,20 +149,29 @@ class Simulation:
         due = set()
         while self._ends and self._ends[0][0] <= self._now:
             due.add(heapq.heappop(self._ends)[1])
-        for name, job in list(self._running.items()):
-            if name in due or job.finish is None or self._review_at is not None:
-                if job.advance(self._now):
-                    self._fruitless = 0
-                if job.completed is not None:
-                    self._complete(name, job)
-                elif job.failure:
-                    self._drop(name, job)
+        all_, adapting = self._review_at is not None, self._adapting
+        for name in [name for name in self._jobs.running if all_ or name in due or name in adapting]:
+            job = self._active[name]
+            if job.advance(self._now):
+                self._fruitless = 0
+            if job.completed is not None:
+                self._complete(name, job)
+            elif job.failure:
+                self._drop(name, job)
+            else:
+                self._jobs.update([job.view])
+
+    def _leave(self, name: str, job: SimulatedJob) -> None:
+        """Take away a job that will get no further."""
+        job.release(self._now)
+        del self._active[name]
+        self._adapting.pop(name, None)
+        self._jobs.remove(name)
+        self._fruitless = 0
 
     def _complete(self, name: str, job: SimulatedJob) -> None:
-        job.release(self._now)
-        del self._active[name], self._running[name]
+        self._leave(name, job)
         self._completed += 1
-        self._fruitless = 0
         view = job.view
         if self._predictor is not None and view.application:
             assert job.completed is not None
@@ -166,13 +179,12 @@ class Simulation:
             for other in self._active.values():
                 if other.view.application == view.application:
                     other.view = self._predictor.predict(other.view)
+                    self._jobs.update([other.view])
 
     def _drop(self, name: str, job: SimulatedJob) -> None:
         """Give up a job whose speed with its slots is not known."""
-        job.release(self._now)
-        del self._active[name], self._running[name]
+        self._leave(name, job)
         self._outcome.unfinished[name] = job.failure
-        self._fruitless = 0
         self._review_at = self._now  # Its slots are free.
 
     def _admit(self) -> None:
@@ -182,52 +194,71 @@ class Simulation:
             if self._predictor is not None:
                 job.view = self._predictor.predict(job.view)
             self._active[job.view.name] = job
+            self._jobs.update([job.view])
 
     def _decide(self) -> None:
         if not self._active:
             self._review_at = None
             return
-        active = self._active
-        views = [job.view for job in active.values()]
-        decision = self._policy.decide(self._cluster, views, self._now)
-        check(self._cluster, {name: active[name].view for name in decision.allocations if name in active}, decision)
+        decision = self._policy.decide(self._cluster, self._jobs, self._now)
         self._review_at, self._reasons = decision.review_at, decision.reasons
         self._outcome.decisions += 1
-        self._outcome.contention.append((self._now, len(views)))
-        changed = False
-        for name in dict.fromkeys([*self._running, *decision.allocations]):
-            job, allocation = self._active[name], decision.allocations.get(name)
-            if allocation != job.view.allocation:
-                job.advance(self._now)
-                job.give(allocation, self._now)
-                changed = True
-            if allocation is None:
-                del self._running[name]
-            else:
-                self._running[name] = job
-            finish = job.finish
-            if job.failure:
-                self._drop(name, job)
-            elif finish is not None and self._noted.get(name) != finish:
-                self._noted[name] = finish
-                heapq.heappush(self._ends, (finish, name))
-        self._fruitless += changed or not self._running
+        self._outcome.contention.append((self._now, len(self._jobs)))
+        had, has = self._jobs.allocations, decision.allocations
+        changed: dict[str, Allocation | None] = dict.fromkeys(had.keys() - has.keys())
+        changed |= {name: one for name, one in has.items() if had.get(name) is not one and had.get(name) != one}
+        if changed:
+            check(self._jobs, changed)
+            for name, allocation in sorted(changed.items()):
+                self._give(name, allocation)
+            self._jobs.update(self._active[name].view for name in changed if name in self._active)
+        self._fruitless += bool(changed) or not self._jobs.running
+
+    def _give(self, name: str, allocation: Allocation | None) -> None:
+        job = self._active[name]
+        job.advance(self._now)
+        job.give(allocation, self._now)
+        finish = job.finish
+        self._adapting.pop(name, None)
+        if job.failure:
+            self._drop(name, job)
+        elif finish is None and allocation is not None:
+            self._adapting[name] = job
+        elif finish is not None and self._noted.get(name) != finish:
+            self._noted[name] = finish
+            heapq.heappush(self._ends, (finish, name))
 
 
-def check(cluster: Cluster, jobs: Mapping[str, JobView], decision: Decision) -> None:
+def check(jobs: Jobs, changed: Mapping[str, Allocation | None]) -> None:
     """Check that a decision gives away only what there is, and to jobs, by their names, only what they can use.
+
+    Args:
+        jobs: as they were when it was made.
+        changed: what it gives to jobs that have had something else until now.
 
     Raises:
         SchedulerError: it does not.
     """
-    used = [0] * len(cluster.nodes)
-    for name, allocation in decision.allocations.items():
-        if name not in jobs:
+    free = jobs.free.copy()
+    free.give(jobs.allocations[name] for name in changed if name in jobs.allocations)
+    for name, allocation in changed.items():
+        job = jobs.running.get(name) or jobs.waiting.get(name)
+        if job is None:
             raise SchedulerError(f"the policy gives slots to {name}, which is no job")
-        least, most = jobs[name].min_slots, jobs[name].max_slots
+        if allocation is None:
+            continue
+        least, most = job.min_slots, job.max_slots
         if not least <= allocation.slots <= most:
             raise SchedulerError(f"the policy gives {allocation.slots} slots to {name}, which takes {least} to {most}")
-        for node, count in allocation.parts:
-            used[node] += count
-            if count < 1 or used[node] > cluster.nodes[node].slots or cluster.nodes[node].type != allocation.type:
-                raise SchedulerError(f"the policy gives {name} slots on node {node} that are not there or are taken")
+        if not _is_there(free, allocation):
+            raise SchedulerError(f"the policy gives {name} slots that are not there or are taken: {allocation}")
+        free.take(allocation)
+
+
+def _is_there(free: FreeSlots, allocation: Allocation) -> bool:
+    nodes = free.cluster.nodes
+    return (
+        len({node for node, _ in allocation.parts}) == len(allocation.parts)
+        and all(count >= 1 and nodes[node].type == allocation.type for node, count in allocation.parts)
+        and free.fits(allocation)
+    )

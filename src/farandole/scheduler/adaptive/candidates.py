@@ -8,6 +8,7 @@ smaller size cannot use. A rigid job has the one size that it asked for.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 from farandole.scheduler.cluster import Cluster
@@ -21,18 +22,21 @@ class Candidate(NamedTuple):
     slots: int
 
 
-def sizes(cluster: Cluster, type_: str, largest: int) -> list[Candidate]:
+def sizes(cluster: Cluster, type_: str, largest: int) -> tuple[Candidate, ...]:
     """Return the sizes on a type of node, up to the largest."""
-    indices = cluster.indices_of[type_]
-    each = min(cluster.nodes[index].slots for index in indices)
+    return _sizes(type_, cluster.smallest_of[type_], len(cluster.indices_of[type_]), largest)
+
+
+@lru_cache(4096)
+def _sizes(type_: str, each: int, nodes: int, largest: int) -> tuple[Candidate, ...]:
     counts = [count for count in _powers(each) if count <= largest]
-    counts += [each * nodes for nodes in range(2, len(indices) + 1) if each * nodes <= largest]
-    return [Candidate(type_, -(-count // each), count) for count in counts]
+    counts += range(2 * each, min(largest, each * nodes) + 1, each)
+    return tuple(Candidate(type_, -(-count // each), count) for count in counts)
 
 
 def exactly(cluster: Cluster, type_: str, slots: int) -> list[Candidate]:
     """Return the one size of a rigid job on a type of node, if there are so many slots."""
-    each = min(cluster.nodes[index].slots for index in cluster.indices_of[type_])
+    each = cluster.smallest_of[type_]
     return [Candidate(type_, -(-slots // each), slots)] if slots <= cluster.slots_of[type_] else []
 
 

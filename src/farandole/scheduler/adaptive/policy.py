@@ -29,6 +29,7 @@ from farandole.scheduler.adaptive.solve import Choice, solve
 from farandole.scheduler.adaptive.weights import by_deadline, weights
 from farandole.scheduler.cluster import Cluster
 from farandole.scheduler.job import Decision, JobView
+from farandole.scheduler.jobs import by_submission
 from farandole.scheduler.placement import pack
 from farandole.scheduler.placement.by_node import Place
 from farandole.scheduler.room import never_fits
@@ -74,7 +75,7 @@ class Adaptive:
 
     def decide(self, cluster: Cluster, jobs: Sequence[JobView], now: float) -> Decision:
         """Return who gets what, and why. The order in which the jobs come does not matter."""
-        jobs = sorted(jobs, key=lambda job: (job.submitted, job.name))
+        jobs = sorted(jobs, key=by_submission)
         self._models = {job.name: self._model(job) for job in jobs if job.report is not None}
         counts = weights(jobs, now, self.rules)
         offers = [
@@ -84,7 +85,10 @@ class Adaptive:
             for one, speedup, value in self._values(cluster, job, now)
         ]
         offered = {jobs[offer.choice.job].name for offer in offers}
-        sized = [_staying(job) for index, job in enumerate(jobs) if _is_kept(job) and not _may_keep(index, job, offers)]
+        sizes_of = {(offer.choice.job, offer.choice.type, offer.choice.slots) for offer in offers}
+        sized = [
+            _staying(job) for index, job in enumerate(jobs) if _is_kept(job) and not _may_keep(index, job, sizes_of)
+        ]
         staying = {one.job.name for one in sized}
         offers = [offer for offer in offers if jobs[offer.choice.job].name not in staying]
         free = dict(cluster.slots_of)
@@ -186,7 +190,9 @@ class Adaptive:
         rates = self._rates(cluster, job, _candidates(cluster, job))
         if not rates:
             return
-        one = max(self._rates(cluster, job, (Candidate(type_, 1, 1) for type_ in cluster.types)).values(), default=0.0)
+        one = max(
+            self._rates(cluster, job, (sizes(cluster, type_, 1)[0] for type_ in cluster.types)).values(), default=0.0
+        )
         one = one or max(rates.values())
         remaining = self._remaining(job, one, now)
         preference = float((remaining / one) ** -self.favour)
@@ -249,7 +255,9 @@ def _candidates(cluster: Cluster, job: JobView) -> Iterator[Candidate]:
             yield from exactly(cluster, type_, job.slots)
             continue
         largest = min(job.max_slots, max(1, job.min_slots, 2 * run))
-        found = [one for one in sizes(cluster, type_, largest) if one.slots >= job.min_slots]
+        found: Sequence[Candidate] = sizes(cluster, type_, largest)
+        if job.min_slots > 1:
+            found = [one for one in found if one.slots >= job.min_slots]
         found = found or _smallest(cluster, type_, job)
         yield from found
         if had is not None and had.slots not in [one.slots for one in found]:
@@ -267,13 +275,10 @@ def _is_kept(job: JobView) -> bool:
     return job.allocation is not None and not job.preemptible
 
 
-def _may_keep(index: int, job: JobView, offers: Sequence[Offer]) -> bool:
-    """Return whether what a job has is among its offers, so that it need not lose it."""
+def _may_keep(index: int, job: JobView, offered: Collection[tuple[int, str, int]]) -> bool:
+    """Return whether what a job has is among the sizes that are offered to it, so that it need not lose it."""
     had = job.allocation
-    return had is not None and any(
-        offer.choice.job == index and (offer.choice.type, offer.choice.slots) == (had.type, had.slots)
-        for offer in offers
-    )
+    return had is not None and (index, had.type, had.slots) in offered
 
 
 def _claims(jobs: Sequence[JobView], offers: Sequence[Offer]) -> list[Claim]:

@@ -1,8 +1,9 @@
 """Choosing one candidate for each job, so that the sum of their values is the largest and the slots suffice.
 
 This is a multiple-choice knapsack with one capacity for each type of node. Small ones are solved exactly by HiGHS
-(`scipy.optimize.milp`); for large ones, its linear relaxation is solved and rounded, which leaves at most as many jobs
-with fractions as there are types of nodes. Limits and quotas of queues are further rows (see `shares`).
+(`scipy.optimize.milp`); for large ones, prices of slots are found (see `prices`). Limits and quotas of queues are
+further rows (see `shares`); large problems with such rows are relaxed, solved by HiGHS, and rounded, which leaves few
+jobs with fractions.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_array
 
+from farandole.scheduler.adaptive.prices import order_by_prices
 from farandole.scheduler.adaptive.shares import Account, Row
 from farandole.scheduler.adaptive.throughput import Array
 
@@ -62,6 +64,9 @@ def solve(
     if favourites is not None:
         return favourites
     exact = len(choices) <= EXACT
+    if not exact and not rows:
+        jobs, types, counts, worths = zip(*choices, strict=True)
+        return _greedy(problem, order_by_prices(jobs, types, counts, np.array(worths), slots, kept))
     borrowers = list(dict.fromkeys(name for row in rows for name in row.borrowed))
     values = np.array([choice.value for choice in choices])
     # A limit of nodes, not of time: the same question has the same answer on a busy machine.

@@ -1,7 +1,8 @@
 """Conservative backfill: every waiting job is promised a start, and none may delay a promise made before.
 
 Mu'alem and Feitelson 2001, "Utilization, Predictability, Workloads, and User Runtime Estimates in Scheduling the IBM
-SP2 with Backfilling". A job whose duration nobody knows is taken to go on for ever.
+SP2 with Backfilling". A job whose duration nobody knows is taken to go on for ever. Where very many jobs wait, only
+the first of them are promised a start, and those behind have to wait until they are among the first.
 """
 
 from __future__ import annotations
@@ -12,7 +13,10 @@ from collections.abc import Sequence
 
 from farandole.scheduler.admission.expected_start import expected_start
 from farandole.scheduler.job import JobView
-from farandole.scheduler.room import Grant, Room, runs_on
+from farandole.scheduler.room import Admitted, Grant, Room, runs_on
+
+PLANNED = 500
+"""How many waiting jobs are promised a start: planning more takes longer than a decision should."""
 
 
 class FreeOverTime:
@@ -21,6 +25,8 @@ class FreeOverTime:
     def __init__(self, now: float, free: int) -> None:
         self._times = [now]
         self._free = [free]
+        self._first: dict[int, float] = {}
+        """For numbers of slots that were asked for, a time before which so many are never free; `take` frees none."""
 
     def take(self, start: float, end: float, slots: int) -> None:
         """Take slots in a span of time."""
@@ -30,15 +36,22 @@ class FreeOverTime:
 
     def earliest(self, slots: int, duration: float) -> float:
         """Return the earliest time from which so many slots are free for so long; infinity if there is none."""
-        start = None
-        for time, free in zip(self._times, self._free, strict=True):
-            if start is not None and time >= start + duration:
-                return start
-            if free < slots:
-                start = None
-            elif start is None:
-                start = time
-        return math.inf if start is None else start
+        times, free = self._times, self._free
+        first = bisect_left(times, self._first.get(slots, times[0]))
+        while first < len(times) and free[first] < slots:
+            first += 1
+        self._first[slots] = times[first] if first < len(times) else math.inf
+        at = first
+        while at < len(times):
+            end, last = times[at] + duration, at + 1
+            while last < len(times) and times[last] < end and free[last] >= slots:
+                last += 1
+            if last == len(times) or times[last] >= end:
+                return times[at]
+            at = last + 1
+            while at < len(times) and free[at] < slots:
+                at += 1
+        return math.inf
 
     def _split(self, time: float) -> int:
         """Return the index of the step that begins at a time."""
@@ -49,14 +62,15 @@ class FreeOverTime:
         return index
 
 
-def admit(ranked: Sequence[JobView], room: Room, now: float) -> tuple[list[Grant], dict[str, str]]:
+def admit(ranked: Sequence[JobView], room: Room, now: float) -> Admitted:
     """Grant slots to all jobs that can start now without delaying one before them."""
     grants: list[Grant] = []
     reasons: dict[str, str] = {}
-    futures = {type_: FreeOverTime(now, free) for type_, free in room.free.items()}
+    futures = _futures(room, now)
     for job in ranked:
-        remaining = job.remaining(now)
-        duration = math.inf if remaining is None else max(remaining, 1e-9)
+        if len(reasons) == PLANNED:
+            break
+        duration = _duration(job, now)
         start, type_, slots = _first_start(job, duration, room, futures, now)
         if start > now and not room.waits_for_room(job):
             reasons[job.name] = room.why_not(job)
@@ -67,14 +81,32 @@ def admit(ranked: Sequence[JobView], room: Room, now: float) -> tuple[list[Grant
             grants.append(room.grant(job, type_, slots))
         else:
             reasons[job.name] = room.why_not(job) + expected_start(start, now)
-    return grants, reasons
+    return Admitted(grants, reasons, lambda job: f"waits: {PLANNED} jobs before it wait")
+
+
+def _futures(room: Room, now: float) -> dict[str, FreeOverTime]:
+    """Return what is free over time beside the jobs that keep their slots."""
+    free = dict(room.free)
+    for job in room.kept:
+        assert job.allocation is not None
+        free[job.allocation.type] += job.allocation.slots
+    futures = {type_: FreeOverTime(now, slots) for type_, slots in free.items()}
+    for job in room.kept:
+        assert job.allocation is not None
+        futures[job.allocation.type].take(now, now + _duration(job, now), job.allocation.slots)
+    return futures
+
+
+def _duration(job: JobView, now: float) -> float:
+    remaining = job.remaining(now)
+    return math.inf if remaining is None else max(remaining, 1e-9)
 
 
 def _first_start(
     job: JobView, duration: float, room: Room, futures: dict[str, FreeOverTime], now: float
 ) -> tuple[float, str, int]:
     """Return when a job can start first, on which type and with how many slots."""
-    for type_, slots in room.choices(job):
+    for type_, slots in room.choices(job) if job.min_slots <= room.most_free else ():
         if futures[type_].earliest(slots, duration) <= now:
             return now, type_, slots
     usable = [type_ for type_ in futures if runs_on(job, type_)]

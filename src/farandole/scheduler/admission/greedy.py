@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from farandole.scheduler.job import JobView
-from farandole.scheduler.room import Grant, Room
+from farandole.scheduler.room import Admitted, Room
 
 
-def admit(ranked: Sequence[JobView], room: Room, now: float) -> tuple[list[Grant], dict[str, str]]:
+def admit(ranked: Sequence[JobView], room: Room, now: float) -> Admitted:
     """Grant slots in order, leaving out jobs that they do not suffice for."""
-    grants, reasons = [], {}
+    grants = []
+    most = room.most_free
     for job in ranked:
-        choice = next(room.choices(job), None)
-        if choice is None:
-            reasons[job.name] = room.why_not(job)
-        else:
+        if job.min_slots <= most and (choice := next(room.choices(job), None)) is not None:
             grants.append(room.grant(job, *choice))
-    return grants, reasons
+            most = room.most_free
+    return Admitted(grants, {}, room.why_not)
