@@ -93,7 +93,8 @@ Mapping::Mapping(int fd, size_t bytes) {
 
 Mapping::~Mapping() { ::munmap(view_.base, view_.bytes); }
 
-Arena::Arena(size_t bytes) : fd_(make_memory(checked_size(bytes))), mapping_(fd_.get(), 0) {
+Arena::Arena(size_t bytes)
+    : fd_(make_memory(checked_size(bytes))), mapping_(fd_.get(), 0), in_child_(view().base, view().bytes, fd_.get()) {
   view().header().magic = kArenaMagic;
   view().header().bytes = view().bytes;
   free_[kPage] = view().bytes - kPage;
@@ -192,7 +193,9 @@ void Arena::renew() {
     write_all(fresh.get(), view().base, static_cast<size_t>(from), static_cast<size_t>(to));
     from = to;
   }
+  const ForkHold hold;  // A child that is forked between these steps would map the old memory.
   map_memory(fresh.get(), view().bytes, view().base);
+  in_child_.replace(fresh.get(), hold);
   fd_ = std::move(fresh);
 }
 

@@ -15,6 +15,7 @@
 
 #include "base/mutex.h"
 #include "base/unique_fd.h"
+#include "transport/private_fd.h"
 
 namespace farandole::transport {
 
@@ -118,6 +119,7 @@ class Arena {
 
   base::UniqueFd fd_;
   Mapping mapping_;
+  PrivateInChild in_child_;
   base::Mutex mutex_;
   std::map<size_t, size_t> free_ GUARDED_BY(mutex_);  // offset -> length of each gap
   std::map<size_t, size_t> used_ GUARDED_BY(mutex_);  // offset -> length of each block

@@ -3,10 +3,13 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
+#include <map>
 #include <set>
 #include <string>
 
@@ -15,10 +18,16 @@
 namespace farandole::transport {
 namespace {
 
+struct Memory {
+  size_t bytes;
+  int fd;
+};
+
 struct Table {
   std::mutex mutex;
-  std::set<int> fds;  // guarded by mutex
-  int spare = -1;     // what takes the place of a socket in a child: an eventfd that is used for nothing else
+  std::set<int> fds;                    // guarded by mutex
+  std::map<std::byte*, Memory> memory;  // guarded by mutex; by where it is mapped
+  int spare = -1;  // what takes the place of a socket in a child: an eventfd that is used for nothing else
 };
 
 // Never destroyed: descriptors may outlive the statics of other files.
@@ -32,6 +41,15 @@ Table& table() {
                        for (const int fd : table().fds) {
                          if (::dup3(table().spare, fd, O_CLOEXEC) < 0) {
                            ::close(fd);
+                         }
+                       }
+                       for (const auto& [base, memory] : table().memory) {
+                         // Where the system refuses, the memory remains as it is.
+                         const int flags = MAP_PRIVATE | MAP_NORESERVE | MAP_FIXED;
+                         if (::mmap(base, memory.bytes, PROT_READ | PROT_WRITE, flags, memory.fd, 0) != MAP_FAILED) {
+                           ::madvise(base, memory.bytes, MADV_DONTDUMP);
+                           // So that the child cannot give the parent's pages back to the system either.
+                           ::dup3(table().spare, memory.fd, O_CLOEXEC);
                          }
                        }
                        table().mutex.unlock();
@@ -61,6 +79,18 @@ void PrivateFd::reset() noexcept {
   ::close(fd_);
   fd_ = -1;
 }
+
+PrivateInChild::PrivateInChild(std::byte* base, size_t bytes, int fd) : base_(base) {
+  const std::lock_guard lock(table().mutex);
+  table().memory[base] = {bytes, fd};
+}
+
+PrivateInChild::~PrivateInChild() {
+  const std::lock_guard lock(table().mutex);
+  table().memory.erase(base_);
+}
+
+void PrivateInChild::replace(int fd, const ForkHold&) { table().memory[base_].fd = fd; }
 
 PrivateFd make_event_fd() {
   const ForkHold hold;

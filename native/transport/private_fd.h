@@ -6,8 +6,13 @@
 // empty descriptor in the place of each: the connection is let go, and the number stays taken, so that closing
 // it later in the child cannot hit a descriptor that is not ours. The table is the one exception to "nothing
 // is global": fork() concerns the whole process.
+//
+// It also has the memory in which a worker's tensors live. A child must not write into its parent's gradients:
+// it gets a mapping of its own, whose pages are copied when it writes to them. What it has not written to yet
+// still changes with its parent's, as Linux has no mapping that is shared and is copied by a fork.
 #pragma once
 
+#include <cstddef>
 #include <mutex>
 #include <utility>
 
@@ -44,6 +49,21 @@ class PrivateFd {
 
  private:
   int fd_ = -1;
+};
+
+// Shared memory that is private in a forked child.
+class PrivateInChild {
+ public:
+  // `bytes` of memory are mapped at `base`, and have the descriptor `fd`; all of it must outlive this.
+  PrivateInChild(std::byte* base, size_t bytes, int fd);
+  ~PrivateInChild();
+  PrivateInChild(const PrivateInChild&) = delete;
+  PrivateInChild& operator=(const PrivateInChild&) = delete;
+  // Other memory is mapped there now.
+  void replace(int fd, const ForkHold&);
+
+ private:
+  std::byte* base_;
 };
 
 // An eventfd as PrivateFd. Throws Error(kUnavailable).

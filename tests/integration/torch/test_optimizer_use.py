@@ -224,6 +224,32 @@ def test_an_alias_of_a_kept_gradient_stays_as_it_is(worlds, alias, groups):
     worlds.run(2, body, alias, groups)
 
 
+def test_a_forked_child_writes_into_gradients_of_its_own(worlds):
+    def body():
+        import os
+
+        model = torch.nn.Linear(2, 1, bias=False)
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1.0))
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(torch.ones(1, 2)).sum().backward()
+            optimizer.step()
+        child = os.fork()
+        if child == 0:
+            before = model.weight.grad.tolist()
+            model.weight.grad.fill_(7)
+            os._exit(3 if before == [[1.0, 1.0]] and model.weight.grad.tolist() == [[7.0, 7.0]] else 4)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+        assert model.weight.grad.tolist() == [[1.0, 1.0]]
+        # The other ranks still read and write this rank's memory.
+        optimizer.zero_grad()
+        (model(torch.ones(1, 2)).sum() * (hvd.rank() + 1)).backward()
+        optimizer.step()
+        assert model.weight.grad.tolist() == [[1.5, 1.5]]
+
+    worlds.run(2, body)
+
+
 def test_a_gradient_that_is_kept_stays_as_it_is(worlds):
     """As without an optimizer around: after `zero_grad()`, the next gradient is another tensor."""
 

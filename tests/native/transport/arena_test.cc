@@ -2,9 +2,12 @@
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <random>
 #include <string>
 #include <vector>
@@ -140,6 +143,41 @@ TEST(Arena, WhileHeldReleasedBlocksStayAsTheyAre) {
   auto* const again = static_cast<char*>(arena.allocate(100'000));
   EXPECT_EQ(again, block);
   EXPECT_EQ(again[5], 0);
+}
+
+// Runs a function in a forked child, and returns what it returns there.
+int in_child(const std::function<int()>& body) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::_exit(body());
+  }
+  int status = 0;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+TEST(Arena, AForkedChildWritesAndReleasesForItselfOnly) {
+  Arena arena(size_t{1} << 20);
+  for (const bool renewed : {false, true}) {
+    if (renewed) {
+      arena.renew();
+    }
+    auto* const block = static_cast<char*>(arena.allocate(100'000));
+    std::memset(block, 'p', 100'000);
+    const int seen = in_child([&] {
+      const char before = block[0];
+      std::memset(block, 'c', 50'000);
+      arena.release(block);
+      auto* const own = static_cast<char*>(arena.allocate(100'000));
+      return before == 'p' && own == block && all_zero(own, 100'000) ? 7 : 1;
+    });
+    EXPECT_EQ(seen, 7);
+    EXPECT_TRUE(std::all_of(block, block + 100'000, [](char c) { return c == 'p'; }));
+    // The parent's memory is still that which other workers map.
+    const Mapping other(arena.fd(), 0);
+    EXPECT_EQ(static_cast<char>(other.view().base[arena.view().offset_of(block)]), 'p');
+    arena.release(block);
+  }
 }
 
 }  // namespace
