@@ -289,7 +289,7 @@ _local = threading.local()
 def patch(monkeypatch: Any) -> None:
     """Let each thread have a session of its own."""
     monkeypatch.setattr(reducer, "current", lambda: _local.session)
-    monkeypatch.setattr(reducer, "is_initialized", lambda: True)
+    monkeypatch.setattr(reducer, "session_if_any", lambda: _local.session)
 
 
 def run(size: int, body: Callable[[int], Result]) -> list[Result]:

@@ -389,6 +389,4 @@ def _reform(why: str, open: bool) -> None:
 
 
 # In the place of `farandole.core.basics`, for a session in each thread.
-basics = SimpleNamespace(
-    current=_current, reform=_reform, rank=lambda: _current().world.rank, is_initialized=lambda: True
-)
+basics = SimpleNamespace(current=_current, reform=_reform, rank=lambda: _current().world.rank, session_if_any=_current)

@@ -55,7 +55,7 @@ class HorovodBasics:
         """Accept where Horovod's library would be."""
 
     def _get_process_set_ids_and_ranks(self) -> dict[int, list[int]]:
-        return basics.current().ranks_by_group()
+        return basics.identity().groups
 
     def _comm_process_set_id(self, comm: Any) -> int:
         raise InvalidRequestError(f"no process set is made of an MPI communicator here, so {comm!r} has no id.")

@@ -13,12 +13,15 @@ from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Any, Protocol
 
-from farandole.core.group import ProcessSet
+import msgspec
+
+from farandole.core.group import ProcessSet, global_process_set
+from farandole.core.identity import Identity, Publication, is_homogeneous_world, parentage, placement_in
 from farandole.core.join import plan_join
 from farandole.core.own_frames import hide_own_frames
-from farandole.core.session import Session
+from farandole.core.session import Session, check_distinct
 from farandole.core.worlds import goodbye
-from farandole.errors import EvictedError, InvalidRequestError, JobOverError, NotInitializedError
+from farandole.errors import EvictedError, InvalidRequestError, JobOverError
 from farandole.settings.table import Settings
 from farandole.settings.values import LOG_LEVELS
 from farandole.wire.rendezvous import World
@@ -45,6 +48,8 @@ class _Default:
 
     def __init__(self) -> None:
         self.session: Session | None = None
+        self._publication = Publication()
+        self._placement: tuple[str, ...] = ()
         self.companions: list[Companion] = []
         self.lock = threading.RLock()
         self._earlier_hook = sys.__excepthook__
@@ -53,7 +58,12 @@ class _Default:
         with self.lock:
             if self.session is not None:
                 self.session.adopt_groups(process_sets)
+                self.publish()
                 return
+            if parentage.resume():
+                _adopt_known(process_sets)
+                return
+            self._placement = placement_in(os.environ)
             try:
                 self.session = Session.open(plan_join(Settings.from_environment(), os.environ), process_sets)
             except EvictedError as error:
@@ -61,43 +71,64 @@ class _Default:
             if sys.excepthook != self._hook:
                 self._earlier_hook, sys.excepthook = sys.excepthook, self._hook
             atexit.register(self.close)
+            self.publish()
             for companion in self.companions:
                 companion.opened(self.session)
+
+    def identity(self) -> Identity | None:
+        """Return who this process is, or whose: None before `init()`."""
+        session = self.session
+        if session is None:
+            return parentage.in_use
+        return Identity(os.getpid(), session.world, session.ranks_by_group(), session.settings, self._placement)
+
+    def publish(self) -> None:
+        """Let processes that are started from now on know the world and the process sets of this moment."""
+        identity = self.identity()
+        if self.session is not None and identity is not None:
+            self._publication.publish(identity)
 
     def reform(self, why: str, open: bool) -> None:
         with self.lock:
             session = self.session
             if session is None:
-                raise NotInitializedError
+                raise parentage.refusal()
             accused = session.turn_away(why)
             for companion in self.companions:
                 companion.closing(session)
             for companion in self.companions:
                 companion.closed()
             session.enter_next(accused, open=open)
+            self.publish()
             for companion in self.companions:
                 companion.opened(session)
 
     def close(self) -> None:
         with self.lock:
             session, self.session = self.session, None
+            if session is None:
+                _leave_worker()
+                return
+            self._publication.withdraw()
             atexit.unregister(self.close)
             # Somebody may have put a hook on top of ours; then ours stays below it and does nothing.
             if sys.excepthook == self._hook:
                 sys.excepthook = self._earlier_hook
-            if session is not None:
-                for companion in self.companions:
-                    companion.closing(session)
-                session.close()
-                for companion in self.companions:
-                    companion.closed()
+            for companion in self.companions:
+                companion.closing(session)
+            session.close()
+            for companion in self.companions:
+                companion.closed()
 
     def forget(self) -> None:
-        """Drop the session in a forked child: the connections and the engine's threads belong to the parent."""
+        """Keep of the session, in a forked child, what it says of the world: all else belongs to the parent."""
         self.lock = threading.RLock()
-        if self.session is not None:
+        identity = self.identity()
+        if self.session is not None and identity is not None:
             self.session.forget()
+            parentage.inherit(msgspec.structs.replace(identity, pid=os.getppid()))
         self.session = None
+        parentage.look()
         for companion in self.companions:
             companion.forgotten()
 
@@ -121,6 +152,9 @@ os.register_at_fork(after_in_child=_default.forget)
 
 def init(comm: Sequence[int] | None = None, process_sets: Sequence[ProcessSet] | str | None = None) -> None:
     """Enter the world that a launcher made for this process; without a launcher, a world of one.
+
+    In a process that a worker has started by `multiprocessing`, nothing is entered: `rank()` and other questions have
+    the worker's answers there, and collectives are refused. See `farandole.core.identity`.
 
     The launcher is `farandole run`, or mpirun, srun, jsrun or torchrun, or a person who set FARANDOLE_RANK and others.
     The environment is read now. When already initialized, only registers process sets that are new.
@@ -163,8 +197,27 @@ def reform(why: str, open: bool = True) -> None:
 
 
 def is_initialized() -> bool:
-    """Say whether `init()` has been called, and `shutdown()` not since. Stays True when a worker was lost."""
-    return _default.session is not None
+    """Return whether `init()` has been called, and `shutdown()` not since, here or in the worker that this process
+    belongs to. Stays True when a worker was lost.
+    """
+    return _default.session is not None or parentage.in_use is not None
+
+
+def session_if_any() -> Session | None:
+    """Return the session of this process; None where there is none, as in processes that a worker has started."""
+    return _default.session
+
+
+def identity() -> Identity:
+    """Return who this process is or, in one that a worker has started, who that worker was at that moment.
+
+    Raises:
+        NotInitializedError: there is no world.
+    """
+    found = _default.identity()
+    if found is None:
+        raise parentage.refusal()
+    return found
 
 
 def accompany(companion: Companion) -> None:
@@ -180,10 +233,11 @@ def current() -> Session:
 
     Raises:
         NotInitializedError: there is none.
+        ValueError: this is no worker, but a process that a worker has started; says what to do.
     """
     session = _default.session
     if session is None:
-        raise NotInitializedError
+        raise parentage.refusal()
     return session
 
 
@@ -212,11 +266,16 @@ def count_step() -> None:
 
 
 def _world() -> World:
-    return current().world
+    session = _default.session
+    return identity().world if session is None else session.world
 
 
 def rank() -> int:
-    """Return this worker's rank in the world. Raises ValueError before `init()`, as do the next ones."""
+    """Return this worker's rank in the world; in a process that a worker has started, the worker's.
+
+    Raises:
+        ValueError: before `init()`; the next functions as well.
+    """
     return _world().rank
 
 
@@ -246,8 +305,8 @@ def cross_size() -> int:
 
 
 def is_homogeneous() -> bool:
-    """Say whether every host has the same number of workers."""
-    return current().is_homogeneous()
+    """Return whether every host has the same number of workers."""
+    return is_homogeneous_world(_world())
 
 
 def add_process_set(process_set: ProcessSet | Iterable[int]) -> ProcessSet:
@@ -261,8 +320,30 @@ def add_process_set(process_set: ProcessSet | Iterable[int]) -> ProcessSet:
         HorovodInternalError: the ranks passed different sets.
     """
     process_set = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
+    if _default.session is None and parentage.in_use is not None:
+        _adopt_known([process_set])
+        return process_set
     current().add_group(process_set)
+    _default.publish()
     return process_set
+
+
+def _leave_worker() -> None:
+    """Answer no more questions in the worker's place, in a process that it has started."""
+    if parentage.in_use is not None:
+        parentage.leave()
+        global_process_set.unbind()
+
+
+def _adopt_known(process_sets: Sequence[ProcessSet]) -> None:
+    """Register process sets in a process that a worker has started, as a script does that runs there again.
+
+    Raises:
+        ValueError: the worker has not registered them.
+    """
+    check_distinct(process_sets)
+    if not all(process_set.included() is not None for process_set in process_sets):
+        raise parentage.refusal()
 
 
 def remove_process_set(process_set: ProcessSet) -> bool:
@@ -272,7 +353,10 @@ def remove_process_set(process_set: ProcessSet) -> bool:
         False if it was not registered or is the world's own.
     """
     # Known without a world: only a registered set has an id, and the world's own has 0.
-    return bool(process_set.process_set_id) and current().remove_group(process_set)
+    if not process_set.process_set_id or not current().remove_group(process_set):
+        return False
+    _default.publish()
+    return True
 
 
 def stats() -> dict[str, Any]:

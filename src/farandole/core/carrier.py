@@ -8,7 +8,7 @@ from farandole.errors import InvalidRequestError
 
 def mpi_enabled() -> bool:
     """Say whether this job talks through MPI: False before `init()`, as it is not known yet."""
-    return basics.is_initialized() and basics.current().settings.backend == "mpi"
+    return basics.is_initialized() and basics.identity().settings.backend == "mpi"
 
 
 def gloo_enabled() -> bool:

@@ -125,6 +125,12 @@ def find(
     return None
 
 
+def variables() -> list[str]:
+    """Return the names of the variables that say where a worker is, whoever has set them."""
+    names = {name for each in _STARTERS for name in (*each.marks, each.rank, each.size, *each.job)}
+    return sorted(names)
+
+
 def _read(
     starter: _Starter, environment: Mapping[str, str], ancestors: Callable[[], Iterator[Sequence[str]]]
 ) -> ExternalPlacement:

@@ -6,6 +6,7 @@ import operator
 from collections.abc import Iterable
 from typing import Any
 
+from farandole.core.identity import Identity, parentage
 from farandole.errors import InvalidRequestError
 
 
@@ -70,12 +71,20 @@ class ProcessSet:
         return self
 
     def __reduce__(self) -> Any:
-        """Travel as the ranks alone: elsewhere the set is registered anew."""
+        """Travel as the ranks alone: elsewhere the set is registered anew, or known from the worker."""
         return ProcessSet, (self.ranks,)
 
     @property
     def _registered(self) -> bool:
+        if self._world_rank is None and parentage.in_use is not None:
+            self._adopt(parentage.in_use)
         return self._world_rank is not None
+
+    def _adopt(self, worker: Identity) -> None:
+        """Be registered, in a process that a worker has started, if the worker has such a set."""
+        identifier = worker.identifier_of(self.ranks)
+        if identifier is not None:
+            self.bind(identifier, worker.world.rank)
 
     def __str__(self) -> str:
         return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks}, mpi_comm={self.mpi_comm})"
@@ -89,6 +98,18 @@ class WorldSet(ProcessSet):
     def __init__(self) -> None:
         super().__init__([])
         self.process_set_id = 0
+
+    @property
+    def ranks(self) -> list[int]:
+        """All ranks; none before `init()`."""
+        return self._ranks if self._registered else []
+
+    @ranks.setter
+    def ranks(self, ranks: list[int]) -> None:
+        self._ranks = ranks
+
+    def _adopt(self, worker: Identity) -> None:
+        self.bind_world(worker.world.size, worker.world.rank)
 
     def bind_world(self, size: int, world_rank: int) -> None:
         """Note the world that this process has entered."""

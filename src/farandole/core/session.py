@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import json
 import traceback
-from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from itertools import accumulate, chain
@@ -422,12 +421,6 @@ class Session:
 
         request = make_request(Kind.ALLGATHER, name, shape=(len(payload),), input=_address_of(payload))
         return self.run(request, finish)
-
-    # --- place -------------------------------------------------------------------------------------------------
-
-    def is_homogeneous(self) -> bool:
-        """Say whether every host has the same number of workers."""
-        return len(set(Counter(self.world.hostnames).values())) == 1
 
 
 def check_distinct(process_sets: Sequence[ProcessSet]) -> None:

@@ -209,6 +209,7 @@ class Preemption:
         self._notices = notices
         self._grace = grace
         self._asked = False
+        self._worker = os.getpid()
         self._armed = (
             threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
         )
@@ -222,7 +223,8 @@ class Preemption:
         self._armed = False
 
     def _terminated(self, signum: int, frame: object) -> None:
-        if self._asked or self._notices.job_ends:
+        # A process that this one has forked has the handler, too, and must not speak for the worker.
+        if self._asked or self._notices.job_ends or os.getpid() != self._worker:
             signal.signal(signum, signal.SIG_DFL)
             os.kill(os.getpid(), signum)
             return

@@ -32,7 +32,7 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from farandole.core.basics import current, is_initialized
+from farandole.core.basics import current, session_if_any
 from farandole.core.request import Names
 from farandole.core.session import Session
 from farandole.core.user_log import tell_user
@@ -111,7 +111,7 @@ class JobWorlds:
 
     def go_on(self) -> bool:
         """Say whether there is a world, and a roster that makes next ones."""
-        return is_initialized() and world_changes.is_elastic()
+        return world_changes.is_elastic()
 
     def enter(self) -> bool:
         """Enter a world, if `init()` has only looked at it. Say whether rank or size are others than it said."""
@@ -208,8 +208,8 @@ def run_in(
 
 
 def _tell_who_writes_checkpoints() -> None:
-    settings = current().settings if is_initialized() else None
-    if settings is not None and settings.checkpoint_dir is not None and settings.rank == 0:
+    session = session_if_any()
+    if session is not None and session.settings.checkpoint_dir is not None and session.settings.rank == 0:
         tell_user(
             "warning",
             "--checkpoint-dir is for loops over hvd.elastic.steps: nothing is written there for @hvd.elastic.run. Save "

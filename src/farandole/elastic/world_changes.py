@@ -21,7 +21,8 @@ class Change(msgspec.Struct, frozen=True):
 
 def is_elastic() -> bool:
     """Say whether there can be a next world. False without a world."""
-    return basics.is_initialized() and basics.current().notices is not None
+    session = basics.session_if_any()
+    return session is not None and session.notices is not None
 
 
 def pending_change() -> Change | None:

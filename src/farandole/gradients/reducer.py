@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Protocol
 
-from farandole.core.basics import current, is_initialized
+from farandole.core.basics import current, session_if_any
 from farandole.core.retry import Retry
 from farandole.core.session import Session
 from farandole.errors import FarandoleError
@@ -103,7 +103,7 @@ class Reducer:
     @property
     def pending(self) -> bool:
         """Say whether gradients have come since the last `finish`."""
-        if not self._fired or not is_initialized():
+        if not self._fired or session_if_any() is None:
             return False
         session = current()
         # A step goes on in the next world only where broken calls are retried.
@@ -159,7 +159,7 @@ class Reducer:
         What became of them does not matter: the world may have broken, and the next one be there already.
         """
         session = self._context.session
-        if session is not None and is_initialized() and session is current():
+        if session is not None and session is session_if_any():
             with suppress(FarandoleError):
                 if session.world.generation == self._context.generation:
                     self._queue.submit()

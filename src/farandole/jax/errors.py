@@ -10,8 +10,9 @@ from typing import Any, TypeVar
 
 import jax
 
+from farandole.core.identity import parentage
 from farandole.core.status import from_sentence
-from farandole.errors import NOT_INITIALIZED, FarandoleError, NotInitializedError
+from farandole.errors import NOT_INITIALIZED, FarandoleError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -36,7 +37,7 @@ def translate(error: BaseException) -> FarandoleError | None:
         return None
     message = str(error)
     if NOT_INITIALIZED in message:
-        return NotInitializedError()
+        return parentage.refusal()
     from farandole.jax.elastic import in_loop  # whose errors XLA hands on as text
 
     return from_sentence(_CODE.sub("", message)) or in_loop.failure_in(error)

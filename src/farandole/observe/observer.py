@@ -142,7 +142,7 @@ class _Companion:
         observer, self.observer = self.observer, None
         if observer is not None:
             observer.join()
-        if self._metrics is not None and not basics.is_initialized():
+        if self._metrics is not None and basics.session_if_any() is None:
             self._metrics.close()
             self._metrics = None
 

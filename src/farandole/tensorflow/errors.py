@@ -10,13 +10,13 @@ from typing import Any, TypeVar
 
 import tensorflow as tf
 
+from farandole.core.identity import parentage
 from farandole.core.status import from_sentence
 from farandole.errors import (
     NOT_INITIALIZED,
     FarandoleError,
     HorovodInternalError,
     MismatchError,
-    NotInitializedError,
     ShutDownError,
     StalledError,
     WorkerLostError,
@@ -48,7 +48,7 @@ def translate(error: BaseException) -> FarandoleError | None:
         return None
     message = str(error.message)
     if NOT_INITIALIZED in message:
-        return NotInitializedError()
+        return parentage.refusal()
     return from_sentence(_NODE.sub("", message)) or _quoted(message)
 
 

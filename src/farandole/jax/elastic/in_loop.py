@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from jax.experimental import io_callback
 
-from farandole.core.basics import current, is_initialized
+from farandole.core.basics import session_if_any
 from farandole.core.dtype import Adasum, Average
 from farandole.core.group import ProcessSet, global_process_set
 from farandole.errors import FarandoleError, InvalidRequestError
@@ -28,7 +28,8 @@ _last_failure: list[FarandoleError] = []
 
 def is_on() -> bool:
     """Say whether gradients are to be reduced here: a loop of `steps` has been made in this session."""
-    return is_initialized() and current().trainings > 0
+    session = session_if_any()
+    return session is not None and session.trainings > 0
 
 
 def one_pass() -> OnePass:

@@ -22,7 +22,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from farandole.core.basics import current, init, is_initialized, rank
+from farandole.core.basics import identity, init, is_initialized, rank
 from farandole.errors import InvalidRequestError
 from farandole.tensorflow.data.meeting_point import ComputeClient, listening_addresses
 from farandole.wire.address import format_address
@@ -237,7 +237,7 @@ def _own_address() -> str:
 
 def own_networks() -> list[str] | None:
     """Return what `FARANDOLE_LISTEN` restricts this job to; None: nothing."""
-    listen = current().settings.listen if is_initialized() else ""
+    listen = identity().settings.listen if is_initialized() else ""
     return listen.split(",") if listen else None
 
 

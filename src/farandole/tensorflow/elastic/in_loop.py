@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from farandole.core.basics import current, is_initialized
+from farandole.core.basics import session_if_any
 from farandole.core.dtype import Adasum, Average
 from farandole.core.group import ProcessSet, global_process_set
 from farandole.errors import InvalidRequestError
@@ -26,7 +26,8 @@ from farandole.tensorflow import ops
 
 def is_on() -> bool:
     """Say whether gradients are to be reduced here: a loop of `steps` has been made in this session."""
-    return is_initialized() and current().trainings > 0
+    session = session_if_any()
+    return session is not None and session.trainings > 0
 
 
 def reduce(

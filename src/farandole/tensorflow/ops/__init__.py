@@ -59,7 +59,10 @@ _PLUGIN_OPS = _of_plugin()
 
 def chosen() -> Any:
     """Return what makes the ops at the moment: an instance of `PluginOps`, or the module `python_ops`."""
-    if _PLUGIN_OPS is None or (basics.is_initialized() and basics.current().trainings > 0):
+    session = basics.session_if_any()
+    # In a process that a worker has started, there is no engine, and Python says what to do.
+    is_in_child = session is None and basics.is_initialized()
+    if _PLUGIN_OPS is None or is_in_child or (session is not None and session.trainings > 0):
         return python_ops
     return _PLUGIN_OPS
 

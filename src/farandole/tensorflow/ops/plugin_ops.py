@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from farandole.collectives import barrier as blocking
-from farandole.core.basics import current, is_initialized
+from farandole.core.basics import identity, is_initialized
 from farandole.core.group import ProcessSet
 from farandole.errors import InvalidRequestError
 from farandole.tensorflow.ops.assignment import assigned
@@ -224,7 +224,7 @@ def _text(factor: float) -> str:
 def _id(process_set: ProcessSet, kind: str) -> int:
     identifier = process_set.process_set_id
     # Where it is not known yet, because init() comes after the graph is made, the op says so when it runs.
-    if identifier is None or (identifier and is_initialized() and identifier not in current().ranks_by_group()):
+    if identifier is None or (identifier and is_initialized() and identifier not in identity().groups):
         raise InvalidRequestError(
             f"{kind}: Process set provided does not exist, or has not been registered. "
             "Pass it to init() or add_process_set() on all ranks first."

@@ -226,7 +226,7 @@ def barrier(process_set: ProcessSet) -> Any:
 
 def size(process_set_id: int = 0) -> Any:
     """Return the number of ranks in a process set, as it is when the op runs (int32)."""
-    return _number(lambda: len(basics.current().ranks_by_group()[process_set_id]))
+    return _number(lambda: len(basics.identity().groups[process_set_id]))
 
 
 def rank() -> Any:
@@ -246,7 +246,7 @@ def local_rank() -> Any:
 
 def process_set_included(process_set_id: int = 0) -> Any:
     """Return 1 if this rank is in a process set when the op runs, else 0 (int32)."""
-    return _number(lambda: int(basics.rank() in basics.current().ranks_by_group()[process_set_id]))
+    return _number(lambda: int(basics.rank() in basics.identity().groups[process_set_id]))
 
 
 # --- calling Python ----------------------------------------------------------------------------------------------
