@@ -95,6 +95,36 @@ def test_distributed_does_what_a_training_needs(world: World, tmp_path: Any) -> 
     assert first == second
 
 
+def test_a_stop_of_rank_0_alone_ends_the_training_of_all(world: World) -> None:
+    """Asked for within the epoch, or at its end; all ranks have taken the same steps, and can train again."""
+
+    def run() -> list[tuple[list[int], int]]:
+        import keras
+
+        import farandole.keras as hvd
+
+        class Stop(keras.callbacks.Callback):
+            def __init__(self, event: str) -> None:
+                super().__init__()
+                setattr(self, event, self.stop)
+
+            def stop(self, number: int, logs: Any = None) -> None:
+                if number == 1:
+                    self.model.stop_training = True
+
+        x, y = data()
+        model = compiled(keras.optimizers.SGD(0.01))
+        ended = []
+        for callback in (Stop("on_train_batch_end"), Stop("on_epoch_end"), keras.callbacks.Callback()):
+            history = model.fit(
+                x, y, batch_size=4, epochs=3, verbose=0, callbacks=[hvd.callbacks.Distributed(callback)]
+            )
+            ended.append((history.epoch, int(model.optimizer.iterations)))
+        return ended
+
+    assert world.run(run) == [[([0], 4), ([0, 1], 12), ([0, 1, 2], 24)]] * 2
+
+
 def test_metrics_are_weighted_by_samples_if_that_is_asked_for(world: World) -> None:
     def run(weighted: bool) -> tuple[float, float, float]:
         import keras

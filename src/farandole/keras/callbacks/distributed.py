@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from farandole.collectives.objects import allgather_object
 from farandole.core.basics import rank
 from farandole.keras.callbacks.base import Callback
 from farandole.keras.callbacks.broadcast import BroadcastGlobalVariablesCallback
@@ -14,7 +15,8 @@ class Distributed(Callback):
     """Begins with rank 0's variables everywhere, averages metrics, and lets only rank 0 write and show.
 
     Put it first: callbacks after it, such as `EarlyStopping`, run on all workers, and see the averages, so that they
-    decide the same. Those that it gets run on rank 0.
+    decide the same. Those that it gets run on rank 0. If one of these stops the training, it ends on all workers after
+    the epoch.
 
     Example:
         >>> save = keras.callbacks.ModelCheckpoint("digits.keras", monitor="val_loss")
@@ -32,6 +34,7 @@ class Distributed(Callback):
         super().__init__()
         everywhere = [BroadcastGlobalVariablesCallback(root_rank), MetricAverageCallback(weighted=weighted)]
         self._callbacks: list[Any] = [*everywhere, *(rank_0 if rank() == 0 else ())]
+        self._stops = False
 
     def set_params(self, params: Any) -> None:
         """Take Keras' parameters, and turn its progress bar off on the other ranks."""
@@ -48,6 +51,7 @@ class Distributed(Callback):
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Broadcast; the same for all, as in what follows."""
+        self._stops = False
         self._tell("on_train_begin", logs)
 
     def on_train_end(self, logs: Any = None) -> None:
@@ -58,6 +62,8 @@ class Distributed(Callback):
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         self._tell("on_epoch_end", epoch, logs)
+        if any(allgather_object(self._stops, name="keras.stop")):
+            self.model.stop_training = True
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         self._tell("on_train_batch_begin", batch, logs)
@@ -78,5 +84,9 @@ class Distributed(Callback):
         self._tell("on_test_batch_end", batch, logs)
 
     def _tell(self, event: str, *arguments: Any) -> None:
+        was_stopped = getattr(self.model, "stop_training", False)
         for callback in self._callbacks:
             getattr(callback, event)(*arguments)
+        if getattr(self.model, "stop_training", False) and not was_stopped:
+            # The other ranks know nothing of it, and would wait in their next step: all stop after this epoch.
+            self._stops, self.model.stop_training = True, False
