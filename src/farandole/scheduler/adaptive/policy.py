@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 from farandole.scheduler.adaptive.candidates import Candidate, exactly, sizes
 from farandole.scheduler.adaptive.goodput import GoodputModel
+from farandole.scheduler.adaptive.overdue import reserve
 from farandole.scheduler.adaptive.packing import Sized, place_all
 from farandole.scheduler.adaptive.shares import Claim, Row, borrows, rows_of, used_by, why_waits
 from farandole.scheduler.adaptive.solve import Choice, solve
@@ -97,12 +98,35 @@ class Adaptive:
         rows = rows_of(self.rules, jobs, _claims(jobs, offers), cluster.slots)
         kept = frozenset(index for index, job in enumerate(jobs) if _is_kept(job) and job.name not in staying)
         asked = [index for index, job in enumerate(jobs) if job.name in offered and job.name not in staying]
-        chosen = self._choose(offers, free, asked, rows, kept)
+        chosen = self._choose_overdue(jobs, offers, free, asked, rows, kept, now)
         sized += [Sized(jobs[offer.choice.job], offer.candidate) for offer in chosen]
         speedups = {jobs[offer.choice.job].name: offer.speedup for offer in chosen}
         reasons = self._reasons(cluster, jobs, sized, speedups, offered)
         placed = place_all(cluster, sized, self.place)
         return Decision(placed, reasons, now + self.rules.round, self._batches(sized))
+
+    def _choose_overdue(
+        self,
+        jobs: Sequence[JobView],
+        offers: Sequence[Offer],
+        free: dict[str, int],
+        asked: Sequence[int],
+        rows: Sequence[Row],
+        kept: frozenset[int],
+        now: float,
+    ) -> list[Offer]:
+        """Return the best offers with which jobs that have waited too long get slots, if limits and quotas let them."""
+        left = dict(free)
+        for index in kept:
+            had = jobs[index].allocation
+            if had is not None:
+                left[had.type] -= had.slots
+        reserved = reserve(jobs, [offer.choice for offer in offers], left, now, self.rules)
+        allowed = [offer for offer in offers if reserved.allows(offer.choice, jobs[offer.choice.job])]
+        chosen = self._choose(allowed, free, asked, rows, kept | reserved.must)
+        if rows and not reserved.must <= {offer.choice.job for offer in chosen}:
+            return self._choose(allowed, free, asked, rows, kept)
+        return chosen
 
     def _choose(
         self,
