@@ -8,13 +8,14 @@ import tensorflow as tf
 
 from farandole.collectives.reducescatter import check_operation
 from farandole.collectives.reduction_op import refuse_average_of_truth
-from farandole.core.dtype import Average
+from farandole.core.dtype import Average, Sum
 from farandole.errors import InvalidRequestError
 
 REDUCIBLE = frozenset(
     {tf.half, tf.bfloat16, tf.float32, tf.float64, tf.uint8, tf.int8, tf.int16, tf.int32, tf.int64, tf.bool}
 )
-MOVABLE = REDUCIBLE | {tf.uint16}
+# Their elements are not plain memory.
+_IMMOVABLE = (tf.string, tf.resource, tf.variant)
 
 
 def movable(given: Any) -> Any:
@@ -23,7 +24,27 @@ def movable(given: Any) -> Any:
     Raises:
         ValueError: tensors of its type cannot be sent.
     """
-    return _checked(given, MOVABLE)
+    tensor = tf.convert_to_tensor(given)
+    _check_movable(tensor.dtype)
+    return tensor
+
+
+def writable(given: Any) -> None:
+    """Raise ValueError if an argument is no variable, or one whose values cannot be sent."""
+    if not hasattr(given, "assign"):
+        raise InvalidRequestError(
+            f"broadcast_ writes over a tf.Variable, but got {type(given).__name__}. Use broadcast, which returns a new "
+            "tensor."
+        )
+    _check_movable(tf.as_dtype(given.dtype))
+
+
+def _check_movable(dtype: Any) -> None:
+    if dtype.base_dtype in _IMMOVABLE:
+        raise InvalidRequestError(
+            f"Tensor type tf.{dtype.name} is not supported. Use broadcast_object or allgather_object for texts and "
+            "other objects."
+        )
 
 
 def reducible(given: Any, op: int) -> Any:
@@ -32,10 +53,45 @@ def reducible(given: Any, op: int) -> Any:
     Raises:
         ValueError: tensors of its type cannot be reduced, or not by this operation.
     """
-    tensor = _checked(given, REDUCIBLE)
+    tensor = movable(given)
+    if tensor.dtype not in REDUCIBLE:
+        if tensor.dtype.is_complex:
+            instead = "Pass tf.math.real(tensor) and tf.math.imag(tensor)."
+        else:
+            instead = f"Cast it to one of {', '.join(sorted(dtype.name for dtype in REDUCIBLE))}."
+        raise InvalidRequestError(
+            f"Tensor type tf.{tensor.dtype.name} is not supported in a reduction, which calculates with the elements. "
+            f"{instead}"
+        )
     if op == Average and tensor.dtype == tf.bool:
         refuse_average_of_truth("tf.bool")
     return tensor
+
+
+def slices(given: Any, op: int, *, scaled: bool) -> Any:
+    """Return `tf.IndexedSlices` that consist of tensors, for a reduction of `tf.IndexedSlices`.
+
+    Args:
+        given: whose values, indices and shape may be whatever `tf.convert_to_tensor` makes tensors of.
+        op: the operation.
+        scaled: whether the user asked for factors.
+
+    Raises:
+        NotImplementedError: factors, or another operation than Average and Sum.
+        ValueError: values of their type cannot be reduced.
+    """
+    if scaled:
+        raise NotImplementedError(
+            "Pre/postscale_factor are not supported with tf.IndexedSlices. Scale slices.values, or make the tensor "
+            "dense by tf.convert_to_tensor."
+        )
+    if op not in (Average, Sum):
+        raise NotImplementedError(
+            "tf.IndexedSlices can be reduced by Average and Sum only. For the other operations, pass "
+            "sparse_as_dense=True, or make the tensor dense by tf.convert_to_tensor."
+        )
+    shape = None if given.dense_shape is None else tf.convert_to_tensor(given.dense_shape)
+    return tf.IndexedSlices(reducible(given.values, op), tf.convert_to_tensor(given.indices), shape)
 
 
 def scatterable(given: Any, op: int) -> Any:
@@ -59,16 +115,3 @@ def splits_of(given: Any) -> Any:
     if splits.shape.rank not in (1, None):
         raise InvalidRequestError(f"alltoall expects a 1D splits tensor, not one of shape {splits.shape}.")
     return splits
-
-
-def _checked(given: Any, dtypes: frozenset[Any]) -> Any:
-    tensor = tf.convert_to_tensor(given)
-    if tensor.dtype in dtypes:
-        return tensor
-    if tensor.dtype.is_complex:
-        instead = "Pass tf.math.real(tensor) and tf.math.imag(tensor)."
-    elif tensor.dtype == tf.string:
-        instead = "Use broadcast_object or allgather_object for texts."
-    else:
-        instead = f"Cast it to one of {', '.join(sorted(dtype.name for dtype in dtypes))}."
-    raise InvalidRequestError(f"Tensor type tf.{tensor.dtype.name} is not supported. {instead}")

@@ -59,11 +59,11 @@ def allreduce(
     op = op_asked_for(op, average, stacklevel=2)
     if isinstance(tensor, tf.IndexedSlices):
         with tf.device(device_sparse or None):
+            slices = checks.slices(tensor, op, scaled=(prescale_factor, postscale_factor) != (1.0, 1.0))
             return allreduce_slices(
-                tensor,
+                slices,
                 op=op,
-                name=_name(name, "HorovodAllreduce", tensor.values),
-                scaled=(prescale_factor, postscale_factor) != (1.0, 1.0),
+                name=_name(name, "HorovodAllreduce", slices.values),
                 process_set=process_set,
                 ignore_name_scope=ignore_name_scope,
             )
@@ -104,21 +104,23 @@ def grouped_allreduce(
         return list(tensors)
     op = op_asked_for(op, average, stacklevel=2)
     results: list[Any] = [None] * len(tensors)
-    dense = []
+    dense, sparse = [], []
+    scaled = (prescale_factor, postscale_factor) != (1.0, 1.0)
+    # All of them before the first call: where one is wrong, the other ranks would wait for the rest.
     for index, tensor in enumerate(tensors):
         if isinstance(tensor, tf.IndexedSlices):
-            results[index] = allreduce(
-                tensor,
-                device_sparse=device_sparse,
-                op=op,
-                prescale_factor=prescale_factor,
-                postscale_factor=postscale_factor,
-                name=None if name is None else f"{name}_{index + 1}of{len(tensors)}",
-                process_set=process_set,
-                ignore_name_scope=ignore_name_scope,
-            )
+            sparse.append((index, checks.slices(tensor, op, scaled=scaled)))
         else:
             dense.append((index, checks.reducible(tensor, op)))
+    for index, slices in sparse:
+        results[index] = allreduce(
+            slices,
+            device_sparse=device_sparse,
+            op=op,
+            name=None if name is None else f"{name}_{index + 1}of{len(tensors)}",
+            process_set=process_set,
+            ignore_name_scope=ignore_name_scope,
+        )
     if dense:
         with tf.device(device_dense or None):
             given = [tensor for _, tensor in dense]
@@ -257,6 +259,9 @@ def broadcast_(
     process_set: ProcessSet = global_process_set,
 ) -> list[Any]:
     """Give variables the root's values, and return these."""
+    variables = list(variables)
+    for variable in variables:
+        checks.writable(variable)
     return ops.broadcast_in_place(variables, root_rank=root_rank, name=name, process_set=process_set)
 
 

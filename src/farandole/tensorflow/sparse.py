@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from farandole.core.dtype import Average, Sum
+from farandole.core.dtype import Average
 from farandole.core.group import ProcessSet
 from farandole.tensorflow import ops
 
@@ -16,33 +16,18 @@ def allreduce_slices(
     *,
     op: int,
     name: str | None,
-    scaled: bool,
     process_set: ProcessSet,
     ignore_name_scope: bool = False,
 ) -> Any:
     """Return the rows of all ranks; rows of one index are not added up.
 
     Args:
-        slices: `tf.IndexedSlices`.
+        slices: from `checks.slices`.
         op: Average or Sum.
         name: of the call, if it has one.
-        scaled: whether the user asked for factors.
         process_set: which ranks take part.
         ignore_name_scope: see `allreduce`.
-
-    Raises:
-        NotImplementedError: factors, or another op.
     """
-    if scaled:
-        raise NotImplementedError(
-            "Pre/postscale_factor are not supported with tf.IndexedSlices. Scale slices.values, or make the tensor "
-            "dense by tf.convert_to_tensor."
-        )
-    if op not in (Average, Sum):
-        raise NotImplementedError(
-            "tf.IndexedSlices can be reduced by Average and Sum only. For the other operations, pass "
-            "sparse_as_dense=True, or make the tensor dense by tf.convert_to_tensor."
-        )
     values, _ = ops.allgather(
         slices.values,
         name=None if name is None else f"{name}.values",
