@@ -19,7 +19,7 @@ extern "C" {
 #define FARANDOLE_API __attribute__((visibility("default")))
 
 /* Raised whenever a struct or the meaning of a function changes; the binding compares it at load. */
-#define FARANDOLE_ABI_VERSION 8
+#define FARANDOLE_ABI_VERSION 9
 
 enum farandole_status {
   FARANDOLE_OK = 0,
@@ -163,6 +163,11 @@ typedef struct {
   /* Of a compressed allreduce: float32, as many as the input has elements; NULL: what is not sent is lost. Added to the
    * prescaled input before; holds what was not sent afterwards. Like the output, undefined after a failure. */
   void* residual;
+  /* NULL, or the name of an element type that the engine only moves, such as "uint32": it stands for `dtype` where
+   * nothing is calculated, which is in all kinds but allreduce and reducescatter. Ranks whose names or sizes differ
+   * have different types. */
+  const char* opaque_type;
+  size_t opaque_bytes;         /* of an element of that type, from 1 to UINT32_MAX */
   farandole_callback callback; /* called once when the request is done; NULL: none */
   void* callback_context;      /* its first argument */
 } farandole_request;

@@ -41,6 +41,14 @@ class OptionReader {
   farandole::engine::Options read_;
 };
 
+farandole::engine::OpaqueType opaque_of(const farandole_request& request) {
+  if (*request.opaque_type == '\0' || request.opaque_bytes == 0 || request.opaque_bytes > UINT32_MAX) {
+    refuse("an element type needs a name, and elements of 1 to " + std::to_string(UINT32_MAX) + " bytes; got '" +
+           request.opaque_type + "' of " + std::to_string(request.opaque_bytes) + " bytes");
+  }
+  return {request.opaque_type, static_cast<uint32_t>(request.opaque_bytes)};
+}
+
 farandole::engine::Signature signature_of(const farandole_request& request, OptionReader& options) {
   farandole::engine::Signature signature;
   if (request.kind > farandole::engine::kLastKind) {
@@ -52,6 +60,9 @@ farandole::engine::Signature signature_of(const farandole_request& request, Opti
     refuse("there is no data type with number " + std::to_string(request.dtype));
   }
   signature.dtype = *dtype;
+  if (request.opaque_type != nullptr) {
+    signature.opaque = opaque_of(request);
+  }
   static_cast<farandole::engine::Options&>(signature) =
       options.read(signature.kind, request.options, request.option_count);
   if (request.ndim > 0) {

@@ -13,15 +13,16 @@ uint32_t Events::number_of(const std::string& name, const Signature& signature) 
   const base::MutexLock lock(mutex_);
   if (const auto found = names_.find(name); found != names_.end()) {
     Name& known = by_number_[found->second];
-    known.dtype = signature.dtype;
-    known.shape = signature.shape;  // mostly of the size that it had: no allocation
+    // Mostly of the lengths that they had: no allocation.
+    known.type = signature.type_name();
+    known.shape = signature.shape;
     return found->second;
   }
   if (names_.size() >= kMaxNames) {
     return kNone;
   }
   const auto number = static_cast<uint32_t>(by_number_.size());
-  by_number_.push_back({&names_.emplace(name, number).first->first, signature.dtype, signature.shape});
+  by_number_.push_back({&names_.emplace(name, number).first->first, signature.type_name(), signature.shape});
   return number;
 }
 
@@ -36,7 +37,7 @@ std::string Events::signature_of(uint32_t number) const {
   if (number >= by_number_.size()) {
     return "";
   }
-  return std::string(reduce::name_of(by_number_[number].dtype)) + " " + format_shape(by_number_[number].shape);
+  return by_number_[number].type + " " + format_shape(by_number_[number].shape);
 }
 
 size_t Events::read(uint64_t& cursor, std::span<Event> into, uint64_t& lost) {

@@ -68,7 +68,7 @@ class Events {
   uint64_t count_ GUARDED_BY(mutex_) = 0;
   struct Name {
     const std::string* text;
-    reduce::Dtype dtype;
+    std::string type;
     std::vector<int64_t> shape;
   };
   std::unordered_map<std::string, uint32_t> names_ GUARDED_BY(mutex_);  // its nodes never move

@@ -15,6 +15,8 @@ using base::Writer;
 void put_signature(Writer& writer, const Signature& signature) {
   writer.put(signature.kind);
   writer.put(signature.dtype);
+  writer.put_string(signature.opaque.name);
+  writer.put(signature.opaque.bytes);
   for_each_option([&](const auto& row) { writer.put(signature.*row.field); });
   writer.put_vector(signature.shape);
 }
@@ -23,6 +25,8 @@ Signature get_signature(Reader& reader) {
   Signature signature;
   signature.kind = reader.get<Kind>();
   signature.dtype = reader.get<reduce::Dtype>();
+  signature.opaque.name = reader.get_string();
+  signature.opaque.bytes = reader.get<uint32_t>();
   for_each_option([&](const auto& row) {
     auto& option = signature.*row.field;
     option = reader.get<std::decay_t<decltype(option)>>();

@@ -84,7 +84,11 @@ int64_t Signature::elements() const noexcept {
   return count;
 }
 
-size_t Signature::bytes() const noexcept { return static_cast<size_t>(elements()) * reduce::size_of(dtype); }
+std::string Signature::type_name() const { return opaque.name.empty() ? reduce::name_of(dtype) : opaque.name; }
+
+size_t Signature::element_bytes() const noexcept { return opaque.name.empty() ? reduce::size_of(dtype) : opaque.bytes; }
+
+size_t Signature::bytes() const noexcept { return static_cast<size_t>(elements()) * element_bytes(); }
 
 int64_t Signature::row_elements() const noexcept {
   int64_t count = 1;
@@ -94,7 +98,7 @@ int64_t Signature::row_elements() const noexcept {
   return count;
 }
 
-size_t Signature::row_bytes() const noexcept { return static_cast<size_t>(row_elements()) * reduce::size_of(dtype); }
+size_t Signature::row_bytes() const noexcept { return static_cast<size_t>(row_elements()) * element_bytes(); }
 
 std::string format_shape(std::span<const int64_t> shape) {
   std::string text = "[";
@@ -138,7 +142,7 @@ struct Property {
 std::vector<Property> properties_of(Kind kind) {
   const std::string op = name_of(kind);
   std::vector<Property> all = {
-      {"data types", "sent", [](const Signature& s) { return std::string(reduce::name_of(s.dtype)); }},
+      {"data types", "sent", [](const Signature& s) { return s.type_name(); }},
       {"operations", "did", [](const Signature& s) { return std::string(name_of(s.kind)); }},
   };
   switch (kind) {

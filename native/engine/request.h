@@ -12,15 +12,26 @@
 
 namespace farandole::engine {
 
+// An element type that the engine moves and does not calculate with.
+struct OpaqueType {
+  std::string name;    // as ranks are told of it, such as "uint32"; "": there is none
+  uint32_t bytes = 0;  // of an element
+
+  bool operator==(const OpaqueType&) const = default;
+};
+
 // Everything about a request that the other ranks must know or agree with, except its group and name.
 struct Signature : Options {
   Kind kind = Kind::kAllreduce;
   reduce::Dtype dtype = reduce::Dtype::kF32;
+  OpaqueType opaque;  // if it has a name, it stands for `dtype`
   std::vector<int64_t> shape;
 
   const Options& options() const noexcept { return *this; }
   bool operator==(const Signature&) const = default;
 
+  std::string type_name() const;  // "float32"
+  size_t element_bytes() const noexcept;
   int64_t elements() const noexcept;
   size_t bytes() const noexcept;
   // The elements of one row: the product of all dimensions but the first.

@@ -11,8 +11,8 @@ namespace {
 // Whether own_part(agreed, member_index) is `own`, without making it: this is on the way of every request.
 bool matches(const Decision::Agreed& agreed, int member_index, const Signature& own) {
   const Signature& common = agreed.signature;
-  if (common.kind != own.kind || common.dtype != own.dtype || common.options() != own.options() ||
-      common.shape.size() != own.shape.size()) {
+  if (common.kind != own.kind || common.dtype != own.dtype || common.opaque != own.opaque ||
+      common.options() != own.options() || common.shape.size() != own.shape.size()) {
     return false;
   }
   if (!has_own_rows(common.kind)) {

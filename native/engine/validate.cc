@@ -65,6 +65,13 @@ void check_transfer(const Request& request, const Group& group, int rank) {
   }
 }
 
+void check_reducible(const Request& request) {
+  if (!request.signature.opaque.name.empty()) {
+    refuse(std::string(name_of(request.signature.kind)) + ": '" + request.name + "' is of " +
+           request.signature.type_name() + ", with which nothing is calculated. Convert it to another type.");
+  }
+}
+
 void check_compression(const Request& request) {
   const Signature& signature = request.signature;
   if (signature.compression == Compression::kNone) {
@@ -146,6 +153,7 @@ void Submissions::check_kind(const Request& request, const Group& group) const {
       }
       break;
     case Kind::kAllreduce:
+      check_reducible(request);
       check_compression(request);
       if (signature.op == ReduceOp::kAdasum && !is_float(signature.dtype)) {
         refuse("allreduce: Adasum needs a floating-point type, but '" + request.name + "' is of " +
@@ -162,6 +170,7 @@ void Submissions::check_kind(const Request& request, const Group& group) const {
       }
       break;
     case Kind::kReducescatter:
+      check_reducible(request);
       check_reducescatter(request, group);
       break;
     case Kind::kTransfer:

@@ -1,11 +1,14 @@
 #include "plugins/engine_link.h"
 
+#include <unistd.h>
+
 namespace farandole::plugins {
 
 void EngineLink::attach(farandole_engine* engine, Place place) {
   const std::lock_guard<std::mutex> lock(mutex_);
   engine_ = engine;
   place_ = place;
+  owner_ = ::getpid();
 }
 
 void EngineLink::detach() {
@@ -14,7 +17,10 @@ void EngineLink::detach() {
   unused_.wait(lock, [this] { return users_ == 0; });
 }
 
-EngineLink::Use::Use(EngineLink& link) : link_(link) {
+EngineLink::Use::Use(EngineLink& link) : link_(link), is_owner_(link.owner_ == ::getpid()) {
+  if (!is_owner_) {
+    return;
+  }
   const std::lock_guard<std::mutex> lock(link_.mutex_);
   ++link_.users_;
   engine_ = link_.engine_;
@@ -22,6 +28,9 @@ EngineLink::Use::Use(EngineLink& link) : link_(link) {
 }
 
 EngineLink::Use::~Use() {
+  if (!is_owner_) {
+    return;
+  }
   const std::lock_guard<std::mutex> lock(link_.mutex_);
   if (--link_.users_ == 0) {
     link_.unused_.notify_all();

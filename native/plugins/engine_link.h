@@ -3,8 +3,14 @@
 // Frameworks run ops whenever they like, also before init() and after shutdown(), so an op asks for the engine each
 // time. detach() returns when no thread is between asking and the end of its submission. What was submitted by then is
 // the engine's: it completes all requests before their world ends.
+//
+// A forked child has neither the engine's threads nor a thread that may hold the lock, so it gets no engine, and takes
+// no lock.
 #pragma once
 
+#include <sys/types.h>
+
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
@@ -41,7 +47,8 @@ class EngineLink {
 
    private:
     EngineLink& link_;
-    farandole_engine* engine_;
+    bool is_owner_;
+    farandole_engine* engine_ = nullptr;
     Place place_;
   };
 
@@ -51,6 +58,7 @@ class EngineLink {
   farandole_engine* engine_ = nullptr;
   Place place_;
   int users_ = 0;
+  std::atomic<pid_t> owner_{0};  // the process whose engine it is
 };
 
 }  // namespace farandole::plugins

@@ -126,7 +126,7 @@ def test_refused(world):
             refused("op=hvd.Average and op=hvd.Sum", compression=recipe, op=hvd.Max)
             refused("op=hvd.Average and op=hvd.Sum", compression=recipe, op=hvd.Adasum)
             refused("pass name=", compression=recipe.with_feedback(), name=None)
-            for tensor, words in front.unsendable():
+            for tensor, words in front.unsendable() + front.unreducible():
                 refused(words, compression=recipe, tensor=tensor)
         for recipe in (hvd.Compression.int8, hvd.Compression.topk(0.5)):
             refused("not for float64", compression=recipe, tensor=front.tensor(np.ones(3), "float64"))

@@ -242,7 +242,7 @@ def test_wrong_calls(world):
             if "process sets" in front.has:
                 unknown = hvd.ProcessSet([0])
                 refused(lambda: hvd.allreduce(one, process_set=unknown), "Process set", "not been registered")
-            for tensor, words in front.unsendable():
+            for tensor, words in front.unsendable() + front.unreducible():
                 refused(lambda tensor=tensor: hvd.allreduce(tensor), words)
             for tensor, words in front.unwritable():
                 refused(lambda tensor=tensor: hvd.allreduce_(tensor), words)
@@ -288,14 +288,15 @@ def test_a_group_is_submitted_whole_or_not_at_all(world):
         matrix = front.tensor(np.ones((size, 2)))
         bad = [front.tensor(1.0)]  # For those that need rows.
         unsendable = [tensor for tensor, _ in front.unsendable()]
+        unreducible = unsendable + [tensor for tensor, _ in front.unreducible()]
         for method, wrong in (
-            ("grouped_allreduce", unsendable),
-            ("grouped_allreduce_", unsendable),
-            ("grouped_allreduce_async", unsendable),
+            ("grouped_allreduce", unreducible),
+            ("grouped_allreduce_", unreducible),
+            ("grouped_allreduce_async", unreducible),
             ("grouped_allgather", bad + unsendable),
             ("grouped_allgather_async", bad + unsendable),
-            ("grouped_reducescatter", bad + unsendable),
-            ("grouped_reducescatter_async", bad + unsendable),
+            ("grouped_reducescatter", bad + unreducible),
+            ("grouped_reducescatter_async", bad + unreducible),
         ):
             if method.endswith(("_", "_async")) and "handles" not in front.has:
                 continue

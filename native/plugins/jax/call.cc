@@ -217,6 +217,8 @@ farandole_request Call::request_of(Part& part) const {
   farandole_request request{};
   request.kind = collective_.kind;
   request.dtype = member.dtype;
+  request.opaque_type = member.opaque_type;
+  request.opaque_bytes = member.bytes_each;
   request.group = collective_.group;
   request.options = collective_.options.data();
   request.option_count = collective_.options.size();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <tuple>
 #include <utility>
 
@@ -91,35 +92,44 @@ Runs& runs() {
 // --- element types
 
 struct Type {
-  uint32_t dtype;
+  xla::DataType type;
   size_t bytes;
+  uint32_t dtype;           // if the engine calculates with it
+  const char* opaque_type;  // otherwise its name, which is the one that NumPy has; NULL: the engine calculates with it
 };
 
-Type type_of(xla::DataType type) {
-  switch (type) {
-    case xla::DataType::kPred:
-      return {FARANDOLE_BOOL, 1};
-    case xla::DataType::kU8:
-      return {FARANDOLE_U8, 1};
-    case xla::DataType::kS8:
-      return {FARANDOLE_I8, 1};
-    case xla::DataType::kS16:
-      return {FARANDOLE_I16, 2};
-    case xla::DataType::kS32:
-      return {FARANDOLE_I32, 4};
-    case xla::DataType::kS64:
-      return {FARANDOLE_I64, 8};
-    case xla::DataType::kF16:
-      return {FARANDOLE_F16, 2};
-    case xla::DataType::kBf16:
-      return {FARANDOLE_BF16, 2};
-    case xla::DataType::kF32:
-      return {FARANDOLE_F32, 4};
-    case xla::DataType::kF64:
-      return {FARANDOLE_F64, 8};
-    default:
-      throw Failure::of_call("arrays of this element type cannot be sent");
+constexpr Type kTypes[] = {
+    {xla::DataType::kPred, 1, FARANDOLE_BOOL, nullptr},
+    {xla::DataType::kU8, 1, FARANDOLE_U8, nullptr},
+    {xla::DataType::kS8, 1, FARANDOLE_I8, nullptr},
+    {xla::DataType::kS16, 2, FARANDOLE_I16, nullptr},
+    {xla::DataType::kS32, 4, FARANDOLE_I32, nullptr},
+    {xla::DataType::kS64, 8, FARANDOLE_I64, nullptr},
+    {xla::DataType::kF16, 2, FARANDOLE_F16, nullptr},
+    {xla::DataType::kBf16, 2, FARANDOLE_BF16, nullptr},
+    {xla::DataType::kF32, 4, FARANDOLE_F32, nullptr},
+    {xla::DataType::kF64, 8, FARANDOLE_F64, nullptr},
+    {xla::DataType::kU16, 2, FARANDOLE_U8, "uint16"},
+    {xla::DataType::kU32, 4, FARANDOLE_U8, "uint32"},
+    {xla::DataType::kU64, 8, FARANDOLE_U8, "uint64"},
+    {xla::DataType::kC64, 8, FARANDOLE_U8, "complex64"},
+    {xla::DataType::kC128, 16, FARANDOLE_U8, "complex128"},
+    {xla::DataType::kF8E5m2, 1, FARANDOLE_U8, "float8_e5m2"},
+    {xla::DataType::kF8E4m3Fn, 1, FARANDOLE_U8, "float8_e4m3fn"},
+    {xla::DataType::kF8E4m3B11Fnuz, 1, FARANDOLE_U8, "float8_e4m3b11fnuz"},
+    {xla::DataType::kF8E5m2Fnuz, 1, FARANDOLE_U8, "float8_e5m2fnuz"},
+    {xla::DataType::kF8E4m3Fnuz, 1, FARANDOLE_U8, "float8_e4m3fnuz"},
+    {xla::DataType::kF8E4m3, 1, FARANDOLE_U8, "float8_e4m3"},
+    {xla::DataType::kF8E3m4, 1, FARANDOLE_U8, "float8_e3m4"},
+    {xla::DataType::kF8E8m0Fnu, 1, FARANDOLE_U8, "float8_e8m0fnu"},
+};
+
+const Type& type_of(xla::DataType type) {
+  const auto* const found = std::ranges::find(kTypes, type, &Type::type);
+  if (found == std::end(kTypes)) {
+    throw Failure::of_call("arrays of this element type cannot be sent");
   }
+  return *found;
 }
 
 int32_t device_of(const xla::CallFrame& frame) {
@@ -205,7 +215,7 @@ void CallSite::learn(const xla::CallFrame& frame, int32_t device, OnDevice& site
   for (int64_t i = 0; i < count; ++i) {
     const xla::Buffer& argument = *frame.arguments.values[i];
     const xla::Buffer& result = *frame.results.values[i];
-    const Type type = type_of(argument.type);
+    const Type& type = type_of(argument.type);
     Member member;
     member.name = collective_.name;
     if (device > 0) {
@@ -216,6 +226,7 @@ void CallSite::learn(const xla::CallFrame& frame, int32_t device, OnDevice& site
     }
     member.dtype = type.dtype;
     member.bytes_each = type.bytes;
+    member.opaque_type = type.opaque_type;
     member.shape.assign(argument.dimensions, argument.dimensions + argument.rank);
     member.result_shape.assign(result.dimensions, result.dimensions + result.rank);
     site.members.push_back(std::move(member));

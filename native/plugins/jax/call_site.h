@@ -39,7 +39,8 @@ struct Collective {
 struct Member {
   std::string name;
   uint32_t dtype = 0;
-  size_t bytes_each = 0;  // of an element
+  size_t bytes_each = 0;              // of an element
+  const char* opaque_type = nullptr;  // its type, if the engine does not calculate with it; NULL: it is `dtype`
   std::vector<int64_t> shape;
   std::vector<int64_t> result_shape;
 };

@@ -32,11 +32,23 @@ enum class DataType : int32_t {
   kS64 = 5,
   kU8 = 6,
   kU16 = 7,
+  kU32 = 8,
+  kU64 = 9,
   kF16 = 10,
   kF32 = 11,
   kF64 = 12,
+  kC64 = 15,
   kBf16 = 16,
   kToken = 17,
+  kC128 = 18,
+  kF8E5m2 = 19,
+  kF8E4m3Fn = 20,
+  kF8E4m3B11Fnuz = 23,
+  kF8E5m2Fnuz = 24,
+  kF8E4m3Fnuz = 25,
+  kF8E4m3 = 28,
+  kF8E3m4 = 29,
+  kF8E8m0Fnu = 33,
 };
 
 enum class Stage : int32_t { kInstantiate = 0, kExecute = 3 };

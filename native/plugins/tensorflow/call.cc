@@ -296,7 +296,10 @@ farandole_request Call::request_of(Part& part) {
   if (kernel_.row->flow == Flow::kNothing) {
     return request;
   }
-  request.dtype = dtype_of(part.type);
+  const ElementType& type = element_type_of(part.type);
+  request.dtype = type.dtype;
+  request.opaque_type = type.opaque_type;
+  request.opaque_bytes = type.bytes;
   request.ndim = static_cast<uint32_t>(part.shape.size());
   request.shape = part.shape.data();
   // A reduction may write over its input, a receiver of a broadcast gives none, and its root has its result already.

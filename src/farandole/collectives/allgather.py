@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from farandole.collectives.declaration import NAME, PROCESS_SET, Collective, Options, Received, Result, Tensor
 from farandole.collectives.gradient_rules import CallFacts, GradientRule, Plan, TakeRows
-from farandole.core.dtype import Average, DType, Kind
+from farandole.core.dtype import Average, ElementType, Kind
 from farandole.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     from farandole.collectives.front_end import FrontEnd
 
 
-def _check(front: FrontEnd[Tensor], tensor: Tensor, dtype: DType, name: str, options: Options) -> None:
+def _check(front: FrontEnd[Tensor], tensor: Tensor, dtype: ElementType, name: str, options: Options) -> None:
     if len(tensor.shape) == 0:
         raise InvalidRequestError(
             f"{name}: a tensor without dimensions (a rank-zero tensor) cannot be gathered, which joins along the first "

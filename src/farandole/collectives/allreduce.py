@@ -19,7 +19,7 @@ from farandole.collectives.declaration import (
 )
 from farandole.collectives.gradient_rules import CallFacts, GradientRule, Maths, Nothing, Plan
 from farandole.collectives.reduction_op import check_reducible, op_asked_for
-from farandole.core.dtype import DType, Kind, Max, Min, Product, Sum
+from farandole.core.dtype import DType, ElementType, Kind, Max, Min, Product, Sum
 
 if TYPE_CHECKING:
     from farandole.collectives.front_end import FrontEnd
@@ -32,7 +32,7 @@ def _settle(options: Options) -> None:
         options["op"] = op_asked_for(options["op"], average, stacklevel=4)
 
 
-def _check(front: FrontEnd[Tensor], tensor: Tensor, dtype: DType, name: str, options: Options) -> None:
+def _check(front: FrontEnd[Tensor], tensor: Tensor, dtype: ElementType, name: str, options: Options) -> None:
     if dtype is DType.BOOL:
         check_reducible(front, tensor, dtype, options["op"])
 

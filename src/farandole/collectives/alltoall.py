@@ -17,14 +17,14 @@ from farandole.collectives.declaration import (
 )
 from farandole.collectives.gradient_rules import CallFacts, GradientRule, PadRows, Plan
 from farandole.collectives.rows import rows_to_send
-from farandole.core.dtype import DType, Kind
+from farandole.core.dtype import ElementType, Kind
 from farandole.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     from farandole.collectives.front_end import FrontEnd
 
 
-def _check(front: FrontEnd[Tensor], tensor: Tensor, dtype: DType, name: str, options: Options) -> None:
+def _check(front: FrontEnd[Tensor], tensor: Tensor, dtype: ElementType, name: str, options: Options) -> None:
     if len(tensor.shape) == 0:
         raise InvalidRequestError(
             f"{name}: a tensor without dimensions (a rank-zero tensor) has no rows to exchange. Pass tensor.reshape(1)."

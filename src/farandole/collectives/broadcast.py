@@ -15,13 +15,13 @@ from farandole.collectives.declaration import (
     Tensor,
 )
 from farandole.collectives.gradient_rules import CallFacts, GradientRule, Nothing, Plan, Zero
-from farandole.core.dtype import Average, DType, Kind
+from farandole.core.dtype import Average, ElementType, Kind
 
 if TYPE_CHECKING:
     from farandole.collectives.front_end import FrontEnd
 
 
-def _check(front: FrontEnd[Tensor], tensor: Tensor, dtype: DType, name: str, options: Options) -> None:
+def _check(front: FrontEnd[Tensor], tensor: Tensor, dtype: ElementType, name: str, options: Options) -> None:
     """Take every tensor; the engine knows whether the root is a member."""
 
 

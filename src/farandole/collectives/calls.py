@@ -17,7 +17,7 @@ from farandole.collectives.allreduce import ALLREDUCE
 from farandole.collectives.declaration import Collective, Options, Received, Result, Tensor
 from farandole.collectives.front_end import FrontEnd
 from farandole.core.binding import NativeRequest
-from farandole.core.dtype import DType
+from farandole.core.dtype import DType, ElementType, Sum
 from farandole.core.group import ProcessSet, global_process_set
 from farandole.core.handle import Call, Known, Pending
 from farandole.core.request import make_request
@@ -69,7 +69,7 @@ def call_of_one(
             session, group, name, front, collective, tensor, output, options, process_set, take
         )
         return front.call_of(session, (request,), (event,), lambda handles: finish(handles[0]))
-    collective.check(front, tensor, dtype, name, options)
+    collective.check_member(front, tensor, dtype, name, options)
     if collective.result is not _SAME:
         return _call_of_rows(session, group, name, front, collective, tensor, dtype, options, process_set, take)
     result = tensor if in_place else front.empty_like(tensor)
@@ -298,14 +298,25 @@ def member(
 
 def checked_dtype(
     front: FrontEnd[Tensor], collective: Collective, tensor: Tensor, name: str, options: Options
-) -> DType:
+) -> ElementType:
     """Return a tensor's element type for the engine.
 
     Raises:
         ValueError: the tensor cannot take part in the collective.
     """
     dtype = front.dtype(tensor)
-    collective.check(front, tensor, dtype, name, options)
+    collective.check_member(front, tensor, dtype, name, options)
+    return dtype
+
+
+def reducible_dtype(front: FrontEnd[Tensor], tensor: Tensor) -> DType:
+    """Return the element type for the engine of a gradient.
+
+    Raises:
+        ValueError: it cannot be reduced as it is.
+    """
+    dtype = checked_dtype(front, ALLREDUCE, tensor, ALLREDUCE.name, {"op": Sum})
+    assert isinstance(dtype, DType)
     return dtype
 
 

@@ -9,12 +9,16 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from farandole.collectives.rows import own_rows
-from farandole.core.dtype import DType, Kind
+from farandole.core.dtype import ElementType, Kind, OpaqueType
 from farandole.core.request_options import NativeOptions, reader_of
+from farandole.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     from farandole.collectives.front_end import FrontEnd
     from farandole.collectives.gradient_rules import GradientRule
+
+# The others move elements as they are.
+_CALCULATING = (Kind.ALLREDUCE, Kind.REDUCESCATTER)
 
 # A tensor of whichever framework. All of them have `shape`.
 Tensor = Any
@@ -112,7 +116,7 @@ class Collective:
         parameters: all arguments but the tensor, in order.
         result: the shape of the result.
         gradient: how the gradient of the inputs follows from that of the outputs.
-        check: raises ValueError if a tensor cannot take part, from (front end, tensor, its type, full name, options).
+        check: see `check_member`; of a tensor whose type the collective can have.
         settle: brings a call's options into the shape in which `check` and `gradient` know them, in place.
         fields: from a call's options to what `make_request` takes, from (front end, options, shape, size of the set).
         returns: from what a plain call received to what its user gets, from (front end, Received, options).
@@ -130,7 +134,7 @@ class Collective:
     parameters: tuple[Parameter, ...]
     result: Result
     gradient: GradientRule
-    check: Callable[[FrontEnd[Tensor], Tensor, DType, str, Options], None]
+    check: Callable[[FrontEnd[Tensor], Tensor, ElementType, str, Options], None]
     settle: Callable[[Options], None] = lambda options: None
     fields: Callable[[FrontEnd[Tensor], Options, Sequence[int], int], Options] = _nothing_but_options
     returns: Callable[[FrontEnd[Tensor], Received, Options], Any] | None = None
@@ -149,6 +153,25 @@ class Collective:
     def native_options(self) -> Callable[[Options], NativeOptions]:
         """From settled options to those of the request."""
         return reader_of(tuple(each.option for each in self.parameters if each.option))
+
+    def check_member(
+        self, front: FrontEnd[Tensor], tensor: Tensor, dtype: ElementType, name: str, options: Options
+    ) -> None:
+        """Raise ValueError if a tensor cannot take part.
+
+        Args:
+            front: whose tensor it is.
+            tensor: the input.
+            dtype: its element type.
+            name: the full name of the call.
+            options: of the call, settled.
+        """
+        if isinstance(dtype, OpaqueType) and self.kind in _CALCULATING:
+            raise InvalidRequestError(
+                f"Tensor type {front.type_name(tensor)} is not supported in {self.name}, which calculates with the "
+                f"elements. {front.instead_of(tensor)}"
+            )
+        self.check(front, tensor, dtype, name, options)
 
     def forms(self) -> tuple[Form, ...]:
         """Return the forms that it has."""

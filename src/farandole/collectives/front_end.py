@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from farandole.collectives.compression import NO_POWERSGD
 from farandole.collectives.rows import Int32Only
 from farandole.core.binding import NativeRequest
-from farandole.core.dtype import DType
+from farandole.core.dtype import DType, ElementType
 from farandole.core.handle import Call, Pending
 from farandole.core.session import Session
 from farandole.core.submission import Submission
@@ -56,7 +56,7 @@ class FrontEnd(ABC, Generic[Tensor]):
     # --- a tensor and its memory ---------------------------------------------------------------------------------
 
     @abstractmethod
-    def dtype(self, tensor: Tensor) -> DType:
+    def dtype(self, tensor: Tensor) -> ElementType:
         """Return the tensor's element type for the engine.
 
         Raises:
@@ -133,8 +133,16 @@ class FrontEnd(ABC, Generic[Tensor]):
         """Raise an error if tensors cannot travel in one call."""
 
     def ready_dtype(self, tensor: Tensor) -> DType | None:
-        """Return a ready tensor's element type; None if the tensor is not ready. See `dtype` and `is_ready`."""
-        return self.dtype(tensor) if self.is_ready(tensor) else None
+        """Return the element type of a ready tensor with which the engine calculates; None for any other tensor.
+
+        See `dtype` and `is_ready`.
+        """
+        dtype = self.dtype(tensor) if self.is_ready(tensor) else None
+        return dtype if isinstance(dtype, DType) else None
+
+    def instead_of(self, tensor: Tensor) -> str:
+        """Return what a user can do with a tensor whose type cannot be reduced, in a sentence."""
+        return "Convert it to a type such as float32 first."
 
     def note_write(self, tensor: Tensor) -> None:
         """As `note_writes`, for one tensor."""

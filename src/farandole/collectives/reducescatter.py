@@ -18,14 +18,14 @@ from farandole.collectives.declaration import (
 )
 from farandole.collectives.gradient_rules import CallFacts, GradientRule, Plan, Scale
 from farandole.collectives.reduction_op import check_reducible
-from farandole.core.dtype import Adasum, Average, DType, Kind, Sum
+from farandole.core.dtype import Adasum, Average, ElementType, Kind, Sum
 from farandole.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     from farandole.collectives.front_end import FrontEnd
 
 
-def _check(front: FrontEnd[Tensor], tensor: Tensor, dtype: DType, name: str, options: Options) -> None:
+def _check(front: FrontEnd[Tensor], tensor: Tensor, dtype: ElementType, name: str, options: Options) -> None:
     check_reducible(front, tensor, dtype, options["op"])
     if len(tensor.shape) == 0:
         raise InvalidRequestError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from farandole.core.dtype import Average, DType, Sum
+from farandole.core.dtype import Average, DType, ElementType, Sum
 from farandole.errors import InvalidRequestError
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def op_asked_for(op: int | None, average: bool | None, stacklevel: int) -> int:
     return Average if average else Sum
 
 
-def check_reducible(front: FrontEnd[Any], tensor: Any, dtype: DType, op: int) -> None:
+def check_reducible(front: FrontEnd[Any], tensor: Any, dtype: ElementType, op: int) -> None:
     """Raise ValueError if tensors of this type have no such reduction."""
     if dtype is DType.BOOL and op == Average:
         refuse_average_of_truth(front.type_name(tensor))

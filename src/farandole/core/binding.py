@@ -26,7 +26,7 @@ from typing import Any
 
 from farandole.errors import LibraryError
 
-ABI_VERSION = 8
+ABI_VERSION = 9
 KINDS = 10
 LIBRARY_NAME = "libfarandole.so"
 
@@ -84,6 +84,8 @@ class NativeRequest(Structure):
         ("option_count", c_size_t),
         ("splits", POINTER(c_int64)),
         ("residual", c_void_p),
+        ("opaque_type", c_char_p),
+        ("opaque_bytes", c_size_t),
         ("callback", Callback),
         ("callback_context", c_void_p),
     )

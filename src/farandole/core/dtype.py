@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import NamedTuple
 
 
 class DType(IntEnum):
@@ -33,6 +34,18 @@ SIZES = {
     DType.BOOL: 1,
     DType.BF16: 2,
 }
+
+
+class OpaqueType(NamedTuple):
+    """An element type whose elements the engine moves as bytes, and does not calculate with."""
+
+    name: str
+    """As NumPy has it, such as "uint32". Ranks whose names or sizes differ have different types."""
+    size: int
+    """Bytes of an element; at least 1."""
+
+
+ElementType = DType | OpaqueType
 
 
 class Kind(IntEnum):

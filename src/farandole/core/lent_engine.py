@@ -45,6 +45,5 @@ class LentEngine:
         """Do nothing: the engine was taken back."""
 
     def forgotten(self) -> None:
-        """Let ops of a forked child fail: the engine's threads are the parent's."""
-        self._attach(None, -1, -1, -1)
+        """Know of no engine in a forked child; the library sees by itself that it has none there."""
         self._is_attached = False

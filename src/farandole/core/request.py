@@ -10,7 +10,7 @@ from functools import cache
 from typing import Protocol
 
 from farandole.core.binding import NativeRequest
-from farandole.core.dtype import DType, Kind
+from farandole.core.dtype import DType, ElementType, Kind, OpaqueType
 from farandole.core.request_options import native_options
 
 
@@ -18,7 +18,7 @@ def make_request(
     kind: Kind,
     name: str,
     *,
-    dtype: int = DType.U8,
+    dtype: ElementType = DType.U8,
     group: int = 0,
     shape: Sequence[int] = (),
     input: int | None = None,
@@ -43,10 +43,12 @@ def make_request(
     """
     ndim = len(shape)
     native = native_options(options) if options else None
+    # It stands for the number, whatever that is.
+    opaque = dtype if isinstance(dtype, OpaqueType) else None
     # By position: a struct made from keywords costs three times as much, and this is on the way of every small tensor.
     return NativeRequest(
         kind,
-        dtype,
+        DType.U8 if opaque is not None else dtype,
         group,
         ndim,
         _array_type(ndim)(*shape),
@@ -57,6 +59,8 @@ def make_request(
         0 if native is None else native.count,
         None if splits is None else _array_type(len(splits))(*splits),
         residual,
+        None if opaque is None else opaque.name.encode(),
+        0 if opaque is None else opaque.size,
     )
 
 

@@ -18,19 +18,27 @@ import numpy as np
 from farandole.collectives.compression import NoneCompressor
 from farandole.collectives.differentiation import DifferentiableCall
 from farandole.collectives.front_end import FrontEnd
-from farandole.core.dtype import DType
+from farandole.core.dtype import DType, ElementType, OpaqueType
 from farandole.errors import InvalidRequestError
-from farandole.numpy.arrays import DTYPES
+from farandole.numpy.arrays import element_type
 
 Array = Any
 
 # The alignment in bytes that XLA wants of memory which it takes over.
 _ALIGNMENT = 64
-# What to do instead, by the kind of an element type that the engine does not have.
+# How to reduce elements with which the engine does not calculate, by the kind of their type.
 _INSTEAD = {
     "c": "Pass the real and the imaginary part.",
-    "u": "Pass array.astype(jnp.int32), or the bytes, as array.view(jnp.uint8).",
+    "u": "Pass array.astype(jnp.int32).",
     "V": "Pass the array in one of float16, bfloat16, float32.",
+}
+# Types of which XLA packs several elements into a byte, and the type as which they travel.
+_WIDER = {
+    "int2": np.dtype(np.int8),
+    "int4": np.dtype(np.int8),
+    "uint2": np.dtype(np.uint8),
+    "uint4": np.dtype(np.uint8),
+    "float4_e2m1fn": np.dtype(jnp.bfloat16),
 }
 
 
@@ -57,7 +65,7 @@ class Arrays(FrontEnd[Array]):
             _check_bits(given)
         return jnp.asarray(given)
 
-    def dtype(self, tensor: Array) -> DType:
+    def dtype(self, tensor: Array) -> ElementType:
         """Return its element type for the engine.
 
         Raises:
@@ -70,20 +78,18 @@ class Arrays(FrontEnd[Array]):
             )
         return self.traced_dtype(tensor)
 
-    def traced_dtype(self, tensor: Array) -> DType:
+    def traced_dtype(self, tensor: Array) -> ElementType:
         """As `dtype`, also for traced arrays."""
-        if jnp.issubdtype(tensor.dtype, jax.dtypes.prng_key):
-            raise InvalidRequestError(
-                "keys of jax.random cannot be sent. Pass jax.random.key_data(key), and make a key of the result with "
-                "jax.random.wrap_key_data."
-            )
-        dtype = DTYPES.get(np.dtype(tensor.dtype))
-        if dtype is not None:
-            return dtype
-        if tensor.dtype == jnp.bfloat16:
-            return DType.BF16
-        instead = _INSTEAD.get(tensor.dtype.kind, "")
-        raise InvalidRequestError(f"Tensor type {self.type_name(tensor)} is not supported. {instead}".rstrip())
+        if is_key(tensor):
+            return OpaqueType(tensor.dtype.name, tensor.dtype.itemsize)
+        wider = _WIDER.get(tensor.dtype.name)
+        return element_type(np.dtype(tensor.dtype)) if wider is None else OpaqueType(tensor.dtype.name, wider.itemsize)
+
+    def instead_of(self, tensor: Array) -> str:
+        """Return how such elements can be reduced."""
+        if is_key(tensor):
+            return "Keys of jax.random can only be moved, as by broadcast."
+        return _INSTEAD.get(tensor.dtype.kind, super().instead_of(tensor))
 
     def type_name(self, tensor: Array) -> str:
         """Return the name of its element type."""
@@ -91,6 +97,8 @@ class Arrays(FrontEnd[Array]):
 
     def is_ready(self, tensor: Array) -> bool:
         """Wait for it, and say whether it is on one CPU device."""
+        if is_carried(tensor):
+            return False
         if len(tensor.devices()) != 1 or next(iter(tensor.devices())).platform != "cpu":
             return False
         tensor.block_until_ready()
@@ -113,14 +121,16 @@ class Arrays(FrontEnd[Array]):
         """Return it, or a copy of it in host memory."""
         if isinstance(tensor, jax.core.Tracer):
             self.dtype(tensor)
-        return (tensor if self.is_ready(tensor) else _to_host(tensor)), None
+        return (tensor if self.is_ready(tensor) else _to_host(carried(tensor))), None
 
     def empty(self, like: Array, shape: Sequence[int]) -> Array:
         """Return a new array, which the engine writes before anybody else knows it."""
-        return _on_cpu(np.empty, shape, like.dtype)
+        inner, dtype = carrier_of(like)
+        return _on_cpu(np.empty, (*shape, *inner), dtype)
 
     def deliver(self, host: Array, like: Array) -> Array:
         """Return the result where the input is."""
+        host = restored(host, like)
         if len(like.devices()) == 1 and host.devices() == like.devices():
             return host
         sharding = like.sharding if host.shape == like.shape else next(iter(like.devices()))
@@ -163,6 +173,42 @@ class Arrays(FrontEnd[Array]):
         return traced.run(self, call, tensors)
 
 
+# --- arrays that travel as others ---------------------------------------------------------------------------------
+
+
+def is_key(array: Array) -> bool:
+    """Return whether an array consists of keys of jax.random."""
+    return bool(jnp.issubdtype(array.dtype, jax.dtypes.prng_key))
+
+
+def is_carried(array: Array) -> bool:
+    """Return whether an array travels as another one, because the engine has no access to its memory as it is."""
+    return is_key(array) or array.dtype.name in _WIDER
+
+
+def carrier_of(array: Array) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Return the dimensions and the element type in which one of its elements travels."""
+    if is_key(array):
+        data = jax.eval_shape(jax.random.key_data, jax.ShapeDtypeStruct((), array.dtype))
+        return tuple(data.shape), np.dtype(data.dtype)
+    return (), _WIDER.get(array.dtype.name, np.dtype(array.dtype))
+
+
+def carried(array: Array) -> Array:
+    """Return the array as which one travels: of keys their data, of elements of less than a byte wider ones."""
+    if is_key(array):
+        return jax.random.key_data(array)
+    wider = _WIDER.get(array.dtype.name)
+    return array if wider is None else array.astype(wider)
+
+
+def restored(array: Array, like: Array) -> Array:
+    """Return the array that has travelled as `array`, of the type of `like`."""
+    if is_key(like):
+        return jax.random.wrap_key_data(array, impl=jax.random.key_impl(like))
+    return array.astype(like.dtype) if like.dtype.name in _WIDER else array
+
+
 def _on_cpu(make: Any, shape: Sequence[int], dtype: Any) -> Array:
     """Return an array of JAX's in memory of NumPy's, which XLA takes over as it is where it is aligned."""
     size = math.prod(shape) * np.dtype(dtype).itemsize
@@ -178,9 +224,12 @@ def _to_host(array: Array) -> Array:
 
 
 def _check_bits(given: Any) -> None:
-    if jax.config.read("jax_enable_x64") or given.dtype.itemsize < 8 or given.dtype.kind not in "iuf":
+    if jax.config.read("jax_enable_x64") or given.dtype.kind not in "iufc":
         return
-    smaller = np.dtype(f"{given.dtype.kind}4")
+    size = 8 if given.dtype.kind == "c" else 4
+    if given.dtype.itemsize <= size:
+        return
+    smaller = np.dtype(f"{given.dtype.kind}{size}")
     raise InvalidRequestError(
         f"JAX would make {smaller} of this array of {given.dtype}: it has types of 64 bits only where they are enabled"
         f", on all workers alike. Call jax.config.update('jax_enable_x64', True) before anything else, or pass "

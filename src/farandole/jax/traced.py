@@ -18,6 +18,7 @@ from farandole.core.dtype import Kind, WireForm
 from farandole.core.group import ProcessSet
 from farandole.errors import InvalidRequestError
 from farandole.jax import gradients  # noqa: F401  (tells JAX of them)
+from farandole.jax.arrays import carried, restored
 from farandole.jax.call_site import CallSite
 from farandole.jax.primitive import bind
 
@@ -31,11 +32,11 @@ def run(front: FrontEnd[Any], call: DifferentiableCall, arrays: Sequence[Any]) -
     site = _site_of(call)
     arrays = _rows_that_move(call, site, arrays)
     for array in arrays:
-        call.collective.check(front, array, front.traced_dtype(array), site.operation, call.options)  # type: ignore
-    results = bind(arrays, site)
+        call.collective.check_member(front, array, front.traced_dtype(array), site.operation, call.options)  # type: ignore
+    results = bind([carried(array) for array in arrays], site)
     if call.collective.kind in (Kind.ALLGATHER, Kind.ALLTOALL):
         call.received = [_counts(site, array.shape[0]) for array in arrays]
-    return results
+    return [restored(result, array) for result, array in zip(results, arrays, strict=True)]
 
 
 def _counts(site: CallSite, rows: int) -> list[int]:

@@ -19,14 +19,14 @@ import numpy as np
 from farandole.collectives.compression import NoneCompressor
 from farandole.collectives.front_end import FrontEnd
 from farandole.core.binding import NativeRequest
-from farandole.core.dtype import DType, Kind
+from farandole.core.dtype import ElementType, Kind
 from farandole.core.handle import Call
 from farandole.core.session import Session
 from farandole.errors import InvalidRequestError
 from farandole.mxnet.calls import OrderedCall, WaitedCall
 from farandole.mxnet.mxnet_engine import address, is_asynchronous
 from farandole.mxnet.refusals import check
-from farandole.numpy.arrays import DTYPES
+from farandole.numpy.arrays import element_type
 
 # Kinds whose result has a shape that is known only when it has come.
 _RECEIVED = frozenset((Kind.ALLGATHER, Kind.ALLTOALL))
@@ -70,7 +70,7 @@ class Arrays(FrontEnd[Sent]):
     requirement = "a dense array in host memory, of the same element type on all ranks."
     no_compression = NoneCompressor
 
-    def dtype(self, tensor: Sent) -> DType:
+    def dtype(self, tensor: Sent) -> ElementType:
         """Return its element type for the engine.
 
         Raises:
@@ -91,12 +91,11 @@ class Arrays(FrontEnd[Sent]):
                 f"the array is on {array.context}, and farandole.mxnet takes arrays in host memory. Pass "
                 "array.as_in_context(mx.cpu())."
             )
-        dtype = DTYPES.get(np.dtype(array.dtype))
-        if dtype is None:
-            raise InvalidRequestError(
-                f"Tensor type {self.type_name(tensor)} is not supported. Pass array.astype('float32')."
-            )
-        return dtype
+        return element_type(np.dtype(array.dtype))
+
+    def instead_of(self, tensor: Sent) -> str:
+        """Return how such elements can be reduced."""
+        return "Pass array.astype('float32')."
 
     def type_name(self, tensor: Sent) -> str:
         """Return the name of its element type."""

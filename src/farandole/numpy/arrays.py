@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from farandole.collectives.compression import NoneCompressor
 from farandole.collectives.front_end import FrontEnd
-from farandole.core.dtype import DType
+from farandole.core.dtype import DType, ElementType, OpaqueType
 from farandole.errors import InvalidRequestError
 
 Array = NDArray[Any]
@@ -33,14 +33,11 @@ DTYPES = {
     np.dtype(np.float64): DType.F64,
     np.dtype(np.bool_): DType.BOOL,
 }
-# What to do instead, by the kind of an element type that the engine does not have.
+# How to reduce elements with which the engine does not calculate, by the kind of their type.
 _INSTEAD = {
-    "O": "Use broadcast_object or allgather_object for Python objects.",
-    "S": "Use broadcast_object or allgather_object for texts.",
-    "U": "Use broadcast_object or allgather_object for texts.",
     "V": "Pass each field of a structured array by itself.",
     "c": "Pass the real and the imaginary part, as array.view(np.float64) has them for complex128.",
-    "u": "Pass array.astype(np.int64), or the bytes, as array.view(np.uint8).",
+    "u": "Pass array.astype(np.int64).",
     "M": "Pass array.view(np.int64).",
     "m": "Pass array.view(np.int64).",
     "f": "Pass array.astype(np.float64).",
@@ -71,19 +68,22 @@ class Arrays(FrontEnd[Array]):
         array: Array = given
         return array
 
-    def dtype(self, tensor: Array) -> DType:
+    def dtype(self, tensor: Array) -> ElementType:
         """Return its element type for the engine.
 
         Raises:
-            ValueError: the engine has no such type.
+            ValueError: its elements refer to memory elsewhere, or have no bytes.
         """
-        dtype = DTYPES.get(tensor.dtype if tensor.dtype.isnative else tensor.dtype.newbyteorder("="))
-        if dtype is not None:
-            return dtype
-        if tensor.dtype.name == "bfloat16":  # That of ml_dtypes, which need not be installed.
-            return DType.BF16
-        instead = _INSTEAD.get(tensor.dtype.kind, "")
-        raise InvalidRequestError(f"Tensor type {self.type_name(tensor)} is not supported. {instead}".rstrip())
+        if tensor.dtype.hasobject:
+            raise InvalidRequestError(
+                f"Tensor type {self.type_name(tensor)} is not supported. Use broadcast_object or allgather_object for "
+                "Python objects."
+            )
+        return element_type(_native(tensor))
+
+    def instead_of(self, tensor: Array) -> str:
+        """Return how such elements can be reduced."""
+        return _INSTEAD.get(tensor.dtype.kind, super().instead_of(tensor))
 
     def type_name(self, tensor: Array) -> str:
         """Return the name of its element type."""
@@ -133,6 +133,23 @@ class Arrays(FrontEnd[Array]):
         """Return an array of int32, or of int64 if that is too small."""
         fits = max(numbers, default=0) <= np.iinfo(np.int32).max
         return np.array(numbers, dtype=np.int32 if fits else np.int64)
+
+
+def element_type(dtype: np.dtype[Any]) -> ElementType:
+    """Return the element type for the engine that stands for one of NumPy's, whose elements are plain memory.
+
+    Raises:
+        ValueError: its elements have no bytes.
+    """
+    known = DTYPES.get(dtype)
+    if known is not None:
+        return known
+    if dtype.name == "bfloat16":  # That of ml_dtypes, which need not be installed.
+        return DType.BF16
+    if not dtype.itemsize:
+        raise InvalidRequestError(f"elements of type {dtype} have no bytes, so that there is nothing to send.")
+    # As text, a structured type has all its fields.
+    return OpaqueType(str(dtype), dtype.itemsize)
 
 
 def _native(array: Array) -> np.dtype[Any]:

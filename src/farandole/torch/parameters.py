@@ -98,19 +98,12 @@ def broadcast_tensors(
     begun = []
     for name, tensor in named:
         tensor = tensor.detach()
-        dense = _sendable(tensor)
+        dense = tensor.contiguous()
         begun.append((collectives.broadcast_async_(dense, root_rank, name, process_set), tensor, dense))
     for handle, tensor, dense in begun:
         collectives.synchronize(handle)
         if dense.data_ptr() != tensor.data_ptr():
-            tensor.copy_(dense.view(tensor.dtype).view(tensor.shape))
-
-
-def _sendable(tensor: torch.Tensor) -> torch.Tensor:
-    """Return what the engine can send: the tensor itself, a copy in dense rows, or those as bytes."""
-    dense = tensor.resolve_conj().resolve_neg().contiguous()
-    # The engine has no complex numbers and no 8-bit floats; broadcasting does not calculate.
-    return dense if tensor.dtype in collectives.DTYPES else dense.flatten().view(torch.uint8)
+            tensor.copy_(dense)
 
 
 def _broadcast_others(params: MutableMapping[str, Any], root_rank: int, process_set: ProcessSet) -> None:

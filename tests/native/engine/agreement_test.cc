@@ -151,6 +151,8 @@ TEST(Coordinator, EveryMismatchSaysWhatDiffers) {
   Signature other = base;
   other.dtype = reduce::Dtype::kF64;
   EXPECT_EQ(mismatch(base, other), "Mismatched data types for 'x': rank 0 sent float32, but rank 1 sent float64.");
+  other.opaque = {"uint32", 4};
+  EXPECT_EQ(mismatch(base, other), "Mismatched data types for 'x': rank 0 sent float32, but rank 1 sent uint32.");
   EXPECT_EQ(mismatch(base, tensor({2}, Kind::kBroadcast)),
             "Mismatched operations for 'x': rank 0 did allreduce, but rank 1 did broadcast.");
   other = base;

@@ -81,6 +81,18 @@ class FrontEnd(ABC):
     def unsendable(self) -> list[tuple[Any, str]]:
         """Return tensors that no collective takes, and words of the error."""
 
+    def unreducible(self) -> list[tuple[Any, str]]:
+        """Return tensors that only collectives take which do not reduce, and words of the error."""
+        return []
+
+    def opaque(self, rank: int) -> dict[str, Any]:
+        """Return a tensor of 6 rows for each element type that can be moved and not reduced, by the type's name."""
+        return {}
+
+    def elements(self, tensor: Any) -> np.ndarray:
+        """Return the values of such a tensor, or what stands for them one to one, as numbers or texts."""
+        return np.asarray(tensor)
+
     def unwritable(self) -> list[tuple[Any, str]]:
         """Return tensors that no collective in place takes, and words of the error."""
         return []

@@ -51,14 +51,38 @@ class Jax(FrontEnd):
         return str(tensor.dtype)
 
     def unsendable(self) -> list[tuple[Any, str]]:
+        return []
+
+    def unreducible(self) -> list[tuple[Any, str]]:
         import jax
         import jax.numpy as jnp
 
         return [
-            (jnp.ones(2, jnp.complex64), "complex64 is not supported. Pass the real and the imaginary part"),
-            (jnp.ones(2, jnp.uint32), "uint32 is not supported"),
-            (jax.random.key(0), "jax.random.key_data"),
+            (jnp.ones(2, jnp.complex64), "complex64 is not supported in "),
+            (jnp.ones(2, jnp.uint32), "uint32 is not supported in "),
+            (jax.random.key(0), "Keys of jax.random can only be moved"),
         ]
+
+    def opaque(self, rank: int) -> dict[str, Any]:
+        import jax
+        import jax.numpy as jnp
+
+        numbers = np.arange(12).reshape(6, 2) + 12 * rank
+        names = ["uint16", "uint32", "complex64", "float8_e4m3fn", "float8_e5m2", "int4", "uint2", "float4_e2m1fn"]
+        arrays = {
+            name: jnp.asarray(numbers % 2 if len(name) > 10 or "2" in name else numbers).astype(name) for name in names
+        }
+        keys = jax.random.split(jax.random.key(rank), (6, 2))
+        return {**arrays, "keys": keys, "other keys": jax.random.split(jax.random.key(rank, impl="rbg"), 6)}
+
+    def elements(self, tensor: Any) -> np.ndarray:
+        import jax
+        import jax.numpy as jnp
+
+        if jnp.issubdtype(tensor.dtype, jax.dtypes.prng_key):
+            return np.asarray(jax.random.key_data(tensor))
+        array = np.asarray(tensor)
+        return array if array.dtype.kind in "uc" else array.astype(np.float32)
 
     def gradient(self, function: Any, values: Any) -> np.ndarray:
         import jax

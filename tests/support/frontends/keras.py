@@ -34,6 +34,17 @@ class Keras(Threads):
 
         return str(keras.backend.standardize_dtype(tensor.dtype))
 
+    def opaque(self, rank: int) -> dict[str, Any]:
+        numbers = np.arange(12).reshape(6, 2) + 12 * rank
+        import keras
+
+        return {name: keras.ops.convert_to_tensor(numbers.astype(name)) for name in ("uint16", "uint32")}
+
+    def elements(self, tensor: Any) -> np.ndarray:
+        import keras
+
+        return np.asarray(keras.ops.convert_to_numpy(tensor))
+
     def unsendable(self) -> list[tuple[Any, str]]:
         return []  # What cannot be sent, the backend's own front end says.
 

@@ -40,15 +40,39 @@ class Numpy(FrontEnd):
         return tensor.dtype.name
 
     def unsendable(self) -> list[tuple[Any, str]]:
-        structured = np.zeros(2, [("count", np.int32), ("mean", np.float32)])
         return [
             (np.array([None]), "Tensor type numpy.ndarray of object is not supported. Use broadcast_object"),
-            (np.ones(2, np.complex64), "is not supported. Pass the real and the imaginary part"),
-            (structured, "is not supported. Pass each field"),
-            (np.array(["text"]), "is not supported"),
-            (np.ones(2, np.uint32), "is not supported"),
+            (np.zeros(2, [("count", np.int32), ("thing", object)]), "Use broadcast_object"),
             (np.ma.masked_equal([1, 2], 2), "masked"),
         ]
+
+    def unreducible(self) -> list[tuple[Any, str]]:
+        structured = np.zeros(2, [("count", np.int32), ("mean", np.float32)])
+        return [
+            (np.ones(2, np.complex64), "which calculates with the elements. Pass the real and the imaginary part"),
+            (structured, "Pass each field"),
+            (np.array(["text"]), "is not supported in "),
+            (np.ones(2, np.uint32), "uint32 is not supported in "),
+        ]
+
+    def opaque(self, rank: int) -> dict[str, Any]:
+        numbers = np.arange(12).reshape(6, 2) + 12 * rank
+        types = ["uint16", "uint32", "uint64", "complex64", "complex128", "longdouble", ">u4", "S4", "U5", "V3"]
+        types += ["datetime64[ns]", "timedelta64[s]"]
+        arrays = {name: (numbers.astype("S3") if name == "V3" else numbers).astype(name) for name in types}
+        arrays["complex64"] *= 1 - 2j
+        structured = np.zeros(6, [("count", np.int8), ("mean", np.float64), ("pair", np.uint16, 2), ("name", "U3")])
+        structured["mean"], structured["pair"], structured["name"] = numbers[:, 0] / 3, numbers, f"r{rank}"
+        arrays["structured"] = structured
+        if "bfloat16" in self.dtypes:
+            import ml_dtypes
+
+            for name in ("float8_e4m3fn", "float8_e5m2", "int4"):
+                arrays[name] = (numbers % 7).astype(getattr(ml_dtypes, name))
+        return arrays
+
+    def elements(self, tensor: Any) -> np.ndarray:
+        return tensor.astype(np.float32) if tensor.dtype.name.startswith(("float8", "int4")) else tensor
 
     def unwritable(self) -> list[tuple[Any, str]]:
         return [

@@ -88,10 +88,35 @@ class TensorFlow(Threads):
         import tensorflow as tf
 
         return [
-            (tf.constant([1j]), "tf.complex128 is not supported. Pass tf.math.real"),
             (tf.constant(["text"]), "Use broadcast_object"),
-            (tf.zeros([2], tf.uint32), "tf.uint32 is not supported. Cast it"),
         ]
+
+    def unreducible(self) -> list[tuple[Any, str]]:
+        import tensorflow as tf
+
+        return [
+            (tf.constant([1j]), "calculates with the elements. Pass tf.math.real"),
+            (tf.zeros([2], tf.uint32), "calculates with the elements. Cast it"),
+        ]
+
+    def opaque(self, rank: int) -> dict[str, Any]:
+        import tensorflow as tf
+
+        numbers = np.arange(12).reshape(6, 2) + 12 * rank
+        names = ["uint16", "uint32", "uint64", "complex64", "complex128"]
+        tensors = {name: tf.constant(numbers.astype(name)) for name in names}
+        for dtype in (tf.dtypes.experimental.float8_e4m3fn, tf.dtypes.experimental.float8_e5m2):
+            tensors[dtype.name] = tf.cast(tf.constant(numbers % 7, tf.float32), dtype)
+        tensors["qint8"] = tf.bitcast(tf.constant(numbers, tf.int8), tf.qint8)
+        return tensors
+
+    def elements(self, tensor: Any) -> np.ndarray:
+        import tensorflow as tf
+
+        if tensor.dtype == tf.qint8:
+            return tf.bitcast(tensor, tf.int8).numpy()
+        array = tensor.numpy()
+        return array if array.dtype.kind in "uc" else array.astype(np.float32)
 
     # --- calls
 
@@ -233,6 +258,10 @@ class Session(Graph):
 
     name = "tensorflow_session"
     worlds = ((1, "shm"), (3, "shm"))
+
+    def opaque(self, rank: int) -> dict[str, Any]:
+        # What a session gives are arrays of NumPy, which has no quantized types.
+        return {name: tensor for name, tensor in super().opaque(rank).items() if name != "qint8"}
 
     def _run(self, function: Callable[..., Any], tensors: list[Any]) -> Any:
         import tensorflow as tf

@@ -51,9 +51,34 @@ class Torch(FrontEnd):
 
         return [
             (torch.ones(3, 4).t(), "Tensor is required to be contiguous."),
-            (torch.ones(2, dtype=torch.complex64), "Tensor type torch.ComplexFloatTensor is not supported"),
             (torch.ones(2, 2).to_sparse(), "not supported"),
+            (torch.quantize_per_tensor(torch.ones(2), 0.5, 0, torch.qint8), "its scale would not travel with it"),
         ]
+
+    def unreducible(self) -> list[tuple[Any, str]]:
+        import torch
+
+        return [
+            (torch.ones(2, dtype=torch.complex64), "Tensor type torch.ComplexFloatTensor is not supported in "),
+            (torch.ones(2, dtype=torch.uint16), "calculates with the elements. Convert it"),
+        ]
+
+    def opaque(self, rank: int) -> dict[str, Any]:
+        import torch
+
+        numbers = torch.arange(12).reshape(6, 2) + 12 * rank
+        names = ["complex32", "complex64", "complex128", "uint16", "uint32", "uint64", "float8_e4m3fn", "float8_e5m2"]
+        tensors = {name: numbers.to(getattr(torch, name)) for name in names}
+        conjugate = (numbers * (1 + 2j)).conj()
+        assert conjugate.is_conj()
+        return {**tensors, "conjugate": conjugate}
+
+    def elements(self, tensor: Any) -> np.ndarray:
+        import torch
+
+        if tensor.is_complex():
+            return tensor.to(torch.complex128).resolve_conj().numpy()
+        return tensor.to(torch.float64).numpy()
 
     def unwritable(self) -> list[tuple[Any, str]]:
         import torch

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from farandole.collectives.calls import reducible_dtype
 from farandole.core.dtype import DType
 from farandole.core.handle import Pending
 from farandole.core.session import Session
@@ -45,7 +46,7 @@ class ArrayEntry(Entry):
         self.gradient = gradient
         self.in_view: Any = None
         self.in_own_view: Any = None
-        self._layout = Layout(_arrays.dtype(gradient), gradient.shape, gradient.nbytes)
+        self._layout = Layout(reducible_dtype(_arrays, gradient), gradient.shape, gradient.nbytes)
 
     @property
     def trained(self) -> bool:

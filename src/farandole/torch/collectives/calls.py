@@ -20,12 +20,12 @@ from farandole.torch.collectives.tensors import FRONT
 
 
 def native_dtype(tensor: torch.Tensor) -> DType:
-    """Return the tensor's element type for the engine.
+    """Return the element type for the engine of a tensor that is reduced.
 
     Raises:
-        ValueError: the tensor cannot be sent as it is.
+        ValueError: the tensor cannot be reduced as it is.
     """
-    return FRONT.dtype(tensor)
+    return calls.reducible_dtype(FRONT, tensor)
 
 
 def allreduce_call(

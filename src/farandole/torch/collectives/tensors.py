@@ -13,7 +13,7 @@ from farandole.collectives.differentiation import DifferentiableCall
 from farandole.collectives.front_end import FrontEnd
 from farandole.collectives.rows import Int32Only
 from farandole.core.binding import NativeRequest
-from farandole.core.dtype import DType
+from farandole.core.dtype import DType, ElementType, OpaqueType
 from farandole.core.handle import Call
 from farandole.core.session import Session
 from farandole.errors import HorovodInternalError, InvalidRequestError
@@ -47,23 +47,36 @@ class Tensors(FrontEnd[torch.Tensor]):
     noun = "tensor"
     requirement = "contiguous; of the same element type on all ranks."
     has_gradients = True
+    converts = True
     no_compression = NoneCompressor
     splits = Int32Only(torch.Tensor, torch.int32, "splits.to(torch.int32)")
 
     # --- a tensor and its memory ---------------------------------------------------------------------------------
 
-    def dtype(self, tensor: torch.Tensor) -> DType:
+    def accept(self, given: Any, in_place: bool) -> torch.Tensor:
+        """Return the tensor.
+
+        Raises:
+            ValueError: it is none: which type its elements are to have, only the user knows.
+        """
+        if isinstance(given, torch.Tensor):
+            return given
+        raise InvalidRequestError(
+            f"farandole.torch takes tensors of PyTorch, but got {type(given).__name__}. Pass torch.tensor(value)."
+        )
+
+    def dtype(self, tensor: torch.Tensor) -> ElementType:
         """Return the tensor's element type for the engine.
 
         Raises:
             ValueError: the tensor cannot be sent as it is.
         """
-        dtype = DTYPES.get(tensor.dtype)
-        if dtype is None or tensor.layout is not _STRIDED:
-            raise InvalidRequestError(f"Tensor type {tensor.type()} is not supported.")
+        if tensor.layout is not _STRIDED:
+            raise InvalidRequestError(f"Tensor type {tensor.type()} is not supported. Pass tensor.to_dense().")
         if not tensor.is_contiguous():
             raise InvalidRequestError("Tensor is required to be contiguous. Pass tensor.contiguous().")
-        return dtype
+        dtype = DTYPES.get(tensor.dtype)
+        return _opaque_type(tensor) if dtype is None else dtype
 
     def type_name(self, tensor: torch.Tensor) -> str:
         """Return PyTorch's name for its type."""
@@ -71,17 +84,29 @@ class Tensors(FrontEnd[torch.Tensor]):
 
     def is_ready(self, tensor: torch.Tensor) -> bool:
         """Say whether the engine can read and write the tensor where it is."""
-        return tensor.is_cpu and tensor.layout is _STRIDED and tensor.is_contiguous()
+        return tensor.is_cpu and tensor.layout is _STRIDED and tensor.is_contiguous() and not _is_lazy(tensor)
 
     def ready_dtype(self, tensor: torch.Tensor) -> DType | None:
         """Return the element type of a tensor in host memory; `dtype` refuses what is not contiguous there."""
-        return self.dtype(tensor) if tensor.is_cpu else None
+        dtype = DTYPES.get(tensor.dtype)
+        if dtype is None or not tensor.is_cpu or tensor.is_neg():
+            return None
+        self.dtype(tensor)
+        return dtype
+
+    def instead_of(self, tensor: torch.Tensor) -> str:
+        """Return how such elements can be reduced."""
+        if tensor.is_complex():
+            return "Pass torch.view_as_real(tensor)."
+        return super().instead_of(tensor)
 
     # Where it begins. PyTorch's own method, because it is called twice for every small tensor; its argument is `self`.
     address = staticmethod(torch.Tensor.data_ptr)  # type: ignore[assignment]
 
     def stage(self, tensor: torch.Tensor) -> tuple[torch.Tensor, torch.cuda.Event | None]:
         """Return it, or a copy in host memory."""
+        if _is_lazy(tensor):
+            tensor = tensor.detach().resolve_conj().resolve_neg()
         return staging.to_host(tensor)
 
     def empty(self, like: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
@@ -180,6 +205,25 @@ class Tensors(FrontEnd[torch.Tensor]):
     ) -> Call:
         """Return a call that reduces tensors as products of thin matrices."""
         return powersgd_call(self, session, recipe, memory, tensors, outputs, names, options, group)
+
+
+def _is_lazy(tensor: torch.Tensor) -> bool:
+    """Return whether PyTorch changes the elements when it reads them: they do not lie in memory as they are."""
+    return tensor.is_neg() or tensor.is_conj()
+
+
+def _opaque_type(tensor: torch.Tensor) -> OpaqueType:
+    """Return a type of which the elements are moved as they lie in memory.
+
+    Raises:
+        ValueError: that is not all there is of them.
+    """
+    if tensor.is_quantized:
+        raise InvalidRequestError(
+            f"Tensor type {tensor.type()} is not supported: its scale would not travel with it. Pass "
+            "tensor.int_repr(), or use broadcast_object."
+        )
+    return OpaqueType(str(tensor.dtype).removeprefix("torch."), tensor.element_size())
 
 
 # There is one of it: it keeps nothing.
