@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from farandole.scheduler.adaptive.shares import Account
 from farandole.scheduler.adaptive.solve import Choice
 from farandole.scheduler.job import JobView
 from farandole.scheduler.rules import Rules
@@ -38,13 +39,19 @@ class Reserved(NamedTuple):
 
 
 def reserve(
-    jobs: Sequence[JobView], choices: Sequence[Choice], free: Mapping[str, int], now: float, rules: Rules
+    jobs: Sequence[JobView],
+    choices: Sequence[Choice],
+    free: Mapping[str, int],
+    account: Account,
+    now: float,
+    rules: Rules,
 ) -> Reserved:
     """Return what is set aside.
 
     Args:
         jobs: all jobs, in the order of the choices' indices.
         free: the slots of each type that no job holds which must not be suspended.
+        account: what those jobs use of limits and quotas; nothing is set aside for a job that would break one.
     """
     late = {index: waited for index, job in enumerate(jobs) if (waited := _overdue(job, now, rules)) > 0}
     if not late:
@@ -58,6 +65,10 @@ def reserve(
     for index in sorted(late, key=lambda index: (jobs[index].allocation is None, -late[index], index)):
         sizes = least[index]
         if (jobs[index].allocation is not None and not jobs[index].preemptible) or not sizes:
+            continue
+        account.add(index, min(sizes.values()))
+        if not account.holds:
+            account.add(index, -min(sizes.values()))
             continue
         fits = [type_ for type_, slots in sizes.items() if slots <= left[type_]]
         if not fits:

@@ -25,7 +25,7 @@ from farandole.scheduler.adaptive.candidates import Candidate, exactly, sizes
 from farandole.scheduler.adaptive.goodput import GoodputModel
 from farandole.scheduler.adaptive.overdue import reserve
 from farandole.scheduler.adaptive.packing import Sized, place_all
-from farandole.scheduler.adaptive.shares import Claim, Row, borrows, rows_of, used_by, why_waits
+from farandole.scheduler.adaptive.shares import Account, Claim, Row, borrows, rows_of, used_by, why_waits
 from farandole.scheduler.adaptive.solve import Choice, solve
 from farandole.scheduler.adaptive.weights import by_deadline, weights
 from farandole.scheduler.cluster import Cluster
@@ -116,17 +116,15 @@ class Adaptive:
         now: float,
     ) -> list[Offer]:
         """Return the best offers with which jobs that have waited too long get slots, if limits and quotas let them."""
-        left = dict(free)
+        left, account = dict(free), Account(rows)
         for index in kept:
             had = jobs[index].allocation
             if had is not None:
                 left[had.type] -= had.slots
-        reserved = reserve(jobs, [offer.choice for offer in offers], left, now, self.rules)
+                account.add(index, had.slots)
+        reserved = reserve(jobs, [offer.choice for offer in offers], left, account, now, self.rules)
         allowed = [offer for offer in offers if reserved.allows(offer.choice, jobs[offer.choice.job])]
-        chosen = self._choose(allowed, free, asked, rows, kept | reserved.must)
-        if rows and not reserved.must <= {offer.choice.job for offer in chosen}:
-            return self._choose(allowed, free, asked, rows, kept)
-        return chosen
+        return self._choose(allowed, free, asked, rows, kept | reserved.must)
 
     def _choose(
         self,
