@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from farandole.scheduler.admission.expected_start import expected_start
 from farandole.scheduler.job import JobView
@@ -20,11 +20,22 @@ PLANNED = 500
 
 
 class FreeOverTime:
-    """How many slots of one type are free from now on: a step function."""
+    """How many slots of one type are free from now on: a step function.
 
-    def __init__(self, now: float, free: int) -> None:
+    Args:
+        free: the slots that are free now.
+        ends: the times at which more become free, and how many.
+    """
+
+    def __init__(self, now: float, free: int, ends: Iterable[tuple[float, int]] = ()) -> None:
         self._times = [now]
         self._free = [free]
+        for end, slots in sorted(ends):
+            if end == self._times[-1]:
+                self._free[-1] += slots
+            elif end < math.inf:
+                self._times.append(end)
+                self._free.append(self._free[-1] + slots)
         self._first: dict[int, float] = {}
         """For numbers of slots that were asked for, a time before which so many are never free; `take` frees none."""
 
@@ -86,15 +97,11 @@ def admit(ranked: Sequence[JobView], room: Room, now: float) -> Admitted:
 
 def _futures(room: Room, now: float) -> dict[str, FreeOverTime]:
     """Return what is free over time beside the jobs that keep their slots."""
-    free = dict(room.free)
+    ends: dict[str, list[tuple[float, int]]] = {type_: [] for type_ in room.free}
     for job in room.kept:
         assert job.allocation is not None
-        free[job.allocation.type] += job.allocation.slots
-    futures = {type_: FreeOverTime(now, slots) for type_, slots in free.items()}
-    for job in room.kept:
-        assert job.allocation is not None
-        futures[job.allocation.type].take(now, now + _duration(job, now), job.allocation.slots)
-    return futures
+        ends[job.allocation.type].append((now + _duration(job, now), job.allocation.slots))
+    return {type_: FreeOverTime(now, free, ends[type_]) for type_, free in room.free.items()}
 
 
 def _duration(job: JobView, now: float) -> float:
