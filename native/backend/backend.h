@@ -80,18 +80,7 @@ class Backend {
   virtual bool stage(const collective::Group& group, const collective::Choice& choice,
                      const collective::AllreduceJob& job) = 0;
   // Block until done. Throw the world's error when it is revoked, at the latest within the failure deadline.
-  virtual void run(const collective::Group& group, const collective::Choice& choice,
-                   const collective::AllreduceJob& job) = 0;
-  virtual void run(const collective::Group& group, const collective::Choice& choice,
-                   const collective::CompressedJob& job) = 0;
-  virtual void run(const collective::Group& group, const collective::Choice& choice,
-                   const collective::AllgatherJob& job) = 0;
-  virtual void run(const collective::Group& group, const collective::Choice& choice,
-                   const collective::BroadcastJob& job) = 0;
-  virtual void run(const collective::Group& group, const collective::Choice& choice,
-                   const collective::AlltoallJob& job) = 0;
-  virtual void run(const collective::Group& group, const collective::Choice& choice,
-                   const collective::ReducescatterJob& job) = 0;
+  virtual void run(const collective::Group& group, const collective::Choice& choice, const collective::Job& job) = 0;
 
   // The world has been revoked: called once, after the last run(). Must not wait for other workers.
   virtual void revoke() noexcept = 0;

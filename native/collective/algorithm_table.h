@@ -12,6 +12,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "collective/bucket.h"
@@ -92,6 +93,17 @@ struct ReducescatterJob {
   void* output = nullptr;      // memory for the own part: the part's place in the input, or outside of the input
 };
 
+// Any one of them: what a backend runs, and a row of the table carries out.
+using Job = std::variant<AllreduceJob, CompressedJob, AllgatherJob, BroadcastJob, AlltoallJob, ReducescatterJob>;
+
+// An algorithm, as a function of any job. It must be given the job of its own collective.
+template <auto kAlgorithm>
+struct Runs;
+template <typename OneJob, void (*kAlgorithm)(Context&, const OneJob&)>
+struct Runs<kAlgorithm> {
+  static void run(Context& context, const Job& job) { kAlgorithm(context, std::get<OneJob>(job)); }
+};
+
 struct Algorithm {
   const char* name;
   const char* collective;
@@ -100,17 +112,12 @@ struct Algorithm {
   // Whether the result of an element is the same wherever it lies in a bucket. Where it is not, a tensor
   // travels alone.
   bool fusible;
-  // Only the function that belongs to `collective` is set. Adasum is run as an allreduce.
-  void (*allreduce)(Context& context, const AllreduceJob& job) = nullptr;
+  // Takes the job of `collective`; Adasum's is an allreduce. Null: a backend runs it by itself.
+  void (*run)(Context& context, const Job& job) = nullptr;
   // Does what a member can do by itself, before it is known that all members run the job, and does not advance the
   // sequence. Null: there is no such work. Even when the members then do not run this job, the next allreduce may be
   // another job.
   void (*stage)(Context& context, const AllreduceJob& job) = nullptr;
-  void (*allgather)(Context& context, const AllgatherJob& job) = nullptr;
-  void (*broadcast)(Context& context, const BroadcastJob& job) = nullptr;
-  void (*alltoall)(Context& context, const AlltoallJob& job) = nullptr;
-  void (*reducescatter)(Context& context, const ReducescatterJob& job) = nullptr;
-  void (*compressed)(Context& context, const CompressedJob& job) = nullptr;
 };
 
 std::span<const Algorithm> algorithms() noexcept;

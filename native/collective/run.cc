@@ -7,8 +7,6 @@
 namespace farandole::collective {
 namespace {
 
-bool is_alone(const Context& context) noexcept { return context.group.size() == 1; }
-
 void copy_alone(const void* input, void* output, size_t bytes) {
   if (input != output && bytes > 0) {
     std::memcpy(output, input, bytes);
@@ -39,40 +37,14 @@ void run_alone(const ReducescatterJob& job) {
   reduce::scale_to(job.dtype, job.output, job.output, job.counts.front(), job.postscale);
 }
 
-// `algorithm` is the column of the table that belongs to the job.
-template <typename Job>
-void run_with(void (*algorithm)(Context&, const Job&), Context& context, const Job& job) {
-  if (is_alone(context)) {
-    run_alone(job);
-  } else {
-    algorithm(context, job);
-  }
-}
-
 }  // namespace
 
-void run(Context& context, const Choice& choice, const AllreduceJob& job) {
-  run_with(choice.algorithm->allreduce, context, job);
-}
-
-void run(Context& context, const Choice& choice, const CompressedJob& job) {
-  run_with(choice.algorithm->compressed, context, job);
-}
-
-void run(Context& context, const Choice& choice, const AllgatherJob& job) {
-  run_with(choice.algorithm->allgather, context, job);
-}
-
-void run(Context& context, const Choice& choice, const BroadcastJob& job) {
-  run_with(choice.algorithm->broadcast, context, job);
-}
-
-void run(Context& context, const Choice& choice, const AlltoallJob& job) {
-  run_with(choice.algorithm->alltoall, context, job);
-}
-
-void run(Context& context, const Choice& choice, const ReducescatterJob& job) {
-  run_with(choice.algorithm->reducescatter, context, job);
+void run(Context& context, const Choice& choice, const Job& job) {
+  if (context.group.size() == 1) {
+    std::visit([](const auto& each) { run_alone(each); }, job);
+  } else {
+    choice.algorithm->run(context, job);
+  }
 }
 
 }  // namespace farandole::collective

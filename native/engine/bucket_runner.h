@@ -51,14 +51,6 @@ class BucketRunner {
   backend::Backend& select(const collective::Group& group, const backend::Need& need) const;
   std::vector<std::vector<size_t>> plan(const collective::Group& group, std::vector<Runnable>& runnables) const;
   void run_bucket(const collective::Group& group, std::span<Runnable* const> bucket);
-  void run_allreduce(const collective::Group& group, std::span<Runnable* const> bucket);
-  void run_compressed(const collective::Group& group, std::span<Runnable* const> bucket);
-  void run_allgather(const collective::Group& group, Runnable& runnable);
-  void run_broadcast(const collective::Group& group, Runnable& runnable);
-  void run_alltoall(const collective::Group& group, Runnable& runnable);
-  void run_reducescatter(const collective::Group& group, Runnable& runnable);
-  void run_transfer(const collective::Group& group, Runnable& runnable);
-
   const std::span<const backend::Row* const> rows_;
   const transport::Mesh& mesh_;
   Recorder& recorder_;

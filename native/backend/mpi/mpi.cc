@@ -86,27 +86,15 @@ Among Mpi::among(const Group& group) {
   return {communicators_.of(group.members), group.size(), static_cast<size_t>(group.index)};
 }
 
-void Mpi::run(const Group& group, const Choice& choice, const collective::AllgatherJob& job) {
-  if (choice.index == kNoRow) {
-    allgather(progress_, rooms_, among(group), job);
-  } else {
+void Mpi::run(const Group& group, const Choice& choice, const collective::Job& job) {
+  if (choice.index != kNoRow) {
     native_.run(group, choice, job);
-  }
-}
-
-void Mpi::run(const Group& group, const Choice& choice, const collective::BroadcastJob& job) {
-  if (choice.index == kNoRow) {
-    broadcast(progress_, rooms_, among(group), job);
+  } else if (const auto* const allgathered = std::get_if<collective::AllgatherJob>(&job)) {
+    allgather(progress_, rooms_, among(group), *allgathered);
+  } else if (const auto* const broadcasted = std::get_if<collective::BroadcastJob>(&job)) {
+    broadcast(progress_, rooms_, among(group), *broadcasted);
   } else {
-    native_.run(group, choice, job);
-  }
-}
-
-void Mpi::run(const Group& group, const Choice& choice, const collective::AlltoallJob& job) {
-  if (choice.index == kNoRow) {
-    alltoall(progress_, rooms_, among(group), job);
-  } else {
-    native_.run(group, choice, job);
+    alltoall(progress_, rooms_, among(group), std::get<collective::AlltoallJob>(job));
   }
 }
 

@@ -31,24 +31,7 @@ class Mpi final : public Backend {
              const collective::AllreduceJob& job) override {
     return native_.stage(group, choice, job);
   }
-  void run(const collective::Group& group, const collective::Choice& choice,
-           const collective::AllreduceJob& job) override {
-    native_.run(group, choice, job);
-  }
-  void run(const collective::Group& group, const collective::Choice& choice,
-           const collective::CompressedJob& job) override {
-    native_.run(group, choice, job);
-  }
-  void run(const collective::Group& group, const collective::Choice& choice,
-           const collective::AllgatherJob& job) override;
-  void run(const collective::Group& group, const collective::Choice& choice,
-           const collective::BroadcastJob& job) override;
-  void run(const collective::Group& group, const collective::Choice& choice,
-           const collective::AlltoallJob& job) override;
-  void run(const collective::Group& group, const collective::Choice& choice,
-           const collective::ReducescatterJob& job) override {
-    native_.run(group, choice, job);
-  }
+  void run(const collective::Group& group, const collective::Choice& choice, const collective::Job& job) override;
   void revoke() noexcept override { process_.give_up(); }
 
  private:

@@ -7,14 +7,9 @@
 namespace farandole::backend {
 namespace {
 
-using collective::AllgatherJob;
 using collective::AllreduceJob;
-using collective::AlltoallJob;
-using collective::BroadcastJob;
 using collective::Choice;
-using collective::CompressedJob;
 using collective::Group;
-using collective::ReducescatterJob;
 
 // How long a revoke that another worker has heard may take to reach us.
 constexpr double kRevokePatienceSeconds = 1.0;
@@ -117,29 +112,11 @@ bool Native::stage(const Group& group, const Choice& choice, const AllreduceJob&
   return true;
 }
 
-void Native::run(const Group& group, const Choice& choice, const AllreduceJob& job) { run_checked(group, choice, job); }
-
-// Goes over links only, so no other worker's memory is read.
-void Native::run(const Group& group, const Choice& choice, const CompressedJob& job) {
+void Native::run(const Group& group, const Choice& choice, const collective::Job& job) {
   collective::Context with = context(group);
   collective::run(with, choice, job);
-}
-
-void Native::run(const Group& group, const Choice& choice, const AllgatherJob& job) { run_checked(group, choice, job); }
-
-void Native::run(const Group& group, const Choice& choice, const BroadcastJob& job) { run_checked(group, choice, job); }
-
-void Native::run(const Group& group, const Choice& choice, const AlltoallJob& job) { run_checked(group, choice, job); }
-
-void Native::run(const Group& group, const Choice& choice, const ReducescatterJob& job) {
-  run_checked(group, choice, job);
-}
-
-template <typename Job>
-void Native::run_checked(const Group& group, const Choice& choice, const Job& job) {
-  collective::Context with = context(group);
-  collective::run(with, choice, job);
-  if (group.size() > 1) {
+  // A compressed allreduce goes over links only, so no other worker's memory is read.
+  if (group.size() > 1 && !std::holds_alternative<collective::CompressedJob>(job)) {
     require_same_generation(group);
   }
 }

@@ -28,27 +28,14 @@ class Native final : public Backend {
   bool stage(const collective::Group& group, const collective::Choice& choice,
              const collective::AllreduceJob& job) override;
   // Throw the world's error as well when a worker whose memory was read has gone on to another generation meanwhile.
-  void run(const collective::Group& group, const collective::Choice& choice,
-           const collective::AllreduceJob& job) override;
-  void run(const collective::Group& group, const collective::Choice& choice,
-           const collective::CompressedJob& job) override;
-  void run(const collective::Group& group, const collective::Choice& choice,
-           const collective::AllgatherJob& job) override;
-  void run(const collective::Group& group, const collective::Choice& choice,
-           const collective::BroadcastJob& job) override;
-  void run(const collective::Group& group, const collective::Choice& choice,
-           const collective::AlltoallJob& job) override;
-  void run(const collective::Group& group, const collective::Choice& choice,
-           const collective::ReducescatterJob& job) override;
+  void run(const collective::Group& group, const collective::Choice& choice, const collective::Job& job) override;
   // Nothing: its waits watch the mesh, which is revoked already.
   void revoke() noexcept override {}
 
  private:
   collective::Topology topology(const collective::Group& group) const;
   collective::Context context(const collective::Group& group);
-  // Runs a job that may read other workers' memory, and throws if one of them has gone on to another generation.
-  template <typename Job>
-  void run_checked(const collective::Group& group, const collective::Choice& choice, const Job& job);
+  // Throws if a worker whose memory was read has gone on to another generation.
   void require_same_generation(const collective::Group& group);
 
   transport::FrameMultiplexer& frames_;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <memory>
 #include <mutex>
@@ -65,43 +66,19 @@ class RecordingBackend final : public backend::Backend {
     recording_.add("stage");
     return native_.stage(group, choice, job);
   }
-  void run(const collective::Group& group, const collective::Choice& choice,
-           const collective::AllreduceJob& job) override {
-    recorded("run allreduce", group, choice, job);
-  }
-  void run(const collective::Group& group, const collective::Choice& choice,
-           const collective::CompressedJob& job) override {
-    recorded("run compressed", group, choice, job);
-  }
-  void run(const collective::Group& group, const collective::Choice& choice,
-           const collective::AllgatherJob& job) override {
-    recorded("run allgather", group, choice, job);
-  }
-  void run(const collective::Group& group, const collective::Choice& choice,
-           const collective::BroadcastJob& job) override {
-    recorded("run broadcast", group, choice, job);
-  }
-  void run(const collective::Group& group, const collective::Choice& choice,
-           const collective::AlltoallJob& job) override {
-    recorded("run alltoall", group, choice, job);
-  }
-  void run(const collective::Group& group, const collective::Choice& choice,
-           const collective::ReducescatterJob& job) override {
-    recorded("run reducescatter", group, choice, job);
-  }
-  void revoke() noexcept override { recording_.add("revoke"); }
-
- private:
-  template <typename Job>
-  void recorded(const char* what, const collective::Group& group, const collective::Choice& choice, const Job& job) {
-    recording_.add(what);
+  void run(const collective::Group& group, const collective::Choice& choice, const collective::Job& job) override {
+    // In the order of the alternatives of Job.
+    constexpr std::array kNames = {"allreduce", "compressed", "allgather", "broadcast", "alltoall", "reducescatter"};
+    recording_.add(std::string("run ") + kNames.at(job.index()));
     std::this_thread::sleep_for(recording_.delay);
     if (recording_.fails) {
       throw base::Error(base::Code::kUnavailable, "the backend of the test has failed");
     }
     native_.run(group, choice, job);
   }
+  void revoke() noexcept override { recording_.add("revoke"); }
 
+ private:
   Recording& recording_;
   backend::Native native_;
 };
