@@ -38,6 +38,9 @@ def leave_machine_state() -> Path:
     caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     for variable, folder in _CACHES.items():
         os.environ.setdefault(variable, str(caches / folder))
+    pip = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "pip" / "pip.conf"
+    if pip.exists():
+        os.environ.setdefault("PIP_CONFIG_FILE", str(pip))  # It may name the only index that this machine reaches.
     for variable in list(os.environ):
         if _FOREIGN.fullmatch(variable) and not _OF_TESTS.fullmatch(variable) and variable not in _CACHES:
             del os.environ[variable]

@@ -79,9 +79,6 @@ _GRACE_SECONDS = 5.0
 class Agent:
     """Runs until all workers have ended.
 
-    It has more than 15 fields because it owns one object for each thing that an agent does, and passes the launcher's
-    messages to them; what is its own is which workers live, and the end.
-
     Args:
         control: a descriptor on which the launcher is heard.
         report: one on which it is told.

@@ -23,13 +23,13 @@ import msgspec
 
 from farandole.agent.command_check import missing_script
 from farandole.batch_systems.programs import Programs
+from farandole.batch_systems.records import Record, Records
 from farandole.batch_systems.script import withdrawn_file
 from farandole.batch_systems.system import BatchSystem, Row
 from farandole.jobs.errors import BadSpec, Refused, UnknownJob, Unreachable
 from farandole.jobs.log_lines import follow_file, of_rank
 from farandole.jobs.spec import JobSpec
 from farandole.jobs.status import JobState, JobStatus
-from farandole.wire.encoding import decode_json, encode_json
 from farandole.wire.os_text import as_bytes
 
 # The file with the exit code may come later than the word that the job is over: homes are shared.
@@ -38,21 +38,6 @@ _EXIT_SECONDS = 5.0
 _ASK_SECONDS = 2.0
 # A submission whose answer was lost comes up within that time, or was not taken.
 _TAKEN_SECONDS = 120.0
-
-
-class Record(msgspec.Struct, frozen=True):
-    """What is kept of a job."""
-
-    name: str
-    id: str
-    """Its number; "": the answer to the submission was lost, and the job was not found yet."""
-    command: tuple[str, ...]
-    created: float
-    wanted: int
-    cancelled: bool = False
-    can_be_suspended: bool = False
-    key: str = ""
-    """Of the submission."""
 
 
 class BatchJobs:
@@ -67,7 +52,7 @@ class BatchJobs:
     def __init__(self, system: BatchSystem, programs: Programs, environment: Mapping[str, str]) -> None:
         state = environment.get("XDG_STATE_HOME", "")
         root = Path(state if os.path.isabs(state) else os.path.expanduser("~/.local/state"))
-        self._root = root / "farandole" / system.place
+        self._records = Records(root / "farandole" / system.place)
         self._path = environment.get("PATH")
         self._system = system
         self._programs = programs
@@ -77,11 +62,11 @@ class BatchJobs:
     def submit(self, spec: JobSpec) -> str:
         """Hand a job in."""
         _check_script(spec)
-        self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._records.make_folder()
         if not spec.name:
-            spec = msgspec.structs.replace(spec, name=self._free_name())
+            spec = msgspec.structs.replace(spec, name=self._records.free_name())
         rows = self._rows()  # If nothing answers, the job was certainly not taken.
-        there = self._record(spec.name)
+        there = self._records.read(spec.name)
         if there is not None:
             there = self._found(there, rows)
             self._check_over(there, rows)
@@ -90,7 +75,7 @@ class BatchJobs:
         record = Record(spec.name, "", spec.command, time.time(), wanted, False, can_be_suspended, key)
         script = self._script(spec, key)
         with self._anew(record, there):
-            self._file(spec.name, "sh").write_bytes(as_bytes(script))
+            self._records.file(spec.name, "sh").write_bytes(as_bytes(script))
             self._hand_in(record)
         return spec.name
 
@@ -103,11 +88,12 @@ class BatchJobs:
         """
         name, title = record.name, self._system.title
         try:
-            number, lost = self._system.submit(self._programs, self._file(name, "sh")), "the answer names no job"
+            number = self._system.submit(self._programs, self._records.file(name, "sh"))
+            lost = "the answer names no job"
         except Unreachable as error:
             number, lost = "", error.message
         if number:
-            self._keep(msgspec.structs.replace(record, id=number))
+            self._records.keep(msgspec.structs.replace(record, id=number))
             return
         with contextlib.suppress(Unreachable):
             if self._found(record, self._rows()).id:
@@ -139,7 +125,7 @@ class BatchJobs:
     def jobs(self) -> Sequence[JobStatus]:
         """Return the jobs that were submitted from here, the oldest first."""
         rows = self._rows()
-        records = filter(None, (self._record(path.stem) for path in self._root.glob("[!.]*.json")))
+        records = self._records.all()
         until = time.monotonic() + _EXIT_SECONDS
         return [self._status(record, rows, until) for record in sorted(records, key=lambda record: record.created)]
 
@@ -159,7 +145,7 @@ class BatchJobs:
             asked_at = time.monotonic()
             return self.status(name).state.is_over
 
-        return of_rank(follow_file(self._file(name, "log"), is_over if follow else None), rank)
+        return of_rank(follow_file(self._records.file(name, "log"), is_over if follow else None), rank)
 
     def scale(self, name: str, workers: int) -> None:
         """Ask for another number of workers, before the job runs."""
@@ -172,7 +158,7 @@ class BatchJobs:
         if workers < 1:
             raise Refused(f"a job cannot run with {workers} workers", "at least 1")
         self._system.scale(self._programs, row.id, workers)
-        self._keep(msgspec.structs.replace(record, wanted=workers))
+        self._records.keep(msgspec.structs.replace(record, wanted=workers))
 
     def cancel(self, name: str) -> None:
         """End a job in good order; a second time: at once."""
@@ -181,7 +167,7 @@ class BatchJobs:
             self._withdraw(record)
             return
         self._system.end(self._programs, row.id, record.cancelled)
-        self._keep(msgspec.structs.replace(record, cancelled=True))
+        self._records.keep(msgspec.structs.replace(record, cancelled=True))
 
     def suspend(self, name: str) -> None:
         """Hold a job that waits; end one that runs, to begin again when it is resumed."""
@@ -205,15 +191,13 @@ class BatchJobs:
 
     def _script(self, spec: JobSpec, key: str) -> str:
         program = shutil.which("farandole", path=self._path) or "farandole"
-        return self._system.script(spec, self._file(spec.name, "log"), self._file(spec.name, "exit"), program, key)
+        log, exit_file = (self._records.file(spec.name, kind) for kind in ("log", "exit"))
+        return self._system.script(spec, log, exit_file, program, key)
 
     # --- what is known -----------------------------------------------------------------------------------------------
 
     def _rows(self) -> Mapping[str, Row]:
         return self._system.rows(self._programs)
-
-    def _file(self, name: str, kind: str) -> Path:
-        return self._root / f"{name}.{kind}"
 
     @contextlib.contextmanager
     def _anew(self, record: Record, before: Record | None) -> Iterator[None]:
@@ -221,12 +205,12 @@ class BatchJobs:
         name = record.name
         if before is not None and not before.id:
             self._withdraw(before)
-        kept = {self._file(name, kind): self._root / f".{name}.{kind}" for kind in ("log", "exit")}
+        kept = {self._records.file(name, kind): self._records.aside(name, kind) for kind in ("log", "exit")}
         for path, aside in kept.items():
             aside.unlink(missing_ok=True)
             with contextlib.suppress(FileNotFoundError):
                 path.replace(aside)
-        self._keep(record)
+        self._records.keep(record)
         try:
             yield
         except (Refused, OSError):
@@ -234,9 +218,9 @@ class BatchJobs:
                 with contextlib.suppress(FileNotFoundError):
                     aside.replace(path)
             if before is not None:
-                self._keep(before)
+                self._records.keep(before)
             else:
-                self._file(name, "json").unlink()
+                self._records.file(name, "json").unlink()
             raise
         finally:
             for aside in kept.values():
@@ -248,27 +232,16 @@ class BatchJobs:
         if record.id or not number:
             return record
         record = msgspec.structs.replace(record, id=number)
-        self._keep(record)
+        self._records.keep(record)
         return record
 
     def _withdraw(self, record: Record) -> None:
         """Let a submission that was not found never run, even if it comes up after all."""
-        withdrawn_file(self._file(record.name, "exit"), record.name, record.key).touch()
-        self._keep(msgspec.structs.replace(record, cancelled=True))
-
-    def _keep(self, record: Record) -> None:
-        draft = self._root / f".{record.name}.json"
-        draft.write_bytes(encode_json(record))
-        draft.replace(self._file(record.name, "json"))
-
-    def _record(self, name: str) -> Record | None:
-        try:
-            return decode_json(self._file(name, "json").read_bytes(), Record)
-        except (OSError, msgspec.DecodeError):
-            return None
+        withdrawn_file(self._records.file(record.name, "exit"), record.name, record.key).touch()
+        self._records.keep(msgspec.structs.replace(record, cancelled=True))
 
     def _find(self, name: str) -> Record:
-        record = self._record(name)
+        record = self._records.read(name)
         if record is None:
             raise UnknownJob(
                 f"there is no job {name} that was submitted to {self._system.title} from here",
@@ -294,17 +267,6 @@ class BatchJobs:
                 f"try again in {_TAKEN_SECONDS / 60:.0f} minutes",
             )
         return record, row
-
-    def _free_name(self) -> str:
-        """Return a name that no other job has, and that no other process is about to use."""
-        number = 1
-        while True:
-            name = f"job-{number}"
-            if not self._file(name, "json").exists():
-                with contextlib.suppress(FileExistsError):
-                    self._file(name, "sh").touch(exist_ok=False)
-                    return name
-            number += 1
 
     def _status(self, record: Record, rows: Mapping[str, Row], until: float | None = None) -> JobStatus:
         """Return how a job is; `until` is how long to wait for its exit code, on the monotonic clock."""
@@ -340,7 +302,7 @@ class BatchJobs:
     def _may_come_up(self, record: Record) -> bool:
         """Return whether a job was not found yet, but may have been taken."""
         waits = not record.id and not record.cancelled and time.time() < record.created + _TAKEN_SECONDS
-        return waits and _read_end(self._file(record.name, "exit")) is None
+        return waits and _read_end(self._records.file(record.name, "exit")) is None
 
     def _ended(self, record: Record, row: Row | None, until: float) -> JobStatus:
         """Return how a job has ended, by the file that its script has written, or by what the batch system says."""
@@ -348,7 +310,7 @@ class BatchJobs:
         status = JobStatus(
             record.name, JobState.FAILED, place, record.command, created=record.created, wanted=record.wanted
         )
-        exit_file = self._file(record.name, "exit")
+        exit_file = self._records.file(record.name, "exit")
         succeeded = row is not None and row.state is JobState.SUCCEEDED
         while (end := _read_end(exit_file)) is None and succeeded and time.monotonic() < until:
             time.sleep(0.1)

@@ -73,8 +73,6 @@ class Cause(NamedTuple):
 class Engine:
     """A native engine.
 
-    It has more than 25 methods because each function of the C ABI that concerns an engine is one.
-
     Errors of every method are those of `farandole.errors`, by the status that the native function gave.
     """
 

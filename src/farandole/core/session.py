@@ -43,9 +43,6 @@ LEAVE_SECONDS = 5.0
 class Session:
     """A worker in one world.
 
-    It has more than 15 fields because it is what all front ends share: each of its parts has a class of its own, and
-    the session opens, connects and closes them.
-
     Attributes:
         settings: what it was opened with.
         world: the place of this worker, and the other workers.

@@ -10,6 +10,7 @@ from farandole.rewriting.torch_script import learning_rate
 
 PACKAGE = "farandole.jax"
 _GRADIENTS = {"jax.value_and_grad": "hvd.distributed_value_and_grad", "jax.grad": "hvd.distributed_grad"}
+_REDUCING = ("distributed_value_and_grad", "distributed_grad")
 _SEVERAL_DEVICES = ("jax.pmap", "jax.shard_map", "jax.experimental.shard_map.shard_map", "jax.sharding.Mesh")
 
 
@@ -18,13 +19,13 @@ def rewrite(script: Script) -> None:
     for call in script.calls(lambda name: name in _SEVERAL_DEVICES):
         script.refuse(call, "it uses several devices in one process", "take that away: each worker has one device")
     gradients = script.calls(lambda name: name in _GRADIENTS)
-    reduces = script.has("distributed", "distributed_value_and_grad", "distributed_grad") or script.reduces_by_hand()
-    shares, alike = script.shares_data(), script.has("broadcast_parameters", "broadcast_object", "steps")
+    evidence = script.evidence
+    reduces = evidence.has("distributed", *_REDUCING) or evidence.reduces_by_hand()
+    shares, alike = evidence.shares_data(), evidence.has("broadcast_parameters", "broadcast_object", "steps")
     if reduces and shares and alike:
         return
     if reduces:
-        wrapped = tuple(name.rpartition(".")[2] for name in _GRADIENTS.values())
-        gradients = script.calls(lambda name: name.rpartition(".")[2] in wrapped) or gradients
+        gradients = script.calls(lambda name: name.rpartition(".")[2] in _REDUCING) or gradients
     if len(gradients) != 1:
         reason = f"gradients are taken in {len(gradients)} places" if gradients else "no jax.grad was found"
         by_hand = "take those of the training by hvd.distributed_value_and_grad(loss)"

@@ -18,15 +18,15 @@ def rewrite(script: Script) -> None:
     for call in script.calls(lambda name: name.startswith("keras.distribution.")):
         script.refuse(call, "it uses keras.distribution", "take it away: each worker has one device")
     fits, compiled = script.calls_of_method("fit"), script.calls_of_method("compile")
-    if not script.has("DistributedOptimizer"):
+    if not script.evidence.has("DistributedOptimizer"):
         _wrap_optimizers(script, compiled)
-    shares = script.shares_data()
+    shares = script.evidence.shares_data()
     for call in fits:
         if not shares:
             _share_data(script, call)
-        if not script.has("Distributed", "BroadcastGlobalVariablesCallback"):
+        if not script.evidence.has("Distributed", "BroadcastGlobalVariablesCallback"):
             _add_callback(script, call)
-    if not script.uses_farandole:
+    if not script.evidence.uses_farandole:
         choose_device(script)
         for call in script.calls_of_method("evaluate"):
             _be_quiet(script, call)

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from farandole.rewriting import jax_script, keras_script, tensorflow_script, torch_script
+from farandole.rewriting.imports import imported
 from farandole.rewriting.refusal import NotUnderstood, Refusal
-from farandole.rewriting.script import Script, imported
+from farandole.rewriting.script import Script
 from farandole.rewriting.source import Source
 
 
@@ -54,7 +55,7 @@ def rewrite(text: str, keep_batch: bool = False) -> Rewritten:
     script = Script(source, package, keep_batch)
     edit(script)
     script.check()
-    if script.has("init") and not source.is_edited:
+    if script.evidence.has("init") and not source.is_edited:
         return Rewritten(text, text, "")
     after = script.finish()
     compile(after, "the result", "exec", dont_inherit=True)  # An edit that breaks a script is a bug, seen here.

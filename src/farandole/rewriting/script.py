@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator, Sequence
 
+from farandole.rewriting.evidence import Evidence
+from farandole.rewriting.imports import is_in, modules_of
 from farandole.rewriting.refusal import NotUnderstood, Refusal
 from farandole.rewriting.source import Source
 
@@ -25,7 +27,6 @@ _OTHERS = {
 }
 _SAMPLERS = "torch.utils.data.distributed"
 """Each worker of farandole uses these, too."""
-_REDUCE = ("allreduce", "allreduce_", "allreduce_async", "allreduce_async_", "grouped_allreduce", "grouped_allreduce_")
 _WRITERS = ("torch.save", "numpy.save", "numpy.savez", "numpy.savez_compressed", "numpy.savetxt", "pickle.dump")
 _WRITING_METHODS = ("save", "save_weights", "save_model", "savefig", "to_csv", "write_text", "write_bytes")
 
@@ -39,7 +40,7 @@ class Script:
         source: its text and syntax.
         notes: what the user should know about the result, one sentence each.
         keeps_batch: whether the batch of all workers together stays as large as that of the script is.
-        uses_farandole: whether the script imports farandole already.
+        evidence: what makes the script distributed already.
 
     Args:
         source: the script.
@@ -54,8 +55,8 @@ class Script:
         self._package = package
         self._refusals: list[Refusal] = []
         self._aliases = dict(_aliases(source.tree))
-        self.uses_farandole = any(_is_in("farandole", module) for module in imported(source.tree))
-        self._imports_hvd = _is_in("farandole", self._aliases.get("hvd", ""))
+        self.evidence = Evidence(self)
+        self._imports_hvd = is_in("farandole", self._aliases.get("hvd", ""))
         self._imports: list[str] = []
         self._begin: list[str] = []
         self._touched: list[ast.AST] = []
@@ -113,64 +114,6 @@ class Script:
                     found.append(node)
         return sorted(found, key=_place)
 
-    # --- what is distributed already ---------------------------------------------------------------------------------
-
-    def has(self, *names: str) -> bool:
-        """Return whether the script uses one of these functions or classes of farandole."""
-        return bool(self._uses(*names))
-
-    def reduces_by_hand(self) -> bool:
-        """Return whether the script passes gradients, by their name, to an allreduce."""
-        return any(
-            isinstance(call := self.source.parent(node), ast.Call)
-            and any("grad" in self.source.of(each).lower() for each in call.args)
-            for node in self._uses(*_REDUCE)
-        )
-
-    def shares_data(self) -> bool:
-        """Return whether each worker gets another part of the data: by what is made for that, or by its rank."""
-        if self.has("shard", "ElasticLoader", "ElasticSampler"):
-            return True
-        if self.calls(lambda name: name.rpartition(".")[2] == "DistributedSampler"):
-            return self.uses_farandole
-        ranks = self._uses("rank")
-        names = {name for node in ranks for name in self._names_given(node)}
-        loads = [node for node in ast.walk(self.source.tree) if isinstance(node, ast.Name) and node.id in names]
-        used = [node for node in loads if isinstance(node.ctx, ast.Load)]
-        direct = [node for node in ranks if not self._names_given(node)]
-        return any(not self._is_compared(node) for node in (*direct, *used))
-
-    def _uses(self, *names: str) -> list[ast.expr]:
-        found = [node for node in ast.walk(self.source.tree) if isinstance(node, ast.Name | ast.Attribute)]
-        return [node for node in found if self._is_of_farandole(self.dotted(node), names)]
-
-    def _is_of_farandole(self, dotted: str, names: Sequence[str]) -> bool:
-        return _is_in("farandole", dotted) and dotted.rpartition(".")[2] in names
-
-    def _names_given(self, node: ast.expr) -> set[str]:
-        """Return the names that the statement of an expression assigns to: `rank, size = hvd.rank(), hvd.size()`."""
-        statement = self.source.statement(node)
-        if not isinstance(statement, ast.Assign):
-            return set()
-        return {each.id for target in statement.targets for each in ast.walk(target) if isinstance(each, ast.Name)}
-
-    def _is_compared(self, node: ast.expr) -> bool:
-        """Return whether an expression only decides something, as in `if hvd.rank() == 0`."""
-        for each in self.source.above(node):
-            if isinstance(each, ast.Compare | ast.BoolOp) or (
-                isinstance(each, ast.UnaryOp) and isinstance(each.op, ast.Not)
-            ):
-                return True
-            if isinstance(each, ast.stmt):
-                return isinstance(each, ast.If | ast.While)
-        return False
-
-    def is_of_one_rank(self, node: ast.AST) -> bool:
-        """Return whether only some ranks reach a statement or expression, by a condition that names the rank."""
-        conditions = [each.test for each in self.source.above(node) if isinstance(each, ast.If | ast.IfExp)]
-        words = [self.source.of(test) for test in conditions]
-        return self.uses_farandole and any("rank" in each for each in words)
-
     # --- refusals ----------------------------------------------------------------------------------------------------
 
     def refuse(self, where: ast.AST | None, reason: str, by_hand: str) -> None:
@@ -195,9 +138,9 @@ class Script:
 
     def _refuse_others(self) -> None:
         for node in ast.walk(self.source.tree):
-            for module in _modules(node):
+            for module in modules_of(node):
                 for prefix, (name, by_hand) in _OTHERS.items():
-                    if _is_in(prefix, module) and not _is_in(_SAMPLERS, module):
+                    if is_in(prefix, module) and not is_in(_SAMPLERS, module):
                         self.refuse(node, f"it uses {name} already", by_hand)
         hvd = [node for node in ast.walk(self.source.tree) if isinstance(node, ast.Name) and node.id == "hvd"]
         if hvd and not self._imports_hvd:
@@ -233,9 +176,9 @@ class Script:
         Raises:
             NotUnderstood: there is something that is not understood.
         """
-        if self.uses_farandole and not self._imports_hvd:
+        if self.evidence.uses_farandole and not self._imports_hvd:
             self.refuse(None, "it imports farandole under another name", f"write: import {self._package} as hvd")
-        begun = self.calls(lambda name: self._is_of_farandole(name, ("init",)))
+        begun = self.calls(lambda name: is_in("farandole", name) and name.endswith(".init"))
         if begun:
             self._let_rank_0_speak(None)
             self._write_with_rank_0()
@@ -245,7 +188,7 @@ class Script:
                 self.source.insert_after(self.source.statement(begun[0]), *self._begin)
             return self.source.result()
         guard = self._guard()
-        if guard is not None and any(self._is_in_module(node, guard) for node in self._touched):
+        if guard is not None and any(_is_in_module(self.source, node, guard) for node in self._touched):
             guard = None
         self._let_rank_0_speak(guard)
         self._write_with_rank_0()
@@ -283,10 +226,6 @@ class Script:
         guard = found[0] if len(found) == 1 else None
         return guard if isinstance(guard, ast.If) and self.source.begins_its_line(guard.body[0]) else None
 
-    def _is_in_module(self, node: ast.AST, guard: ast.If) -> bool:
-        above = list(self.source.above(node))
-        return guard not in above and not any(isinstance(each, ast.FunctionDef | ast.Lambda) for each in above)
-
     # --- what only rank 0 does ---------------------------------------------------------------------------------------
 
     def _let_rank_0_speak(self, guard: ast.If | None) -> None:
@@ -295,8 +234,8 @@ class Script:
             for statement in ast.walk(self.source.tree)
             if isinstance(statement, ast.Expr)
             and self._is_output(statement.value)
-            and not self.is_of_one_rank(statement)
-            and not (guard is not None and self._is_in_module(statement, guard))
+            and not self.evidence.is_of_one_rank(statement)
+            and not (guard is not None and _is_in_module(self.source, statement, guard))
             and (guard is not None or self._comes_after_begin(statement))
         ]
         for statement in speaking:
@@ -345,7 +284,11 @@ class Script:
     def _write_with_rank_0(self) -> None:
         for call in self.calls(lambda name: name == "open"):
             mode = call.args[1] if len(call.args) > 1 else argument(call, "mode")
-            if self.is_of_one_rank(call) or not isinstance(mode, ast.Constant) or not isinstance(mode.value, str):
+            if (
+                self.evidence.is_of_one_rank(call)
+                or not isinstance(mode, ast.Constant)
+                or not isinstance(mode.value, str)
+            ):
                 continue
             if set(mode.value) & set("wax+"):
                 self.refuse(
@@ -355,7 +298,7 @@ class Script:
                     "or use pathlib's write_text",
                 )
         for call in self.calls(lambda name: name.rpartition(".")[2] == "SummaryWriter"):
-            if self.is_of_one_rank(call):
+            if self.evidence.is_of_one_rank(call):
                 continue
             self.refuse(call, "every worker would write events for TensorBoard", f"make and use it only if {RANK_0}")
         for call in self.calls(lambda name: name in ("tqdm.tqdm", "tqdm.auto.tqdm", "tqdm.trange")):
@@ -379,11 +322,6 @@ def names_in(node: ast.AST) -> set[str]:
     return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
 
 
-def _is_in(package: str, module: str) -> bool:
-    """Return whether a module, or what a dotted name refers to, is a package or in it."""
-    return module == package or module.startswith(f"{package}.")
-
-
 def _place(node: ast.AST) -> tuple[int, int]:
     return node.lineno, node.col_offset  # type: ignore[attr-defined]
 
@@ -398,22 +336,10 @@ def _aliases(tree: ast.AST) -> Iterator[tuple[str, str]]:
                 yield alias.asname or alias.name, f"{node.module}.{alias.name}"
 
 
-def _modules(node: ast.AST) -> list[str]:
-    if isinstance(node, ast.Import):
-        return [alias.name for alias in node.names]
-    if isinstance(node, ast.ImportFrom) and node.module and not node.level:
-        return [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-    return []
-
-
-def imported(tree: ast.AST) -> dict[str, ast.stmt]:
-    """Return all modules that a script imports, with the statements that do."""
-    found: dict[str, ast.stmt] = {}
-    for node in ast.walk(tree):
-        for module in _modules(node):
-            assert isinstance(node, ast.stmt)
-            found.setdefault(module, node)
-    return found
+def _is_in_module(source: Source, node: ast.AST, guard: ast.If) -> bool:
+    """Return whether a node is executed when the module is imported."""
+    above = list(source.above(node))
+    return guard not in above and not any(isinstance(each, ast.FunctionDef | ast.Lambda) for each in above)
 
 
 def _is_guard(statement: ast.stmt) -> bool:

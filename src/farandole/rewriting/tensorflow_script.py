@@ -20,13 +20,16 @@ def rewrite(script: Script) -> None:
     """Ask for the edits that make a script distributed, or record what is not understood."""
     for call in script.calls(lambda name: name.startswith("tensorflow.distribute.")):
         script.refuse(call, "it uses a strategy of tf.distribute", "take the strategy and its scope() away")
-    if not script.uses_farandole:
+    if not script.evidence.uses_farandole:
         choose_device(script)
-    if not script.has("DistributedGradientTape", "DistributedOptimizer") and not script.reduces_by_hand():
+    if (
+        not script.evidence.has("DistributedGradientTape", "DistributedOptimizer")
+        and not script.evidence.reduces_by_hand()
+    ):
         _wrap_tape(script)
-    if not script.shares_data():
+    if not script.evidence.shares_data():
         _share_dataset(script)
-    if not script.has("broadcast_variables", "broadcast_global_variables", "steps", "run"):
+    if not script.evidence.has("broadcast_variables", "broadcast_global_variables", "steps", "run"):
         _broadcast(script)
 
 

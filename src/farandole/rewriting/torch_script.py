@@ -13,8 +13,10 @@ PACKAGE = "farandole.torch"
 
 def rewrite(script: Script) -> None:
     """Ask for the edits that make a script distributed, or record what is not understood."""
-    reduces = script.has("DistributedOptimizer", "DistributedAdasumOptimizer") or script.reduces_by_hand()
-    shares = script.shares_data()
+    reduces = (
+        script.evidence.has("DistributedOptimizer", "DistributedAdasumOptimizer") or script.evidence.reduces_by_hand()
+    )
+    shares = script.evidence.shares_data()
     _refuse(script, shares)
     backward = script.calls_of_method("backward")
     if not backward:
@@ -25,7 +27,7 @@ def rewrite(script: Script) -> None:
         script.touch(call)
     _choose_device(script)
     model = "" if reduces else _wrap_optimizer(script)
-    if reduces and not script.has("broadcast_parameters", "broadcast_object", "steps", "run"):
+    if reduces and not script.evidence.has("broadcast_parameters", "broadcast_object", "steps", "run"):
         script.refuse(
             None,
             "nothing makes the workers begin with the same weights",

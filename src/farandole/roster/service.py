@@ -84,9 +84,6 @@ def _answer_with(call: bytes | None) -> FromRoster:
 class RosterService:
     """Serves one job's workers.
 
-    It has more than 15 fields because it connects the parts of the roster, each of which has a class of its own, with
-    the functions by which the launcher is told.
-
     Args:
         places: by rank; their number is the size of the world. All of them, or none: then the workers say, when they
             join, on what host they are.

@@ -71,10 +71,7 @@ ANSWER_SECONDS = 10.0
 
 
 class RosterClient:
-    """A worker's connection to the roster. Any thread may use it; requests wait for each other, notices do not wait.
-
-    It has more than 25 methods because each message of a worker is one: a line or two over `_notify` and `_request`.
-    """
+    """A worker's connection to the roster. Any thread may use it; requests wait for each other, notices do not wait."""
 
     def __init__(
         self,

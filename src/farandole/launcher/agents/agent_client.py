@@ -61,8 +61,6 @@ class AgentClient:
 
     Args:
         gate: behind which what it is told waits until that is written down; None: nothing waits.
-
-    It has more fields than most classes here: each is one thing that is known of, or waited for from, the one agent.
     """
 
     def __init__(

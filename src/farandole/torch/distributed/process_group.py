@@ -46,8 +46,6 @@ EXIT_SECONDS = 5.0
 class ProcessGroup(dist.ProcessGroup):
     """A group of processes and the engine that runs their collectives.
 
-    It has as many methods as c10d's interface of a process group demands; each is a few lines.
-
     Attributes:
         timeout: how long a call may take unless it says otherwise.
     """
