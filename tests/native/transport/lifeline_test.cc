@@ -14,36 +14,39 @@ namespace {
 
 std::shared_ptr<const Mapping> map(const Arena& arena) { return std::make_shared<const Mapping>(arena.fd(), 0); }
 
-// A process that holds the lifeline of an arena of this one, until it is killed.
+// A process that holds the lifeline of its own arena, until it is killed. (One that is forked from the owner of an
+// arena has that memory for itself only, so it cannot hold the owner's lifeline.)
 class Holder {
  public:
-  explicit Holder(Arena& arena, bool renews = false) {
+  explicit Holder(bool renews = false) {
     int up[2];
+    int down[2];
     EXPECT_EQ(::pipe(up), 0);
+    EXPECT_EQ(::pipe(down), 0);
     pid_ = ::fork();
     if (pid_ == 0) {
-      const Lifeline lifeline(arena.view());
-      if (renews) {
-        arena.renew();
-      }
-      const int memory = arena.fd();
-      EXPECT_EQ(::write(up[1], &memory, sizeof memory), static_cast<ssize_t>(sizeof memory));
       ::alarm(60);
+      Arena arena(kArenaBytes);
+      const Lifeline lifeline(arena.view());
+      tell(up[1], arena.fd());
+      if (renews) {
+        hear(down[0]);
+        arena.renew();
+        tell(up[1], arena.fd());
+      }
       ::pause();
       ::_exit(0);
     }
-    EXPECT_EQ(::read(up[0], &memory_, sizeof memory_), static_cast<ssize_t>(sizeof memory_));
-    ::close(up[0]);
-    ::close(up[1]);
+    memory = map(hear(up[0]));
+    if (renews) {
+      tell(down[1], 0);
+      renewed = map(hear(up[0]));
+    }
+    for (const int fd : {up[0], up[1], down[0], down[1]}) {
+      ::close(fd);
+    }
   }
   ~Holder() { kill(); }
-
-  // As a worker that is handed the arena now.
-  std::shared_ptr<const Mapping> map() const {
-    const std::string path = "/proc/" + std::to_string(pid_) + "/fd/" + std::to_string(memory_);
-    const base::UniqueFd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC));
-    return std::make_shared<const Mapping>(fd.get(), 0);
-  }
 
   void kill() {
     if (pid_ > 0) {
@@ -53,39 +56,55 @@ class Holder {
     }
   }
 
+  // As workers have it that were handed the arena at first, and after it was renewed.
+  std::shared_ptr<const Mapping> memory;
+  std::shared_ptr<const Mapping> renewed;
+
  private:
+  static void tell(int pipe, int number) {
+    EXPECT_EQ(::write(pipe, &number, sizeof number), static_cast<ssize_t>(sizeof number));
+  }
+  static int hear(int pipe) {
+    int number = -1;
+    EXPECT_EQ(::read(pipe, &number, sizeof number), static_cast<ssize_t>(sizeof number));
+    return number;
+  }
+  // `memory` is a descriptor in that process.
+  std::shared_ptr<const Mapping> map(int memory) const {
+    const std::string path = "/proc/" + std::to_string(pid_) + "/fd/" + std::to_string(memory);
+    const base::UniqueFd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+    return std::make_shared<const Mapping>(fd.get(), 0);
+  }
+
   pid_t pid_ = -1;
-  int memory_ = -1;  // its descriptor, in that process
 };
 
 TEST(LifelineTest, BreaksWhenItsProcessDies) {
-  Arena arena(kArenaBytes);
-  Holder holder(arena);
+  Holder holder;
   std::atomic<int> seen{0};
-  const PeerDeathWatcher watcher(map(arena), [&] { ++seen; });
-  EXPECT_FALSE(has_died(arena.view()));
+  const PeerDeathWatcher watcher(holder.memory, [&] { ++seen; });
+  EXPECT_FALSE(has_died(holder.memory->view()));
   holder.kill();
   EXPECT_TRUE(eventually([&] { return seen == 1; }));
-  EXPECT_TRUE(has_died(arena.view()));
+  EXPECT_TRUE(has_died(holder.memory->view()));
 }
 
 TEST(LifelineTest, ShowsADeathToAllWhoWatch) {
-  Arena arena(kArenaBytes);
-  Holder holder(arena);
+  Holder holder;
   std::atomic<int> seen{0};
   std::vector<std::unique_ptr<PeerDeathWatcher>> watchers;
   for (int i = 0; i < 8; ++i) {
-    watchers.push_back(std::make_unique<PeerDeathWatcher>(map(arena), [&] { ++seen; }));
+    watchers.push_back(std::make_unique<PeerDeathWatcher>(holder.memory, [&] { ++seen; }));
   }
   holder.kill();
   EXPECT_TRUE(eventually([&] { return seen == 8; }));
 }
 
 TEST(LifelineTest, ShowsADeathThatCameBefore) {
-  Arena arena(kArenaBytes);
-  Holder(arena).kill();
+  Holder holder;
+  holder.kill();
   std::atomic<int> seen{0};
-  const PeerDeathWatcher watcher(map(arena), [&] { ++seen; });
+  const PeerDeathWatcher watcher(holder.memory, [&] { ++seen; });
   EXPECT_TRUE(eventually([&] { return seen == 1; }));
 }
 
@@ -119,13 +138,12 @@ TEST(LifelineTest, IsLeftAloneByWatchersThatEnd) {
 }
 
 TEST(LifelineTest, GoesOnInMemoryThatIsRenewed) {
-  Arena arena(kArenaBytes);
-  Holder holder(arena, /*renews=*/true);
+  Holder holder(/*renews=*/true);
   std::atomic<int> seen{0};
-  const PeerDeathWatcher watcher(holder.map(), [&] { ++seen; });
+  const PeerDeathWatcher watcher(holder.renewed, [&] { ++seen; });
   holder.kill();
   EXPECT_TRUE(eventually([&] { return seen == 1; }));
-  EXPECT_FALSE(has_died(arena.view()));  // this process still has what was there before
+  EXPECT_FALSE(has_died(holder.memory->view()));  // what was there before is not looked at any more
 }
 
 }  // namespace
