@@ -26,7 +26,7 @@ class Topology:
 
     @property
     def crowded(self) -> bool:
-        """Say whether there are more workers than cores."""
+        """Return whether there are more workers than cores."""
         return self.size > cores()
 
     def __str__(self) -> str:

@@ -47,7 +47,7 @@ EXACT = (
 
 
 def is_exact(nodeid: str) -> bool:
-    """Say whether a test is one of the `EXACT` ones."""
+    """Return whether a test is one of the `EXACT` ones."""
     return any(nodeid == name or nodeid.startswith((f"{name}/", f"{name}::", f"{name}[")) for name in EXACT)
 
 

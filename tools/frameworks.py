@@ -189,7 +189,7 @@ def prepare(name: str, environment: Environment, python: str) -> Path:
 
 
 def test(python: Path, tests: Sequence[str]) -> bool:
-    """Run tests in an environment, and say whether they passed. The library must have been built."""
+    """Run tests in an environment, and return whether they passed. The library must have been built."""
     # Neither farandole nor its drop-in is installed there: both are read from where they are. A fork is no place for
     # many threads, and the machine has other work.
     variables = {"PYTHONPATH": os.fspath(ROOT / "src"), "OMP_NUM_THREADS": "1"}

@@ -102,7 +102,7 @@ class Job:
         raise NotImplementedError
 
     def is_taken_over(self, printed: int) -> bool:
-        """Say whether it was told, after so many bytes, that another daemon has followed one that was killed."""
+        """Return whether it was told, after so many bytes, that another daemon has followed one that was killed."""
         raise NotImplementedError
 
     # --- what is watched -----------------------------------------------------------------------------------------
@@ -251,7 +251,7 @@ def _environment(pid: int) -> bytes:
 
 
 def is_alive(pid: int) -> bool:
-    """Say whether a process lives; a zombie does not."""
+    """Return whether a process lives; a zombie does not."""
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     return False

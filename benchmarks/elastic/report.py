@@ -177,7 +177,7 @@ def _said(trials: Sequence[Trial]) -> str:
 
 
 def has_region(path: Path) -> bool:
-    """Say whether a document has a place for the tables."""
+    """Return whether a document has a place for the tables."""
     return path.exists() and f"<!-- bench:{_REGION} -->" in path.read_text()
 
 

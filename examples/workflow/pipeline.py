@@ -46,7 +46,7 @@ def steps(given: argparse.Namespace) -> list[tuple[str, list[str], list[Path]]]:
 
 
 def run(place: str, name: str, command: list[str], made: list[Path]) -> bool:
-    """Run one step, show what it prints, and say whether it has done what it should."""
+    """Run one step, show what it prints, and return whether it has done what it should."""
     print(f"{place} {name}: {shlex.join(command)}", flush=True)
     began = time.monotonic()
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as step:

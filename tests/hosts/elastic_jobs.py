@@ -96,7 +96,7 @@ class Training:
         ]
 
     def lives(self, host: Host, worker: int) -> bool:
-        """Say whether a worker has not ended."""
+        """Return whether a worker has not ended."""
         return self.books.pid(worker) in [each.pid for each in self.bed.processes(host)]
 
     def kill(self, host: Host, *workers: int, number: int = signal.SIGKILL) -> None:

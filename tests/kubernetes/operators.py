@@ -109,7 +109,7 @@ class RunningOperator:
 
     @property
     def leads(self) -> bool:
-        """Say whether it has become the one that acts."""
+        """Return whether it has become the one that acts."""
         return "this operator leads" in self.log
 
 
@@ -172,7 +172,7 @@ def mpi_job(cluster: Cluster, namespace: str, name: str) -> Any:
 
 
 def holds(cluster: Cluster, namespace: str, name: str, kind: str) -> bool:
-    """Say whether a condition of an MPIJob is True."""
+    """Return whether a condition of an MPIJob is True."""
     found = mpi_job(cluster, namespace, name).get("status", {}).get("conditions", [])
     return any(item["type"] == kind and item["status"] == "True" for item in found)
 

@@ -161,7 +161,7 @@ class RandomEvents:
         return led and bool(launchers) and self._is_saved(launchers[-1]) and min(size, len(job.running("worker"))) >= 2
 
     def _is_saved(self, launcher: str) -> bool:
-        """Say whether another launcher could follow this one; if none could, its workers would end with it."""
+        """Return whether another launcher could follow this one; if none could, its workers would end with it."""
         log = self._cluster.kubectl("logs", "-n", NAMESPACE, launcher, check=False)
         return "cannot be written down" not in log.rpartition("is written down again")[2]
 

@@ -34,7 +34,7 @@ def await_phase(cluster: Cluster, namespace: str, name: str, *phases: str) -> di
 
 
 def is_ready(cluster: Cluster, namespace: str, name: str) -> bool:
-    """Say whether a pod is ready."""
+    """Return whether a pod is ready."""
     status = cluster.api.get(f"/api/v1/namespaces/{namespace}/pods/{name}")["status"]
     return any(each["type"] == "Ready" and each["status"] == "True" for each in status.get("conditions", []))
 

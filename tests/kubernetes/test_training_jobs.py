@@ -108,7 +108,7 @@ class _Told:
         self._what = ""
 
     def begins(self, what: str) -> None:
-        """Take note of what is done now."""
+        """Record what is done now."""
         self.end()
         self._what, self.at = what, time.time()
 
@@ -131,13 +131,13 @@ def _start(cluster: Cluster, namespace: str, tmp_path: Path, torch: bool = False
 
 
 def _is_gone(job: Watched, pod: str) -> bool:
-    """Say whether a pod is there no more, or has ended."""
+    """Return whether a pod is there no more, or has ended."""
     found = [each for each in job.cluster.pods(job.namespace) if each["metadata"]["name"] == pod]
     return not found or found[0]["status"].get("phase") in ("Succeeded", "Failed")
 
 
 def _has_another(job: Watched, before: dict[str, Any]) -> bool:
-    """Say whether another launcher has taken the job over than the one that was there before."""
+    """Return whether another launcher has taken the job over than the one that was there before."""
     pods = job.pods("launcher")
     if not pods or pods[-1]["status"].get("phase") != "Running":
         return False

@@ -92,6 +92,6 @@ async def until(true: Callable[[], Any], what: str, limit: float = LIMIT) -> Non
 
 
 def holds(server: FakeApiServer, name: str, kind: str) -> bool:
-    """Say whether a condition of an MPIJob is True."""
+    """Return whether a condition of an MPIJob is True."""
     job = server.objects.get(("mpijobs", "default", name))
     return job is not None and conditions.holds(conditions.of_status(job.get("status")), kind)

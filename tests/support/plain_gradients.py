@@ -56,7 +56,7 @@ class World:
             self._changed.notify_all()
 
     def wait(self, number: int) -> bool:
-        """Wait for a request; say whether it was reduced."""
+        """Wait for a request; return whether it was reduced."""
         with self._changed:
             assert self._changed.wait_for(lambda: number in self._done or self.has_ended, WAIT_SECONDS)
             return number in self._done

@@ -48,7 +48,7 @@ class Fabric:
         return list(self.begun.get(FORMING, ()))
 
     def complete(self, key: tuple[str, int]) -> bool:
-        """Say whether all ranks have begun a collective."""
+        """Return whether all ranks have begun a collective."""
         return len(self.begun.get(key, ())) == len(self.workers)
 
 

@@ -175,7 +175,7 @@ class Job:
         self._on_their_way.append(action)
 
     def end(self, worker: Worker) -> None:
-        """Take note that a worker's process has ended."""
+        """Record that a worker's process has ended."""
         if not worker.killed:
             self._is_gone(worker, "has ended")
 
@@ -353,7 +353,7 @@ class Worker:
             raise Killed
 
     def forms(self) -> bool:
-        """Say whether it is about to form a world."""
+        """Return whether it is about to form a world."""
         return self.engine is not None and self.engine.forming
 
     def hear(self, message: Any) -> None:

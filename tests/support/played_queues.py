@@ -72,7 +72,7 @@ class PlayedJob:
         return self.status.get("state") in ("Succeeded", "Failed", "Cancelled")
 
     def take(self, observed: Observed) -> bool:
-        """Do what is wanted; say whether anything has changed."""
+        """Do what is wanted; return whether anything has changed."""
         outcome = reconcile(observed)
         changed = outcome.status is not None
         if outcome.status is not None:
@@ -126,7 +126,7 @@ class PlayedNamespace:
         return self.jobs[name]
 
     def turn(self) -> bool:
-        """Look at everything once, as the operator does; say whether anything has changed."""
+        """Look at everything once, as the operator does; return whether anything has changed."""
         forest = read_queues(self.queues, self.nodes)
         known = queued_jobs(forest, [JobAndPods(each.job, each.pods) for each in self.jobs.values()])
         self.admissions = decide(forest, known, self.now, self._standing)

@@ -92,7 +92,7 @@ class Job:
             self._holders.add(name)
 
     def others_have_held(self, name: str) -> bool:
-        """Say whether workers have held the state, and this one has not."""
+        """Return whether workers have held the state, and this one has not."""
         with self._changed:
             return bool(self._holders) and name not in self._holders
 
@@ -212,7 +212,7 @@ class Worker:
         self.job.enter_next(self)
 
     def inherits(self) -> bool:
-        """Say whether others have held the state before this worker came."""
+        """Return whether others have held the state before this worker came."""
         return self.job.others_have_held(self.name)
 
     def lost(self) -> list[str]:

@@ -105,7 +105,7 @@ class Worker:
         self._connection.send_bytes(cloudpickle.dumps((function, arguments)))
 
     def has_answered(self) -> bool:
-        """Say whether `receive` would return, or raise, at once."""
+        """Return whether `receive` would return, or raise, at once."""
         return self._connection.poll(0)
 
     def receive(self, timeout: float = ANSWER_SECONDS) -> Any:
@@ -139,7 +139,7 @@ class Worker:
         os.close(self._pidfd)
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Wait until the worker's process has ended, and say whether it has."""
+        """Wait until the worker's process has ended, and return whether it has."""
         poll = select.poll()  # Long tests have more descriptors than select() can take.
         poll.register(self._pidfd, select.POLLIN)
         return bool(poll.poll(None if seconds is None else seconds * 1000))

@@ -27,7 +27,7 @@ class Peer:
     events: tuple[str, ...] | None = None
 
     def takes_part(self, event: str) -> bool:
-        """Say whether it is measured in an event."""
+        """Return whether it is measured in an event."""
         return self.events is None or event in self.events
 
 

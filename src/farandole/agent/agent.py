@@ -191,7 +191,7 @@ class Agent:
     # --- from launcher to launcher ------------------------------------------------------------------------------
 
     def wants_to_wait(self) -> bool:
-        """Say whether there is anything for which another launcher would be needed."""
+        """Return whether there is anything for which another launcher would be needed."""
         return not self._ending
 
     def waits(self) -> None:

@@ -43,7 +43,7 @@ def _hint_for_missing_program(path: str, command: Sequence[str]) -> str:
 
 
 def is_python(program: str) -> bool:
-    """Say whether a program is a Python interpreter, by its name."""
+    """Return whether a program is a Python interpreter, by its name."""
     return re.fullmatch(r"(python|pypy)[0-9.]*", os.path.basename(program)) is not None
 
 

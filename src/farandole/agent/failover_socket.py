@@ -19,5 +19,5 @@ def address_of(name: str) -> str:
 
 
 def is_of_this_user(sock: socket.socket) -> bool:
-    """Say whether a process of this user is at the other end: anybody may use any address."""
+    """Return whether a process of this user is at the other end: anybody may use any address."""
     return user_behind(sock) == os.geteuid()

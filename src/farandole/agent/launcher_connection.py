@@ -40,16 +40,16 @@ class Owner(Protocol):
         """Do what the launcher says."""
 
     def wants_to_wait(self) -> bool:
-        """Say whether there is anything for which another launcher would be needed."""
+        """Return whether there is anything for which another launcher would be needed."""
 
     def waits(self) -> None:
-        """Take note that there is no launcher now, and that another one is waited for."""
+        """Record that there is no launcher now, and that another one is waited for."""
 
     def taken_over(self, seconds: float) -> None:
-        """Take note that another launcher has connected, after so many seconds without one."""
+        """Record that another launcher has connected, after so many seconds without one."""
 
     def alone(self) -> None:
-        """Take note that there is no launcher, and that there will be none."""
+        """Record that there is no launcher, and that there will be none."""
 
 
 class LauncherConnection:
@@ -136,7 +136,7 @@ class LauncherConnection:
             self.say(message)
 
     def written(self, credit: Credit) -> None:
-        """Take note that the launcher has written what a worker printed: the next one need not be told that."""
+        """Record that the launcher has written what a worker printed: the next one need not be told that."""
         self._unwritten.written(credit)
 
     def outlive(self, order: Outlive) -> None:
@@ -193,7 +193,7 @@ class LauncherConnection:
             self.give_up()
 
     def ended(self) -> None:
-        """Take note that the launcher is gone, or the way to it; no-op when that is known. The owner is told later."""
+        """Record that the launcher is gone, or the way to it; no-op when that is known. The owner is told later."""
         if not self._stands:
             return
         # After a silence, a launcher that lives may have given us up, and count on our end.

@@ -187,7 +187,7 @@ class OomWatch:
             self._in_cgroup_before, self._on_host_before = self._count_in_cgroup(), _count_on_host()
 
     def killed(self, pid: int) -> str:
-        """Say whether the kernel killed this process, which ended by SIGKILL, for want of memory.
+        """Return the evidence that the kernel killed this process, which ended by SIGKILL, for want of memory.
 
         Returns:
             What a person should read, such as `the kernel did it: out of memory (it used 498 MiB; ...)`; "" when

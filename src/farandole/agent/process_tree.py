@@ -76,7 +76,7 @@ def carrying(variable: str) -> list[int]:
 
 
 def started_with(pid: int, variable: str) -> bool:
-    """Say whether a process had `NAME=value` in its environment when it was started."""
+    """Return whether a process had `NAME=value` in its environment when it was started."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             return variable.encode() in file.read().split(b"\0")
@@ -93,7 +93,7 @@ def session_of(pid: int) -> int:
 
 
 def is_stopped(pid: int) -> bool:
-    """Say whether a process is stopped, by a signal or by a debugger."""
+    """Return whether a process is stopped, by a signal or by a debugger."""
     fields = _stat(pid)
     return fields is not None and fields[0] in (b"T", b"t")
 

@@ -57,7 +57,7 @@ class Tasks:
         self._running[process.pid] = _Running(task.number, output, timer, ended)
 
     def ended(self, pid: int, code: int) -> None:
-        """Take note that a child has ended; no-op when it is no task."""
+        """Record that a child has ended; no-op when it is no task."""
         if pid not in self._running:
             return
         running = self._running.pop(pid)

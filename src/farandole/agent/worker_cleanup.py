@@ -58,13 +58,13 @@ class WorkerCleanup:
         self._look()
 
     def is_taken(self, pid: int) -> None:
-        """Take note that the kernel has given this process id to another worker."""
+        """Record that the kernel has given this process id to another worker."""
         for ending in self._under_way.values():
             if ending.pid == pid:
                 ending.pid = 0
 
     def killed(self, rank: int) -> bool:
-        """Say whether this worker was sent SIGKILL from here."""
+        """Return whether this worker was sent SIGKILL from here."""
         ending = self._under_way.get(rank)
         return ending is not None and ending.killed
 

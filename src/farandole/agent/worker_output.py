@@ -55,7 +55,7 @@ class WorkerOutput:
         return [*self._streams]
 
     def written(self, credit: Credit) -> None:
-        """Take note that the launcher has written some of a stream: as much more may follow."""
+        """Record that the launcher has written some of a stream: as much more may follow."""
         stream = self._streams.get((credit.rank, credit.stream))
         if stream is not None:
             stream.ahead -= credit.count
@@ -89,7 +89,7 @@ class WorkerOutput:
             self._loop.call_later(_PAUSE_SECONDS, lambda: self.read_rest(rank))
 
     def read_rest_of_all(self) -> bool:
-        """Read a piece of what dead workers have left in their pipes; say whether nothing is left."""
+        """Read a piece of what dead workers have left in their pipes; return whether nothing is left."""
         for stream in list(self._streams.values()):
             self._read_piece(stream)
         return not self._streams

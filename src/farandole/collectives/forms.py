@@ -25,7 +25,7 @@ Runner = Callable[..., Any]
 
 
 def poll(handle: int) -> bool:
-    """Say whether an asynchronous call is done, so that `synchronize` would not wait.
+    """Return whether an asynchronous call is done, so that `synchronize` would not wait.
 
     Raises:
         ValueError: there is no such handle, or it was synchronized before.

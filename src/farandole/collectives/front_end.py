@@ -69,7 +69,7 @@ class FrontEnd(ABC, Generic[Tensor]):
 
     @abstractmethod
     def is_ready(self, tensor: Tensor) -> bool:
-        """Say whether the engine can read and write the tensor where it is."""
+        """Return whether the engine can read and write the tensor where it is."""
 
     @abstractmethod
     def address(self, tensor: Tensor) -> int:
@@ -149,7 +149,7 @@ class FrontEnd(ABC, Generic[Tensor]):
         self.note_writes((tensor,))
 
     def note_writes(self, tensors: Sequence[Tensor]) -> None:
-        """Take note that the engine has written over tensors."""
+        """Record that the engine has written over tensors."""
 
     def call_of(
         self,
@@ -173,7 +173,7 @@ class FrontEnd(ABC, Generic[Tensor]):
         return function
 
     def is_tracked(self, tensor: Tensor) -> bool:
-        """Say whether gradients are to flow through a tensor."""
+        """Return whether gradients are to flow through a tensor."""
         return False
 
     def differentiate(self, call: DifferentiableCall, tensors: Sequence[Tensor]) -> Sequence[Tensor]:

@@ -40,7 +40,7 @@ def _cache(function: Function) -> Function:
 
 @_cache
 def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
-    """Say whether a framework can be used: its front end is imported in a process of its own.
+    """Return whether a framework can be used: its front end is imported in a process of its own.
 
     Example:
         >>> extension_available("mxnet")
@@ -55,7 +55,7 @@ def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
 
 @_cache
 def gpu_available(ext_base_name: str, verbose: bool = False) -> bool:
-    """Say whether a framework sees a GPU, asked in a process of its own."""
+    """Return whether a framework sees a GPU, asked in a process of its own."""
     question = SEES_GPU.get(ext_base_name)
     return question is not None and _runs(question, verbose)
 
@@ -73,12 +73,12 @@ def _runs(code: str, verbose: bool) -> bool:
 
 
 def mpi_built(verbose: bool = False) -> bool:
-    """Say whether jobs can talk through MPI."""
+    """Return whether jobs can talk through MPI."""
     return built.mpi_built()
 
 
 def gloo_built(verbose: bool = False) -> bool:
-    """Say whether jobs can do without MPI."""
+    """Return whether jobs can do without MPI."""
     return built.gloo_built()
 
 
@@ -88,12 +88,12 @@ def nccl_built(verbose: bool = False) -> int:
 
 
 def ddl_built(verbose: bool = False) -> bool:
-    """Say whether IBM's DDL moves tensors."""
+    """Return whether IBM's DDL moves tensors."""
     return built.ddl_built()
 
 
 def ccl_built(verbose: bool = False) -> bool:
-    """Say whether Intel's oneCCL moves tensors."""
+    """Return whether Intel's oneCCL moves tensors."""
     return built.ccl_built()
 
 
@@ -178,7 +178,7 @@ def get_average_backwards_compatibility_fun(reduce_ops: Any) -> Callable[[Any, b
 
 
 def num_rank_is_power_2(num_rank: int) -> bool:
-    """Say whether a number is a power of two."""
+    """Return whether a number is a power of two."""
     return num_rank > 0 and num_rank.bit_count() == 1
 
 
@@ -195,7 +195,7 @@ def split_list(l: Sequence[Item], n: int) -> list[Sequence[Item]]:  # noqa: E741
 
 
 def is_iterable(x: Any) -> bool:
-    """Say whether `iter(x)` works."""
+    """Return whether `iter(x)` works."""
     try:
         iter(x)
     except TypeError:

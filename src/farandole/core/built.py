@@ -8,12 +8,12 @@ from __future__ import annotations
 
 
 def mpi_built() -> bool:
-    """Say whether jobs can use MPI: yes, where an MPI library is when they start; it is loaded then."""
+    """Return whether jobs can use MPI: yes, where an MPI library is when they start; it is loaded then."""
     return True
 
 
 def gloo_built() -> bool:
-    """Say whether jobs can do without MPI: yes."""
+    """Return whether jobs can do without MPI: yes."""
     return True
 
 
@@ -23,25 +23,25 @@ def nccl_built() -> int:
 
 
 def ddl_built() -> bool:
-    """Say whether IBM's DDL moves tensors: no."""
+    """Return whether IBM's DDL moves tensors: no."""
     return False
 
 
 def ccl_built() -> bool:
-    """Say whether Intel's oneCCL moves tensors: no."""
+    """Return whether Intel's oneCCL moves tensors: no."""
     return False
 
 
 def cuda_built() -> bool:
-    """Say whether the engine itself works on CUDA memory: no, tensors are staged through the host."""
+    """Return whether the engine itself works on CUDA memory: no, tensors are staged through the host."""
     return False
 
 
 def rocm_built() -> bool:
-    """Say whether the engine itself works on ROCm memory: no, tensors are staged through the host."""
+    """Return whether the engine itself works on ROCm memory: no, tensors are staged through the host."""
     return False
 
 
 def sycl_built() -> bool:
-    """Say whether the engine itself works on memory of Intel's GPUs: no, tensors are staged through the host."""
+    """Return whether the engine itself works on memory of Intel's GPUs: no, tensors are staged through the host."""
     return False

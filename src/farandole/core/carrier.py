@@ -7,17 +7,17 @@ from farandole.errors import InvalidRequestError
 
 
 def mpi_enabled() -> bool:
-    """Say whether this job talks through MPI: False before `init()`, as it is not known yet."""
+    """Return whether this job talks through MPI: False before `init()`, as it is not known yet."""
     return basics.is_initialized() and basics.identity().settings.backend == "mpi"
 
 
 def gloo_enabled() -> bool:
-    """Say whether this job does without MPI. `gloo` is Horovod's word for that."""
+    """Return whether this job does without MPI. `gloo` is Horovod's word for that."""
     return not mpi_enabled()
 
 
 def mpi_threads_supported() -> bool:
-    """Say whether other threads may use MPI as well: yes, as farandole asks for that when it starts MPI.
+    """Return whether other threads may use MPI as well: yes, as farandole asks for that when it starts MPI.
 
     Raises:
         ValueError: this job does not use MPI.

@@ -206,7 +206,7 @@ class Engine:
             raise self._error(status)
 
     def done(self, submission: Submission) -> bool:
-        """Say whether all requests are done, well or with an error."""
+        """Return whether all requests are done, well or with an error."""
         return all(self._library.farandole_poll(self._pointer, handle) == 1 for handle in submission.handles)
 
     def wait(self, submission: Submission) -> None:
@@ -215,7 +215,7 @@ class Engine:
             pass
 
     def wait_for(self, submission: Submission, seconds: float) -> bool:
-        """Wait at most `seconds`, deaf to Ctrl-C; say whether all are done. Raise the first error if some failed."""
+        """Wait at most `seconds`, deaf to Ctrl-C; return whether all are done. Raise the first error if some failed."""
         started = time.monotonic_ns()
         try:
             status = self._library.farandole_wait_all(self._pointer, submission.handles, submission.count, seconds)

@@ -53,7 +53,7 @@ class ProcessSet:
         return self.ranks.index(self._world_rank)
 
     def included(self) -> bool | None:
-        """Say whether this worker is in the set; None until registered."""
+        """Return whether this worker is in the set; None until registered."""
         return self._world_rank in self.ranks if self._registered else None
 
     def bind(self, process_set_id: int, world_rank: int) -> None:

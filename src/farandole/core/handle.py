@@ -36,10 +36,10 @@ class Call(Protocol):
         """Submit, wait and return the result, or raise why there is none."""
 
     def begun(self) -> bool:
-        """Say whether the call has been submitted; other ranks may count on it."""
+        """Return whether the call has been submitted; other ranks may count on it."""
 
     def done(self) -> bool:
-        """Say whether `wait`, after `submit`, would return at once."""
+        """Return whether `wait`, after `submit`, would return at once."""
 
 
 class Pending:
@@ -100,11 +100,11 @@ class Pending:
             submission.put_back()
 
     def begun(self) -> bool:
-        """Say whether the engine knows the requests, or has known them."""
+        """Return whether the engine knows the requests, or has known them."""
         return self._submission is None or self._submission.submitted
 
     def done(self) -> bool:
-        """Say whether all requests are done."""
+        """Return whether all requests are done."""
         return self._submission is None or self._engine.done(self._submission)
 
 
@@ -143,11 +143,11 @@ class Deferred:
         return self.result()
 
     def begun(self) -> bool:
-        """Say whether the other thread has been asked to submit."""
+        """Return whether the other thread has been asked to submit."""
         return self._begun is not None
 
     def done(self) -> bool:
-        """Say whether `wait` would return at once."""
+        """Return whether `wait` would return at once."""
         begun = self._begun
         return begun is not None and begun.done() and (begun.exception() is not None or self._call.done())
 
@@ -212,7 +212,7 @@ class HandleTable:
             raise
 
     def poll(self, number: int) -> bool:
-        """Say whether `synchronize` would return at once.
+        """Return whether `synchronize` would return at once.
 
         Raises:
             ValueError: no such call, or its result was already taken.

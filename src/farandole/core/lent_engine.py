@@ -24,7 +24,7 @@ class LentEngine:
         self._is_attached = False
 
     def fits(self) -> bool:
-        """Say whether the library was made for this version of the native interface."""
+        """Return whether the library was made for this version of the native interface."""
         version: int = self._version()
         return version == binding.ABI_VERSION
 

@@ -12,7 +12,7 @@ class Gradients(Protocol):
     """The gradients of a step."""
 
     def are_intact(self) -> bool:
-        """Say whether those that were reduced last are still here as they were, for ranks that lack them."""
+        """Return whether those that were reduced last are still here as they were, for ranks that lack them."""
 
 
 class Retry(Protocol):
@@ -37,10 +37,10 @@ class Retry(Protocol):
         """
 
     def broken(self, error: Exception) -> bool:
-        """Say whether it was the end of its world that a call has failed with."""
+        """Return whether it was the end of its world that a call has failed with."""
 
     def launched(self) -> bool:
-        """Take note that all gradients of the step are launched; say whether the ballot may leave with them.
+        """Record that all gradients of the step are launched; return whether the ballot may leave with them.
 
         Otherwise it waits until the gradients are waited for.
         """

@@ -64,7 +64,7 @@ class Submission:
 
     @property
     def submitted(self) -> bool:
-        """Say whether the engine knows the requests."""
+        """Return whether the engine knows the requests."""
         return self.handles[0] != 0
 
     def put_back(self) -> None:

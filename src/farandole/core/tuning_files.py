@@ -49,7 +49,7 @@ def use_kept(settings: Settings, world: World, engine: Engine) -> None:
 
 
 def _is_for(path: Path, world: World) -> bool:
-    """Say whether what a file holds was found on hosts with so many workers; tell the user if it was not.
+    """Return whether what a file holds was found on hosts with so many workers; tell the user if it was not.
 
     Raises:
         SettingError: it cannot be read, or holds something else.

@@ -39,7 +39,7 @@ def tell_user(level: str, text: str, rank: int = 0) -> None:
 
 
 def log_event(level: str, text: str, rank: int = 0) -> bool:
-    """Hand something to the logger `farandole`; say whether nobody else need tell it.
+    """Hand something to the logger `farandole`; return whether nobody else need tell it.
 
     That is so where the program has given this very logger a handler, or where a handler above it writes to standard
     output or error. `logging` is not imported for it: a program that has not imported it has no handler.
@@ -58,7 +58,7 @@ def log_event(level: str, text: str, rank: int = 0) -> bool:
 
 
 def _is_shown(logger: Any, level: int) -> bool:
-    """Say whether a record of this level gets to a standard stream from this logger or from one above it."""
+    """Return whether a record of this level gets to a standard stream from this logger or from one above it."""
     streams = (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)
     while logger is not None:
         for handler in logger.handlers:

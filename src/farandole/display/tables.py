@@ -67,7 +67,7 @@ def show(rows: Rows, right: Collection[int] = (), stream: TextIO | None = None) 
 
 
 def wants_colour(stream: TextIO | None = None) -> bool:
-    """Say whether there are to be colours: on a terminal that can show them, as `NO_COLOR` and `FORCE_COLOR` say."""
+    """Return whether there are to be colours: on a terminal that can show them, as `NO_COLOR` and `FORCE_COLOR` say."""
     from rich.console import Console
 
     console = Console(file=stream or sys.stdout)

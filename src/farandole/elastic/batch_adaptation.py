@@ -116,7 +116,7 @@ class BatchAdaptation:
             yield part
 
     def counts_now(self, plan: Plan, recovery: Recovery) -> None:
-        """Take note that a step counts; where it is due, tell the other ranks what it has shown. Then a collective."""
+        """Record that a step counts; where it is due, tell the other ranks what it has shown. Then a collective."""
         self.value = self.value.stepped(self.policy)
         self._steps += 1
         if not self._is_due:

@@ -74,7 +74,7 @@ class OwnBallot:
         return Ballot(changes, self.stopping, self._is_checkpoint_due(), self.made_calls, meet)
 
     def checkpoint_is_written(self) -> None:
-        """Take note that all ranks write the checkpoint that was due."""
+        """Record that all ranks write the checkpoint that was due."""
         self._wants_checkpoint = False
 
     def _is_checkpoint_due(self) -> bool:

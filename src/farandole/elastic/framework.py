@@ -47,7 +47,7 @@ class Stream(Protocol):
     """State on its way to newcomers, in a world that trains."""
 
     def send_some(self, seconds: float) -> bool:
-        """Begin to send a part of what is left, as it is between two steps; say whether that is all. A collective.
+        """Begin to send a part of what is left, as it is between two steps; return whether that is all. A collective.
 
         Args:
             seconds: that a step takes, about.
@@ -96,7 +96,7 @@ class Trained(Protocol):
         """Take part in a step with gradients of zero."""
 
     def has_unused_gradients(self) -> bool:
-        """Say whether the body has computed gradients with which no step was made."""
+        """Return whether the body has computed gradients with which no step was made."""
 
     def scale_rate(self, factor: float) -> None:
         """Multiply the learning rates."""

@@ -198,7 +198,7 @@ class LoopWorlds:
         self._session.retry = self.retry
 
     def _all_are_here(self) -> bool:
-        """Say whether all ranks are between two steps, as this worker is.
+        """Return whether all ranks are between two steps, as this worker is.
 
         Others may be in the next step already, as it was planned before this world. Or they are still in the last one,
         and enter the world that follows when they have finished it.
@@ -271,7 +271,7 @@ class LoopWorlds:
             self.own_ballot.stopping = False
 
     def _can_have_shadows(self) -> bool:
-        """Say whether a rank that has not got the state yet may go through the steps here."""
+        """Return whether a rank that has not got the state yet may go through the steps here."""
         body_has_calls = self.progress.body_has_calls or self.own_ballot.made_calls
         keeps_gradients = self._session.settings.elastic_keep_gradients
         can_follow = self._trained.reduces_once and not body_has_calls and not self._adapts

@@ -162,7 +162,7 @@ class Recovery:
         return self._votes.count(self._session, ballot)
 
     def reduced(self, outcome: Ballot, gradients: Gradients) -> None:
-        """Take note that this rank has the reduced gradients of the step."""
+        """Record that this rank has the reduced gradients of the step."""
         self._done(outcome, gradients)
         if outcome.meet:
             self.run(lambda: self.meet(outcome))
@@ -179,7 +179,7 @@ class Recovery:
         return None if known is None else Ballot(*known[0])
 
     def broken(self, error: Exception) -> bool:
-        """Say whether it was the end of its world that a call has failed with, and there can be another world."""
+        """Return whether it was the end of its world that a call has failed with, and there can be another world."""
         # Ranks that disagree about a call would disagree in the next world as well.
         return self._elastic and isinstance(error, HorovodInternalError) and not isinstance(error, MismatchError)
 

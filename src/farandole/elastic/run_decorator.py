@@ -66,7 +66,7 @@ class Worlds(Protocol):
     """The worlds of a job, as far as training needs to know of them."""
 
     def go_on(self) -> bool:
-        """Say whether another world follows when this one ends."""
+        """Return whether another world follows when this one ends."""
 
     def enter(self) -> bool:
         """Enter a world, if this worker has only looked at it; blocks. Say whether it is not what it looked like."""
@@ -75,7 +75,7 @@ class Worlds(Protocol):
         """Leave this world and enter the next one; blocks."""
 
     def inherits(self) -> bool:
-        """Say whether something was trained before this worker came, whether or not some worker still holds it."""
+        """Return whether something was trained before this worker came, whether or not some worker still holds it."""
 
     def lost(self) -> Sequence[str]:
         """Return the workers of the previous world that are not in this one, each with how it was lost."""
@@ -110,7 +110,7 @@ class JobWorlds:
     """The worlds that this process's session goes through."""
 
     def go_on(self) -> bool:
-        """Say whether there is a world, and a roster that makes next ones."""
+        """Return whether there is a world, and a roster that makes next ones."""
         return world_changes.is_elastic()
 
     def enter(self) -> bool:
@@ -128,7 +128,7 @@ class JobWorlds:
         return world_changes.reform()
 
     def inherits(self) -> bool:
-        """Say whether something was trained before this worker came, whether or not some worker still holds it."""
+        """Return whether something was trained before this worker came, whether or not some worker still holds it."""
         session = current()
         # A worker that took part knows by itself, also that another training is yet to begin.
         return not session.trained and (session.world.state_lost or any(rank >= 0 for rank in session.world.previous))
@@ -312,7 +312,7 @@ class _Training:
         return False
 
     def _is_over(self, standings: Sequence[_Standing]) -> bool:
-        """Say whether all have finished that had something to train; a worker that came too late gets their state."""
+        """Return whether all that had something to train have finished; one that came too late gets their state."""
         trained = [standing for standing in standings if standing.has_state]
         if not trained or not all(standing.finished for standing in trained):
             return False

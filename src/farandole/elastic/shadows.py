@@ -104,11 +104,11 @@ class Shadows:
             self.lose_world()
 
     def lose_world(self) -> None:
-        """Take note that the world of this shadow has ended."""
+        """Record that the world of this shadow has ended."""
         self.has_lost_world = True
 
     def reformed(self) -> None:
-        """Take note that another world has followed: it has newcomers, and no shadows yet."""
+        """Record that another world has followed: it has newcomers, and no shadows yet."""
         self._drop_stream()
         self.count = 0
         self.include_this_rank = self.has_lost_world = False

@@ -48,7 +48,7 @@ class HostMessages:
         self._told.append(message)
 
     def empty(self) -> bool:
-        """Say whether there is no change to follow at the next commit."""
+        """Return whether there is no change to follow at the next commit."""
         if self._told or _pending_change() is not None:
             return False
         self._promised = _coming() > 0
@@ -80,7 +80,7 @@ class HostMessages:
             time.sleep(_LOOK_SECONDS)
 
     def _others_follow(self, change: world_changes.Change) -> bool:
-        """Say whether newcomers should wait for others that are about to come."""
+        """Return whether newcomers should wait for others that are about to come."""
         if change.removed or _coming() == 0:
             return False
         now = time.monotonic()

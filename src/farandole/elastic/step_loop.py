@@ -160,7 +160,7 @@ class Loop:
         self._finish_together()
 
     def _is_past(self) -> bool:
-        """Say whether this worker has come when the others were in a later loop: there it gets what they have."""
+        """Return whether this worker has come when the others were in a later loop: there it gets what they have."""
         world = self._session.world
         return self._elastic and world.generation == 0 and self._number < world.training
 

@@ -36,12 +36,12 @@ class Plan:
         return self._world.size - self.shadows
 
     def survived_by(self, world: World) -> None:
-        """Take note of the current world, which has only members of the plan's world."""
+        """Record the current world, which has only members of the plan's world."""
         # By the workers' numbers: between the two worlds there may have been worlds that this worker has never seen.
         self.present = [self._world.workers.index(worker) for worker in world.workers]
 
     def goes_on_without_the_lost(self) -> None:
-        """Take note that the ranks that are present will finish the step."""
+        """Record that the ranks that are present will finish the step."""
         self.lost = frozenset(range(len(self.batch.shares))).difference(self.present)
 
     def share(self, rank: int) -> float:
@@ -92,11 +92,11 @@ class Plans:
         return plan
 
     def reformed(self, before: World) -> None:
-        """Take note that another world has followed this one."""
+        """Record that another world has followed this one."""
         self._before = self._before or before
 
     def resumed(self, comparison: Comparison) -> None:
-        """Take note of how far the others are, in the middle of a step that goes on in another world."""
+        """Record how far the others are, in the middle of a step that goes on in another world."""
         if comparison.others_inside:
             self._shadows_before = comparison.shadows
         self.as_before = self.as_before or comparison.behind
@@ -104,7 +104,7 @@ class Plans:
             self.forget_worlds()
 
     def entered(self, comparison: Comparison) -> None:
-        """Take note of how far the others are, between two steps."""
+        """Record how far the others are, between two steps."""
         self.as_before = comparison.others_inside
         self._shadows_before = comparison.shadows
         if not self.as_before:

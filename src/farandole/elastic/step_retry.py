@@ -56,7 +56,7 @@ class StepRetry:
         """The body has been run."""
 
     def body_has_run(self) -> None:
-        """Take note that the body of the loop has gone through a step."""
+        """Record that the body of the loop has gone through a step."""
         self._knows_body = True
 
     # --- calls of the body -----------------------------------------------------------------------------------------

@@ -111,7 +111,7 @@ class Progress:
             self.follow(saved)
 
     def learn(self, outcome: Ballot) -> None:
-        """Take note of what the ranks have asked of all, when the step counts."""
+        """Record what the ranks have asked of all, when the step counts."""
         self.stop = outcome.stop
         self.body_has_calls = self.body_has_calls or outcome.calls
 

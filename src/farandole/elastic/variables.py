@@ -26,7 +26,7 @@ def variables_of(thing: Any) -> list[Any] | None:
 
 
 def is_built(thing: Any) -> bool:
-    """Say whether a model or an optimizer of Keras has its variables."""
+    """Return whether a model or an optimizer of Keras has its variables."""
     return bool(getattr(thing, "built", True))
 
 

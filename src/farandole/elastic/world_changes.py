@@ -20,7 +20,7 @@ class Change(msgspec.Struct, frozen=True):
 
 
 def is_elastic() -> bool:
-    """Say whether there can be a next world. False without a world."""
+    """Return whether there can be a next world. False without a world."""
     session = basics.session_if_any()
     return session is not None and session.notices is not None
 
@@ -39,7 +39,7 @@ def coming() -> int:
 
 
 def is_broken() -> bool:
-    """Say whether the current world has ended, so that collectives in it fail."""
+    """Return whether the current world has ended, so that collectives in it fail."""
     return basics.current().engine.cause() is not None
 
 

@@ -50,12 +50,12 @@ class Entry(ABC):
     @property
     @abstractmethod
     def trained(self) -> bool:
-        """Say whether there will be gradients; a frozen parameter takes no part in a step."""
+        """Return whether there will be gradients; a frozen parameter takes no part in a step."""
 
     @property
     @abstractmethod
     def travels_sparse(self) -> bool:
-        """Say whether the gradient of this step is gathered, not reduced. All ranks have to say the same."""
+        """Return whether the gradient of this step is gathered, not reduced. All ranks have to say the same."""
 
     @property
     @abstractmethod
@@ -74,11 +74,11 @@ class Entry(ABC):
 
     @abstractmethod
     def wants_view(self) -> bool:
-        """Say whether the gradient is to travel through the arena, as far as its first steps have shown."""
+        """Return whether the gradient is to travel through the arena, as far as its first steps have shown."""
 
     @abstractmethod
     def attach(self) -> None:
-        """Take note that `view` and perhaps `own_view` have been given, and move the gradient into the view."""
+        """Record that `view` and perhaps `own_view` have been given, and move the gradient into the view."""
 
     @abstractmethod
     def detach(self) -> None:
@@ -108,7 +108,7 @@ class Entry(ABC):
 
     @abstractmethod
     def lies_in_view(self, gradient: Any) -> bool:
-        """Say whether a gradient (see `GradientFrontEnd.present`) is the view."""
+        """Return whether a gradient (see `GradientFrontEnd.present`) is the view."""
 
     # --- on the general way ----------------------------------------------------------------------------------------
 
@@ -165,7 +165,7 @@ class Bundle:
         self.nbytes = 0
 
     def put(self, share: float, keeps: bool) -> bool:
-        """Copy the gradients to where they travel from; say whether all of them could be put there.
+        """Copy the gradients to where they travel from; return whether all of them could be put there.
 
         Args:
             share: by what this rank's gradients are multiplied.
@@ -194,7 +194,7 @@ class Bundle:
         self.share = share
 
     def has_begun(self) -> bool:
-        """Say whether the bundle is launched, or has nothing to launch."""
+        """Return whether the bundle is launched, or has nothing to launch."""
         return self.launched or not any(entry.trained for entry in self.entries)
 
     def absent_names(self) -> list[str]:

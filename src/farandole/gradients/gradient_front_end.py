@@ -54,7 +54,7 @@ class GradientFrontEnd(Protocol):
 
     @property
     def uses_views(self) -> bool:
-        """Say whether gradients may travel through the arena: nothing is done to them on the way."""
+        """Return whether gradients may travel through the arena: nothing is done to them on the way."""
 
     def forget_residuals(self) -> None:
         """Forget what compression has not sent yet: it was being written when a world broke, or is another's."""

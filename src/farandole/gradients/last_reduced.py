@@ -42,7 +42,7 @@ class LastReduced:
         self._kept, self._versions, self._checksums = [], [], None
 
     def are_intact(self) -> bool:
-        """Say whether they are unchanged."""
+        """Return whether they are unchanged."""
         if self._versions != self._front_end.versions(self._kept):
             return False
         return self._checksums is None or self._checksums == self._sums()

@@ -102,7 +102,7 @@ class Reducer:
 
     @property
     def pending(self) -> bool:
-        """Say whether gradients have come since the last `finish`."""
+        """Return whether gradients have come since the last `finish`."""
         if not self._fired or session_if_any() is None:
             return False
         session = current()
@@ -268,7 +268,7 @@ class Reducer:
             self._take_up_again()
 
     def _are_of_this_world(self) -> bool:
-        """Say whether all gradients were reduced in the world of now, and not some in another one before."""
+        """Return whether all gradients were reduced in the world of now, and not some in another one before."""
         generation = self._context.entered.world.generation
         return all(bundle.generation == generation for bundle in self._all_bundles())
 
@@ -313,7 +313,7 @@ class Reducer:
     # --- one session -----------------------------------------------------------------------------------------------
 
     def _active(self) -> bool:
-        """Say whether there are others to reduce with, after making this ready for the current session and world."""
+        """Return whether there are others to reduce with, after making this ready for the current session and world."""
         session = current()
         context = self._context
         has_next_world = session.retry is not None and session.notices is not None

@@ -43,7 +43,7 @@ class StepBallot:
         self._are_changed = False
 
     def expect_changes(self) -> None:
-        """Take note that the user may change reduced gradients before those of the next step are reduced."""
+        """Record that the user may change reduced gradients before those of the next step are reduced."""
         self._are_changed = True
 
     def cast(self) -> None:
@@ -75,7 +75,7 @@ class StepBallot:
         return self._context.step_retry if self._bundles else None
 
     def _has_to_meet(self) -> bool:
-        """Say whether this rank could not give its reduced gradients to others once it has gone on."""
+        """Return whether this rank could not give its reduced gradients to others once it has gone on."""
         if not self._context.has_next_world:
             return False
         self._are_changed = self._are_changed or not self._reduced.are_intact()

@@ -108,7 +108,7 @@ class GradientReduction:
         return other
 
     def is_local(self, variable: Any) -> bool:
-        """Say whether the gradient of a variable stays as it is on each rank."""
+        """Return whether the gradient of a variable stays as it is on each rank."""
         return self.key_of(variable) in self._local_keys()
 
     def reduce(self, gradients: Sequence[Any], variables: Sequence[Any], op: int | None = None) -> list[Any]:

@@ -51,7 +51,7 @@ class WrapperOptions:
         return 1.0 if self.average_passes else float(self.passes)
 
     def is_local(self) -> bool:
-        """Say whether there is nothing to reduce with: this rank is alone, and stays so, or it is not in the set."""
+        """Return whether there is nothing to reduce with: this rank is alone, and stays so, or it is not in the set."""
         session = current()
         if not self.process_set.included():
             return True

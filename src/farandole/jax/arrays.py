@@ -96,7 +96,7 @@ class Arrays(FrontEnd[Array]):
         return f"jax.Array of {tensor.dtype}"
 
     def is_ready(self, tensor: Array) -> bool:
-        """Wait for it, and say whether it is on one CPU device."""
+        """Wait for it, and return whether it is on one CPU device."""
         if is_carried(tensor):
             return False
         if len(tensor.devices()) != 1 or next(iter(tensor.devices())).platform != "cpu":
@@ -163,7 +163,7 @@ class Arrays(FrontEnd[Array]):
         return jnp.asarray(np.array(numbers, dtype=np.int32 if fits else np.int64))
 
     def is_tracked(self, tensor: Array) -> bool:
-        """Say whether it is traced, be it for a gradient or to compile a function."""
+        """Return whether it is traced, be it for a gradient or to compile a function."""
         return isinstance(tensor, jax.core.Tracer)
 
     def differentiate(self, call: DifferentiableCall, tensors: Sequence[Array]) -> Sequence[Array]:

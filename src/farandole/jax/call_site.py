@@ -64,7 +64,7 @@ class CallSite:
         return tuple(shape)
 
     def is_identity(self, dtypes: Sequence[Any]) -> bool:
-        """Say whether a worker that is alone in its world computes it without the engine, by a factor at most.
+        """Return whether a worker that is alone in its world computes it without the engine, by a factor at most.
 
         Args:
             dtypes: of the arrays.

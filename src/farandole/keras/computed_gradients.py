@@ -74,10 +74,10 @@ class ComputedGradients:
 
     @abstractmethod
     def _several_passes(self) -> bool:
-        """Say whether several backward passes make one step."""
+        """Return whether several backward passes make one step."""
 
     def _are_computed(self, variables: Sequence[Any]) -> bool:
-        """Say whether the gradients of this step are those that were computed last, and forget these."""
+        """Return whether the gradients of this step are those that were computed last, and forget these."""
         computed, self.__dict__["_farandole_computed"] = self._farandole_computed, None
         return computed is not None and computed == self._place(variables)
 

@@ -15,7 +15,7 @@ _resets = 0
 
 
 def is_on() -> bool:
-    """Say whether gradients are each worker's own at the moment."""
+    """Return whether gradients are each worker's own at the moment."""
     return _resets > 0 or current().only_arrived
 
 

@@ -84,7 +84,7 @@ def _tf_keras() -> Any:
 
 
 def is_optimizer(optimizer: Any) -> bool:
-    """Say whether this is an optimizer of Keras 2."""
+    """Return whether this is an optimizer of Keras 2."""
     kinds = _tf_keras()
     if kinds is None:
         return False

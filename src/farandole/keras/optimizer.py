@@ -176,7 +176,7 @@ _OURS = ("apply", "apply_gradients", "_compute_gradients")
 
 
 def is_distributed(optimizer: Any) -> bool:
-    """Say whether an optimizer reduces gradients."""
+    """Return whether an optimizer reduces gradients."""
     return isinstance(optimizer, (Distributed, legacy.Distributed))
 
 

@@ -13,7 +13,7 @@ from farandole.keras.callbacks.base import KERAS
 
 
 def is_on() -> bool:
-    """Say whether models of the program's Keras run in a session."""
+    """Return whether models of the program's Keras run in a session."""
     tensorflow = sys.modules.get("tensorflow")
     return KERAS.__name__ == "tf_keras" and tensorflow is not None and not tensorflow.executing_eagerly()
 
@@ -35,7 +35,7 @@ def write_all(variables: Sequence[Any], values: Sequence[Any]) -> None:
 
 
 def is_in_graph(value: Any) -> bool:
-    """Say whether a value is known only when its graph runs."""
+    """Return whether a value is known only when its graph runs."""
     import tensorflow as tf
 
     return tf.is_tensor(value)

@@ -43,7 +43,7 @@ def find(conditions: Iterable[Object], kind: str) -> Object | None:
 
 
 def holds(conditions: Iterable[Object], kind: str) -> bool:
-    """Say whether the condition of a type is there and True."""
+    """Return whether the condition of a type is there and True."""
     found = find(conditions, kind)
     return found is not None and found.get("status") == "True"
 

@@ -53,32 +53,32 @@ def phase(pod: Object) -> str:
 
 
 def terminating(pod: Object) -> bool:
-    """Say whether it has been told to end."""
+    """Return whether it has been told to end."""
     return bool(pod["metadata"].get("deletionTimestamp"))
 
 
 def finished(pod: Object) -> bool:
-    """Say whether all its containers have ended for good."""
+    """Return whether all its containers have ended for good."""
     return phase(pod) in ("Succeeded", "Failed")
 
 
 def running(pod: Object) -> bool:
-    """Say whether it runs, and has not been told to end."""
+    """Return whether it runs, and has not been told to end."""
     return phase(pod) == "Running" and not terminating(pod)
 
 
 def ready(pod: Object) -> bool:
-    """Say whether it runs and its readiness probes say yes."""
+    """Return whether it runs and its readiness probes say yes."""
     return running(pod) and _condition(pod, "Ready").get("status") == "True"
 
 
 def gated(pod: Object) -> bool:
-    """Say whether somebody keeps it from being scheduled, such as a queue that has not admitted it."""
+    """Return whether somebody keeps it from being scheduled, such as a queue that has not admitted it."""
     return phase(pod) == "Pending" and _condition(pod, "PodScheduled").get("reason") == "SchedulingGated"
 
 
 def waits_to_start(pod: Object) -> bool:
-    """Say whether it has a node, and has not started there."""
+    """Return whether it has a node, and has not started there."""
     return phase(pod) == "Pending" and not terminating(pod) and bool(_mapping(pod.get("spec")).get("nodeName"))
 
 

@@ -50,7 +50,7 @@ class StepTimer:
         self._total = 0.0
 
     def step(self) -> None:
-        """Take note that a step has ended."""
+        """Record that a step has ended."""
         now = self._clock()
         if self._last is not None:
             took = now - self._last

@@ -105,11 +105,11 @@ class OrderedCall:
         return self._result
 
     def begun(self) -> bool:
-        """Say whether the operation has been pushed."""
+        """Return whether the operation has been pushed."""
         return self._number != 0
 
     def done(self) -> bool:
-        """Say whether it is done."""
+        """Return whether it is done."""
         return self.begun() and self._number not in under_way
 
     # --- in MXNet's threads and ours -------------------------------------------------------------------------------
@@ -128,7 +128,7 @@ class OrderedCall:
         self.tell(None)
 
     def tell(self, error: str | None) -> None:
-        """Take note that one of the requests is done, or that all are submitted; complete the operation at the last."""
+        """Record that one of the requests is done, or that all are submitted; complete the operation at the last."""
         with under_way.changed:
             self._error = self._error or error
             self._left -= 1
@@ -224,7 +224,7 @@ class UnderWay:
             self.changed.notify_all()
 
     def drain(self, seconds: float) -> bool:
-        """Wait until no call is under way, and say whether none is."""
+        """Wait until no call is under way, and return whether none is."""
         deadline = time.monotonic() + seconds
         with self.changed:
             return self.changed.wait_for(lambda: not self._calls, max(0.0, deadline - time.monotonic()))

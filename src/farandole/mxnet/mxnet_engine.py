@@ -98,7 +98,7 @@ class Operations:
 
 
 def is_asynchronous() -> bool:
-    """Say whether operations may end later than they begin: MXNet's NaiveEngine, for debugging, does not allow it."""
+    """Return whether operations may end later than they begin, which MXNet's NaiveEngine, for debugging, forbids."""
     return os.environ.get("MXNET_ENGINE_TYPE", "") != "NaiveEngine"
 
 

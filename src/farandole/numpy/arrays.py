@@ -90,7 +90,7 @@ class Arrays(FrontEnd[Array]):
         return f"numpy.ndarray of {tensor.dtype}"
 
     def is_ready(self, tensor: Array) -> bool:
-        """Say whether it is contiguous, aligned and in the machine's byte order."""
+        """Return whether it is contiguous, aligned and in the machine's byte order."""
         flags = tensor.flags
         return flags.c_contiguous and flags.aligned and tensor.dtype.isnative
 

@@ -47,7 +47,7 @@ _VARINT, _BYTES = 0, 2
 
 
 def is_perfetto(path: str | PathLike[str]) -> bool:
-    """Say whether a timeline of this name is written in Perfetto's format."""
+    """Return whether a timeline of this name is written in Perfetto's format."""
     return os.fspath(path).endswith(SUFFIXES)
 
 

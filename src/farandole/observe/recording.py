@@ -57,7 +57,7 @@ class Ticker:
         self._finish.set()
 
     def is_alive(self) -> bool:
-        """Say whether the thread has not ended."""
+        """Return whether the thread has not ended."""
         return self._thread.is_alive()
 
     def join(self, seconds: float) -> None:

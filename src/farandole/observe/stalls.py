@@ -25,7 +25,7 @@ class StallRecord:
         self.where = ""
 
     def add(self, where: str) -> None:
-        """Take note of one more."""
+        """Record one more."""
         self.where = where
         self.count += 1
 

@@ -46,7 +46,7 @@ class TensorBoardReporter:
         self._generation = 0
 
     def report(self, step: int) -> bool:
-        """Write the scalars if it is time to; say whether they were written. The first call only begins to count.
+        """Write the scalars if it is time to; return whether they were written. The first call only begins to count.
 
         Args:
             step: under which they are written.

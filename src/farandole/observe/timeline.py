@@ -54,7 +54,7 @@ class Timeline(Protocol):
         """Take a message of another rank. Quick; in the roster client's thread."""
 
     def gone(self, rank: int) -> None:
-        """Take note that another rank does not listen any more."""
+        """Record that another rank does not listen any more."""
 
     def close(self) -> None:
         """Leave the world."""
@@ -69,7 +69,7 @@ class Post:
         self._world = session.world
 
     def tell(self, ranks: Sequence[int], message: Message) -> bool:
-        """Tell ranks something; say whether it could be sent."""
+        """Tell ranks something; return whether it could be sent."""
         try:
             for rank in ranks:
                 if self._roster is not None:
@@ -163,7 +163,7 @@ class Recording:
             self._answer()
 
     def gone(self, rank: int) -> None:
-        """Take note that a rank does not listen any more, so that nothing is to be expected from it."""
+        """Record that a rank does not listen any more, so that nothing is to be expected from it."""
         with self._changed:
             self._finals[rank] = LAST_SERIAL
             self._changed.notify_all()
@@ -308,7 +308,7 @@ class Sending:
                 self._changed.notify_all()
 
     def gone(self, rank: int) -> None:
-        """Take note that rank 0 has gone: nobody wants our events any more."""
+        """Record that rank 0 has gone: nobody wants our events any more."""
         self._finish()
 
     def close(self) -> None:
@@ -349,7 +349,7 @@ class Sending:
             self._post.tell([RECORDER], Final(self._generation, serial))
 
     def _finish(self) -> bool:
-        """Let the sender send what is left, and then that this was all; say whether anyone will say so."""
+        """Let the sender send what is left, and then that this was all; return whether anyone will say so."""
         with self._changed:
             sender, self._sender = self._sender, None
             self._finishing = [each for each in self._finishing if each.is_alive()]

@@ -45,7 +45,7 @@ class TuningWatch:
         self._close_log()
 
     def _look(self) -> bool:
-        """Tell what is new; say whether nothing more is to come."""
+        """Tell what is new; return whether nothing more is to come."""
         finished = self._finish.is_set()
         report = self._engine.tuning()
         if not report["on"]:

@@ -43,7 +43,7 @@ def local_name(job: QueueJob) -> str:
 
 
 def is_attempt(local: str, name: str) -> bool:
-    """Say whether a local name is that of an attempt of a job of the queue.
+    """Return whether a local name is that of an attempt of a job of the queue.
 
     Example:
         >>> is_attempt("resnet.2", "resnet"), is_attempt("resnet-2", "resnet")

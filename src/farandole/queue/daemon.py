@@ -168,7 +168,7 @@ class QueueDaemon:
         self._measured = {key: each for key, each in self._measured.items() if key[0] in self._state.jobs}
 
     def _remove_attempts(self, job: QueueJob) -> bool:
-        """Remove the files of a job, and say whether none are left."""
+        """Remove the files of a job, and return whether none are left."""
         attempts = [self._executor.attempt(job, number) for number in range(1, job.attempt + 1)]
         for attempt in attempts:
             attempt.remove()

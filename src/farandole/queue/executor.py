@@ -111,7 +111,7 @@ class Executor:
         )
 
     def _reap(self, jobs: Mapping[str, QueueJob]) -> None:
-        """Take note of runners that have ended, and forget those of attempts that are over."""
+        """Record runners that have ended, and forget those of attempts that are over."""
         current = {(name, job.attempt) for name, job in jobs.items() if job.phase.has_attempt}
         for key, runner in list(self._runners.items()):
             if runner.process.poll() is not None and key not in current:

@@ -69,7 +69,7 @@ def _indexed(script: Script, loop: ast.stmt) -> list[str]:
 
 
 def _is_order(script: Script, node: ast.Subscript) -> bool:
-    """Say whether what is taken are numbers of samples: a part of an order that was drawn before the loop."""
+    """Return whether what is taken are numbers of samples: a part of an order that was drawn before the loop."""
     assert isinstance(node.value, ast.Name)
     calls = [call for each in script.assignments(node.value.id) for call in ast.walk(each.value)]
     orders = ("randperm", "permutation", "arange")
@@ -77,7 +77,7 @@ def _is_order(script: Script, node: ast.Subscript) -> bool:
 
 
 def _is_counted(script: Script, loop: ast.stmt, arrays: Collection[str]) -> bool:
-    """Say whether the numbers by which parts are taken follow from the arrays as they are after they were shared."""
+    """Return whether the numbers by which parts are taken follow from the arrays as they are after they were shared."""
     waiting = {
         name
         for node in ast.walk(loop)
@@ -98,7 +98,7 @@ def _is_counted(script: Script, loop: ast.stmt, arrays: Collection[str]) -> bool
 
 
 def _asks_length(script: Script, value: ast.expr, arrays: Collection[str]) -> bool:
-    """Say whether an expression asks how long one of the arrays is."""
+    """Return whether an expression asks how long one of the arrays is."""
     for node in ast.walk(value):
         if isinstance(node, ast.Call) and script.dotted(node.func) == "len":
             asked: ast.expr | None = node.args[0] if node.args else None

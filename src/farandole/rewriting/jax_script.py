@@ -104,7 +104,7 @@ def _whole_arrays(script: Script, gradient: ast.Call, loop: ast.stmt) -> list[st
 
 
 def _is_random(script: Script, name: str) -> bool:
-    """Say whether a name is that of a key of random numbers, of which there is nothing to share."""
+    """Return whether a name is that of a key of random numbers, of which there is nothing to share."""
     keys = tuple(f"jax.random.{each}" for each in ("key", "PRNGKey", "split", "fold_in"))
     values = [each.value for each in script.assignments(name)]
     pieces = [piece for each in values for piece in (each.elts if isinstance(each, ast.Tuple) else [each])]

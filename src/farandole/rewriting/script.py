@@ -74,7 +74,7 @@ class Script:
         return ""
 
     def imports(self, module: str, name: str = "") -> bool:
-        """Say whether a module is imported under a name, its own by default."""
+        """Return whether a module is imported under a name, its own by default."""
         return self._aliases.get(name or module) == module
 
     def calls(self, matches: Callable[[str], bool]) -> list[ast.Call]:
@@ -253,7 +253,7 @@ class Script:
                     self.source.around(each, "", f" if {RANK_0} else None")
 
     def _trains(self, statement: ast.AST) -> bool:
-        """Say whether a statement does, itself or by functions of the script, what all workers do together."""
+        """Return whether a statement does, itself or by functions of the script, what all workers do together."""
         functions = {each.name: each for each in ast.walk(self.source.tree) if isinstance(each, ast.FunctionDef)}
         reached: set[ast.AST] = set()
         waiting: list[ast.AST] = [statement]
@@ -267,7 +267,7 @@ class Script:
         return any(node in touched for each in (statement, *reached) for node in ast.walk(each))
 
     def _comes_after_begin(self, statement: ast.stmt) -> bool:
-        """Say whether a statement is executed after `hvd.init()`, which stands below the imports."""
+        """Return whether a statement is executed after `hvd.init()`, which stands below the imports."""
         last = self._last_import()
         return self.source.function(statement) is not None or last is None or statement.lineno > last.lineno
 
@@ -343,7 +343,7 @@ def _is_in_module(source: Source, node: ast.AST, guard: ast.If) -> bool:
 
 
 def _is_guard(statement: ast.stmt) -> bool:
-    """Say whether it is `if __name__ == "__main__":`."""
+    """Return whether it is `if __name__ == "__main__":`."""
     return isinstance(statement, ast.If) and "__name__" in names_in(statement.test) and not statement.orelse
 
 
@@ -361,6 +361,6 @@ def _runs(source: Source, statements: Sequence[ast.stmt]) -> list[list[ast.stmt]
 
 
 def _has_long_text(statement: ast.stmt) -> bool:
-    """Say whether a text in it goes over several lines, which must not be indented."""
+    """Return whether a text in it goes over several lines, which must not be indented."""
     texts = (ast.Constant, ast.JoinedStr)
     return any(isinstance(each, texts) and each.end_lineno != each.lineno for each in ast.walk(statement))

@@ -69,7 +69,7 @@ class Source:
         return line[: len(line) - len(line.lstrip())]
 
     def begins_its_line(self, statement: ast.stmt) -> bool:
-        """Say whether nothing but white space stands before a statement in its line, and nothing after it."""
+        """Return whether nothing but white space stands before a statement in its line, and nothing after it."""
         start, end = self._span(statement)
         line_end = self._starts[statement.end_lineno or statement.lineno]
         before = self.text[self._starts[statement.lineno - 1] : start]
@@ -77,7 +77,7 @@ class Source:
         return not before.strip() and (not after or after.startswith("#"))
 
     def is_followed_by_blank(self, statement: ast.stmt) -> bool:
-        """Say whether an empty line, or nothing at all, comes after a statement."""
+        """Return whether an empty line, or nothing at all, comes after a statement."""
         following = self._lines[statement.end_lineno or statement.lineno :]
         return not following or not following[0].strip()
 

@@ -36,7 +36,7 @@ def share_data(script: Script, backward: ast.Call, model: str) -> None:
 
 
 def _feeds(script: Script, loader: ast.Call, backward: ast.Call) -> bool:
-    """Say whether a loop over a DataLoader is around the backward pass."""
+    """Return whether a loop over a DataLoader is around the backward pass."""
     name = script.assigned_to(loader)
     loops = [each for each in script.source.above(backward) if isinstance(each, ast.For)]
     return bool(name) and any(_uses(script, each.iter, name) for each in loops)

@@ -33,7 +33,7 @@ class StateHolders:
         self.training = training
 
     def note(self, training: int) -> bool:
-        """Take note that a worker holds the state of a training; say whether that is new."""
+        """Record that a worker holds the state of a training; return whether that is new."""
         known = self.any, self.training
         self.any, self.training = True, max(self.training, training)
         return known != (self.any, self.training)

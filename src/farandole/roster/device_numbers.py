@@ -28,7 +28,7 @@ class DeviceNumbers:
         return number
 
     def told(self, worker: int, host: str, number: int) -> None:
-        """Take note of the number that a worker is told with its world, unless it has been told one before."""
+        """Record the number that a worker is told with its world, unless it has been told one before."""
         self.taken.setdefault(worker, (host, number))
 
     def leave(self, worker: int) -> None:

@@ -160,7 +160,7 @@ def _why_not(state: State, worker: int) -> str:
 
 
 def _believe(state: State, event: Joined) -> tuple[State, list[Action]]:
-    """Take note of the losses that a worker reports, and tell the members that still form that world.
+    """Record the losses that a worker reports, and tell the members that still form that world.
 
     These do not notice a loss by themselves.
 

@@ -23,7 +23,7 @@ class ExitDeadlines:
         self._timers[worker] = asyncio.get_running_loop().call_later(seconds, self._late, worker)
 
     def ended(self, worker: int) -> None:
-        """Take note that a worker's process has ended; no-op if that was not expected."""
+        """Record that a worker's process has ended; no-op if that was not expected."""
         timer = self._timers.pop(worker, None)
         if timer is not None:
             timer.cancel()

@@ -69,7 +69,7 @@ def _first_state(places: tuple[Place | None, ...], limits: Limits | None) -> Sta
 
 
 def _world_lives(state: State) -> bool:
-    """Say whether the latest world is one that no member has turned away from, as far as is known."""
+    """Return whether the latest world is one that no member has turned away from, as far as is known."""
     if isinstance(state, fixed.State):
         return False
     return bool(state.members) and not state.lost and not any(each in state.joined() for each in state.members)
@@ -207,7 +207,7 @@ class RosterService:
         self._catching_up = asyncio.get_running_loop().create_task(self._catch_up(held))
 
     def finished(self, worker: int, how: str, *, failed: bool = False) -> None:
-        """Take note that a worker's process has ended.
+        """Record that a worker's process has ended.
 
         Args:
             worker: whose.
@@ -219,11 +219,11 @@ class RosterService:
         self._happened(Finished(worker, how, failed))
 
     def expect(self, worker: int, host: str) -> None:
-        """Take note that a worker is about to be started on a host. Only of elastic jobs, as the next ones."""
+        """Record that a worker is about to be started on a host. Only of elastic jobs, as the next ones."""
         self._happened(Expected(worker, host))
 
     def suspect(self, workers: Iterable[int], how: str) -> None:
-        """Take note that workers are stopped, or on a host that is not heard of; they may live."""
+        """Record that workers are stopped, or on a host that is not heard of; they may live."""
         self._happened(Suspected(tuple(workers), how))
 
     def drain(self, workers: Iterable[int], why: str) -> None:
@@ -239,7 +239,7 @@ class RosterService:
         self._happened(Resized(min_size, max_size))
 
     def promise(self, coming: bool) -> None:
-        """Take note of whether workers will be started soon: the last ones that hold the state stay for them."""
+        """Record whether workers will be started soon: the last ones that hold the state stay for them."""
         if isinstance(self._state, elastic.State) and self._state.promised != coming:
             self._happened(Promised(coming))
 
@@ -276,7 +276,7 @@ class RosterService:
         return isinstance(self._state, elastic.State) and self._state.finishing
 
     def has_left(self, worker: int) -> bool:
-        """Say whether a worker whose end is not known yet has left its world in good order."""
+        """Return whether a worker whose end is not known yet has left its world in good order."""
         return isinstance(self._state, elastic.State) and worker in self._state.exiting
 
     @property

@@ -17,7 +17,7 @@ START_FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "at_star
 
 
 def is_asked_for(environment: Mapping[str, str] = os.environ) -> bool:
-    """Say whether the environment asks for TensorFlow 1.
+    """Return whether the environment asks for TensorFlow 1.
 
     Raises:
         SettingError: the variable's value is none.

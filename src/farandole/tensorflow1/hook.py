@@ -58,7 +58,7 @@ def install() -> None:
 
 
 def is_users_own(importing: Mapping[str, Any]) -> bool:
-    """Say whether a module is the user's, and not an installed one.
+    """Return whether a module is the user's, and not an installed one.
 
     Args:
         importing: the module's globals.

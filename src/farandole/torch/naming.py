@@ -13,7 +13,7 @@ Named = tuple[str, torch.nn.Parameter]
 
 
 def can_be_trained(parameter: torch.Tensor) -> bool:
-    """Say whether a parameter can ever have a gradient."""
+    """Return whether a parameter can ever have a gradient."""
     return parameter.is_floating_point() or parameter.is_complex()
 
 

@@ -36,7 +36,7 @@ class Passes(Protocol):
     holds: bool
 
     def stepped(self) -> None:
-        """Take note that the step is made."""
+        """Record that the step is made."""
 
 
 class _Distributed(torch.optim.Optimizer):
@@ -326,10 +326,10 @@ def _explicit(named: list[Named], groups: Sequence[Any]) -> list[list[Named]]:
 
 
 def is_distributed(optimizer: torch.optim.Optimizer) -> bool:
-    """Say whether an optimizer is one of `DistributedOptimizer`, of any op but Adasum."""
+    """Return whether an optimizer is one of `DistributedOptimizer`, of any op but Adasum."""
     return isinstance(optimizer, _Distributed)
 
 
 def has_unused_gradients(optimizer: torch.optim.Optimizer) -> bool:
-    """Say whether a backward pass was made since the last step of such an optimizer, or its `synchronize()`."""
+    """Return whether a backward pass was made since the last step of such an optimizer, or its `synchronize()`."""
     return isinstance(optimizer, _Distributed) and optimizer._pending

@@ -110,7 +110,7 @@ def _kind_of_torch(optimizer: torch.optim.Optimizer) -> Any:
 
 
 def _is_ours(kind: type) -> bool:
-    """Say whether a class is what `DistributedOptimizer` puts in front, or made of it."""
+    """Return whether a class is what `DistributedOptimizer` puts in front, or made of it."""
     return any(each.__module__.startswith("farandole.") for each in (kind, *kind.__bases__))
 
 

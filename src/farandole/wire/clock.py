@@ -49,7 +49,7 @@ class ClockOffset:
         return 0 if self._same or not self._round_trips else min(self._round_trips)[1]
 
     def measured(self, sent_ns: int, there_ns: int, received_ns: int, clock: str) -> None:
-        """Take note of a round trip.
+        """Record a round trip.
 
         Args:
             sent_ns: when the question was sent, by this process's clock.

@@ -112,7 +112,7 @@ def _speed(interface: str) -> int:
 
 
 def _can_be_listened_on(address: str) -> bool:
-    """Say whether it is this machine's for good: a new IPv6 address is not until nobody else has claimed it."""
+    """Return whether it is this machine's for good: a new IPv6 address is not until nobody else has claimed it."""
     try:
         family, kind, protocol, _, where = socket.getaddrinfo(
             address, 0, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST

@@ -57,7 +57,7 @@ class Training:
         assert self.books.wrongs() == []
 
     def lives(self, worker: int) -> bool:
-        """Say whether a worker has not ended."""
+        """Return whether a worker has not ended."""
         return self.state(worker) not in "ZX"
 
     def state(self, worker: int) -> str:

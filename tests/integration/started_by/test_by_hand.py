@@ -44,7 +44,7 @@ def test_two_shells_whichever_is_first(starter: Starter, free_port: int, host: s
 
 
 def _has_an_engine(pid: int) -> bool:
-    """Say whether the worker has come so far: the next thing it does is to look for rank 0."""
+    """Return whether the worker has come so far: the next thing it does is to look for rank 0."""
     try:
         return any("memfd:" in str(link.readlink()) for link in Path(f"/proc/{pid}/fd").iterdir())
     except OSError:

@@ -92,7 +92,7 @@ class PodNetwork:
         return self.inside(lambda: socket.create_server((self._address, port), backlog=256))
 
     def can_connect(self, address: str, port: int, seconds: float) -> bool:
-        """Say whether a pod accepts connections there. Waits; call it in a thread."""
+        """Return whether a pod accepts connections there. Waits; call it in a thread."""
         try:
             self.inside(lambda: socket.create_connection((address, port), seconds)).close()
         except OSError:

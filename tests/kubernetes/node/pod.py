@@ -250,7 +250,7 @@ class PodRun:
     # --- ending -------------------------------------------------------------------------------------------------
 
     def changed(self, pod: dict[str, Any]) -> None:
-        """Take note of how the API server has it now; stop it if that says so."""
+        """Record how the API server has it now; stop it if that says so."""
         self.pod = pod
         if pod["metadata"].get("deletionTimestamp") and self._stop_task is None:
             grace = pod["metadata"].get("deletionGracePeriodSeconds") or 0
@@ -260,7 +260,7 @@ class PodRun:
             _spawn(self.report())
 
     def gone(self) -> None:
-        """Take note that the API server has it no more: end it at once."""
+        """Record that the API server has it no more: end it at once."""
         if self._stop_task is not None and self.pod["metadata"].get("deletionGracePeriodSeconds"):
             return  # The object has gone because it ended here.
         self._stop_task = _spawn(self._stop(0))

@@ -77,7 +77,7 @@ class Volumes:
         return folder
 
     def uses(self, kind: str, name: str) -> bool:
-        """Say whether a volume is made of a ConfigMap or Secret."""
+        """Return whether a volume is made of a ConfigMap or Secret."""
         return any(
             source.get(kind, {}).get("name", source.get(kind, {}).get("secretName")) == name
             for volume in self._pod["spec"].get("volumes", [])

@@ -237,7 +237,7 @@ def _worker(system: System, worker: Worker) -> Worker:
 
 
 def _may_be_in(worker: Worker, world: World) -> bool:
-    """Say whether a worker is in a world, or will be when it has read that it is."""
+    """Return whether a worker is in a world, or will be when it has read that it is."""
     return (worker.phase in IN_WORLD and worker.world == world) or world in worker.answers
 
 

@@ -151,7 +151,7 @@ def hold_over(system: System) -> Iterator[Step]:
 
 
 def is_plain_step(system: System, name: str) -> bool:
-    """Say whether this is but one more step of a training that goes on."""
+    """Return whether this is but one more step of a training that goes on."""
     if not name.startswith("a step"):
         return False
     generation = system.state.generation

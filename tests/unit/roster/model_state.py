@@ -68,7 +68,7 @@ class Worker(msgspec.Struct, frozen=True, gc=False):
     connected: bool = True
 
     def runs(self) -> bool:
-        """Say whether it can do anything."""
+        """Return whether it can do anything."""
         return self.phase != DEAD and not self.stopped
 
 

@@ -151,7 +151,7 @@ class View:
             return []
 
     def exists(self, path: str) -> bool:
-        """Say whether there is such a file or folder."""
+        """Return whether there is such a file or folder."""
         return os.path.exists(self._place(path))
 
     def link(self, path: str) -> str | None:
@@ -170,7 +170,7 @@ class View:
         return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
 
     def may_write(self, path: str) -> bool:
-        """Say whether this process may write there."""
+        """Return whether this process may write there."""
         return os.access(self._place(path), os.W_OK)
 
     def _place(self, path: str) -> Path:

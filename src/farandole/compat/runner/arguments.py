@@ -219,7 +219,7 @@ def _switch(group: Any, name: str, what: str, hidden_no: bool = False) -> None:
 
 
 def is_elastic(args: argparse.Namespace) -> bool:
-    """Say whether the arguments ask for elastic training."""
+    """Return whether the arguments ask for elastic training."""
     return args.host_discovery_script is not None or args.min_num_proc is not None
 
 

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 
 def is_jsrun_installed() -> bool:
-    """Say whether there is a program jsrun."""
+    """Return whether there is a program jsrun."""
     return shutil.which("jsrun") is not None
 
 

@@ -10,5 +10,5 @@ class LSFUtils:
 
     @staticmethod
     def using_lsf() -> bool:
-        """Say whether this process runs in one."""
+        """Return whether this process runs in one."""
         return "LSB_JOBID" in os.environ

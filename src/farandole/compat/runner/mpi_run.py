@@ -31,17 +31,17 @@ _SIGNS = (
 
 
 def mpi_available(env: Mapping[str, str] | None = None) -> bool:
-    """Say whether workers can be started through MPI: whether there is an mpirun of a known kind."""
+    """Return whether workers can be started through MPI: whether there is an mpirun of a known kind."""
     return _get_mpi_implementation(env) not in (_UNKNOWN_IMPL, _MISSING_IMPL)
 
 
 def is_open_mpi(env: Mapping[str, str] | None = None) -> bool:
-    """Say whether the installed MPI is Open MPI."""
+    """Return whether the installed MPI is Open MPI."""
     return _get_mpi_implementation(env) == _OMPI_IMPL
 
 
 def is_mpich(env: Mapping[str, str] | None = None) -> bool:
-    """Say whether the installed MPI is MPICH."""
+    """Return whether the installed MPI is MPICH."""
     return _get_mpi_implementation(env) == _MPICH_IMPL
 
 

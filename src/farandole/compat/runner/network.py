@@ -45,7 +45,7 @@ def _address_of(interface: str) -> str | None:
 
 
 def is_local(host_name: str) -> bool:
-    """Say whether a name or an address is this machine's."""
+    """Return whether a name or an address is this machine's."""
     if host_name in ("localhost", socket.gethostname()):
         return True
     address = resolve_host_address(host_name)

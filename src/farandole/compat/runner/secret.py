@@ -21,5 +21,5 @@ def compute_digest(key: bytes, bytes_: bytes) -> bytes:
 
 
 def check_digest(key: bytes, bytes_: bytes, digest: bytes) -> bool:
-    """Say whether a message has that digest."""
+    """Return whether a message has that digest."""
     return hmac.compare_digest(compute_digest(key, bytes_), digest)

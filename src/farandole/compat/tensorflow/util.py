@@ -9,7 +9,7 @@ import tensorflow as tf
 
 
 def _executing_eagerly() -> bool:
-    """Say whether ops run as soon as they are called."""
+    """Return whether ops run as soon as they are called."""
     return bool(tf.executing_eagerly())
 
 

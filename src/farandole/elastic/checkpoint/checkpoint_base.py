@@ -117,7 +117,7 @@ class CheckpointBase(ABC):
     # --- writing ----------------------------------------------------------------------------------------------------
 
     def due(self, step: int) -> bool:
-        """Say whether it is time for a checkpoint.
+        """Return whether it is time for a checkpoint.
 
         All ranks must save at the same step. Steps say the same everywhere; with `every_seconds`, this process's clock
         says it: ask on one rank, and let it tell the others.
@@ -321,7 +321,7 @@ class CheckpointBase(ABC):
 
     @abstractmethod
     def _fits(self, target: Any, value: Any) -> bool:
-        """Say whether something can take what was saved."""
+        """Return whether something can take what was saved."""
 
     @abstractmethod
     def _shape_of(self, target: Any) -> str:

@@ -39,7 +39,7 @@ class Callback(KERAS.callbacks.Callback):
 
 
 def build(model: Any) -> bool:
-    """Let the optimizer of a model make its variables, if the model has its own, and say whether both have them."""
+    """Let the optimizer of a model make its variables, if the model has its own, and return whether both have them."""
     optimizer = getattr(model, "optimizer", None)
     if not model.built or optimizer is None:
         return False

@@ -143,7 +143,7 @@ def tell_outcome(objects: StateObjects, attempt: int, code: int, report: str) ->
 
 
 def is_done(objects: StateObjects, attempt: int) -> bool:
-    """Say whether this attempt has an outcome already.
+    """Return whether this attempt has an outcome already.
 
     Raises:
         NotWritten: see `insist`.

@@ -249,7 +249,7 @@ class SealedFailover:
         return self._parts.get(part)
 
     def is_whole(self) -> bool:
-        """Say whether a job can be taken over from what was left."""
+        """Return whether a job can be taken over from what was left."""
         return all(part in self._parts for part in _PARTS)
 
     def clear(self) -> None:

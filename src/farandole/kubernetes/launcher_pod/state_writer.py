@@ -84,11 +84,11 @@ class StateWriter:
         return self._failover.left(part)
 
     def is_whole(self) -> bool:
-        """Say whether a job can be taken over from what was left."""
+        """Return whether a job can be taken over from what was left."""
         return self._failover.is_whole()
 
     async def can_be_followed(self, seconds: float) -> bool:
-        """Say whether another launcher could take over now. If none could, wait for that, so many seconds at most."""
+        """Return whether another launcher could take over now; wait for that for up to a number of seconds."""
         deadline = self._loop.time() + seconds
         while self.gate.lapsed and self._loop.time() < deadline:
             await asyncio.sleep(_LOOK_SECONDS)

@@ -44,7 +44,7 @@ class Replica:
 
     @property
     def asks_for_gpu(self) -> bool:
-        """Say whether its containers have a limit of GPUs."""
+        """Return whether its containers have a limit of GPUs."""
         limits = [_map(_map(item.get("resources")).get("limits")) for item in self.pod["containers"]]
         return any("gpu" in str(name) for names in limits for name in names)
 
@@ -245,7 +245,7 @@ def _replica(reader: _Reader, replicas: Object, role: str) -> Replica | None:
 
 
 def _usable(reader: _Reader, role: str, pod: Object) -> bool:
-    """Say whether a pod's spec has the shape that things can be added to; the API server checks the rest."""
+    """Return whether a pod's spec has the shape that things can be added to; the API server checks the rest."""
     faults = len(reader.faults)
     _check_lists(reader, f"{role}'s pod", pod, _LISTS_OF_POD)
     _check_lists(reader, f"{role}'s dnsConfig", reader.mapping(pod, "dnsConfig"), ("searches",))

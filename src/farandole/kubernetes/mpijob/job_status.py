@@ -38,7 +38,7 @@ class JobStatus:
 
     @property
     def ended(self) -> bool:
-        """Say whether the job has ended, for good."""
+        """Return whether the job has ended, for good."""
         return any(conditions.holds(self.conditions, kind) for kind in (conditions.SUCCEEDED, conditions.FAILED))
 
     def with_condition(self, kind: str, value: bool, reason: str, message: str, now: float) -> JobStatus:

@@ -43,13 +43,13 @@ class JobView:
 
     @property
     def launcher_succeeded(self) -> bool:
-        """Say whether the launcher has ended well; one that was told to end may call that well, and is not done."""
+        """Return whether the launcher has ended well; one that was told to end may call that well, and is not done."""
         pod = self.launcher
         return pod is not None and pod_state.phase(pod) == "Succeeded" and not pod_state.terminating(pod)
 
     @property
     def launcher_running(self) -> bool:
-        """Say whether the launcher runs."""
+        """Return whether the launcher runs."""
         return self.launcher is not None and pod_state.running(self.launcher)
 
     @cached_property
@@ -63,12 +63,12 @@ class JobView:
 
     @property
     def all_running(self) -> bool:
-        """Say whether all workers run."""
+        """Return whether all workers run."""
         return not self.missing
 
     @property
     def whole(self) -> bool:
-        """Say whether the launcher runs, and all workers that it has had; new ones of a larger job may yet come."""
+        """Return whether the launcher runs, and all workers that it has had; new ones of a larger job may yet come."""
         if not self.launcher_running:
             return False
         if not self.history.formed:
@@ -84,7 +84,7 @@ class JobView:
 
     @property
     def gathers_first(self) -> bool:
-        """Say whether the launcher waits for the workers.
+        """Return whether the launcher waits for the workers.
 
         With a gang scheduler the launcher is one of the gang, which starts together or not at all. A launcher that is
         started again always waits.

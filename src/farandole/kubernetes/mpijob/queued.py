@@ -32,7 +32,7 @@ def admitted(observed: Observed, status: JobStatus) -> JobStatus:
 
 
 def waits(observed: Observed) -> bool:
-    """Say whether the job is to have no pods now."""
+    """Return whether the job is to have no pods now."""
     return observed.admission is not None and not observed.admission.workers
 
 

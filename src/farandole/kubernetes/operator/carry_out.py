@@ -175,7 +175,7 @@ class Executor:
         return len(todo)
 
     def _may_be_lost(self, wanted: Wanted, observed: Observed) -> bool:
-        """Say whether somebody may have deleted a Secret that was made: a pod waits, and nobody has looked lately."""
+        """Return whether a Secret that was made may have been deleted: a pod waits, and nobody has looked lately."""
         now = self.clock()
         if not wanted.generate or now - self.tried.get(wanted.ref, 0.0) < SECRET_SECONDS:
             return False

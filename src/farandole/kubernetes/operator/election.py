@@ -57,7 +57,7 @@ class Election:
 
     @property
     def leading(self) -> bool:
-        """Say whether this operator may write. It needs no request, and is right even if none gets through."""
+        """Return whether this operator may write. It needs no request, and is right even if none gets through."""
         return time.monotonic() < self._renewed + RENEW_WITHIN * self._duration
 
     async def run(self) -> None:

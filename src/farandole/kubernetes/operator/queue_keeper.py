@@ -56,12 +56,12 @@ class QueueKeeper:
 
     @property
     def counts_nodes(self) -> bool:
-        """Say whether any queue names a resource of nodes."""
+        """Return whether any queue names a resource of nodes."""
         queues = [job for key, job in self._store.jobs() if key.kind is QUEUE]
         return any(isinstance(each.get("spec"), dict) and each["spec"].get("resource") for each in queues)
 
     def take_nodes(self, nodes: Iterable[Object]) -> None:
-        """Take note of the cluster's nodes, and have all queues looked at if they are others than before."""
+        """Record the cluster's nodes, and have all queues looked at if they are others than before."""
         known = [_counted(node) for node in nodes]
         if known == self._nodes:
             return

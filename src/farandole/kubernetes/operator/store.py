@@ -230,7 +230,7 @@ def _version(obj: Object) -> str:
 
 
 def _older(new: Object, old: Object) -> bool:
-    """Say whether it is an older version of the same object. Versions are numbers that grow, on every server."""
+    """Return whether it is an older version of the same object. Versions are numbers that grow, on every server."""
     if _uid(new) != _uid(old):
         return False
     return _earlier(_version(new), _version(old))

@@ -117,11 +117,11 @@ class TrainingJobStatus:
 
     @property
     def ended(self) -> bool:
-        """Say whether the job has ended, for good."""
+        """Return whether the job has ended, for good."""
         return any(self.holds(kind) for kind in (conditions.SUCCEEDED, conditions.FAILED))
 
     def holds(self, kind: str) -> bool:
-        """Say whether a condition is there and True."""
+        """Return whether a condition is there and True."""
         return conditions.holds(self.conditions, kind)
 
     def with_condition(self, kind: str, value: bool, reason: str, message: str, now: float) -> TrainingJobStatus:

@@ -59,7 +59,7 @@ def missing_members(observed: Observed, spec: TrainingJobSpec, attempt: int, rol
 
 
 def may_have_more(observed: Observed, spec: TrainingJobSpec, attempt: int) -> bool:
-    """Say whether pods beyond the group may be made: not before it runs, because they could take its quota."""
+    """Return whether pods beyond the group may be made: not before it runs, because they could take its quota."""
     if not queue_of(observed.job):
         return True
     roles = (names.LAUNCHER, names.WORKER)
@@ -80,7 +80,7 @@ def leaving_members(observed: Observed, attempt: int) -> int:
 
 
 def is_single(pod: Object) -> bool:
-    """Say whether a pod of such a job belongs to no group: it is the first to go."""
+    """Return whether a pod of such a job belongs to no group: it is the first to go."""
     labels = pod["metadata"].get("labels") or {}
     return QUEUE_LABEL in labels and GROUP_LABEL not in labels
 

@@ -148,7 +148,7 @@ def _refused(observed: Observed, role: str) -> list[int]:
 
 
 def _holds_the_place(observed: Observed) -> bool:
-    """Say whether a launcher pod has just ended well: then its outcome is about to be seen."""
+    """Return whether a launcher pod has just ended well: then its outcome is about to be seen."""
     ended = [
         pod_state.ended_at(pod)
         for pod in observed.pods

@@ -44,7 +44,7 @@ def with_workers(observed: Observed, status: TrainingJobStatus, workers: int) ->
 
 
 def waits(observed: Observed) -> bool:
-    """Say whether the job is to have no pods now."""
+    """Return whether the job is to have no pods now."""
     return observed.admission is not None and not observed.admission.workers
 
 

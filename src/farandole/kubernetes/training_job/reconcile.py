@@ -136,7 +136,7 @@ def _after_end(observed: Observed, spec: TrainingJobSpec | None, status: Trainin
 
 
 def _is_ending_launcher(observed: Observed, deletion: Deletion) -> bool:
-    """Say whether this is the launcher that has just told the outcome, and is about to end by itself."""
+    """Return whether this is the launcher that has just told the outcome, and is about to end by itself."""
     pod = next(pod for pod in observed.pods if ref_of(pod) == deletion.ref)
     return pod_state.role(pod) == names.LAUNCHER and pod_state.running(pod)
 
@@ -206,7 +206,7 @@ def _active(observed: Observed, spec: TrainingJobSpec, status: TrainingJobStatus
 
 
 def _is_former(pod: object, status: TrainingJobStatus) -> bool:
-    """Say whether a launcher pod belongs to an attempt that is over."""
+    """Return whether a launcher pod belongs to an attempt that is over."""
     attempt = pod_state.number(pod, names.ATTEMPT_LABEL)  # type: ignore[arg-type]
     return attempt is not None and attempt != status.history.attempt
 

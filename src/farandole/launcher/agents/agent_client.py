@@ -333,6 +333,6 @@ class AgentClient:
 
 
 def _retrieve(future: asyncio.Future[Any]) -> None:
-    """Take note of an exception that is perhaps not waited for; asyncio would complain."""
+    """Record an exception that is perhaps not waited for; asyncio would complain."""
     if not future.cancelled():
         future.exception()

@@ -21,10 +21,10 @@ class AgentLink(Protocol):
     output: asyncio.StreamReader
 
     def is_ready(self) -> None:
-        """Take note that the agent is ready: what was said up to now says nothing about its end."""
+        """Record that the agent is ready: what was said up to now says nothing about its end."""
 
     def leads_to(self, pid: int) -> None:
-        """Take note that an agent on this machine was taken over, and which process it is."""
+        """Record that an agent on this machine was taken over, and which process it is."""
 
     def said(self) -> str:
         """Return the last that was said beside the messages since the agent was ready."""

@@ -77,11 +77,11 @@ class AgentProcess:
         return cls(process, last_words)
 
     def is_ready(self) -> None:
-        """Take note that the agent is ready: what was written up to now says nothing about its end."""
+        """Record that the agent is ready: what was written up to now says nothing about its end."""
         self._said_at_start = os.fstat(self._last_words).st_size
 
     def leads_to(self, pid: int) -> None:
-        """Take note that an agent on this machine was taken over, and which process it is."""
+        """Record that an agent on this machine was taken over, and which process it is."""
         with contextlib.suppress(OSError, AttributeError):  # An old kernel, or it has just died.
             self._itself = os.pidfd_open(pid)
 

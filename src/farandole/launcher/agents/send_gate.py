@@ -33,12 +33,12 @@ class SendGate:
         return self._written == self._begun
 
     def begin(self) -> int:
-        """Take note that something is to be written, and return its number: what is sent from now on waits for it."""
+        """Record that something is to be written, and return its number: what is sent from now on waits for it."""
         self._begun += 1
         return self._begun
 
     def written(self, number: int) -> None:
-        """Take note that this, and all that was to be written before, is."""
+        """Record that this, and all that was to be written before, is."""
         self._written = max(self._written, number)
         self._let_pass()
         if self.is_open:

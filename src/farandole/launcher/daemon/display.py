@@ -116,7 +116,7 @@ class JobDisplay:
             self._switch_to(None)
 
     def gone(self, peer: ClientConnection) -> None:
-        """Take note that a client has hung up."""
+        """Record that a client has hung up."""
         client = self._attached
         if client is not None and client.peer is peer:
             self._attached = None
@@ -139,7 +139,7 @@ class JobDisplay:
             client.peer.post(then)
 
     def _left(self, sink: OutputSink) -> None:
-        """Take note that all is written to a sink that is to be."""
+        """Record that all is written to a sink that is to be."""
         for client in [each for each in self._clients if sink in each.sinks]:
             client.sinks.discard(sink)
             if client.seen is None:
@@ -152,7 +152,7 @@ class JobDisplay:
                 client.then = None
 
     def _lost(self, sink: OutputSink) -> None:
-        """Take note that nobody reads what is written to a sink."""
+        """Record that nobody reads what is written to a sink."""
         client = self._attached
         if client is None or self._sinks is None or sink not in self._sinks.values():
             return  # It was severed.

@@ -127,14 +127,14 @@ class JobDirectory:
             os.utime(self.path / "lock", ns=(now, now))
 
     def can_be_continued(self) -> bool:
-        """Say whether another daemon can go on from what this one's has left, if the workers still wait for it."""
+        """Return whether another daemon can go on from what this one's has left, if the workers still wait for it."""
         record = self.record()
         if record is None or self.ended() is not None or not self.failover_files().is_whole():
             return False
         return record.clock == clock.identity()  # Otherwise the machine was started again since.
 
     def can_be_taken_over(self) -> bool:
-        """Say whether another daemon may find workers that still run, if this job's daemon died at an unknown time."""
+        """Return whether another daemon may find workers that still run, if this job's daemon died at any time."""
         record = self.record()
         if record is None or not self.can_be_continued():
             return False
@@ -242,7 +242,7 @@ class JobDirectory:
                 raise cannot_write(self.path / "lock", error) from None
 
     def _is_lock(self, lock: int) -> bool:
-        """Say whether this lock is in the directory, and not in one that was removed before it was locked."""
+        """Return whether this lock is in the directory, and not in one that was removed before it was locked."""
         try:
             return os.path.samestat(os.fstat(lock), os.stat(self.path / "lock"))
         except FileNotFoundError:

@@ -49,7 +49,7 @@ class SwitchedLineWriter(LineWriter):
         self._do(lambda line_writer: line_writer.say(text), None, [text])
 
     def end(self, source: Source) -> None:
-        """Take note that this stream is over."""
+        """Record that this stream is over."""
         self._do(lambda line_writer: line_writer.end(source))
 
     def show_status(self, status: Callable[[int], str] | None) -> None:
@@ -58,7 +58,7 @@ class SwitchedLineWriter(LineWriter):
         self._do(lambda line_writer: line_writer.show_status(status))
 
     def rest(self) -> None:
-        """Take note that there is nothing else to write now."""
+        """Record that there is nothing else to write now."""
         self._do(lambda line_writer: line_writer.rest())
 
     def finish(self) -> None:

@@ -96,7 +96,7 @@ def _fork() -> int:
 
 
 def _ends_within(pid: int, seconds: float) -> bool:
-    """Wait so long for the end of a process; say whether it has come, or that cannot be known."""
+    """Wait so long for the end of a process; return whether it has come, or that cannot be known."""
     try:
         process = os.pidfd_open(pid)
     except (OSError, AttributeError):

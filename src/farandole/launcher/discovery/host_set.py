@@ -27,7 +27,7 @@ class HostSet:
         return tuple(self._found.values())
 
     def find(self, hosts: Iterable[Host]) -> None:
-        """Take note of the hosts that are found now, which are all there are."""
+        """Record the hosts that are found now, which are all there are."""
         self._found = {host.label: host for host in hosts}
         self._combine()
 

@@ -237,7 +237,7 @@ def _rdma(facts: Facts) -> list[Finding]:
 
 
 def is_usable(interface: Interface) -> bool:
-    """Say whether workers of other hosts could be reached through an interface."""
+    """Return whether workers of other hosts could be reached through an interface."""
     if interface.kind == "loopback" or interface.state != "up" or interface.carrier is False:
         return False
     return any(not ipaddress.ip_address(each.address).is_link_local for each in interface.addresses)

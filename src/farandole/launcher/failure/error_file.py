@@ -48,7 +48,7 @@ def parse(content: bytes) -> WorkerError | None:
 
 
 def learn(record: WorkerRecord, content: bytes) -> None:
-    """Take note of a worker's own error file; what it told the roster itself counts more."""
+    """Record a worker's own error file; what it told the roster itself counts more."""
     record.error_file = content
     error = parse(content)
     if error is not None and record.report_time is None:

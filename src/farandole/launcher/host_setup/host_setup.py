@@ -194,7 +194,7 @@ class HostSetup:
         return JobHost(host, agent, plan, token, notice, (*socket_names, _new_socket_name())[-SOCKET_NAMES_KEPT:])
 
     async def taken_over(self) -> None:
-        """Take note that all hosts were taken over that could be."""
+        """Record that all hosts were taken over that could be."""
         if self.reception is not None:
             await self.reception.settle()
 

@@ -60,7 +60,7 @@ class OutputOptions:
             raise SpecError(f"--color {self.color} is not known", f"choose from {', '.join(COLOR_CHOICES)}")
 
     def shows(self, rank: int) -> bool:
-        """Say whether the output of this rank is shown."""
+        """Return whether the output of this rank is shown."""
         return self.only_ranks is None or any(rank in ranks for ranks in self.only_ranks)
 
     def check(self, size: int, directory: Path | None) -> None:

@@ -40,7 +40,7 @@ class LineWriter:
         """Change the status line, where there is one: a function from the columns there are to a text, or None."""
 
     def rest(self) -> None:
-        """Take note that there is nothing else to write now."""
+        """Record that there is nothing else to write now."""
 
     def finish(self) -> None:
         """Write what is still to be written; nothing comes any more."""

@@ -205,19 +205,19 @@ class StatusLine:
         self._change(self._status)
 
     def workers_placed(self, hosts: Sequence[tuple[str, tuple[int, ...]]]) -> None:
-        """Take note of the hosts there are now, and the workers on them."""
+        """Record the hosts there are now, and the workers on them."""
         self._change(self._status.placed(hosts))
 
     def worker_started(self, rank: int) -> None:
-        """Take note that a worker runs."""
+        """Record that a worker runs."""
         self._change(self._status.started(rank))
 
     def worker_ended(self, rank: int) -> None:
-        """Take note that a worker does not run any more, or not where we could see it."""
+        """Record that a worker does not run any more, or not where we could see it."""
         self._change(self._status.ended(rank))
 
     def progress(self, rank: int, steps: int, waited_seconds: float, at: float) -> None:
-        """Take note of how a worker gets on: what it has done and waited for since its world began."""
+        """Record how a worker gets on: what it has done and waited for since its world began."""
         if rank in self._status.up:
             self._change(self._status.told(rank, Report(at, steps, waited_seconds)))
 

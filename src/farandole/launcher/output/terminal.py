@@ -68,7 +68,7 @@ def look_of(fd: int, color: str, environment: Mapping[str, str]) -> Look:
 
 
 def wants_color(choice: str, environment: Mapping[str, str], is_terminal: bool) -> bool:
-    """Say whether there are to be colours; `auto`: as NO_COLOR and FORCE_COLOR say, or a terminal can show them."""
+    """Return whether there are to be colours; `auto`: as NO_COLOR and FORCE_COLOR say, or a terminal can show them."""
     if choice != "auto":
         return choice == "always"
     if environment.get("NO_COLOR"):
@@ -77,7 +77,7 @@ def wants_color(choice: str, environment: Mapping[str, str], is_terminal: bool) 
 
 
 def _in_background(fd: int) -> bool:
-    """Say whether the shell has given the terminal to another program, over which nothing may be drawn."""
+    """Return whether the shell has given the terminal to another program, over which nothing may be drawn."""
     try:
         return os.tcgetpgrp(fd) != os.getpgrp()
     except OSError:

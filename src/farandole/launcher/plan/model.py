@@ -105,5 +105,5 @@ class Plan:
 
 
 def all_local(sites: Mapping[str, Site]) -> bool:
-    """Say whether all workers of a job are on this machine, and will be."""
+    """Return whether all workers of a job are on this machine, and will be."""
     return all(site.local and not site.spreads for site in sites.values())

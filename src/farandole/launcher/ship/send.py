@@ -289,7 +289,7 @@ class Shipping:
             self._finished.set_result(None)
 
     def lost(self, host: str, why: str) -> None:
-        """Take note that a host's agent can be told nothing more."""
+        """Record that a host's agent can be told nothing more."""
         if not self._finished.done() and host in self._missing:
             self._finished.set_exception(SpecError(f"the directory could not be sent: {host}: {why}"))
 

@@ -43,7 +43,7 @@ SAME_FAILURES = 3
 
 
 def worker_ended(state: State, event: WorkerEnded, now: float) -> Step:
-    """Take note of the end of a worker's process."""
+    """Record the end of a worker's process."""
     place = living(state).get(event.worker)
     if place is None:
         return state, [], f"worker {event.worker}, which nobody waits for, has ended"

@@ -25,7 +25,7 @@ from farandole.launcher.wording import count
 
 
 def hosts_changed(state: State, event: HostsChanged, now: float) -> Step:
-    """Take note of which hosts there are."""
+    """Record which hosts there are."""
     wanted = dict(event.hosts)
     before = state
     sites = []

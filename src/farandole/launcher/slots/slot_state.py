@@ -206,7 +206,7 @@ def with_slots(state: State, changes: dict[int, dict[str, object]]) -> State:
 
 
 def drain(state: State, workers: Collection[int], now: float) -> State:
-    """Take note that workers are to leave, within the grace period."""
+    """Record that workers are to leave, within the grace period."""
     state = replace(state, asked=state.asked | set(workers))
     return with_slots(with_deadline(state, workers, now), {worker: {"draining": True} for worker in workers})
 

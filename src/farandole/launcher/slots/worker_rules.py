@@ -34,7 +34,7 @@ from farandole.launcher.wording import count
 
 
 def world_began(state: State, event: WorldBegan, now: float) -> Step:
-    """Take note of a new world, and of the workers that are not in it any more."""
+    """Record a new world, and the workers that are no longer in it."""
     members = frozenset(event.members)
     here = living(state)
     joined_at = {
@@ -55,7 +55,7 @@ def world_began(state: State, event: WorldBegan, now: float) -> Step:
 
 
 def worker_leaves(state: State, event: WorkerLeaves, now: float) -> Step:
-    """Take note that a worker leaves though its host stays: another one gets its slot."""
+    """Record that a worker leaves though its host stays: another one gets its slot."""
     site, slot = living(state).get(event.worker, (None, None))
     if site is None or slot is None or slot.draining or slot.left:
         return state, [], f"worker {event.worker} leaves already: {event.why}"
@@ -128,7 +128,7 @@ def fill(state: State, now: float) -> tuple[State, list[Action]]:
 
 
 def will_start(state: State, now: float) -> bool:
-    """Say whether workers will be started soon, or as soon as others have left: there is a free slot for one.
+    """Return whether workers will be started soon, or as soon as others have left: there is a free slot for one.
 
     Those on hosts that are being reached, or will be, count too, and slots that are about to be free. That of the
     first member is not, while it may be the one that stays until others have the state.
@@ -143,7 +143,7 @@ def will_start(state: State, now: float) -> bool:
 
 
 def _more_are_coming(state: State) -> bool:
-    """Say whether the first workers should wait for hosts that are being reached, to begin in one world.
+    """Return whether the first workers should wait for hosts that are being reached, to begin in one world.
 
     They do for hosts that come before one that is ready: users count on rank 0 being on the first host.
     """

@@ -302,7 +302,7 @@ def _check_command(spec: JobSpec, machine: Machine) -> None:
 
 
 def _spreads(spec: JobSpec) -> bool:
-    """Say whether workers may come to be on other machines."""
+    """Return whether workers may come to be on other machines."""
     return bool(_elastic(spec).discovery or spec.hosts)
 
 

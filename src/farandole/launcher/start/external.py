@@ -213,7 +213,7 @@ class ExternalJob:
         self._loop.call_later(GRACE_SECONDS, self._signal, signal.SIGKILL)
 
     def failure_reported(self, rank: int, failure: Failure) -> None:
-        """Take note of what a worker says about its own failure. Only the first of each counts."""
+        """Record what a worker says about its own failure. Only the first of each counts."""
         self._failures.setdefault(rank, failure)
 
     async def run(self) -> Outcome:

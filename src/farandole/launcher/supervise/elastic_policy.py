@@ -122,7 +122,7 @@ class ElasticPolicy(JobPolicy):
         return f"the job goes on with {count(left, 'worker')} until another one has been started"
 
     def postpones_end(self, code: int) -> bool:
-        """Say whether the job is still being taken over: then it is ended when that is done."""
+        """Return whether the job is still being taken over: then it is ended when that is done."""
         return self.take_over.postpones_end(code)
 
     def end_begins(self) -> None:

@@ -42,7 +42,7 @@ class Ending:
         return self.since is not None
 
     def begin(self, grace: float) -> bool:
-        """Note that all workers get so many seconds to end, or fewer if they had fewer; say whether that is new."""
+        """Note that all workers get so many seconds to end, or fewer if they had fewer; return whether that is new."""
         now = time.monotonic()
         first = self.since is None
         if first:

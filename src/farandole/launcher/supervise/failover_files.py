@@ -40,7 +40,7 @@ class FailoverStore(Protocol):
     trouble: str
 
     def keep(self, part: str, content: bytes) -> bool:
-        """Replace one part, or begin to; say whether that was possible."""
+        """Replace one part, or begin to; return whether that was possible."""
 
     def watch(self, changed: Callable[[bool], None]) -> None:
         """Call with False when it turns out later that it was not possible, and with True when all is written again."""
@@ -49,7 +49,7 @@ class FailoverStore(Protocol):
         """Return what was left; None: nothing was."""
 
     def is_whole(self) -> bool:
-        """Say whether a job can be taken over from what was left."""
+        """Return whether a job can be taken over from what was left."""
 
 
 class FailoverFiles:
@@ -68,7 +68,7 @@ class FailoverFiles:
         """Nothing turns out later: a file is written at once, or not at all."""
 
     def keep(self, part: str, content: bytes) -> bool:
-        """Replace one of them, and say whether that was possible.
+        """Replace one of them, and return whether that was possible.
 
         On a full disk there is none then: no launcher may go on from what is not true any more.
         """
@@ -91,7 +91,7 @@ class FailoverFiles:
             return None
 
     def is_whole(self) -> bool:
-        """Say whether a job can be taken over from what was left."""
+        """Return whether a job can be taken over from what was left."""
         return all(self._path(part).exists() for part in _PARTS)
 
     def clear(self) -> None:

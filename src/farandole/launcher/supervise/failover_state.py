@@ -173,7 +173,7 @@ class FailoverWriter:
         return self._failover_files.trouble if self._failover_files is not None else ""
 
     def changes(self, slots: State) -> None:
-        """Take note that things have changed; at once if a worker is about to be started, which must not be lost."""
+        """Record that things have changed; at once if a worker is about to be started, which must not be lost."""
         if self._failover_files is None:
             return
         if slots.next_worker != self._next_worker:

@@ -53,11 +53,11 @@ class JobHistory:
         return tuple(self._moments)
 
     def begins(self, size: int) -> None:
-        """Take note that all workers of a job of fixed size are being started."""
+        """Record that all workers of a job of fixed size are being started."""
         self._add("world", world_sentence(size, 1), size, 1)
 
     def world_begins(self, change: WorldChange, workers: Workers, at: float) -> None:
-        """Take note of a world of an elastic job: of what it has lost, and of what has joined it.
+        """Record a world of an elastic job: what it has lost, and what has joined it.
 
         Args:
             change: what the roster says of it.
@@ -82,7 +82,7 @@ class JobHistory:
         self._add("world", world_sentence(size, generation), size, generation, at)
 
     def progress(self, worker: int, workers: Workers, told: Progress) -> None:
-        """Take note of what a worker tells of itself."""
+        """Record what a worker tells of itself."""
         self.reports[worker] = told
         more = told.stalls - self._stalls_by_worker.get(worker, 0)
         self._stalls_by_worker[worker] = told.stalls

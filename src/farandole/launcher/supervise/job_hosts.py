@@ -184,7 +184,7 @@ class JobHosts:
             self._policy.happened(events.HostNotReady(job_host.host.label, str(lost)))
 
     def _forget(self, job_host: JobHost) -> bool:
-        """Have this host no more; say whether it was its host's."""
+        """Have this host no more; return whether it was its host's."""
         current = self.ready.get(job_host.host.label) is job_host
         if current:
             del self.ready[job_host.host.label]

@@ -65,7 +65,7 @@ class JobPolicy:
         """Something has happened to a host that is reached while the job runs."""
 
     def postpones_end(self, code: int) -> bool:
-        """Say whether the user's wish to end the job, with this exit code, has to wait; the policy then sees to it."""
+        """Return whether the user's wish to end the job has to wait; the policy then carries it out."""
         return False
 
     def end_begins(self) -> None:

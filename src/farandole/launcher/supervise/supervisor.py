@@ -131,12 +131,12 @@ class Supervisor:
                 agent.pause()
 
     def failure_reported(self, worker: int, failure: Failure) -> None:
-        """Take note of what a worker says about its own failure."""
+        """Record what a worker says about its own failure."""
         if worker in self.workers.by_number:
             self.workers.by_number[worker].reported(failure)
 
     def progress_reported(self, worker: int, progress: Progress) -> None:
-        """Take note of how a worker gets on."""
+        """Record how a worker gets on."""
         self.status.progress(worker, progress.steps, progress.waited, time.monotonic())
         self.history.progress(worker, self.workers, progress)
         self._policy.progressed(progress)

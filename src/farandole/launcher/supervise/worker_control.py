@@ -111,7 +111,7 @@ class WorkerControl:
         self._service.suspect([each.number for each in workers], f"was lost with its host: {lost}")
 
     def are_gone(self, workers: Sequence[Worker], lost: AgentLost) -> None:
-        """Take note that the workers of a host that is lost have certainly ended."""
+        """Record that the workers of a host that is lost have certainly ended."""
         for each in workers:
             each.lost_with_host(lost)
             self._workers.flow.close(each.number)

@@ -90,7 +90,7 @@ class Worker:
         return STATE_LOST if self.record.exception.startswith(_OF_STATE_LOST) else FAILED
 
     def reported(self, failure: Failure) -> None:
-        """Take note of what it says about its own failure. Only the first report counts."""
+        """Record what it says about its own failure. Only the first report counts."""
         record = self.record
         if record.report_time is None:
             record.report_time = time.monotonic()
@@ -99,7 +99,7 @@ class Worker:
             record.consequence_of = failure.consequence_of if failure.consequence_of != record.rank else None
 
     def process_ended(self, message: NotStarted | Exited) -> None:
-        """Take note of how its process ended."""
+        """Record how its process ended."""
         self.record.exit_time = time.monotonic()
         if isinstance(message, Exited):
             self.record.exit_code = message.code
@@ -109,7 +109,7 @@ class Worker:
             self.record.not_started = message.reason
 
     def lost_with_host(self, lost: AgentLost) -> None:
-        """Take note that its host is lost, and that it has ended with it."""
+        """Record that its host is lost, and that it has ended with it."""
         self.record.host_lost, self.record.exit_time = str(lost), lost.at
 
     def stop(self, grace: float) -> None:

@@ -27,7 +27,7 @@ class LocalNames:
         self._addresses: set[str] | None = None
 
     def has(self, host: Host) -> bool:
-        """Say whether a host is this machine. A name with a user is not: someone else is to run things there."""
+        """Return whether a host is this machine. A name with a user is not: someone else is to run things there."""
         if "@" in host.name:
             return False
         if host.name in self._names:

@@ -51,7 +51,7 @@ def contribution(op: int, rank: int) -> list[int]:
 
 
 def can_be_asked(op: int, dtype: DType, size: int) -> bool:
-    """Say whether the type holds every sum that so many ranks can make."""
+    """Return whether the type holds every sum that so many ranks can make."""
     return op not in (Sum, Average) or 2 * size <= _LARGEST[dtype]
 
 

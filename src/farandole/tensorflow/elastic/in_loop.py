@@ -25,7 +25,7 @@ from farandole.tensorflow import ops
 
 
 def is_on() -> bool:
-    """Say whether gradients are to be reduced here: a loop of `steps` has been made in this session."""
+    """Return whether gradients are to be reduced here: a loop of `steps` has been made in this session."""
     session = session_if_any()
     return session is not None and session.trainings > 0
 

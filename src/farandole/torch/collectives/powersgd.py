@@ -95,7 +95,7 @@ def powersgd_call(
 
 
 def is_worth_factoring(tensor: torch.Tensor, rank: int) -> bool:
-    """Say whether two thin matrices of this rank have fewer elements than the tensor, taken as a matrix."""
+    """Return whether two thin matrices of this rank have fewer elements than the tensor, taken as a matrix."""
     if tensor.dim() < 2 or tensor.numel() == 0 or not tensor.is_floating_point():
         return False
     rows = tensor.shape[0]
@@ -262,11 +262,11 @@ class PowerSGDCall:
         return self.result()
 
     def begun(self) -> bool:
-        """Say whether the first round has been submitted."""
+        """Return whether the first round has been submitted."""
         return self._first is not None
 
     def done(self) -> bool:
-        """Say whether `wait` would return at once, after beginning the second round if it is time."""
+        """Return whether `wait` would return at once, after beginning the second round if it is time."""
         if self._first is None or (self._second is None and self._error is None and not self._first.done()):
             return False
         self.go_on()

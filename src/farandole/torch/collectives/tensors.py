@@ -83,7 +83,7 @@ class Tensors(FrontEnd[torch.Tensor]):
         return tensor.type()
 
     def is_ready(self, tensor: torch.Tensor) -> bool:
-        """Say whether the engine can read and write the tensor where it is."""
+        """Return whether the engine can read and write the tensor where it is."""
         return tensor.is_cpu and tensor.layout is _STRIDED and tensor.is_contiguous() and not _is_lazy(tensor)
 
     def ready_dtype(self, tensor: torch.Tensor) -> DType | None:
@@ -185,7 +185,7 @@ class Tensors(FrontEnd[torch.Tensor]):
     # --- gradients and compression -------------------------------------------------------------------------------
 
     def is_tracked(self, tensor: torch.Tensor) -> bool:
-        """Say whether gradients are to flow. Going through autograd costs more than a small call."""
+        """Return whether gradients are to flow. Going through autograd costs more than a small call."""
         return tensor.requires_grad and torch.is_grad_enabled()
 
     def differentiate(self, call: DifferentiableCall, tensors: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:

@@ -62,7 +62,7 @@ def dense(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _is_packed(tensor: torch.Tensor) -> bool:
-    """Say whether the elements lie one after the other in memory, as they are."""
+    """Return whether the elements lie one after the other in memory, as they are."""
     return tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
 
 

@@ -131,7 +131,7 @@ class ProcessGroup(dist.ProcessGroup):
     supports_shrinking = False
 
     def supports_tensor_alloc(self, device: torch.device) -> bool:
-        """Say whether `allocate_tensor` works for a device."""
+        """Return whether `allocate_tensor` works for a device."""
         return torch.device(device).type == "cpu"
 
     def allocate_tensor(self, size: int, *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:

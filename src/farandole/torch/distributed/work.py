@@ -159,17 +159,17 @@ class Work(dist.Work):
     # --- asking --------------------------------------------------------------------------------------------------
 
     def is_completed(self) -> bool:
-        """Say whether `wait` would return at once."""
+        """Return whether `wait` would return at once."""
         if not self._over and (self._submission is None or self._engine.done(self._submission)):
             self.settle()
         return self._over
 
     def is_over(self) -> bool:
-        """Say whether the engine has let go of the tensors; unlike `is_completed`, finish nothing."""
+        """Return whether the engine has let go of the tensors; unlike `is_completed`, finish nothing."""
         return self._over
 
     def is_success(self) -> bool:
-        """Say whether the work has ended well."""
+        """Return whether the work has ended well."""
         return self.is_completed() and self._error is None
 
     def exception(self) -> Exception | None:
@@ -229,7 +229,7 @@ class Works(dist.Work):
         return all(work.wait(timeout) for work in self._works)
 
     def is_completed(self) -> bool:
-        """Say whether `wait` would return at once."""
+        """Return whether `wait` would return at once."""
         return all(work.is_completed() for work in self._works)
 
     def get_future(self) -> torch.futures.Future[list[torch.futures.Future[list[torch.Tensor]]]]:

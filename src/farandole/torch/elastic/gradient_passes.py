@@ -110,7 +110,7 @@ class TorchPasses:
         self._reduced = squares if self._reduced is None else self._reduced + squares
 
     def stepped(self) -> None:
-        """Take note that the optimizer has taken its step."""
+        """Record that the optimizer has taken its step."""
         self.holds = False
 
 

@@ -252,7 +252,7 @@ def read(reader: Any, items: Sequence[Any], collate: Collate) -> tuple[Any, int 
 
 
 def can_gather(dataset: Any) -> bool:
-    """Say whether `gather` returns of a dataset what its samples are, collated by torch."""
+    """Return whether `gather` returns of a dataset what its samples are, collated by torch."""
     # Exactly this class: one that is derived from it may return something else for an index.
     return type(dataset) is TensorDataset and all(
         type(tensor) is torch.Tensor
@@ -316,7 +316,7 @@ class ProcessStart:
         self._ends_with_parent = False
 
     def prepare(self) -> None:
-        """Take note of the process that starts the others, just before it does."""
+        """Record the process that starts the others, just before it does."""
         # To the kernel, the parent of a process has ended when the *thread* that started it has. So PR_SET_PDEATHSIG is
         # right only where that is the main thread.
         self._ends_with_parent = threading.get_native_id() == os.getpid()

@@ -55,7 +55,7 @@ class _Training:
             optimizer.step()
 
     def has_unused_gradients(self) -> bool:
-        """Say whether gradients were computed since the last step of their optimizer."""
+        """Return whether gradients were computed since the last step of their optimizer."""
         return any(map(has_unused_gradients, self._optimizers))
 
     def scale_rate(self, factor: float) -> None:
