@@ -108,7 +108,7 @@ class Job:
         self.tell(f"worker {number} is killed")
         worker.killed = True
         self.killed.add(number)
-        self._is_gone(worker, "was killed")
+        self._is_gone(worker, "was killed", failed=True)
 
     def drain(self, number: int) -> None:
         """Ask a worker to leave."""
@@ -179,12 +179,12 @@ class Job:
         if not worker.killed:
             self._is_gone(worker, "has ended")
 
-    def _is_gone(self, worker: Worker, how: str) -> None:
+    def _is_gone(self, worker: Worker, how: str, *, failed: bool = False) -> None:
         for fabric in self.worlds.values():
             if worker.number in fabric.workers:
                 rank = fabric.workers.index(worker.number)
                 fabric.end(rank, rank, how)
-        self.later(lambda: self.happens(Finished(worker.number, how)))
+        self.later(lambda: self.happens(Finished(worker.number, how, failed)))
 
     def _picture(self, why: str) -> str:
         workers = "\n".join(f"  {worker}" for worker in self.workers if not worker.over)
