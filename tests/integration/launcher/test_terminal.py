@@ -263,7 +263,7 @@ def test_the_report_of_a_failure_stands_alone(start: Callable[..., Job], tmp_pat
     job = start(script, 2, "--output-dir", str(tmp_path / "logs"))
     assert job.finish()[0] == 1
     begin = next(number for number, row in enumerate(job.rows) if row.startswith("error: rank 1 on host "))
-    assert "    ValueError: boom" in job.rows[begin:]
+    assert "(ValueError: boom)" in " ".join(row.strip() for row in job.rows[begin : begin + 3])
     assert not any(" up" in row or "10%" in row for row in job.rows[begin:])
     told = json.loads((tmp_path / "logs" / "rank.1" / "error.json").read_text())["message"]
     assert told["errorCode"] == 1 and "ValueError: boom" in told["extraInfo"]["py_callstack"]

@@ -158,7 +158,7 @@ def error_line(traceback: str) -> str:
     """Return the line of a traceback that names the last exception; "" if it has none.
 
     Example:
-        >>> error_line("Traceback (most recent call last):\n  File ...\nValueError: boom\nin two lines")
+        >>> error_line("\\n".join(["Traceback (most recent call last):", "  File ...", "ValueError: boom", "more"]))
         'ValueError: boom'
     """
     lines = traceback.splitlines()
