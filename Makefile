@@ -196,4 +196,4 @@ explore-models: native
 	  $(PYTEST) tests/unit/roster/test_model.py tests/unit/elastic/test_schedules.py
 
 clean:
-	rm -rf $(VENV) .venv-demo .venv-frameworks build dist src/farandole/core/lib
+	rm -rf $(VENV) .venv-demo .venv-frameworks build dist src/farandole/worker/core/lib

@@ -17,8 +17,8 @@ def farandole() -> float:
     """Sum with nothing but the core."""
     from array import array
 
-    from farandole.core import basics, buffers
-    from farandole.core.dtype import Sum
+    from farandole.worker.core import basics, buffers
+    from farandole.worker.core.dtype import Sum
 
     basics.init()
     number = array("f", [1])

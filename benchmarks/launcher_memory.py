@@ -11,7 +11,7 @@ import os
 import sys
 from pathlib import Path
 
-from farandole.cli.main import main
+from farandole.control.cli.main import main
 
 NOTE = "launcher_memory"
 

@@ -19,16 +19,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.peers.base import ROOT
-from farandole.scheduler.cluster import parse_cluster
-from farandole.scheduler.policies import make_policy
-from farandole.scheduler.rules import Rules
-from farandole.simulator import synthetic
-from farandole.simulator.application import Application
-from farandole.simulator.job_trace import Workload, read_workloads, workloads_of
-from farandole.simulator.metrics import job_results, summarise
-from farandole.simulator.oracle import NAME, make_oracle
-from farandole.simulator.profiles import applications_of, read_profiles
-from farandole.simulator.setup import Options, alone, simulate
+from farandole.control.scheduler.cluster import parse_cluster
+from farandole.control.scheduler.policies import make_policy
+from farandole.control.scheduler.rules import Rules
+from farandole.control.simulator import synthetic
+from farandole.control.simulator.application import Application
+from farandole.control.simulator.job_trace import Workload, read_workloads, workloads_of
+from farandole.control.simulator.metrics import job_results, summarise
+from farandole.control.simulator.oracle import NAME, make_oracle
+from farandole.control.simulator.profiles import applications_of, read_profiles
+from farandole.control.simulator.setup import Options, alone, simulate
 
 RESULTS = ROOT / "benchmarks" / "results" / "scheduler.json"
 HETEROGENEOUS, HOMOGENEOUS = "aws:6x4,dgx-ext:2x8,rtx:3x8", "aws:16x4"

@@ -126,7 +126,7 @@ def main() -> int:
     if lacks := missing():
         print(f"error: {lacks}", file=sys.stderr)
         return 1
-    from farandole.dashboard.sources import source_for
+    from farandole.control.dashboard.sources import source_for
 
     PICTURES.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, chromium() as driver:

@@ -30,12 +30,18 @@ class Message(NamedTuple):
 def messages(package: Path) -> Iterator[Message]:
     """Yield the messages of all errors that sources raise with a text of their own."""
     for file in sorted(package.rglob("*.py")):
-        room = file.relative_to(package).parts[0].removesuffix(".py")
+        room = _room(file.relative_to(package))
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and node.exc.args:
                 text = text_of(node.exc.args[0])
                 if re.search(r"[a-z]{2}", text):
                     yield Message(_name(node.exc.func), text, room)
+
+
+def _room(file: Path) -> str:
+    """Return the package of a source file; on each side and in what both share, the package within."""
+    within = file.parts[0] in ("base", "control", "worker") and len(file.parts) > 1
+    return file.parts[1 if within else 0].removesuffix(".py")
 
 
 def text_of(node: ast.expr) -> str:

@@ -76,28 +76,38 @@ PAGES = {
         "a job to a queue, a cluster or this machine.",
         {
             "farandole": ("run", "submit", "count_step"),
-            "farandole.jobs.handle": ("JobHandle", "FunctionHandle", "JobFailed"),
-            "farandole.jobs.status": ("JobState", "JobStatus"),
-            "farandole.jobs.spec": ("JobSpec", "Workers"),
-            "farandole.jobs.errors": ("JobError", "BadSpec", "UnknownJob", "NotAllowed", "Refused", "Unreachable"),
+            "farandole.control.jobs.handle": ("JobHandle", "FunctionHandle", "JobFailed"),
+            "farandole.control.jobs.status": ("JobState", "JobStatus"),
+            "farandole.control.jobs.spec": ("JobSpec", "Workers"),
+            "farandole.control.jobs.errors": (
+                "JobError",
+                "BadSpec",
+                "UnknownJob",
+                "NotAllowed",
+                "Refused",
+                "Unreachable",
+            ),
         },
     ),
     "elastic_loop": Page(
         "The elastic loop",
         "What `hvd.elastic.steps` returns, and what all front ends share.",
         {
-            "farandole.elastic.step_loop": ("Loop",),
-            "farandole.elastic.batches": (
+            "farandole.worker.elastic.step_loop": ("Loop",),
+            "farandole.worker.elastic.batches": (
                 *("ConstantGlobalBatch", "ConstantWorkerBatch"),
                 *("KeepRate", "LinearScaling", "ScaledBy"),
             ),
-            "farandole.elastic.state": ("State", "ObjectState"),
+            "farandole.worker.elastic.state": ("State", "ObjectState"),
         },
     ),
     "observing": Page(
         "Logging and TensorBoard",
         "What a script passes on to other tools; see [metrics](../../how-to/metrics.md).",
-        {"farandole.observe.tensorboard": ("TensorBoardReporter",), "farandole.core.json_log": ("JsonFormatter",)},
+        {
+            "farandole.observe.tensorboard": ("TensorBoardReporter",),
+            "farandole.worker.core.json_log": ("JsonFormatter",),
+        },
     ),
 }
 
@@ -218,7 +228,7 @@ def module_page(package: griffe.Module, page: Page) -> str:
 
 def command_page() -> str:
     """Return the page of the command line: the help of each verb, and of the verbs below it."""
-    from farandole.cli.main import make_parser
+    from farandole.control.cli.main import make_parser
 
     parts = ["# Command line", "What `--help` prints, of every command."]
     for words, parser in _parsers("farandole", make_parser()):

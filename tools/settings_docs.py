@@ -11,8 +11,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from farandole.settings.declaration import Setting, as_text
-from farandole.settings.table import SETTINGS, descriptions
+from farandole.base.settings.declaration import Setting, as_text
+from farandole.base.settings.table import SETTINGS, descriptions
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 _MARKED = re.compile(r"(<!-- settings: ([a-z_ ]+) -->\n).*?(<!-- end of settings -->)", re.DOTALL)

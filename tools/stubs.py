@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tools.optimizer_stub import optimizer_stub
 
-from farandole.collectives.render import stub
+from farandole.worker.collectives.render import stub
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -18,7 +18,7 @@ _SIMULATED_HOSTS = 256
 _SIMULATED_SECONDS = 300.0
 _SHARE, _MEMORY = "python and imports", "launcher's memory"
 
-_IMPORTS = (sys.executable, "-c", "from farandole.core import basics, buffers, dtype")
+_IMPORTS = (sys.executable, "-c", "from farandole.worker.core import basics, buffers, dtype")
 # Hosts of the bed share the machine's cores, and so do their workers when they import.
 _AT_ONCE = (
     'count=$1; shift; for worker in $(seq "$count"); do "$@" & all="$all $!"; done; '

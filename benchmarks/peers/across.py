@@ -14,8 +14,8 @@ import secrets
 import shlex
 import sys
 
-from farandole.roster.events import Place
-from farandole.roster.service import RosterService
+from farandole.control.roster.events import Place
+from farandole.control.roster.service import RosterService
 
 
 async def run(agent: str, workers: int, addresses: list[str], command: list[str]) -> int:

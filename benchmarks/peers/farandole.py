@@ -47,7 +47,7 @@ class FarandolePeer(Peer):
         import torch
 
         import farandole.torch as hvd
-        from farandole.core import basics, buffers
+        from farandole.worker.core import basics, buffers
 
         hvd.init()
         torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))

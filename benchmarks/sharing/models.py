@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from farandole.elastic.ledger import Ledger
+from farandole.worker.elastic.ledger import Ledger
 
 MODELS = ("digits", "language")
 SEED = 1

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.sharing.prediction import SLOTS, STEP_SECONDS, Costs, Job
-from farandole.scheduler.rules import Rules, parse_queues
+from farandole.control.scheduler.rules import Rules, parse_queues
 
 BATCH = 48
 QUEUES = {"digits": "weight=1", "language": "weight=2"}

@@ -16,13 +16,13 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from farandole.core import basics
-from farandole.core.retry import Gradients
-from farandole.elastic.batches import KeepRate
-from farandole.elastic.checkpoint.loop_checkpoints import LoopCheckpoints
-from farandole.elastic.ledger import Ledger
-from farandole.elastic.step_loop import Loop
-from farandole.wire.rendezvous import World
+from farandole.base.wire.rendezvous import World
+from farandole.worker.core import basics
+from farandole.worker.core.retry import Gradients
+from farandole.worker.elastic.batches import KeepRate
+from farandole.worker.elastic.checkpoint.loop_checkpoints import LoopCheckpoints
+from farandole.worker.elastic.ledger import Ledger
+from farandole.worker.elastic.step_loop import Loop
 
 
 class Part(NamedTuple):
@@ -35,7 +35,7 @@ class Part(NamedTuple):
 
 
 class Samples:
-    """Counts samples, without having any. See `farandole.elastic.framework.Loader`."""
+    """Counts samples, without having any. See `farandole.worker.elastic.framework.Loader`."""
 
     def __init__(self, batch: int, steps: int) -> None:
         self.ledger = Ledger(batch * steps, seed=1)
@@ -93,7 +93,7 @@ class Kept(LoopCheckpoints):
 
 
 class Nothing:
-    """What is trained: nothing, but how far it has come is kept. See `farandole.elastic.framework.Trained`."""
+    """What is trained: nothing, but how far it has come is kept. See `farandole.worker.elastic.framework.Trained`."""
 
     reduces_once = False
 

@@ -19,16 +19,16 @@ import numpy as np
 
 from benchmarks.sharing import models
 from benchmarks.sharing.timed_job import Kept, Nothing, Pace, add_arguments
-from farandole.core import basics
-from farandole.core.dtype import Average
-from farandole.core.group import global_process_set
-from farandole.core.retry import Gradients
-from farandole.elastic.batches import KeepRate
-from farandole.elastic.step_loop import Loop
-from farandole.gradients.reduce_options import ReduceOptions
 from farandole.numpy.elastic.loader import IndexLoader
 from farandole.numpy.elastic.step_reduction import Reductions
 from farandole.numpy.elastic.transfer import transfer_arrays
+from farandole.worker.core import basics
+from farandole.worker.core.dtype import Average
+from farandole.worker.core.group import global_process_set
+from farandole.worker.core.retry import Gradients
+from farandole.worker.elastic.batches import KeepRate
+from farandole.worker.elastic.step_loop import Loop
+from farandole.worker.gradients.reduce_options import ReduceOptions
 
 
 class Samples(IndexLoader):
@@ -52,7 +52,7 @@ class Samples(IndexLoader):
 
 
 class Weights(Nothing):
-    """What is trained: arrays by name. See `farandole.elastic.framework.Trained`."""
+    """What is trained: arrays by name. See `farandole.worker.elastic.framework.Trained`."""
 
     reduces_once = True
 

@@ -125,7 +125,7 @@ struct Row {
 };
 
 // One row for each setting that the engine takes. Names, meanings and defaults are those of
-// src/farandole/settings/table.py; a test holds both tables together. The names of all knobs are settings as well.
+// src/farandole/base/settings/table.py; a test holds both tables together. The names of all knobs are settings as well.
 constexpr std::array kRows = {
     Row{"listen", [](Settings& s, const Value& v) { s.endpoint.listen_addresses = split(v.text(), ','); }},
     Row{"transport", set_transport},

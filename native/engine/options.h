@@ -91,7 +91,7 @@ constexpr Enumerated enumerated(MemoryKind) { return {backend::kLastMemoryKind, 
 
 template <typename Value>
 struct OptionRow {
-  const char* name;  // for callers of the C ABI, and in the declarations of farandole.collectives
+  const char* name;  // for callers of the C ABI, and in the declarations of farandole.worker.collectives
   Value Options::* field;
   uint32_t kinds;    // that have it; with all others it keeps its default, so that it never makes two ranks differ
   const char* what;  // ranks may disagree on, "reduction operation"; kWithRowAbove: that row shows this option too

@@ -11,22 +11,22 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from farandole.core.basics import count_step as count_step
-    from farandole.core.basics import stats as stats
-    from farandole.jobs.handle import submit as submit
-    from farandole.launcher.function import run as run
-    from farandole.observe.observer import start_timeline as start_timeline
-    from farandole.observe.observer import stop_timeline as stop_timeline
+    from farandole.control.jobs.handle import submit as submit
+    from farandole.control.launcher.function import run as run
+    from farandole.worker.core.basics import count_step as count_step
+    from farandole.worker.core.basics import stats as stats
+    from farandole.worker.observe.observer import start_timeline as start_timeline
+    from farandole.worker.observe.observer import stop_timeline as stop_timeline
 
 __all__ = ["__version__", "count_step", "run", "start_timeline", "stats", "stop_timeline", "submit"]
 
 _HOMES = {
-    "count_step": "farandole.core.basics",
-    "run": "farandole.launcher.function",
-    "start_timeline": "farandole.observe.observer",
-    "stats": "farandole.core.basics",
-    "stop_timeline": "farandole.observe.observer",
-    "submit": "farandole.jobs.handle",
+    "count_step": "farandole.worker.core.basics",
+    "run": "farandole.control.launcher.function",
+    "start_timeline": "farandole.worker.observe.observer",
+    "stats": "farandole.worker.core.basics",
+    "stop_timeline": "farandole.worker.observe.observer",
+    "submit": "farandole.control.jobs.handle",
 }
 
 

@@ -2,6 +2,6 @@
 
 import sys
 
-from farandole.cli.main import main
+from farandole.control.cli.main import main
 
 sys.exit(main())

@@ -16,6 +16,10 @@ FarandoleError (RuntimeError)
 ├── StartError                the engine or the world could not be made
 ├── StateLostError            elastic: no worker is left that has what was trained
 └── HostsUpdatedInterrupt     elastic: no failure, but the moment to turn to the next world (the name is Horovod's)
+
+LaunchError (RuntimeError)    the launcher could not start a job, or the job failed
+├── SpecError                 the request cannot be carried out; nothing was started (also a ValueError)
+└── JobFailed                 workers ran, and the job failed
 """
 
 from __future__ import annotations
@@ -202,3 +206,34 @@ def lost_rank_behind(error: BaseException | None) -> int | None:
                 return found.rank
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     return None
+
+
+class LaunchError(Picklable, RuntimeError):
+    """A job could not be started, or did not end well."""
+
+
+class SpecError(LaunchError, ValueError):
+    """What was asked for cannot be started. Nothing was.
+
+    Attributes:
+        hint: what to do about it.
+    """
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(f"{message} (hint: {hint})" if hint else message)
+        self.message = message
+        self.hint = hint
+
+
+class JobFailed(LaunchError):
+    """Workers ran, and the job did not end well. The text is the whole report of the first failure.
+
+    Attributes:
+        rank: the rank that failed first, or None when the job was interrupted.
+        exit_code: as a shell would give it: the worker's own, or 128 + the signal that ended it.
+    """
+
+    def __init__(self, report: str, rank: int | None, exit_code: int) -> None:
+        super().__init__(report)
+        self.rank = rank
+        self.exit_code = exit_code

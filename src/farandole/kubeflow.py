@@ -48,7 +48,7 @@ def _run_training_job(
     import signal
     import sys
 
-    from farandole.jobs.pipeline_step import run_job
+    from farandole.control.jobs.pipeline_step import run_job
 
     # Kubeflow ends a step by SIGTERM: the job shall not go on without it.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))

@@ -16,7 +16,7 @@ from farandole.compat.runner.hosts import (
     parse_hosts,
     parse_hosts_and_slots,
 )
-from farandole.launcher.job.elastic import Elastic
+from farandole.control.launcher.job.elastic import Elastic
 
 
 def test_hosts() -> None:

@@ -11,8 +11,8 @@ import pytest
 from mpi_seats import PEERS
 
 from farandole.compat.runner import launch
-from farandole.launcher.errors import SpecError
-from farandole.launcher.targets.launch_order import Starter
+from farandole.control.launcher.targets.launch_order import Starter
+from farandole.errors import SpecError
 
 Run = Callable[..., drop_in.Ran]
 

@@ -318,7 +318,7 @@ def test_the_package_itself() -> None:
 
 def test_importing_it_loads_no_launcher_and_no_framework() -> None:
     loaded = drop_in.python("import horovod, sys; print(*sys.modules)").stdout.split()
-    assert not {"torch", "numpy", "asyncio", "msgspec", "yaml", "farandole.launcher"} & set(loaded)
+    assert not {"torch", "numpy", "asyncio", "msgspec", "yaml", "farandole.control.launcher"} & set(loaded)
 
 
 # --- other processes ------------------------------------------------------------------------------------------------
@@ -331,7 +331,7 @@ def test_pickles_go_both_ways() -> None:
             assert pickle.loads(dumps(thing)) is thing
     assert pickle.loads(cloudpickle.dumps(hvd)) is farandole.torch
     # What was pickled where only one name had been imported can be read where only the other has.
-    names = ("horovod.common.process_sets", "farandole.core.group")
+    names = ("horovod.common.process_sets", "farandole.worker.core.group")
     for written, read in (names, names[::-1]):
         code = (
             f"import cloudpickle, {written} as it; print(cloudpickle.dumps((it.ProcessSet, it.ProcessSet([0]))).hex())"

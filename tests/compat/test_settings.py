@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from farandole.base.settings.table import SETTINGS, Settings
 from farandole.compat.runner import config_parser
 from farandole.compat.runner.launch import parse_args, with_our_names, without_effect
-from farandole.settings.table import SETTINGS, Settings
 
 EVERYTHING = """\
 controller: gloo

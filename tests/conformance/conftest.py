@@ -72,7 +72,7 @@ def _call(body: Any, front: str, arguments: tuple[Any, ...]) -> Any:
 
 
 def _init() -> None:
-    from farandole.core import basics
+    from farandole.worker.core import basics
 
     basics.init()
 

@@ -8,9 +8,9 @@ from array import array
 
 import pytest
 
-from farandole.core import buffers
-from farandole.core.dtype import DType, Max, Sum
 from farandole.errors import MismatchError
+from farandole.worker.core import buffers
+from farandole.worker.core.dtype import DType, Max, Sum
 
 pytestmark = pytest.mark.once
 
@@ -139,7 +139,7 @@ def test_no_framework():
     """Importing and using them alone loads neither a framework nor NumPy, nor what makes a start slow."""
     script = """
 import sys
-from farandole.core import basics, buffers
+from farandole.worker.core import basics, buffers
 basics.init()
 buffers.allreduce(bytearray(4))
 assert not {"torch", "numpy", "asyncio", "logging"} & set(sys.modules)

@@ -13,7 +13,7 @@ import pytest
 from frontends import DTYPES
 from oracle import FLOATS, check, reduced, scattered_rows, values
 
-from farandole.collectives.all_collectives import COLLECTIVES as DECLARED
+from farandole.worker.collectives.all_collectives import COLLECTIVES as DECLARED
 
 OPS = ["Average", "Sum", "Min", "Max", "Product"]
 

@@ -1,7 +1,7 @@
 """A collective is a function like any other to a framework's differentiation.
 
 One forward pass may serve several losses, be differentiated again and again, and its gradient may be differentiated in
-turn. What the gradients of each collective are is declared in `farandole.collectives`; here, numpy has the same rules.
+turn. What the gradients of each collective are is declared in `worker.collectives`; here, numpy has the same rules.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def test_stats(world):
 
 def test_routes(world):
     def body(_):
-        from farandole.core import basics
+        from farandole.worker.core import basics
 
         engine = basics.current().engine
         return engine.links, engine.routes

@@ -197,10 +197,10 @@ def test_mismatch_of_kind(world):
         pytest.skip("one rank agrees with itself")
 
     def body(front):
-        from farandole.core.basics import current
-        from farandole.core.dtype import DType, Kind
-        from farandole.core.request import make_request
         from farandole.errors import MismatchError
+        from farandole.worker.core.basics import current
+        from farandole.worker.core.dtype import DType, Kind
+        from farandole.worker.core.request import make_request
 
         rank = front.hvd.rank()
         memory = np.ones(4, np.float32)
@@ -326,8 +326,8 @@ def test_a_group_with_a_duplicate_submits_nothing(world):
         last = hvd.size() - 1
         one = front.tensor([1.0])
         single, member = "allreduce.group_2of2", "group"
-        from farandole.core.basics import current
         from farandole.torch.collectives import allreduce_call  # A name in flight that is a group's member's.
+        from farandole.worker.core.basics import current
 
         session = current()
 

@@ -115,7 +115,7 @@ class Training:
         (agent,) = [
             each.pid
             for each in self.bed.processes(host)
-            if "farandole.agent" in each.command and "sh -c" not in each.command
+            if "farandole.control.agent" in each.command and "sh -c" not in each.command
         ]
         return agent
 

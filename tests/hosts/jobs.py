@@ -21,8 +21,8 @@ PATIENCE = ("--host-timeout", "20")
 # Without a framework, so that a worker starts in a fraction of a second.
 PREAMBLE = """\
 import array, os, signal, subprocess, sys, time
-from farandole.core import basics, buffers
-from farandole.core.dtype import Sum
+from farandole.worker.core import basics, buffers
+from farandole.worker.core.dtype import Sum
 
 rank, size = int(os.environ["FARANDOLE_RANK"]), int(os.environ["FARANDOLE_SIZE"])
 

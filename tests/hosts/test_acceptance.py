@@ -116,8 +116,8 @@ def test_strangers_at_the_door_of_the_roster(hosts: Hosts) -> None:
     address = told(bed.hosts[0], "roster0")
     stranger = f"""
 import socket, time
-from farandole.wire.rendezvous import RendezvousError
-from farandole.wire.roster_client import RosterClient
+from farandole.base.wire.rendezvous import RendezvousError
+from farandole.base.wire.roster_client import RosterClient
 host, port = "{address}".rsplit(":", 1)
 silent = [socket.create_connection((host, int(port))) for _ in range(200)]
 for connection in silent[:100]:

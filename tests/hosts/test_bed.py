@@ -117,7 +117,9 @@ def test_users_files_are_private(hosts: Hosts) -> None:
 def test_python_and_its_packages_are_on_every_host(hosts: Hosts) -> None:
     h1, _h2 = hosts(2).hosts
     for command in (["ssh", "h2", sys.executable], [sys.executable]):
-        done = h1.run([*command, "-c", "'import farandole.agent, msgspec'" if "ssh" in command else "import msgspec"])
+        done = h1.run(
+            [*command, "-c", "'import farandole.control.agent, msgspec'" if "ssh" in command else "import msgspec"]
+        )
         assert (done.returncode, done.stderr) == (0, "")
 
 

@@ -104,7 +104,7 @@ def test_the_client_is_killed_and_another_one_takes_over(hosts: Hosts) -> None:
 
 def daemons(bed: Bed) -> list[int]:
     """Return the watchdog and the daemon of the only job."""
-    found = [each.pid for each in bed.processes(bed.desk) if "farandole.launcher.daemon" in each.command]
+    found = [each.pid for each in bed.processes(bed.desk) if "farandole.control.launcher.daemon" in each.command]
     assert len(found) == 2
     return sorted(found)
 

@@ -14,8 +14,8 @@ from tests.hosts.jobs import FOLDER
 PEERS = Path(os.environ.get("FARANDOLE_PEERS", f"{sys.prefix}/peers"))
 SCRIPT = """
 import array, os
-from farandole.core import basics, buffers
-from farandole.core.dtype import Sum
+from farandole.worker.core import basics, buffers
+from farandole.worker.core.dtype import Sum
 basics.init()
 numbers = array.array("d", [basics.rank()])
 buffers.allreduce(numbers, op=Sum)

@@ -56,7 +56,7 @@ def test_a_function_from_python(hosts: Hosts) -> None:
 
     def where(power):
         import socket
-        from farandole.core import basics
+        from farandole.worker.core import basics
         basics.init()
         return socket.gethostname(), basics.rank() ** power
 
@@ -133,7 +133,7 @@ def test_no_secret_in_any_process_list(hosts: Hosts) -> None:
     secrets = {told(host, f"secret{rank}") for rank, host in enumerate(bed.hosts)}
     assert len(secrets) == 1
     shown = [process.command for host in alive(bed) for process in bed.processes(host)]
-    assert sum("farandole.agent" in command for command in shown) >= 2
+    assert sum("farandole.control.agent" in command for command in shown) >= 2
     for secret in secrets:
         assert not any(secret in command for command in shown)
     # What the user types after -x is in the launcher's own command line, and nowhere else.

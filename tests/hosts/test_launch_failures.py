@@ -103,7 +103,7 @@ def test_kill_minus_nine_of_an_agent_leaves_nothing_anywhere(hosts: Hosts) -> No
     (agent,) = [
         each.pid
         for each in bed.processes(bed.hosts[1])
-        if "farandole.agent" in each.command and "sh -c" not in each.command
+        if "farandole.control.agent" in each.command and "sh -c" not in each.command
     ]
     assert bed.hosts[1].run(["kill", "-9", str(agent)]).returncode == 0
     code, _, err = job.finish()

@@ -115,7 +115,7 @@ def test_a_firewall_that_nobody_looked_for(hosts: Hosts) -> None:
     ],
 )
 def test_wrong_words(hosts: Hosts, arguments: str, words: str, tmp_path: Path) -> None:
-    from farandole.cli.main import main
+    from farandole.control.cli.main import main
 
     del hosts
     with pytest.MonkeyPatch.context() as patch:

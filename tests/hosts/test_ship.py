@@ -16,13 +16,13 @@ Hosts = Callable[..., Bed]
 # Sends the folder `project` to h1 and h2, and looks at what has arrived by a task there.
 SHIP = """
 import asyncio, sys
-from farandole.agent.protocol import Task
-from farandole.launcher.agents.fleet import start_agents
-from farandole.launcher.errors import SpecError
-from farandole.launcher.job.host_list import Host
-from farandole.launcher.ship.file_list import take_stock
-from farandole.launcher.job.ssh_and_ship import SshOptions
-from farandole.launcher.ship.send import ship
+from farandole.control.agent.protocol import Task
+from farandole.control.launcher.agents.fleet import start_agents
+from farandole.errors import SpecError
+from farandole.control.launcher.job.host_list import Host
+from farandole.control.launcher.ship.file_list import take_stock
+from farandole.control.launcher.job.ssh_and_ship import SshOptions
+from farandole.control.launcher.ship.send import ship
 
 async def main(job):
     agents, lost = await start_agents([(Host("h1"), False), (Host("h2"), False)], SshOptions())

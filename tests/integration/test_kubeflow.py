@@ -120,12 +120,12 @@ def test_the_pipeline_is_compiled_with_a_training_job_and_the_claim_of_all_steps
         "exec-run-script-3",
         "exec-run-script-4",
     ]
-    from farandole.jobs.spec import from_dict
+    from farandole.control.jobs.spec import from_dict
 
     pytest.importorskip("lightkube")
-    from farandole.jobs.pipeline_step import with_whole_numbers
-    from farandole.kubernetes.service import object_of
-    from farandole.kubernetes.training_job.job_spec import read
+    from farandole.control.jobs.pipeline_step import with_whole_numbers
+    from farandole.control.kubernetes.service import object_of
+    from farandole.control.kubernetes.training_job.job_spec import read
 
     body, _ = object_of(from_dict(with_whole_numbers(job)))
     body["metadata"]["name"] = "digits"

@@ -24,7 +24,7 @@ def test_one_init_is_for_all(world: World) -> None:
         import farandole.numpy
         import farandole.tensorflow
         import farandole.torch
-        from farandole.core import basics
+        from farandole.worker.core import basics
 
         fronts = (farandole.tensorflow, farandole.torch, farandole.jax, farandole.numpy)
         farandole.tensorflow.init()

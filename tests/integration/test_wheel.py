@@ -22,16 +22,16 @@ ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.timeout(600)
 
 LIBRARIES = [
-    "farandole/core/lib/libfarandole.so",
-    "farandole/core/lib/libfarandole_jax.so",
-    "farandole/core/lib/libfarandole_tensorflow.so",
+    "farandole/worker/core/lib/libfarandole.so",
+    "farandole/worker/core/lib/libfarandole_jax.so",
+    "farandole/worker/core/lib/libfarandole_tensorflow.so",
 ]
 # What workers of a bare environment do: no compiler is at hand, and the library is the one of the wheel.
 BARE_SCRIPT = """
 import shutil
 import numpy
 import farandole, farandole.numpy as hvd
-from farandole.core import binding
+from farandole.worker.core import binding
 
 hvd.init()
 total = hvd.allreduce(numpy.ones(3) * (hvd.rank() + 1), op=hvd.Sum, name="total").tolist()

@@ -18,8 +18,8 @@ from tests.kubernetes.children import die_with_parent, free_ports
 from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.node.container import Security, root_script
 
-from farandole.kubernetes.deploy import manifests
-from farandole.kubernetes.deploy.manifests import Install
+from farandole.control.kubernetes.deploy import manifests
+from farandole.control.kubernetes.deploy.manifests import Install
 
 NAMESPACE = "farandole-system"
 _ACCOUNT = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/farandole-operator"

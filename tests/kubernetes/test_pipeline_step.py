@@ -34,7 +34,7 @@ hvd.shutdown()
 
 ALONE = """\
 import json, sys
-from farandole.jobs.pipeline_step import run_job
+from farandole.control.jobs.pipeline_step import run_job
 values = run_job(json.loads(sys.argv[1]), "kubernetes", 200)
 open(sys.argv[2] + "/values.json", "w").write(json.dumps(values))
 """

@@ -152,7 +152,9 @@ def _has_another(job: Watched, before: dict[str, Any]) -> bool:
 
 def _no_stranger_joins(job: Watched) -> None:
     """A pod that does not hold the job's secret is sent away."""
-    dial = "python3 -m farandole.agent.dial --launcher job-launcher:7707 --secret-file /tmp/guess --name intruder"
+    dial = (
+        "python3 -m farandole.control.agent.dial --launcher job-launcher:7707 --secret-file /tmp/guess --name intruder"
+    )
     script = f"echo {'0' * 64} > /tmp/guess; exec {dial}"
     container = {"name": "main", "image": "none", "command": ["sh", "-c", script]}
     spec = {"restartPolicy": "Never", "containers": [container]}

@@ -18,8 +18,8 @@ from tests.kubernetes.operators import RunningOperator
 from tests.kubernetes.training_jobs import Watched, training_job
 
 import farandole
-from farandole.jobs.handle import JobFailed
-from farandole.jobs.status import JobState
+from farandole.control.jobs.handle import JobFailed
+from farandole.control.jobs.status import JobState
 
 pytestmark = pytest.mark.timeout(240)
 KINDS = "services,serviceaccounts,roles,rolebindings,networkpolicies,configmaps,secrets"

@@ -10,7 +10,7 @@ from typing import Any
 from step_books import PLAIN_SCRIPT, SCRIPT, Books
 from tests.kubernetes.cluster import Cluster
 
-from farandole.kubernetes.training_job.own_names import CODE_FOLDER
+from farandole.control.kubernetes.training_job.own_names import CODE_FOLDER
 
 TRAINING_JOBS = "/apis/farandole.dev/v1alpha1/namespaces/{}/trainingjobs"
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
-from farandole.agent.protocol import (
+from farandole.control.agent.protocol import (
     Closed,
     Credit,
     End,
@@ -17,10 +17,10 @@ from farandole.agent.protocol import (
     Output,
     Start,
 )
-from farandole.agent.worker_cleanup import WORKER_VARIABLE
-from farandole.launcher.agents.agent_client import AgentClient
-from farandole.launcher.job.host_list import Host
-from farandole.launcher.job.ssh_and_ship import SshOptions
+from farandole.control.agent.worker_cleanup import WORKER_VARIABLE
+from farandole.control.launcher.agents.agent_client import AgentClient
+from farandole.control.launcher.job.host_list import Host
+from farandole.control.launcher.job.ssh_and_ship import SshOptions
 
 Message = TypeVar("Message")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from waiting import until
 
-from farandole.agent.oom import memory_cgroup
+from farandole.control.agent.oom import memory_cgroup
 
 
 @contextlib.contextmanager

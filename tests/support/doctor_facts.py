@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from farandole.agent.inspect.facts import (
+from farandole.control.agent.inspect.facts import (
     Address,
     Cache,
     Clock,
@@ -47,7 +47,7 @@ WELL = Facts(
     software=Software(
         version="0.1.0",
         folder="/home/ada/farandole",
-        library="/home/ada/farandole/core/lib/libfarandole.so",
+        library="/home/ada/farandole/worker/core/lib/libfarandole.so",
         library_version="0.1.0",
         backends=(
             NativeBackend(name="native", memory=("host",)),

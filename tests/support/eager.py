@@ -7,10 +7,10 @@ from typing import Any
 
 import patient
 
-from farandole.cli import main
-from farandole.launcher.daemon import launch_request
-from farandole.launcher.discovery.discovery import FileHosts
-from farandole.launcher.supervise.outcome import Outcome
+from farandole.control.cli import main
+from farandole.control.launcher.daemon import launch_request
+from farandole.control.launcher.discovery.discovery import FileHosts
+from farandole.control.launcher.supervise.outcome import Outcome
 
 _SECONDS = 0.02
 

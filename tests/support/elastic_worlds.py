@@ -32,8 +32,8 @@ class ElasticJob:
     """
 
     def __init__(self, nursery: Nursery, limits: Any, environment: Mapping[str, str] | None = None) -> None:
-        from farandole.roster.service import RosterService
-        from farandole.roster.watcher import Watcher
+        from farandole.control.roster.service import RosterService
+        from farandole.control.roster.watcher import Watcher
 
         job = self
         self._nursery = nursery
@@ -105,7 +105,7 @@ class ElasticJob:
         Args:
             goes_on: whether it answers workers; otherwise it does after `service.go_on`.
         """
-        from farandole.wire.address import parse_address
+        from farandole.base.wire.address import parse_address
 
         async def follow() -> None:
             # In the loop, where the ends of workers are told: each is in the memory, or told to the new one.

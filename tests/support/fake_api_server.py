@@ -16,8 +16,8 @@ from typing import Any
 
 from aiohttp import web
 
-from farandole.kubernetes.kinds import KINDS
-from farandole.kubernetes.operator.api import PLURALS
+from farandole.control.kubernetes.kinds import KINDS
+from farandole.control.kubernetes.operator.api import PLURALS
 
 Obj = dict[str, Any]
 Key = tuple[str, str, str]

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from farandole.jobs.errors import Refused, UnknownJob
-from farandole.jobs.spec import JobSpec
-from farandole.jobs.status import JobState, JobStatus
+from farandole.control.jobs.errors import Refused, UnknownJob
+from farandole.control.jobs.spec import JobSpec
+from farandole.control.jobs.status import JobState, JobStatus
 
 
 class FakeJobs:

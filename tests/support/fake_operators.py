@@ -11,9 +11,9 @@ from typing import Any
 from fake_api_server import FakeApiServer, FakeNode
 from lightkube.config.kubeconfig import KubeConfig, SingleConfig
 
-from farandole.kubernetes import conditions, kinds
-from farandole.kubernetes.model import Options
-from farandole.kubernetes.operator.process import Operator, Settings
+from farandole.control.kubernetes import conditions, kinds
+from farandole.control.kubernetes.model import Options
+from farandole.control.kubernetes.operator.process import Operator, Settings
 
 LIMIT = 30.0
 

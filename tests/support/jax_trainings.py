@@ -32,8 +32,8 @@ def train(options: dict[str, Any]) -> dict[str, Any]:
     import optax
 
     import farandole.jax as hvd
-    from farandole.core.basics import current
-    from farandole.elastic import world_changes
+    from farandole.worker.core.basics import current
+    from farandole.worker.elastic import world_changes
 
     hvd.init()
     worker = current().settings.rank

@@ -10,22 +10,22 @@ from functools import partial
 
 import msgspec
 
-from farandole.roster.elastic import Limits
-from farandole.roster.events import Place
-from farandole.roster.listener import Client
-from farandole.roster.service import RosterService
-from farandole.wire import roster_search
-from farandole.wire.address import parse_address
-from farandole.wire.channel import Channel
-from farandole.wire.errors import ConnectionLost, WireTimeout
-from farandole.wire.rendezvous import (
+from farandole.base.wire import roster_search
+from farandole.base.wire.address import parse_address
+from farandole.base.wire.channel import Channel
+from farandole.base.wire.errors import ConnectionLost, WireTimeout
+from farandole.base.wire.rendezvous import (
     FromWorker,
     Heard,
     Hello,
     Join,
     Listen,
 )
-from farandole.wire.roster_client import RosterClient
+from farandole.base.wire.roster_client import RosterClient
+from farandole.control.roster.elastic import Limits
+from farandole.control.roster.events import Place
+from farandole.control.roster.listener import Client
+from farandole.control.roster.service import RosterService
 
 SECRET = b"s" * 32
 SECONDS = 10.0

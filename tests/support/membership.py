@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from farandole.roster.elastic import Limits, State, decide
-from farandole.roster.events import (
+from farandole.control.roster.elastic import Limits, State, decide
+from farandole.control.roster.events import (
     Accusation,
     Action,
     Announce,

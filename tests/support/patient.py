@@ -9,11 +9,11 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from farandole.cli import main
-from farandole.launcher.daemon import launch_request
-from farandole.launcher.start import launch as start
-from farandole.launcher.supervise import messages
-from farandole.launcher.supervise.outcome import Outcome
+from farandole.control.cli import main
+from farandole.control.launcher.daemon import launch_request
+from farandole.control.launcher.start import launch as start
+from farandole.control.launcher.supervise import messages
+from farandole.control.launcher.supervise.outcome import Outcome
 
 _SECONDS = 20.0
 

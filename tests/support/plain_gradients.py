@@ -10,19 +10,19 @@ from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
-from farandole.core.dtype import Average, DType
-from farandole.core.group import global_process_set
-from farandole.core.handle import HandleTable, Pending
-from farandole.core.request_options import options_of
-from farandole.core.submission import Submission
 from farandole.errors import WorkerLostError
-from farandole.gradients import reducer
-from farandole.gradients.buckets import Layout
-from farandole.gradients.entry import Entry
-from farandole.gradients.gradient_front_end import GeneralCall
-from farandole.gradients.reduce_options import ReduceOptions
-from farandole.gradients.reducer import Reducer
-from farandole.gradients.requests import request_of
+from farandole.worker.core.dtype import Average, DType
+from farandole.worker.core.group import global_process_set
+from farandole.worker.core.handle import HandleTable, Pending
+from farandole.worker.core.request_options import options_of
+from farandole.worker.core.submission import Submission
+from farandole.worker.gradients import reducer
+from farandole.worker.gradients.buckets import Layout
+from farandole.worker.gradients.entry import Entry
+from farandole.worker.gradients.gradient_front_end import GeneralCall
+from farandole.worker.gradients.reduce_options import ReduceOptions
+from farandole.worker.gradients.reducer import Reducer
+from farandole.worker.gradients.requests import request_of
 
 Result = TypeVar("Result")
 WAIT_SECONDS = 20.0

@@ -10,8 +10,8 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
-from farandole.kubernetes import names, pod_state, times
-from farandole.kubernetes.model import Object, Observed, Options, Outcome, Problem, Ref, Wanted
+from farandole.control.kubernetes import names, pod_state, times
+from farandole.control.kubernetes.model import Object, Observed, Options, Outcome, Problem, Ref, Wanted
 
 START = 1_700_000_000.0
 

@@ -9,10 +9,10 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from farandole.dashboard.app import make_server
-from farandole.jobs.errors import UnknownJob
-from farandole.jobs.status import JobState, JobStatus
-from farandole.jobs.view import JobView, Moment, OutputLine, WorkerView
+from farandole.control.dashboard.app import make_server
+from farandole.control.jobs.errors import UnknownJob
+from farandole.control.jobs.status import JobState, JobStatus
+from farandole.control.jobs.view import JobView, Moment, OutputLine, WorkerView
 
 TOKEN = "t0ken-of-the-test"
 STALL = "train.py:42 in load_batch: batch = next(loader)"

@@ -6,8 +6,8 @@ import ctypes
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from farandole.core.engine import Cause
 from farandole.errors import HorovodInternalError, StartError, WorkerLostError
+from farandole.worker.core.engine import Cause
 
 if TYPE_CHECKING:
     from played_jobs import Job, Worker

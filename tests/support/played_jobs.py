@@ -22,10 +22,10 @@ from typing import Any
 
 from played_engine import Engine, Fabric
 
-from farandole.core.join import JoinedWorld
-from farandole.core.session import Session
-from farandole.roster.elastic import Limits, State, decide
-from farandole.roster.events import (
+from farandole.base.settings.table import Settings
+from farandole.base.wire.rendezvous import Changed, NotWanted, RendezvousError, Revoked, World
+from farandole.control.roster.elastic import Limits, State, decide
+from farandole.control.roster.events import (
     Accusation,
     Announce,
     Drained,
@@ -43,8 +43,8 @@ from farandole.roster.events import (
     Show,
     Suspected,
 )
-from farandole.settings.table import Settings
-from farandole.wire.rendezvous import Changed, NotWanted, RendezvousError, Revoked, World
+from farandole.worker.core.join import JoinedWorld
+from farandole.worker.core.session import Session
 
 MOST_TURNS = 20_000
 PATIENCE_SECONDS = 20.0
@@ -388,5 +388,5 @@ def _reform(why: str, open: bool) -> None:
     session.enter_next(session.turn_away(why), open=open)
 
 
-# In the place of `farandole.core.basics`, for a session in each thread.
+# In the place of `farandole.worker.core.basics`, for a session in each thread.
 basics = SimpleNamespace(current=_current, reform=_reform, rank=lambda: _current().world.rank, session_if_any=_current)

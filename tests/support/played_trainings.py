@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 import pytest
 from played_jobs import Worker
 
-from farandole.core.retry import Gradients
-from farandole.elastic import step_loop
-from farandole.elastic.batches import ConstantGlobalBatch, KeepRate
-from farandole.elastic.checkpoint.loop_checkpoints import LoopCheckpoints
-from farandole.elastic.ledger import Ledger
 from farandole.errors import HorovodInternalError
+from farandole.worker.core.retry import Gradients
+from farandole.worker.elastic import step_loop
+from farandole.worker.elastic.batches import ConstantGlobalBatch, KeepRate
+from farandole.worker.elastic.checkpoint.loop_checkpoints import LoopCheckpoints
+from farandole.worker.elastic.ledger import Ledger
 
 EPOCHS = 2
 
@@ -96,7 +96,7 @@ def gradient(indices: Sequence[int]) -> float:
 
 
 class Optimizer:
-    """Reduces two gradients as `farandole.gradients.reducer` does, and notes the results.
+    """Reduces two gradients as `farandole.worker.gradients.reducer` does, and notes the results.
 
     What is begun early, chance says, on each rank for itself.
     """

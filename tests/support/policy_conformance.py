@@ -6,13 +6,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from farandole.scheduler.cluster import Cluster
-from farandole.scheduler.job import Decision, JobView
-from farandole.scheduler.policies import make_policy
-from farandole.scheduler.policy import Policy
-from farandole.scheduler.rules import Rules
-from farandole.simulator.job_trace import TraceJob, Workload
-from farandole.simulator.setup import Options, simulate
+from farandole.control.scheduler.cluster import Cluster
+from farandole.control.scheduler.job import Decision, JobView
+from farandole.control.scheduler.policies import make_policy
+from farandole.control.scheduler.policy import Policy
+from farandole.control.scheduler.rules import Rules
+from farandole.control.simulator.job_trace import TraceJob, Workload
+from farandole.control.simulator.setup import Options, simulate
 
 POLICIES = ("fcfs", "easy", "conservative", "sjf", "srtf", "rr", "priority", "preempt", "fair", "edf", "adaptive")
 

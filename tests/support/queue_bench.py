@@ -21,8 +21,8 @@ SUPPORT = Path(__file__).resolve().parent
 # Workers that are in one world after the other until their job has had its time, and say how often it has begun.
 ELASTIC = """\
 import os, sys, threading, time
-from farandole.wire.rendezvous import Changed, NotWanted, Revoked
-from farandole.wire.roster_client import RosterClient
+from farandole.base.wire.rendezvous import Changed, NotWanted, Revoked
+from farandole.base.wire.roster_client import RosterClient
 
 name, seconds, here = sys.argv[1], float(sys.argv[2]), os.environ["TEST_DIRECTORY"]
 finish = os.path.join(here, f"{name}.finish")
@@ -104,7 +104,7 @@ class QueueBench:
 
     def start_daemon(self) -> None:
         """Start the daemon again, in a moment that nobody waits for."""
-        command = [sys.executable, "-m", "farandole.queue.daemon", str(self.state)]
+        command = [sys.executable, "-m", "farandole.control.queue.daemon", str(self.state)]
         with open(self.state / "log", "ab") as log:
             self.daemon = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self.environment, start_new_session=True

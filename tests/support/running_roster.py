@@ -8,13 +8,13 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 
-from farandole.roster.events import Place
-from farandole.roster.service import RosterService
-from farandole.wire.rendezvous import (
+from farandole.base.wire.rendezvous import (
     Failure,
     Progress,
 )
-from farandole.wire.roster_client import RosterClient
+from farandole.base.wire.roster_client import RosterClient
+from farandole.control.roster.events import Place
+from farandole.control.roster.service import RosterService
 
 SECRET = os.urandom(32)
 

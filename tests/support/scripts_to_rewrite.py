@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from farandole.rewriting.rewrite import rewrite
+from farandole.control.rewriting.rewrite import rewrite
 
 PLAIN = Path(__file__).parent / "plain"
 

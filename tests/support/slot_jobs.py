@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farandole.launcher.slots.slot_events import (
+from farandole.control.launcher.slots.slot_events import (
     KILLED,
     Action,
     EndJob,
@@ -14,8 +14,8 @@ from farandole.launcher.slots.slot_events import (
     Tick,
     WorkerEnded,
 )
-from farandole.launcher.slots.slot_policy import decide
-from farandole.launcher.slots.slot_state import SlotPolicy, State, living
+from farandole.control.launcher.slots.slot_policy import decide
+from farandole.control.launcher.slots.slot_state import SlotPolicy, State, living
 
 
 class Job:

@@ -8,19 +8,19 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from farandole.cli import main, run
-from farandole.launcher.daemon import launch_request
-from farandole.launcher.errors import SpecError
-from farandole.launcher.job.elastic import Elastic
-from farandole.launcher.job.host_list import Host
-from farandole.launcher.job.machine import Machine
-from farandole.launcher.job.spec import JobSpec
-from farandole.launcher.output.console import Console
-from farandole.launcher.start import launch as start
-from farandole.launcher.supervise import fixed_policy, supervisor
-from farandole.launcher.supervise.control import HostRow, Job, Status
-from farandole.launcher.supervise.outcome import Outcome
-from farandole.launcher.supervise.supervisor import Supervisor
+from farandole.control.cli import main, run
+from farandole.control.launcher.daemon import launch_request
+from farandole.control.launcher.job.elastic import Elastic
+from farandole.control.launcher.job.host_list import Host
+from farandole.control.launcher.job.machine import Machine
+from farandole.control.launcher.job.spec import JobSpec
+from farandole.control.launcher.output.console import Console
+from farandole.control.launcher.start import launch as start
+from farandole.control.launcher.supervise import fixed_policy, supervisor
+from farandole.control.launcher.supervise.control import HostRow, Job, Status
+from farandole.control.launcher.supervise.outcome import Outcome
+from farandole.control.launcher.supervise.supervisor import Supervisor
+from farandole.errors import SpecError
 
 
 class FakeJob:

@@ -74,8 +74,8 @@ def train(options: dict[str, Any]) -> dict[str, Any]:
     import torch
 
     import farandole.torch as hvd
-    from farandole.core.basics import current
-    from farandole.elastic import world_changes
+    from farandole.worker.core.basics import current
+    from farandole.worker.elastic import world_changes
 
     torch.set_num_threads(1)
     hvd.init()
@@ -195,8 +195,8 @@ class _Lagging:
         import time
         from pathlib import Path
 
-        from farandole.core.basics import current
         from farandole.errors import WorkerLostError
+        from farandole.worker.core.basics import current
 
         error = self._run_out()
         if self._loop.step != self._options["step"] or self._is_over:

@@ -52,8 +52,8 @@ def train(options: dict[str, Any]) -> dict[str, Any]:
     import tensorflow as tf
 
     import farandole.tensorflow as hvd
-    from farandole.core.basics import current
-    from farandole.elastic import world_changes
+    from farandole.worker.core.basics import current
+    from farandole.worker.elastic import world_changes
 
     hvd.init()
     worker = current().settings.rank
@@ -137,8 +137,8 @@ class _Lagging:
     """In one step the gradients get to all workers but one, and a worker dies when they have."""
 
     def __init__(self, options: dict[str, Any], worker: int, loop: Any) -> None:
-        from farandole.gradients.last_reduced import LastReduced
-        from farandole.gradients.reducer import Reducer
+        from farandole.worker.gradients.last_reduced import LastReduced
+        from farandole.worker.gradients.reducer import Reducer
 
         self._options, self._worker, self._loop = options, worker, loop
         self._is_over = self.was_handed_over = False
@@ -150,8 +150,8 @@ class _Lagging:
         import time
         from pathlib import Path
 
-        from farandole.core.basics import current
         from farandole.errors import WorkerLostError
+        from farandole.worker.core.basics import current
 
         error = self._run_out(reducer)
         if self._loop.step != self._options["step"] or self._is_over:

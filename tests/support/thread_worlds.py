@@ -14,8 +14,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from farandole.elastic.world_changes import Change
 from farandole.errors import EvictedError, HorovodInternalError
+from farandole.worker.elastic.world_changes import Change
 
 SECONDS = 30.0
 

@@ -260,8 +260,8 @@ class _RosterThread:
     """The roster service in a thread with a loop of its own."""
 
     def __init__(self, size: int, secret: bytes) -> None:
-        from farandole.roster.events import Place
-        from farandole.roster.service import RosterService
+        from farandole.control.roster.events import Place
+        from farandole.control.roster.service import RosterService
 
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="roster")
@@ -318,7 +318,7 @@ def _read(connection: socket.socket, count: int) -> bytes:
 
 
 def _nursery(connection: socket.socket, modules: Sequence[str]) -> None:
-    from farandole.core import basics
+    from farandole.worker.core import basics
 
     # What every worker would spend seconds on.
     for name in ("farandole.numpy", *modules):

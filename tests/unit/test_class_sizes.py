@@ -13,15 +13,15 @@ NATIVE = Path(__file__).resolve().parents[2] / "native"
 PACKAGE = Path(__file__).resolve().parents[2] / "src" / "farandole"
 MOST_METHODS, MOST_FIELDS = 25, 15
 LARGE = {
-    "agent/agent.py: Agent": "owns one object for each thing that an agent does, and passes messages to them",
-    "agent/launcher_connection.py: LauncherConnection": "half of its fields belong to the present launcher",
-    "core/engine.py: Engine": "a method for each function of the C ABI that concerns an engine",
-    "core/session.py: Session": "opens, connects and closes the parts that all front ends share",
-    "launcher/agents/agent_client.py: AgentClient": "a field for each thing that is known of the agent, or awaited",
-    "roster/service.py: RosterService": "connects the parts of the roster with the functions that tell the launcher",
-    "simulator/simulation.py: Simulation": "the state of a whole simulation, which one loop advances",
+    "control/agent/agent.py: Agent": "owns one object for each thing that an agent does, and passes messages to them",
+    "control/agent/launcher_connection.py: LauncherConnection": "half of its fields belong to the present launcher",
+    "worker/core/engine.py: Engine": "a method for each function of the C ABI that concerns an engine",
+    "worker/core/session.py: Session": "opens, connects and closes the parts that all front ends share",
+    "control/launcher/agents/agent_client.py: AgentClient": "a field for each fact known of the agent",
+    "control/roster/service.py: RosterService": "connects the parts of the roster",
+    "control/simulator/simulation.py: Simulation": "the state of a whole simulation, which one loop advances",
     "torch/distributed/process_group.py: ProcessGroup": "a method for each one of c10d's interface",
-    "wire/roster_client.py: RosterClient": "a method of a line or two for each message of a worker",
+    "base/wire/roster_client.py: RosterClient": "a method of a line or two for each message of a worker",
 }
 """The reason why a class is not split."""
 # A comment that says so in C++: above the class, or at the head of its file.

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tools import settings_docs
 
-from farandole.settings.table import SETTINGS
+from farandole.base.settings.table import SETTINGS
 
 ROOT = Path(__file__).resolve().parents[2]
 NATIVE = ROOT / "native"
@@ -72,7 +72,7 @@ def test_library_has_nothing_of_the_loopback_of_tests() -> None:
     for file in native_files():
         if file.parent.name != "loopback":
             assert not [name for _, name in includes(file) if name.startswith("transport/loopback/")]
-    binding = run_python("-c", "from farandole.core import binding; print(binding.library_path(None))").strip()
+    binding = run_python("-c", "from farandole.worker.core import binding; print(binding.library_path(None))").strip()
     assert b"oopback" not in Path(binding).read_bytes()
 
 
@@ -81,7 +81,7 @@ C_LIBRARY = {"libc", "libm", "libpthread", "libdl", "librt", "ld-linux-x86-64"}
 
 def needed_by(library: str) -> set[str]:
     """Return the libraries that one of ours needs."""
-    binding = run_python("-c", "from farandole.core import binding; print(binding.library_path(None))").strip()
+    binding = run_python("-c", "from farandole.worker.core import binding; print(binding.library_path(None))").strip()
     path = Path(binding).with_name(library)
     try:
         dynamic = subprocess.run(["readelf", "--dynamic", path], capture_output=True, text=True, check=True).stdout
@@ -152,9 +152,9 @@ def modules_and_maps_after(statement: str) -> tuple[set[str], str]:
     "statement",
     [
         "import farandole",
-        "import farandole.core.basics",
-        "import farandole.cli.main; farandole.cli.main.make_parser()",
-        "import farandole.launcher.supervise.supervisor, farandole.roster.service",
+        "import farandole.worker.core.basics",
+        "import farandole.control.cli.main; farandole.control.cli.main.make_parser()",
+        "import farandole.control.launcher.supervise.supervisor, farandole.control.roster.service",
     ],
 )
 def test_the_control_side_loads_no_framework_and_no_library(statement: str) -> None:
@@ -169,7 +169,11 @@ def test_the_control_side_loads_no_framework_and_no_library(statement: str) -> N
 
 def test_architecture_names_every_room_and_package() -> None:
     text = (ROOT / "docs" / "contributing" / "architecture.md").read_text()
-    packages = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    packages = {
+        ".".join(path.parent.relative_to(PACKAGE).parts)
+        for pattern in ("*/__init__.py", "base/*/__init__.py", "control/*/__init__.py", "worker/*/__init__.py")
+        for path in PACKAGE.glob(pattern)
+    }
     missing = [f"native/{room}" for room in rooms() if f"`native/{room}`" not in text]
     missing += [package for package in sorted(packages) if f"`farandole.{package}`" not in text]
     assert not missing
@@ -178,7 +182,7 @@ def test_architecture_names_every_room_and_package() -> None:
 def test_the_version_is_written_in_one_place() -> None:
     cmake = re.search(r"project\(farandole VERSION ([0-9.]+)", (ROOT / "CMakeLists.txt").read_text())
     assert cmake
-    code = "import farandole; from farandole.core import binding; "
+    code = "import farandole; from farandole.worker.core import binding; "
     told = run_python("-c", code + "print(farandole.__version__, binding.load().farandole_version().decode())")
     assert told.split() == [cmake[1], cmake[1]]
 

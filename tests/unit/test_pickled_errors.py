@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 import farandole
-from farandole.jobs.status import JobState, JobStatus
-from farandole.rewriting.refusal import NotUnderstood, Refusal
+from farandole.control.jobs.status import JobState, JobStatus
+from farandole.control.rewriting.refusal import NotUnderstood, Refusal
 
 SOURCE = Path(farandole.__file__).parent
 # They import their framework; their exceptions take what every exception takes.
@@ -86,7 +86,7 @@ def facts(error: BaseException) -> tuple[object, ...]:
 
 def test_all_classes_are_found() -> None:
     assert len(PLACES) > 50
-    assert {"farandole.errors:NotInitializedError", "farandole.launcher.errors:JobFailed"} <= set(PLACES)
+    assert {"farandole.errors:NotInitializedError", "farandole.errors:JobFailed"} <= set(PLACES)
     for place, node in CLASSES.items():
         constructors = [each for each in node.body if getattr(each, "name", "") == "__init__"]
         assert place in PLACES or not constructors, f"{place} takes arguments: test it"
@@ -102,7 +102,7 @@ def test_it_survives_pickle_and_copy(place: str) -> None:
 
 
 def test_attributes_of_more_than_text_survive() -> None:
-    error = example("farandole.rewriting.refusal:NotUnderstood")
+    error = example("farandole.control.rewriting.refusal:NotUnderstood")
     assert isinstance(error, NotUnderstood)
     assert pickle.loads(pickle.dumps(error)).refusals == (Refusal(3, "why", "what to do"),)
 

@@ -24,7 +24,7 @@ from farandole.errors import NotInitializedError
 HOMES = {
     "horovod.keras": "farandole.keras",
     "horovod.mxnet": "farandole.mxnet",
-    "horovod.mxnet.functions": "farandole.collectives.objects",
+    "horovod.mxnet.functions": "farandole.worker.collectives.objects",
     "horovod.mxnet.mpi_ops": "farandole.mxnet",
     "horovod.tensorflow": "farandole.tensorflow",
     "horovod.tensorflow.functions": "farandole.compat.tensorflow.functions",

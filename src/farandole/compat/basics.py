@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from farandole.core import basics, built, carrier, dtype
-from farandole.core.group import ProcessSet
 from farandole.errors import InvalidRequestError
-from farandole.observe.observer import start_timeline, stop_timeline
+from farandole.worker.core import basics, built, carrier, dtype
+from farandole.worker.core.group import ProcessSet
+from farandole.worker.observe.observer import start_timeline, stop_timeline
 
 
 class HorovodBasics:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from farandole.core.basics import is_initialized
-from farandole.elastic.run_decorator import JobWorlds, run_in
-from farandole.elastic.state import ObjectState, State
 from farandole.errors import HorovodInternalError, HostsUpdatedInterrupt
+from farandole.worker.core.basics import is_initialized
+from farandole.worker.elastic.run_decorator import JobWorlds, run_in
+from farandole.worker.elastic.state import ObjectState, State
 
 __all__ = ["HorovodInternalError", "HostsUpdatedInterrupt", "ObjectState", "State", "run_fn"]
 

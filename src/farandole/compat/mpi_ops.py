@@ -7,7 +7,7 @@ from typing import Any
 import farandole.torch
 from farandole.compat.basics import HorovodBasics
 from farandole.compat.support import get_average_backwards_compatibility_fun
-from farandole.core.basics import is_homogeneous
+from farandole.worker.core.basics import is_homogeneous
 
 __all__ = ["handle_average_backwards_compatibility", "is_homogeneous"]
 

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from farandole.compat.aliases import MISSING, home_of
 from farandole.compat.exceptions import HorovodVersionMismatchError, get_version_mismatch_message
-from farandole.core import built
+from farandole.worker.core import built
 
 EXTENSIONS = ("tensorflow", "torch", "mxnet")
 

@@ -13,36 +13,6 @@ if importlib.util.find_spec("jax") is None:
         "farandole.jax needs JAX, which is not installed here. Run: pip install 'farandole[jax]'", name="jax"
     )
 
-from farandole.collectives.barrier import join
-from farandole.collectives.forms import poll, synchronize
-from farandole.collectives.objects import allgather_object, broadcast_object
-from farandole.core.basics import (
-    add_process_set,
-    cross_rank,
-    cross_size,
-    init,
-    is_homogeneous,
-    is_initialized,
-    local_rank,
-    local_size,
-    rank,
-    remove_process_set,
-    shutdown,
-    size,
-    stats,
-)
-from farandole.core.built import (
-    ccl_built,
-    cuda_built,
-    ddl_built,
-    gloo_built,
-    mpi_built,
-    nccl_built,
-    rocm_built,
-)
-from farandole.core.carrier import gloo_enabled, mpi_enabled, mpi_threads_supported
-from farandole.core.dtype import Adasum, Average, Max, Min, Product, Sum
-from farandole.core.group import ProcessSet, global_process_set
 from farandole.errors import HorovodInternalError, read_errors_by
 from farandole.jax import elastic, orbax
 from farandole.jax.barrier import barrier
@@ -65,7 +35,37 @@ from farandole.jax.functions import (
 )
 from farandole.jax.training import broadcast_parameters, distributed, distributed_grad, distributed_value_and_grad
 from farandole.jax.trees import grouped_allgather, grouped_allreduce, grouped_reducescatter
-from farandole.observe.observer import start_timeline, stop_timeline
+from farandole.worker.collectives.barrier import join
+from farandole.worker.collectives.forms import poll, synchronize
+from farandole.worker.collectives.objects import allgather_object, broadcast_object
+from farandole.worker.core.basics import (
+    add_process_set,
+    cross_rank,
+    cross_size,
+    init,
+    is_homogeneous,
+    is_initialized,
+    local_rank,
+    local_size,
+    rank,
+    remove_process_set,
+    shutdown,
+    size,
+    stats,
+)
+from farandole.worker.core.built import (
+    ccl_built,
+    cuda_built,
+    ddl_built,
+    gloo_built,
+    mpi_built,
+    nccl_built,
+    rocm_built,
+)
+from farandole.worker.core.carrier import gloo_enabled, mpi_enabled, mpi_threads_supported
+from farandole.worker.core.dtype import Adasum, Average, Max, Min, Product, Sum
+from farandole.worker.core.group import ProcessSet, global_process_set
+from farandole.worker.observe.observer import start_timeline, stop_timeline
 
 __all__ = [
     "Adasum",

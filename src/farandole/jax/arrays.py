@@ -15,12 +15,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from farandole.collectives.compression import NoneCompressor
-from farandole.collectives.differentiation import DifferentiableCall
-from farandole.collectives.front_end import FrontEnd
-from farandole.core.dtype import DType, ElementType, OpaqueType
 from farandole.errors import InvalidRequestError
 from farandole.numpy.arrays import element_type
+from farandole.worker.collectives.compression import NoneCompressor
+from farandole.worker.collectives.differentiation import DifferentiableCall
+from farandole.worker.collectives.front_end import FrontEnd
+from farandole.worker.core.dtype import DType, ElementType, OpaqueType
 
 Array = Any
 

@@ -8,13 +8,13 @@ import jax
 import jax.numpy as jnp
 from jax.extend import core
 
-from farandole.collectives.barrier import barrier as eager_barrier
-from farandole.core.dtype import Kind
-from farandole.core.group import ProcessSet, global_process_set
 from farandole.errors import InvalidRequestError
 from farandole.jax.call_site import CallSite
 from farandole.jax.primitive import bind
 from farandole.jax.traced import group_of
+from farandole.worker.collectives.barrier import barrier as eager_barrier
+from farandole.worker.core.dtype import Kind
+from farandole.worker.core.group import ProcessSet, global_process_set
 
 
 def barrier(process_set: ProcessSet = global_process_set, after: Any = None) -> Any:

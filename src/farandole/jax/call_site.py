@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from farandole.core.dtype import Kind, Sum, WireForm
+from farandole.worker.core.dtype import Kind, Sum, WireForm
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import jax.numpy as jnp
 
-from farandole.collectives.compression import Compressor, Int8, NoneCompressor, TopK, WithoutPowerSGD
+from farandole.worker.collectives.compression import Compressor, Int8, NoneCompressor, TopK, WithoutPowerSGD
 
 
 class _CastCompressor(Compressor):

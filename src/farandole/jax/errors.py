@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 
 import jax
 
-from farandole.core.identity import parentage
-from farandole.core.status import from_sentence
 from farandole.errors import NOT_INITIALIZED, FarandoleError
+from farandole.worker.core.identity import parentage
+from farandole.worker.core.status import from_sentence
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

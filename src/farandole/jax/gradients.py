@@ -1,6 +1,6 @@
 """Derivatives of traced collectives: forward (JVP), and backward by transposing it.
 
-The backward rules are those that the collectives declare (`farandole.collectives`), in the shape that is the same on
+The backward rules are those that the collectives declare (`worker.collectives`), in the shape that is the same on
 all ranks, so that all compile one program: an allgather's own rows of the average are a reducescatter, for instance.
 """
 
@@ -13,10 +13,10 @@ import jax
 import jax.numpy as jnp
 from jax.interpreters import ad
 
-from farandole.core.dtype import Adasum, Average, Kind, Max, Min, Product, Sum
 from farandole.errors import InvalidRequestError
 from farandole.jax.call_site import CallSite
 from farandole.jax.primitive import bind, collective_p
+from farandole.worker.core.dtype import Adasum, Average, Kind, Max, Min, Product, Sum
 
 
 def _forward(arrays: Sequence[Any], tangents: Sequence[Any], *, site: CallSite) -> tuple[list[Any], list[Any]]:

@@ -22,11 +22,11 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo as hlo
 from jax.interpreters import mlir
 
-from farandole.elastic.world_changes import is_elastic
 from farandole.errors import InvalidRequestError
 from farandole.jax import plugin
 from farandole.jax.arrays import Arrays
 from farandole.jax.call_site import CallSite
+from farandole.worker.elastic.world_changes import is_elastic
 
 _program_numbers = count(1)
 

@@ -13,12 +13,12 @@ from typing import Any
 
 import jax
 
-from farandole.collectives.objects import broadcast_object
-from farandole.core.basics import rank
-from farandole.core.group import ProcessSet, global_process_set
 from farandole.errors import CheckpointError, InvalidRequestError
 from farandole.jax.training import broadcast_parameters
 from farandole.jax.trees import Tree
+from farandole.worker.collectives.objects import broadcast_object
+from farandole.worker.core.basics import rank
+from farandole.worker.core.group import ProcessSet, global_process_set
 
 
 def save(path: str | os.PathLike[str], tree: Any, *, process_set: ProcessSet = global_process_set) -> None:

@@ -13,11 +13,11 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 
-from farandole.core import basics, binding
-from farandole.core.lent_engine import LentEngine
-from farandole.core.session import Session
+from farandole.base.settings.table import Settings
 from farandole.errors import LibraryError
-from farandole.settings.table import Settings
+from farandole.worker.core import basics, binding
+from farandole.worker.core.lent_engine import LentEngine
+from farandole.worker.core.session import Session
 
 LIBRARY_NAME = "libfarandole_jax.so"
 # The name of the handlers in XLA's programs.

@@ -16,11 +16,11 @@ from jax.extend.core import Primitive
 from jax.interpreters import batching, mlir
 from jax.interpreters import partial_eval as pe
 
-from farandole.core.dtype import Adasum, Kind
 from farandole.errors import InvalidRequestError
 from farandole.jax import plugin
 from farandole.jax.call_site import CallSite
 from farandole.jax.lowering import lower
+from farandole.worker.core.dtype import Adasum, Kind
 
 collective_p = Primitive("farandole_collective")
 collective_p.multiple_results = True

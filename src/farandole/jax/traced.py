@@ -8,19 +8,19 @@ from typing import Any
 
 import jax
 
-from farandole.collectives.compressed import check_compressible
-from farandole.collectives.compression import NO_POWERSGD, Feedback, PowerSGD, Recipe
-from farandole.collectives.declaration import Options
-from farandole.collectives.differentiation import DifferentiableCall
-from farandole.collectives.front_end import FrontEnd
-from farandole.collectives.rows import rows_to_send
-from farandole.core.dtype import Kind, WireForm
-from farandole.core.group import ProcessSet
 from farandole.errors import InvalidRequestError
 from farandole.jax import gradients  # noqa: F401  (tells JAX of them)
 from farandole.jax.arrays import carried, restored
 from farandole.jax.call_site import CallSite
 from farandole.jax.primitive import bind
+from farandole.worker.collectives.compressed import check_compressible
+from farandole.worker.collectives.compression import NO_POWERSGD, Feedback, PowerSGD, Recipe
+from farandole.worker.collectives.declaration import Options
+from farandole.worker.collectives.differentiation import DifferentiableCall
+from farandole.worker.collectives.front_end import FrontEnd
+from farandole.worker.collectives.rows import rows_to_send
+from farandole.worker.core.dtype import Kind, WireForm
+from farandole.worker.core.group import ProcessSet
 
 
 def run(front: FrontEnd[Any], call: DifferentiableCall, arrays: Sequence[Any]) -> list[Any]:

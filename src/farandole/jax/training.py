@@ -9,10 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec
 import jax
 import jax.numpy as jnp
 
-from farandole.collectives.compression import NO_POWERSGD, Compressor, Feedback, PowerSGD, Recipe
-from farandole.collectives.forms import synchronize
-from farandole.core.dtype import Average
-from farandole.core.group import ProcessSet, global_process_set
 from farandole.errors import InvalidRequestError
 from farandole.jax.arrays import Arrays
 from farandole.jax.compression import Compression
@@ -20,6 +16,10 @@ from farandole.jax.elastic import in_loop
 from farandole.jax.functions import broadcast_async
 from farandole.jax.trees import Tree, grouped_allreduce, grouped_allreduce_with_residuals
 from farandole.numpy.variables import check_alike
+from farandole.worker.collectives.compression import NO_POWERSGD, Compressor, Feedback, PowerSGD, Recipe
+from farandole.worker.collectives.forms import synchronize
+from farandole.worker.core.dtype import Average
+from farandole.worker.core.group import ProcessSet, global_process_set
 
 if TYPE_CHECKING:
     import optax

@@ -6,16 +6,16 @@ from typing import Any, TypeVar
 
 import jax
 
-from farandole.collectives.compressed import check_compressible
-from farandole.collectives.compression import Int8, Recipe, TopK
-from farandole.core.dtype import Average, Kind
-from farandole.core.group import ProcessSet, global_process_set
 from farandole.errors import InvalidRequestError
 from farandole.jax import functions
 from farandole.jax.call_site import CallSite
 from farandole.jax.compression import Compression
 from farandole.jax.primitive import bind
 from farandole.jax.traced import group_of
+from farandole.worker.collectives.compressed import check_compressible
+from farandole.worker.collectives.compression import Int8, Recipe, TopK
+from farandole.worker.core.dtype import Average, Kind
+from farandole.worker.core.group import ProcessSet, global_process_set
 
 Tree = TypeVar("Tree")
 """Arrays in any structure of tuples, lists, dicts and whatever JAX knows as a pytree; the result has the same."""

@@ -11,8 +11,8 @@ Example:
 import importlib.util
 from typing import TYPE_CHECKING, Any
 
-from farandole import tensorflow1
-from farandole.tensorflow1 import hook
+from farandole.base import tensorflow1
+from farandole.base.tensorflow1 import hook
 
 if importlib.util.find_spec("keras") is None:
     raise ModuleNotFoundError(
@@ -22,9 +22,16 @@ if importlib.util.find_spec("keras") is None:
 if tensorflow1.is_asked_for():
     hook.install()
 
-from farandole.collectives.barrier import barrier
-from farandole.collectives.objects import allgather_object, broadcast_object
-from farandole.core.basics import (
+from farandole.errors import HorovodInternalError, read_errors_by
+from farandole.keras import backends, callbacks, elastic
+from farandole.keras.functions import allgather, allreduce, broadcast, reducescatter, translate
+from farandole.keras.loading import load_model
+from farandole.keras.optimizer import DistributedOptimizer, PartialDistributedOptimizer
+from farandole.keras.sharding import shard
+from farandole.keras.variables import broadcast_global_variables, broadcast_variables
+from farandole.worker.collectives.barrier import barrier
+from farandole.worker.collectives.objects import allgather_object, broadcast_object
+from farandole.worker.core.basics import (
     add_process_set,
     cross_rank,
     cross_size,
@@ -39,7 +46,7 @@ from farandole.core.basics import (
     size,
     stats,
 )
-from farandole.core.built import (
+from farandole.worker.core.built import (
     ccl_built,
     cuda_built,
     ddl_built,
@@ -49,17 +56,10 @@ from farandole.core.built import (
     rocm_built,
     sycl_built,
 )
-from farandole.core.carrier import gloo_enabled, mpi_enabled, mpi_threads_supported
-from farandole.core.dtype import Adasum, Average, Max, Min, Product, Sum
-from farandole.core.group import ProcessSet, global_process_set
-from farandole.errors import HorovodInternalError, read_errors_by
-from farandole.keras import backends, callbacks, elastic
-from farandole.keras.functions import allgather, allreduce, broadcast, reducescatter, translate
-from farandole.keras.loading import load_model
-from farandole.keras.optimizer import DistributedOptimizer, PartialDistributedOptimizer
-from farandole.keras.sharding import shard
-from farandole.keras.variables import broadcast_global_variables, broadcast_variables
-from farandole.observe.observer import start_timeline, stop_timeline
+from farandole.worker.core.carrier import gloo_enabled, mpi_enabled, mpi_threads_supported
+from farandole.worker.core.dtype import Adasum, Average, Max, Min, Product, Sum
+from farandole.worker.core.group import ProcessSet, global_process_set
+from farandole.worker.observe.observer import start_timeline, stop_timeline
 
 __all__ = [
     "Adasum",

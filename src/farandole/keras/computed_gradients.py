@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from farandole.gradients.wrapper_gradients import GradientReduction
+from farandole.worker.gradients.wrapper_gradients import GradientReduction
 
 
 class PassCounter:

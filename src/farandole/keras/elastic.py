@@ -7,16 +7,16 @@ from collections.abc import Callable, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 import farandole.numpy as arrays
-from farandole.collectives.objects import broadcast_object
-from farandole.core.basics import rank
-from farandole.elastic import run_decorator
-from farandole.elastic.state import ObjectState, State
-from farandole.elastic.variables import build_optimizer, check_built, variables_of
-from farandole.elastic.variables_state import ModelState
 from farandole.errors import HorovodInternalError, HostsUpdatedInterrupt
 from farandole.keras import left_out, sessions
 from farandole.keras.callbacks.base import Callback
 from farandole.keras.functions import translate
+from farandole.worker.collectives.objects import broadcast_object
+from farandole.worker.core.basics import rank
+from farandole.worker.elastic import run_decorator
+from farandole.worker.elastic.state import ObjectState, State
+from farandole.worker.elastic.variables import build_optimizer, check_built, variables_of
+from farandole.worker.elastic.variables_state import ModelState
 
 __all__ = [
     "CommitStateCallback",
@@ -122,7 +122,7 @@ StateType = TypeVar("StateType", bound=State)
 def run(func: Callable[Concatenate[StateType, P], R]) -> Callable[Concatenate[StateType, P], R | None]:
     """Return a training function that goes on when workers are lost, come or leave.
 
-    As in `farandole.elastic.run_decorator`; collectives that fail inside of `fit` count as well. Any other error of the
+    As in `worker.elastic.run_decorator`; collectives that fail inside of `fit` count as well. Any other error of the
     backend's is the script's.
 
     Args:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from farandole.collectives.compression import NoneCompressor
-from farandole.collectives.reduction_op import op_asked_for
-from farandole.core.dtype import Average
 from farandole.errors import FarandoleError
 from farandole.keras import backends, sessions
+from farandole.worker.collectives.compression import NoneCompressor
+from farandole.worker.collectives.reduction_op import op_asked_for
+from farandole.worker.core.dtype import Average
 
 
 def allreduce(

@@ -19,8 +19,8 @@ from typing import Any
 
 import keras
 
-from farandole.core.basics import count_step
 from farandole.keras import backends, left_out
+from farandole.worker.core.basics import count_step
 
 # What farandole has wrapped has this attribute.
 _MARK = "_farandole_wrapped"

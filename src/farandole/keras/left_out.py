@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from farandole.core.basics import current
+from farandole.worker.core.basics import current
 
 _resets = 0
 

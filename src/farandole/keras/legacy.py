@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from farandole.core.dtype import Adasum
 from farandole.errors import InvalidRequestError
-from farandole.gradients.wrapper_gradients import GradientReduction
-from farandole.gradients.wrapper_options import WrapperOptions
 from farandole.keras import backends, keras_hooks
 from farandole.keras.computed_gradients import ComputedGradients, PassCounter
 from farandole.keras.reduction import reduction
+from farandole.worker.core.dtype import Adasum
+from farandole.worker.gradients.wrapper_gradients import GradientReduction
+from farandole.worker.gradients.wrapper_options import WrapperOptions
 
 
 class Distributed(ComputedGradients):

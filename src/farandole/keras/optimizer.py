@@ -13,15 +13,15 @@ from typing import Any, TypeVar
 import keras
 from keras import ops
 
-from farandole.core.dtype import Adasum, Average
-from farandole.core.group import ProcessSet, global_process_set
 from farandole.errors import InvalidRequestError
-from farandole.gradients.wrapper_gradients import GradientReduction, checked_layers
-from farandole.gradients.wrapper_options import WrapperOptions, checked
 from farandole.keras import backends, keras_hooks, legacy, saved_classes
 from farandole.keras.computed_gradients import ComputedGradients, PassCounter
 from farandole.keras.keras_2_names import VariableList, lr
 from farandole.keras.reduction import reduction
+from farandole.worker.core.dtype import Adasum, Average
+from farandole.worker.core.group import ProcessSet, global_process_set
+from farandole.worker.gradients.wrapper_gradients import GradientReduction, checked_layers
+from farandole.worker.gradients.wrapper_options import WrapperOptions, checked
 
 
 class Distributed(ComputedGradients):

@@ -8,9 +8,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from farandole.gradients.wrapper_gradients import GradientReduction
-from farandole.gradients.wrapper_options import WrapperOptions
 from farandole.keras import backends, left_out
+from farandole.worker.gradients.wrapper_gradients import GradientReduction
+from farandole.worker.gradients.wrapper_options import WrapperOptions
 
 # By process set, because a rank uses none of the optimizers of sets that it is not in.
 _numbers: dict[int, Iterator[int]] = defaultdict(lambda: itertools.count(1))

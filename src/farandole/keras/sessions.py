@@ -6,10 +6,10 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from farandole.collectives.objects import broadcast_object
-from farandole.core.basics import rank
 from farandole.keras import left_out
 from farandole.keras.callbacks.base import KERAS
+from farandole.worker.collectives.objects import broadcast_object
+from farandole.worker.core.basics import rank
 
 
 def is_on() -> bool:

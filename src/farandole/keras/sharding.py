@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 import keras
 
-from farandole.collectives.shares import place_in, share_of
-from farandole.core.group import ProcessSet, global_process_set
 from farandole.errors import InvalidRequestError
+from farandole.worker.collectives.shares import place_in, share_of
+from farandole.worker.core.group import ProcessSet, global_process_set
 
 Data = TypeVar("Data")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from farandole.elastic.variables import variables_of
 from farandole.numpy.variables import broadcast_variables
+from farandole.worker.elastic.variables import variables_of
 
 __all__ = ["broadcast_global_variables", "broadcast_variables", "model_variables"]
 

@@ -15,35 +15,6 @@ except Exception as error:  # Such as AttributeError: newer versions of NumPy la
         name="mxnet",
     ) from error
 
-from farandole.collectives.barrier import barrier
-from farandole.collectives.objects import allgather_object, broadcast_object
-from farandole.core.basics import (
-    add_process_set,
-    cross_rank,
-    cross_size,
-    init,
-    is_homogeneous,
-    is_initialized,
-    local_rank,
-    local_size,
-    rank,
-    remove_process_set,
-    shutdown,
-    size,
-    stats,
-)
-from farandole.core.built import (
-    ccl_built,
-    cuda_built,
-    ddl_built,
-    gloo_built,
-    mpi_built,
-    nccl_built,
-    rocm_built,
-)
-from farandole.core.carrier import gloo_enabled, mpi_enabled, mpi_threads_supported
-from farandole.core.dtype import Adasum, Average, Max, Min, Product, Sum
-from farandole.core.group import ProcessSet, global_process_set
 from farandole.errors import HorovodInternalError, read_errors_by
 from farandole.mxnet.compression import Compression
 from farandole.mxnet.errors import translate
@@ -63,7 +34,36 @@ from farandole.mxnet.functions import (
 from farandole.mxnet.optimizer import DistributedOptimizer
 from farandole.mxnet.parameters import broadcast_parameters
 from farandole.mxnet.trainer import DistributedTrainer
-from farandole.observe.observer import start_timeline, stop_timeline
+from farandole.worker.collectives.barrier import barrier
+from farandole.worker.collectives.objects import allgather_object, broadcast_object
+from farandole.worker.core.basics import (
+    add_process_set,
+    cross_rank,
+    cross_size,
+    init,
+    is_homogeneous,
+    is_initialized,
+    local_rank,
+    local_size,
+    rank,
+    remove_process_set,
+    shutdown,
+    size,
+    stats,
+)
+from farandole.worker.core.built import (
+    ccl_built,
+    cuda_built,
+    ddl_built,
+    gloo_built,
+    mpi_built,
+    nccl_built,
+    rocm_built,
+)
+from farandole.worker.core.carrier import gloo_enabled, mpi_enabled, mpi_threads_supported
+from farandole.worker.core.dtype import Adasum, Average, Max, Min, Product, Sum
+from farandole.worker.core.group import ProcessSet, global_process_set
+from farandole.worker.observe.observer import start_timeline, stop_timeline
 
 __all__ = [
     "Adasum",

@@ -16,17 +16,17 @@ from typing import Any
 import mxnet as mx
 import numpy as np
 
-from farandole.collectives.compression import NoneCompressor
-from farandole.collectives.front_end import FrontEnd
-from farandole.core.binding import NativeRequest
-from farandole.core.dtype import ElementType, Kind
-from farandole.core.handle import Call
-from farandole.core.session import Session
 from farandole.errors import InvalidRequestError
 from farandole.mxnet.calls import OrderedCall, WaitedCall
 from farandole.mxnet.mxnet_engine import address, is_asynchronous
 from farandole.mxnet.refusals import check
 from farandole.numpy.arrays import element_type
+from farandole.worker.collectives.compression import NoneCompressor
+from farandole.worker.collectives.front_end import FrontEnd
+from farandole.worker.core.binding import NativeRequest
+from farandole.worker.core.dtype import ElementType, Kind
+from farandole.worker.core.handle import Call
+from farandole.worker.core.session import Session
 
 # Kinds whose result has a shape that is known only when it has come.
 _RECEIVED = frozenset((Kind.ALLGATHER, Kind.ALLTOALL))

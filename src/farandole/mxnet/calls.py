@@ -18,17 +18,17 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from farandole.core import basics
-from farandole.core.binding import Callback, NativeRequest
-from farandole.core.engine import Engine
-from farandole.core.handle import Pending
-from farandole.core.submission import Submission
 from farandole.mxnet.errors import sentence
 from farandole.mxnet.mxnet_engine import Completion, LayoutError, Operations, address
+from farandole.worker.core import basics
+from farandole.worker.core.binding import Callback, NativeRequest
+from farandole.worker.core.engine import Engine
+from farandole.worker.core.handle import Pending
+from farandole.worker.core.submission import Submission
 
 if TYPE_CHECKING:
-    from farandole.core.session import Session
     from farandole.mxnet.arrays import Sent
+    from farandole.worker.core.session import Session
 
 # How long calls that were begun may still take when the session ends, before they fail.
 DRAIN_SECONDS = 5.0
@@ -73,7 +73,7 @@ class OrderedCall:
         self._completion: Completion | None = None
         self._number = 0
 
-    # --- as `farandole.core.handle.Call` ---------------------------------------------------------------------------
+    # --- as `worker.core.handle.Call` ---------------------------------------------------------------------------
 
     def submit(self) -> None:
         """Push the operation."""
@@ -229,7 +229,7 @@ class UnderWay:
         with self.changed:
             return self.changed.wait_for(lambda: not self._calls, max(0.0, deadline - time.monotonic()))
 
-    # --- as `farandole.core.basics.Companion` ----------------------------------------------------------------------
+    # --- as `worker.core.basics.Companion` ----------------------------------------------------------------------
 
     def opened(self, session: Session) -> None:
         """Do nothing."""
@@ -265,7 +265,7 @@ def _tell(number: int | None, handle: int, status: int, error: bytes | None, los
 
 def sentence_of(status: int, error: bytes | None, lost_rank: int) -> str:
     """Return what MXNet's error will say of a native status."""
-    from farandole.core.status import from_status
+    from farandole.worker.core.status import from_status
 
     return sentence(from_status(status, (error or b"").decode(errors="replace"), lost_rank))
 

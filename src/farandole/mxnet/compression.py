@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import mxnet as mx
 import numpy as np
 
-from farandole.collectives.compression import Compressor, Int8, NoneCompressor, TopK
+from farandole.worker.collectives.compression import Compressor, Int8, NoneCompressor, TopK
 
 
 class FP16Compressor(Compressor):

@@ -12,19 +12,19 @@ from typing import Any
 
 import mxnet as mx
 
-from farandole.collectives.allgather import ALLGATHER
-from farandole.collectives.allreduce import ALLREDUCE
-from farandole.collectives.alltoall import ALLTOALL
-from farandole.collectives.broadcast import BROADCAST
-from farandole.collectives.compression import Feedback, Recipe
-from farandole.collectives.declaration import PLAIN, Form, Options
-from farandole.collectives.forms import Forms, Runner
-from farandole.collectives.reducescatter import REDUCESCATTER
-from farandole.collectives.reduction_op import op_asked_for
-from farandole.core.dtype import Average
-from farandole.core.group import ProcessSet, global_process_set
 from farandole.mxnet.arrays import Arrays, Sent
 from farandole.mxnet.compression import Compression
+from farandole.worker.collectives.allgather import ALLGATHER
+from farandole.worker.collectives.allreduce import ALLREDUCE
+from farandole.worker.collectives.alltoall import ALLTOALL
+from farandole.worker.collectives.broadcast import BROADCAST
+from farandole.worker.collectives.compression import Feedback, Recipe
+from farandole.worker.collectives.declaration import PLAIN, Form, Options
+from farandole.worker.collectives.forms import Forms, Runner
+from farandole.worker.collectives.reducescatter import REDUCESCATTER
+from farandole.worker.collectives.reduction_op import op_asked_for
+from farandole.worker.core.dtype import Average
+from farandole.worker.core.group import ProcessSet, global_process_set
 
 _forms = Forms(Arrays())
 _IN_PLACE, _GROUPED = Form(in_place=True), Form(grouped=True)

@@ -6,11 +6,11 @@ from typing import Any
 
 import mxnet as mx
 
-from farandole.core.basics import count_step
-from farandole.core.dtype import Average
-from farandole.core.group import ProcessSet, global_process_set
 from farandole.errors import InvalidRequestError
 from farandole.mxnet.reduction import Reduction
+from farandole.worker.core.basics import count_step
+from farandole.worker.core.dtype import Average
+from farandole.worker.core.group import ProcessSet, global_process_set
 
 
 class DistributedOptimizer(mx.optimizer.Optimizer):

@@ -8,11 +8,11 @@ from typing import Any
 import mxnet as mx
 import numpy as np
 
-from farandole.core.group import ProcessSet, global_process_set
 from farandole.errors import InvalidRequestError
 from farandole.mxnet.functions import broadcast_
 from farandole.mxnet.mxnet_engine import lay_out_plainly
 from farandole.numpy.variables import check_alike
+from farandole.worker.core.group import ProcessSet, global_process_set
 
 _DEFERRED = "not initialized yet"
 

@@ -12,18 +12,18 @@ from typing import Any
 
 import mxnet as mx
 
-from farandole.collectives.calls import member_names
-from farandole.collectives.compressed import compressed_call
-from farandole.collectives.compression import Feedback, NoneCompressor, Recipe
-from farandole.core.basics import current
-from farandole.core.dtype import Average
-from farandole.core.group import ProcessSet
-from farandole.core.handle import Call, HandleTable
-from farandole.core.session import Session
 from farandole.errors import InvalidRequestError
-from farandole.gradients.wrapper_gradients import bundles
 from farandole.mxnet.arrays import Arrays, Sent
 from farandole.mxnet.functions import allreduce_, grouped_allreduce_
+from farandole.worker.collectives.calls import member_names
+from farandole.worker.collectives.compressed import compressed_call
+from farandole.worker.collectives.compression import Feedback, NoneCompressor, Recipe
+from farandole.worker.core.basics import current
+from farandole.worker.core.dtype import Average
+from farandole.worker.core.group import ProcessSet
+from farandole.worker.core.handle import Call, HandleTable
+from farandole.worker.core.session import Session
+from farandole.worker.gradients.wrapper_gradients import bundles
 
 _front = Arrays()
 

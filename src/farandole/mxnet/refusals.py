@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from farandole.core.binding import NativeRequest
-from farandole.core.dtype import OPS, Adasum, DType, Kind
-from farandole.core.request_options import options_of
-from farandole.core.session import Session
 from farandole.errors import InvalidRequestError
 from farandole.numpy.arrays import DTYPES
+from farandole.worker.core.binding import NativeRequest
+from farandole.worker.core.dtype import OPS, Adasum, DType, Kind
+from farandole.worker.core.request_options import options_of
+from farandole.worker.core.session import Session
 
 _FLOATS = frozenset((DType.F16, DType.BF16, DType.F32, DType.F64))
 _COMPRESSIBLE = _FLOATS - {DType.F64}

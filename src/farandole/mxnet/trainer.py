@@ -7,13 +7,13 @@ from typing import Any
 
 import mxnet as mx
 
-from farandole.core.basics import count_step
-from farandole.core.dtype import Sum
-from farandole.core.group import ProcessSet, global_process_set
 from farandole.errors import InvalidRequestError
 from farandole.mxnet.compression import Compression
 from farandole.mxnet.optimizer import DistributedOptimizer
 from farandole.mxnet.reduction import Reduction
+from farandole.worker.core.basics import count_step
+from farandole.worker.core.dtype import Sum
+from farandole.worker.core.group import ProcessSet, global_process_set
 
 
 class DistributedTrainer(mx.gluon.Trainer):

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from farandole.collectives.compression import NoneCompressor
-from farandole.collectives.front_end import FrontEnd
-from farandole.core.dtype import DType, ElementType, OpaqueType
 from farandole.errors import InvalidRequestError
+from farandole.worker.collectives.compression import NoneCompressor
+from farandole.worker.collectives.front_end import FrontEnd
+from farandole.worker.core.dtype import DType, ElementType, OpaqueType
 
 Array = NDArray[Any]
 _Byte: Any = ctypes.c_char

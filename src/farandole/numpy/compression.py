@@ -6,9 +6,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from farandole.collectives.compression import Compressor, Int8, NoneCompressor, TopK, WithoutPowerSGD
 from farandole.errors import InvalidRequestError
 from farandole.numpy.arrays import Array
+from farandole.worker.collectives.compression import Compressor, Int8, NoneCompressor, TopK, WithoutPowerSGD
 
 
 class _CastCompressor(Compressor):

@@ -1,6 +1,6 @@
 """The collectives on arrays, rendered from their declarations; functions.pyi has their signatures."""
 
-from farandole.collectives.render import functions
 from farandole.numpy.arrays import Arrays
+from farandole.worker.collectives.render import functions
 
 globals().update(functions(Arrays(), "farandole.numpy"))

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import farandole.numpy as arrays
-from farandole.collectives.objects import allgather_object
-from farandole.core.basics import rank
-from farandole.core.group import ProcessSet, global_process_set
 from farandole.errors import InvalidRequestError
+from farandole.worker.collectives.objects import allgather_object
+from farandole.worker.core.basics import rank
+from farandole.worker.core.group import ProcessSet, global_process_set
 
 
 def broadcast_variables(

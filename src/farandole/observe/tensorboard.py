@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from farandole.core import basics
+from farandole.worker.core import basics
 
 
 class TensorBoardReporter:

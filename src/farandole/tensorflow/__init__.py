@@ -10,8 +10,8 @@ import importlib
 import importlib.util
 from typing import TYPE_CHECKING, Any
 
-from farandole import tensorflow1
-from farandole.tensorflow1 import hook
+from farandole.base import tensorflow1
+from farandole.base.tensorflow1 import hook
 
 if importlib.util.find_spec("tensorflow") is None:
     raise ModuleNotFoundError(
@@ -22,37 +22,7 @@ if importlib.util.find_spec("tensorflow") is None:
 if tensorflow1.is_asked_for():
     hook.install()
 
-from farandole.collectives.barrier import barrier
-from farandole.core.basics import (
-    add_process_set,
-    cross_rank,
-    cross_size,
-    init,
-    is_homogeneous,
-    is_initialized,
-    local_rank,
-    local_size,
-    rank,
-    remove_process_set,
-    shutdown,
-    size,
-    stats,
-)
-from farandole.core.built import (
-    ccl_built,
-    cuda_built,
-    ddl_built,
-    gloo_built,
-    mpi_built,
-    nccl_built,
-    rocm_built,
-    sycl_built,
-)
-from farandole.core.carrier import gloo_enabled, mpi_enabled, mpi_threads_supported
-from farandole.core.dtype import Adasum, Average, Max, Min, Product, Sum
-from farandole.core.group import ProcessSet, global_process_set
 from farandole.errors import HorovodInternalError, read_errors_by
-from farandole.observe.observer import start_timeline, stop_timeline
 from farandole.tensorflow.compression import Compression
 from farandole.tensorflow.errors import translate
 from farandole.tensorflow.functions import (
@@ -81,6 +51,36 @@ from farandole.tensorflow.variables import (
     broadcast_global_variables,
     broadcast_variables,
 )
+from farandole.worker.collectives.barrier import barrier
+from farandole.worker.core.basics import (
+    add_process_set,
+    cross_rank,
+    cross_size,
+    init,
+    is_homogeneous,
+    is_initialized,
+    local_rank,
+    local_size,
+    rank,
+    remove_process_set,
+    shutdown,
+    size,
+    stats,
+)
+from farandole.worker.core.built import (
+    ccl_built,
+    cuda_built,
+    ddl_built,
+    gloo_built,
+    mpi_built,
+    nccl_built,
+    rocm_built,
+    sycl_built,
+)
+from farandole.worker.core.carrier import gloo_enabled, mpi_enabled, mpi_threads_supported
+from farandole.worker.core.dtype import Adasum, Average, Max, Min, Product, Sum
+from farandole.worker.core.group import ProcessSet, global_process_set
+from farandole.worker.observe.observer import start_timeline, stop_timeline
 
 __all__ = [
     "Adasum",

@@ -6,10 +6,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from farandole.collectives.reducescatter import check_operation
-from farandole.collectives.reduction_op import refuse_average_of_truth
-from farandole.core.dtype import Average, Sum
 from farandole.errors import InvalidRequestError
+from farandole.worker.collectives.reducescatter import check_operation
+from farandole.worker.collectives.reduction_op import refuse_average_of_truth
+from farandole.worker.core.dtype import Average, Sum
 
 REDUCIBLE = frozenset(
     {tf.half, tf.bfloat16, tf.float32, tf.float64, tf.uint8, tf.int8, tf.int16, tf.int32, tf.int64, tf.bool}

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import tensorflow as tf
 
-from farandole.collectives.compression import Compressor, NoneCompressor
+from farandole.worker.collectives.compression import Compressor, NoneCompressor
 
 
 class _CastCompressor(Compressor):

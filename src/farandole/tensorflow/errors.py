@@ -10,8 +10,6 @@ from typing import Any, TypeVar
 
 import tensorflow as tf
 
-from farandole.core.identity import parentage
-from farandole.core.status import from_sentence
 from farandole.errors import (
     NOT_INITIALIZED,
     FarandoleError,
@@ -21,6 +19,8 @@ from farandole.errors import (
     StalledError,
     WorkerLostError,
 )
+from farandole.worker.core.identity import parentage
+from farandole.worker.core.status import from_sentence
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

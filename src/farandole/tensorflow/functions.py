@@ -13,13 +13,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from farandole.collectives.compression import Compressor
-from farandole.collectives.reduction_op import op_asked_for
-from farandole.core.dtype import Average
-from farandole.core.group import ProcessSet, global_process_set
 from farandole.tensorflow import checks, ops
 from farandole.tensorflow.compression import Compression
 from farandole.tensorflow.sparse import allreduce_slices
+from farandole.worker.collectives.compression import Compressor
+from farandole.worker.collectives.reduction_op import op_asked_for
+from farandole.worker.core.dtype import Average
+from farandole.worker.core.group import ProcessSet, global_process_set
 
 # --- reductions --------------------------------------------------------------------------------------------------
 

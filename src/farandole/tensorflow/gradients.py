@@ -1,4 +1,4 @@
-"""The gradients of the plugin's ops, as `farandole.collectives` declares them for all front ends.
+"""The gradients of the plugin's ops, as `farandole.worker.collectives` declares them for all front ends.
 
 TensorFlow asks for them by the names of the ops. Each is made of collectives again, so all ranks have to ask.
 """
@@ -11,12 +11,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from farandole.collectives.allreduce import ALLREDUCE
-from farandole.collectives.gradient_rules import CallFacts
-from farandole.core import basics
-from farandole.core.dtype import Average, Max, Min, Product, Sum
 from farandole.errors import InvalidRequestError
 from farandole.tensorflow import plugin
+from farandole.worker.collectives.allreduce import ALLREDUCE
+from farandole.worker.collectives.gradient_rules import CallFacts
+from farandole.worker.core import basics
+from farandole.worker.core.dtype import Average, Max, Min, Product, Sum
 
 GradientFunction = Callable[..., Any]
 
@@ -64,7 +64,7 @@ def _grouped_allreduce(op: Any, *gradients: Any) -> Any:
 
 
 class _Maths:
-    """In what the gradients of reductions that are not linear compute; see `Maths` in `farandole.collectives`."""
+    """In what the gradients of reductions that are not linear compute; see `Maths` in `worker.collectives`."""
 
     def __init__(self, op: Any) -> None:
         self._op = op

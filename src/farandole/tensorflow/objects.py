@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
-from farandole.collectives import objects
-from farandole.core.group import ProcessSet, global_process_set
+from farandole.worker.collectives import objects
+from farandole.worker.core.group import ProcessSet, global_process_set
 
 T = TypeVar("T")
 
@@ -39,7 +39,7 @@ def broadcast_object(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """Return the root's object on every rank; see `farandole.collectives.objects`.
+    """Return the root's object on every rank; see `farandole.worker.collectives.objects`.
 
     Args:
         obj: anything that cloudpickle can pickle; ignored except on the root.

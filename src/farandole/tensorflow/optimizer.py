@@ -9,15 +9,15 @@ from typing import Any
 
 import tensorflow as tf
 
-from farandole.collectives.compression import Compressor
-from farandole.core.dtype import Adasum, Average
-from farandole.core.group import ProcessSet, global_process_set
 from farandole.errors import InvalidRequestError
-from farandole.gradients.wrapper_gradients import GradientReduction
-from farandole.gradients.wrapper_options import WrapperOptions, checked
 from farandole.tensorflow import reduction
 from farandole.tensorflow.compression import Compression
 from farandole.tensorflow.passes import Passes
+from farandole.worker.collectives.compression import Compressor
+from farandole.worker.core.dtype import Adasum, Average
+from farandole.worker.core.group import ProcessSet, global_process_set
+from farandole.worker.gradients.wrapper_gradients import GradientReduction
+from farandole.worker.gradients.wrapper_options import WrapperOptions, checked
 
 Optimizer = tf.compat.v1.train.Optimizer
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from farandole.core import basics, binding
-from farandole.core.lent_engine import LentEngine
-from farandole.core.session import Session
-from farandole.settings.table import Settings
+from farandole.base.settings.table import Settings
+from farandole.worker.core import basics, binding
+from farandole.worker.core.lent_engine import LentEngine
+from farandole.worker.core.session import Session
 
 LIBRARY_NAME = "libfarandole_tensorflow.so"
 OLDEST = (2, 17)

@@ -1,6 +1,6 @@
 """How the gradients of a step are reduced with TensorFlow, for tapes, optimizers and Keras.
 
-These functions are a `farandole.gradients.wrapper_gradients.Backend`.
+These functions are a `farandole.worker.gradients.wrapper_gradients.Backend`.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from weakref import WeakKeyDictionary
 
 import tensorflow as tf
 
-from farandole.core.basics import current
-from farandole.core.dtype import Adasum
-from farandole.core.group import ProcessSet, global_process_set
 from farandole.errors import InvalidRequestError
-from farandole.gradients.wrapper_options import WrapperOptions
 from farandole.tensorflow import ops
 from farandole.tensorflow.elastic import in_loop
 from farandole.tensorflow.functions import allreduce, grouped_allreduce
+from farandole.worker.core.basics import current
+from farandole.worker.core.dtype import Adasum
+from farandole.worker.core.group import ProcessSet, global_process_set
+from farandole.worker.gradients.wrapper_options import WrapperOptions
 
 
 def reduce(

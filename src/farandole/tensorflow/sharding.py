@@ -6,8 +6,8 @@ from typing import Any, TypeVar
 
 import tensorflow as tf
 
-from farandole.collectives.shares import place_in, share_of
-from farandole.core.group import ProcessSet, global_process_set
+from farandole.worker.collectives.shares import place_in, share_of
+from farandole.worker.core.group import ProcessSet, global_process_set
 
 Data = TypeVar("Data")
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from farandole.core.dtype import Average
-from farandole.core.group import ProcessSet
 from farandole.tensorflow import ops
+from farandole.worker.core.dtype import Average
+from farandole.worker.core.group import ProcessSet
 
 
 def allreduce_slices(

@@ -6,12 +6,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from farandole.core.basics import current
-from farandole.core.dtype import Sum
-from farandole.core.group import global_process_set
 from farandole.errors import InvalidRequestError
 from farandole.tensorflow import ops
 from farandole.tensorflow.reduction import names_in_graphs
+from farandole.worker.core.basics import current
+from farandole.worker.core.dtype import Sum
+from farandole.worker.core.group import global_process_set
 
 _name = names_in_graphs("SyncBatchNormalization")
 

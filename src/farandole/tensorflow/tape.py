@@ -7,14 +7,14 @@ from typing import Any, TypeVar
 
 import tensorflow as tf
 
-from farandole.collectives.compression import Compressor
-from farandole.core.dtype import Average
-from farandole.core.group import ProcessSet, global_process_set
 from farandole.errors import InvalidRequestError
-from farandole.gradients.wrapper_gradients import GradientReduction, checked_layers
-from farandole.gradients.wrapper_options import checked
 from farandole.tensorflow import reduction
 from farandole.tensorflow.compression import Compression
+from farandole.worker.collectives.compression import Compressor
+from farandole.worker.core.dtype import Average
+from farandole.worker.core.group import ProcessSet, global_process_set
+from farandole.worker.gradients.wrapper_gradients import GradientReduction, checked_layers
+from farandole.worker.gradients.wrapper_options import checked
 
 
 class _Distributed:

@@ -7,11 +7,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from farandole.core.group import ProcessSet, global_process_set
 from farandole.numpy import variables as values
 from farandole.tensorflow import ops
 from farandole.tensorflow.errors import translated
 from farandole.tensorflow.reduction import names_in_graphs
+from farandole.worker.core.group import ProcessSet, global_process_set
 
 
 def broadcast_variables(

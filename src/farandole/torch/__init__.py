@@ -10,36 +10,7 @@ Example:
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from farandole.core.basics import (
-    add_process_set,
-    cross_rank,
-    cross_size,
-    init,
-    is_homogeneous,
-    is_initialized,
-    local_rank,
-    local_size,
-    rank,
-    remove_process_set,
-    shutdown,
-    size,
-    stats,
-)
-from farandole.core.built import (
-    ccl_built,
-    cuda_built,
-    ddl_built,
-    gloo_built,
-    mpi_built,
-    nccl_built,
-    rocm_built,
-    sycl_built,
-)
-from farandole.core.carrier import gloo_enabled, mpi_enabled, mpi_threads_supported
-from farandole.core.dtype import Adasum, Average, Max, Min, Product, Sum
-from farandole.core.group import ProcessSet, global_process_set
 from farandole.errors import HorovodInternalError
-from farandole.observe.observer import start_timeline, stop_timeline
 from farandole.torch.collectives import (
     allgather,
     allgather_async,
@@ -75,6 +46,35 @@ from farandole.torch.optimizer_state import broadcast_optimizer_state
 from farandole.torch.parameters import broadcast_parameters
 from farandole.torch.reduces_gradients import ReducesGradients
 from farandole.torch.sync_batch_norm import SyncBatchNorm, convert_sync_batchnorm
+from farandole.worker.core.basics import (
+    add_process_set,
+    cross_rank,
+    cross_size,
+    init,
+    is_homogeneous,
+    is_initialized,
+    local_rank,
+    local_size,
+    rank,
+    remove_process_set,
+    shutdown,
+    size,
+    stats,
+)
+from farandole.worker.core.built import (
+    ccl_built,
+    cuda_built,
+    ddl_built,
+    gloo_built,
+    mpi_built,
+    nccl_built,
+    rocm_built,
+    sycl_built,
+)
+from farandole.worker.core.carrier import gloo_enabled, mpi_enabled, mpi_threads_supported
+from farandole.worker.core.dtype import Adasum, Average, Max, Min, Product, Sum
+from farandole.worker.core.group import ProcessSet, global_process_set
+from farandole.worker.observe.observer import start_timeline, stop_timeline
 
 if TYPE_CHECKING:
     # It says which methods the returned optimizer has besides the ones of its class.

@@ -17,15 +17,15 @@ from typing import Any
 
 import torch
 
-from farandole.core.basics import current
-from farandole.core.dtype import Adasum
-from farandole.core.group import ProcessSet
-from farandole.gradients.parameter_check import ParameterCheck
 from farandole.torch.collectives import allreduce_call
 from farandole.torch.naming import Named, name_last_group
 from farandole.torch.no_compile import no_compile
 from farandole.torch.parameters import parameters_digest
 from farandole.torch.step_count import count_step
+from farandole.worker.core.basics import current
+from farandole.worker.core.dtype import Adasum
+from farandole.worker.core.group import ProcessSet
+from farandole.worker.gradients.parameter_check import ParameterCheck
 
 
 class DeltaReducer:

@@ -1,4 +1,4 @@
-"""The compressions for PyTorch. What the others are made of is in `farandole.collectives.compression`."""
+"""The compressions for PyTorch. What the others are made of is in `farandole.worker.collectives.compression`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from farandole.collectives.compression import Compressor, Feedback, Int8, NoneCompressor, PowerSGD, Recipe, TopK
+from farandole.worker.collectives.compression import Compressor, Feedback, Int8, NoneCompressor, PowerSGD, Recipe, TopK
 
 __all__ = [
     "BF16Compressor",

@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
-from farandole.core.dtype import DType
-from farandole.gradients.buckets import Layout
-from farandole.gradients.entry import Entry
-from farandole.gradients.views import View
 from farandole.torch.collectives import DTYPES, native_dtype
+from farandole.worker.core.dtype import DType
+from farandole.worker.gradients.buckets import Layout
+from farandole.worker.gradients.entry import Entry
+from farandole.worker.gradients.views import View
 
 
 class GradientEntry(Entry):

@@ -1,7 +1,7 @@
-"""Collectives on any Python object that can be pickled; see `farandole.collectives.objects`."""
+"""Collectives on any Python object that can be pickled; see `farandole.worker.collectives.objects`."""
 
-from farandole.collectives import objects
 from farandole.torch.no_compile import no_compile
+from farandole.worker.collectives import objects
 
 broadcast_object = no_compile(objects.broadcast_object)
 allgather_object = no_compile(objects.allgather_object)

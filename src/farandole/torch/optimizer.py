@@ -9,13 +9,7 @@ from typing import Any, Protocol, TypeVar
 
 import torch
 
-from farandole.collectives.compressed import check_compressible
-from farandole.core.basics import current
-from farandole.core.dtype import OPS, Adasum, Average, Sum
-from farandole.core.group import ProcessSet, global_process_set
 from farandole.errors import InvalidRequestError
-from farandole.gradients.parameter_check import ParameterCheck
-from farandole.gradients.reduce_options import ReduceOptions
 from farandole.torch.adasum import AdasumOptimizer, DeltaReducer
 from farandole.torch.collectives import allreduce
 from farandole.torch.compression import Compression, Feedback, Recipe
@@ -24,6 +18,12 @@ from farandole.torch.naming import Named, can_be_trained, name_last_group, param
 from farandole.torch.parameters import BROADCAST_ADVICE, parameters_digest
 from farandole.torch.step_count import count_step
 from farandole.torch.tensor_gradients import GradientReducer, TensorGradients
+from farandole.worker.collectives.compressed import check_compressible
+from farandole.worker.core.basics import current
+from farandole.worker.core.dtype import OPS, Adasum, Average, Sum
+from farandole.worker.core.group import ProcessSet, global_process_set
+from farandole.worker.gradients.parameter_check import ParameterCheck
+from farandole.worker.gradients.reduce_options import ReduceOptions
 
 Wrapped = TypeVar("Wrapped", bound=torch.optim.Optimizer)
 """The class of a user's optimizer: what wraps it is an instance of a subclass."""

@@ -17,11 +17,11 @@ from typing import Any
 
 import torch
 
-from farandole.core.basics import current
-from farandole.core.group import ProcessSet, global_process_set
 from farandole.torch.objects import broadcast_object
 from farandole.torch.parameters import broadcast_tensors
 from farandole.torch.skeleton import take_apart
+from farandole.worker.core.basics import current
+from farandole.worker.core.group import ProcessSet, global_process_set
 
 
 def broadcast_optimizer_state(

@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 
-from farandole.core.basics import current
-from farandole.core.group import ProcessSet, global_process_set
 from farandole.errors import InvalidRequestError, MismatchError
-from farandole.gradients.parameter_check import digest_of
 from farandole.torch import collectives
 from farandole.torch.no_compile import no_compile
 from farandole.torch.objects import allgather_object, broadcast_object
+from farandole.worker.core.basics import current
+from farandole.worker.core.group import ProcessSet, global_process_set
+from farandole.worker.gradients.parameter_check import digest_of
 
 BROADCAST_ADVICE = "hvd.broadcast_parameters(model.state_dict(), root_rank=0)"
 """The line that a script lacks whose ranks train with different parameters."""

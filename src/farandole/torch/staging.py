@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 
-from farandole.core.binding import NativeRequest
-from farandole.core.handle import Call, Deferred, Pending
-from farandole.core.session import Session
-from farandole.core.submission import Submission
+from farandole.worker.core.binding import NativeRequest
+from farandole.worker.core.handle import Call, Deferred, Pending
+from farandole.worker.core.session import Session
+from farandole.worker.core.submission import Submission
 
 
 def to_host(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.cuda.Event | None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farandole.core import basics
 from farandole.torch.no_compile import no_compile
+from farandole.worker.core import basics
 
 count_step = no_compile(basics.count_step)

@@ -22,12 +22,12 @@ from typing import Any
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from farandole.core.basics import current
-from farandole.core.dtype import Sum
-from farandole.core.group import ProcessSet, global_process_set
 from farandole.errors import InvalidRequestError
 from farandole.torch.collectives import allreduce
 from farandole.torch.no_compile import no_compile
+from farandole.worker.core.basics import current
+from farandole.worker.core.dtype import Sum
+from farandole.worker.core.group import ProcessSet, global_process_set
 
 # Modules of different ranks match by the order in which they are used first: it is the same on all ranks of a process
 # set, and one of them may construct modules that the others do not have, such as those of a copy of the model.

@@ -13,23 +13,23 @@ from typing import Any
 
 import torch
 
-from farandole.core.dtype import Average, Sum
-from farandole.core.session import Session
 from farandole.errors import InvalidRequestError
-from farandole.gradients.entry import Bundle, Entry
-from farandole.gradients.gradient_front_end import GeneralCall
-from farandole.gradients.reduce_options import ReduceOptions
-from farandole.gradients.reducer import Reducer
 from farandole.torch.collectives import allreduce_call, compressed_call
 from farandole.torch.collectives.calls import call_of_several, gather_member
 from farandole.torch.compression import Compression, Feedback, Recipe
 from farandole.torch.gradient_entry import GradientEntry
 from farandole.torch.no_compile import no_compile
 from farandole.torch.sparse_rows import pack, unpack
+from farandole.worker.core.dtype import Average, Sum
+from farandole.worker.core.session import Session
+from farandole.worker.gradients.entry import Bundle, Entry
+from farandole.worker.gradients.gradient_front_end import GeneralCall
+from farandole.worker.gradients.reduce_options import ReduceOptions
+from farandole.worker.gradients.reducer import Reducer
 
 
 class TensorGradients:
-    """What `farandole.gradients.gradient_front_end.GradientFrontEnd` asks for.
+    """What `farandole.worker.gradients.gradient_front_end.GradientFrontEnd` asks for.
 
     Attributes:
         compression: done before and undone after the reduction.

@@ -5,10 +5,10 @@ from typing import Any, TypeVar, overload
 
 import torch
 
-from farandole.core.dtype import Average
-from farandole.core.group import ProcessSet, global_process_set
 from farandole.torch.naming import Named
 from farandole.torch.reduces_gradients import ReducesGradients
+from farandole.worker.core.dtype import Average
+from farandole.worker.core.group import ProcessSet, global_process_set
 
 Wrapped = TypeVar("Wrapped", bound=torch.optim.Optimizer)
 

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 from waiting import kill, processes_with, until
 
-from farandole.dashboard.sources import source_for
-from farandole.dashboard.view_model import job_model
-from farandole.jobs.view import JobView
+from farandole.control.dashboard.sources import source_for
+from farandole.control.dashboard.view_model import job_model
+from farandole.control.jobs.view import JobView
 
 pytest.importorskip("prometheus_client")
 
@@ -26,7 +26,7 @@ pytest.importorskip("prometheus_client")
 TRAINING = """
 import json, os, time, torch
 import farandole.torch as hvd
-from farandole.core import basics
+from farandole.worker.core import basics
 from torch.utils.data import TensorDataset
 
 here, worker = os.environ["TEST_DIRECTORY"], os.environ["FARANDOLE_WORKER"]

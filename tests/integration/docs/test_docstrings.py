@@ -21,11 +21,11 @@ WHY_NOT = {
     "tensorflow/data/compute_service.py": "it needs the service of another job",
     "tensorflow/optimizer.py": "it is for graphs of TensorFlow 1, as in examples/tensorflow1_digits.py",
     "tensorflow/variables.py": "it is for sessions of TensorFlow 1, as in examples/tensorflow1_digits.py",
-    "core/basics.py": "its result is that of a training",
-    "jobs/handle.py": "it submits jobs, which tests of places do",
+    "worker/core/basics.py": "its result is that of a training",
+    "control/jobs/handle.py": "it submits jobs, which tests of places do",
     "numpy/variables.py": "it is for variables of frameworks, whose front ends have the example that runs",
     "observe/tensorboard.py": "it needs the package tensorboard; docs/how-to/metrics.md has it with another writer",
-    "wire/interfaces.py": "its result is that of a machine with such a network",
+    "base/wire/interfaces.py": "its result is that of a machine with such a network",
 }
 
 

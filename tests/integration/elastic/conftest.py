@@ -20,8 +20,8 @@ from worlds import Nursery
 # file `hold` on do not join as long as it is there.
 DANCER = """\
 import os, signal, sys, threading, time
-from farandole.wire.rendezvous import Changed, NotWanted, RendezvousError, Revoked
-from farandole.wire.roster_client import RosterClient
+from farandole.base.wire.rendezvous import Changed, NotWanted, RendezvousError, Revoked
+from farandole.base.wire.roster_client import RosterClient
 
 worker, here = int(os.environ["FARANDOLE_WORKER"]), os.environ["TEST_DIRECTORY"]
 secret = bytes.fromhex(os.environ["FARANDOLE_SECRET"])
@@ -83,7 +83,7 @@ def nursery() -> Iterator[Nursery]:
 @pytest.fixture
 def make_job(nursery: Nursery) -> Iterator[Callable[..., ElasticJob]]:
     """Return a function that makes a job whose workers are forked."""
-    from farandole.roster.elastic import Limits
+    from farandole.control.roster.elastic import Limits
 
     jobs: list[ElasticJob] = []
 

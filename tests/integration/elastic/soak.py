@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "support"))
 from elastic_worlds import ElasticJob
 from worlds import Nursery, WorkerFailed, WorkerGone
 
-from farandole.roster.elastic import Limits
+from farandole.control.roster.elastic import Limits
 
 SAMPLES = 203
 FEWEST, MOST = 4, 8
@@ -72,7 +72,7 @@ def train(directory: str, pause: float) -> Any:
     import torch
 
     import farandole.torch as hvd
-    from farandole.core.basics import current
+    from farandole.worker.core.basics import current
 
     hvd.init()
     torch.manual_seed(1)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from agent_workers import FAMILY, Workers, all_have_ended, lives, with_agent
 
-from farandole.agent.protocol import (
+from farandole.control.agent.protocol import (
     Closed,
     Exited,
     Leaving,
@@ -20,10 +20,10 @@ from farandole.agent.protocol import (
     Started,
     Stop,
 )
-from farandole.agent.worker_cleanup import WORKER_VARIABLE
-from farandole.launcher.host_setup import preemption
-from farandole.launcher.host_setup.preemption import PreemptionWatch
-from farandole.launcher.job.elastic import Elastic
+from farandole.control.agent.worker_cleanup import WORKER_VARIABLE
+from farandole.control.launcher.host_setup import preemption
+from farandole.control.launcher.host_setup.preemption import PreemptionWatch
+from farandole.control.launcher.job.elastic import Elastic
 
 
 @pytest.mark.parametrize("stopped", [False, True])

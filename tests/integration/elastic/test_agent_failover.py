@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 from agent_workers import FAMILY, WHEN_THERE_IS, Workers, all_have_ended, lives
 
-from farandole.agent.failover_socket import address_of
-from farandole.agent.protocol import (
+from farandole.base.wire.address import format_address, parse_address
+from farandole.control.agent.failover_socket import address_of
+from farandole.control.agent.protocol import (
     Beat,
     Exited,
     Outlive,
@@ -24,11 +25,10 @@ from farandole.agent.protocol import (
     Resumed,
     Started,
 )
-from farandole.launcher.agents.agent_client import AgentClient
-from farandole.launcher.agents.agent_lost import AgentLost
-from farandole.launcher.job.host_list import Host
-from farandole.launcher.job.ssh_and_ship import SshOptions
-from farandole.wire.address import format_address, parse_address
+from farandole.control.launcher.agents.agent_client import AgentClient
+from farandole.control.launcher.agents.agent_lost import AgentLost
+from farandole.control.launcher.job.host_list import Host
+from farandole.control.launcher.job.ssh_and_ship import SshOptions
 
 SOCKET_NAME = f"test-{os.getpid()}"
 # Prints numbers until there is a file, and ends. Lines come in one piece, also where Python does not buffer.

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from farandole.launcher.errors import SpecError
-from farandole.launcher.job.elastic import Elastic
-from farandole.launcher.job.host_list import Host
-from farandole.launcher.job.machine import Machine
-from farandole.launcher.job.spec import JobSpec
-from farandole.launcher.output.console import Console, text_writer
-from farandole.launcher.start.launch import launch
+from farandole.control.launcher.job.elastic import Elastic
+from farandole.control.launcher.job.host_list import Host
+from farandole.control.launcher.job.machine import Machine
+from farandole.control.launcher.job.spec import JobSpec
+from farandole.control.launcher.output.console import Console, text_writer
+from farandole.control.launcher.start.launch import launch
+from farandole.errors import SpecError
 
 
 def test_hosts_and_sizes_change_by_hand(tmp_path: Path, dancer: Callable[[str], Path]) -> None:

@@ -18,10 +18,10 @@ import pytest
 from launched import Job, Training
 from waiting import kill, processes_with, until
 
-from farandole.launcher.daemon.client_requests import view_of
-from farandole.launcher.daemon.jobs import JobDirectory
-from farandole.launcher.supervise.failover_state import read_failover_state
-from farandole.wire.address import parse_address
+from farandole.base.wire.address import parse_address
+from farandole.control.launcher.daemon.client_requests import view_of
+from farandole.control.launcher.daemon.jobs import JobDirectory
+from farandole.control.launcher.supervise.failover_state import read_failover_state
 
 NAME = "dance"
 TAKEN_OVER = r"farandole: the launcher was killed; another one has taken over after [0-9.]+ m?s: "
@@ -67,7 +67,7 @@ def kill_launcher(job: Job) -> None:
 
 def launchers(job: Job) -> list[int]:
     """Return the daemon and its watchdog."""
-    return [pid for pid in processes_with(job.mark) if b"farandole.launcher.daemon" in _command(pid)]
+    return [pid for pid in processes_with(job.mark) if b"farandole.control.launcher.daemon" in _command(pid)]
 
 
 def members(training: Training) -> list[int]:
@@ -295,9 +295,9 @@ def test_the_launcher_is_killed_when_the_job_has_ended_and_its_output_is_not_rea
     os.mkfifo(tmp_path / "said")
     reader = os.open(tmp_path / "said", os.O_RDONLY | os.O_NONBLOCK)
     job = start("--job", NAME, "-np", "2", "--min-np", "2", script=script)
-    until(lambda: any(b"farandole.agent" in _command(pid) for pid in job.left()), "the agent begins")
+    until(lambda: any(b"farandole.control.agent" in _command(pid) for pid in job.left()), "the agent begins")
     (job.directory / "finish").touch()
-    until(lambda: not any(b"farandole.agent" in _command(pid) for pid in job.left()), "all workers have ended")
+    until(lambda: not any(b"farandole.control.agent" in _command(pid) for pid in job.left()), "all workers have ended")
     kill_daemon(home)
     os.set_blocking(reader, True)
     with open(reader, "rb") as said:

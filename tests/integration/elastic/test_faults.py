@@ -17,9 +17,9 @@ from step_books import SCRIPT, Books
 from waiting import until
 from worlds import Nursery, WorkerFailed
 
-from farandole.roster.elastic import Limits
-from farandole.wire.rendezvous import RendezvousError
-from farandole.wire.roster_client import RosterClient
+from farandole.base.wire.rendezvous import RendezvousError
+from farandole.base.wire.roster_client import RosterClient
+from farandole.control.roster.elastic import Limits
 
 END_SECONDS = 60.0
 

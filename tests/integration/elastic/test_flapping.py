@@ -37,7 +37,7 @@ def agents(training: Training) -> list[int]:
     found = []
     for pid in training.job.left():
         with contextlib.suppress(OSError):  # It may end while it is looked at.
-            found += [pid] * (b"farandole.agent" in Path(f"/proc/{pid}/cmdline").read_bytes())
+            found += [pid] * (b"farandole.control.agent" in Path(f"/proc/{pid}/cmdline").read_bytes())
     return found
 
 

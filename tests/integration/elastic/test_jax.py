@@ -72,11 +72,11 @@ def measure_and_reduce() -> tuple[float, float, float]:
     import numpy as np
 
     import farandole.jax as hvd
-    from farandole.core.dtype import Average, Sum
-    from farandole.core.group import global_process_set
     from farandole.errors import InvalidRequestError
-    from farandole.gradients.reduce_options import ReduceOptions
     from farandole.numpy.elastic.step_reduction import OnePass, Reductions
+    from farandole.worker.core.dtype import Average, Sum
+    from farandole.worker.core.group import global_process_set
+    from farandole.worker.gradients.reduce_options import ReduceOptions
 
     hvd.init()
     reductions = Reductions()

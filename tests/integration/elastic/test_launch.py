@@ -105,7 +105,7 @@ def test_who_exits_with_code_0_in_the_middle_of_a_training_has_finished(train: T
     # What it says to the roster comes after the others have heard its goodbye, and have turned to the next world.
     before = """\
         import signal
-        from farandole.wire.roster_client import RosterClient
+        from farandole.base.wire.roster_client import RosterClient
 
         leave = RosterClient.leave
 
@@ -166,9 +166,9 @@ def test_a_job_whose_state_is_lost_ends_with_the_failure_that_lost_it(start: Sta
 
 TWO_FAIL = """\
 import atexit, os, time
-from farandole.core import basics, buffers
+from farandole.worker.core import basics, buffers
 from farandole.errors import WorkerLostError
-from farandole.elastic.world_changes import reform, trained
+from farandole.worker.elastic.world_changes import reform, trained
 
 basics.init()
 trained()

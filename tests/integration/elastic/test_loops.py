@@ -22,8 +22,8 @@ def learn(folder: str, loops: int, waits_at: int) -> list[tuple[int, str]]:
     import torch
 
     import farandole.torch as hvd
-    from farandole.core.basics import current
-    from farandole.elastic import world_changes
+    from farandole.worker.core.basics import current
+    from farandole.worker.elastic import world_changes
 
     torch.set_num_threads(1)
     hvd.init()

@@ -13,7 +13,7 @@ from step_books import SCRIPT, Books
 from waiting import until
 from worlds import Nursery
 
-from farandole.roster.elastic import Limits
+from farandole.control.roster.elastic import Limits
 
 END_SECONDS = 60.0
 

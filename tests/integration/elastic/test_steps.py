@@ -195,7 +195,7 @@ def test_who_cannot_get_the_gradients_any_more_has_to_go(make_job: Callable[...,
 
 
 def test_a_world_shrinks_to_one_and_grows_again(make_job: Callable[..., ElasticJob]) -> None:
-    from farandole.elastic.batches import LinearScaling
+    from farandole.worker.elastic.batches import LinearScaling
 
     options = {
         "optimizer": "adam",

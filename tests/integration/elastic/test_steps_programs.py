@@ -68,7 +68,7 @@ def train_two(options: dict[str, Any]) -> list[Any]:
     import torch
 
     import farandole.torch as hvd
-    from farandole.core.basics import current
+    from farandole.worker.core.basics import current
 
     torch.set_num_threads(1)
     hvd.init()
@@ -114,7 +114,7 @@ def read_stream(options: dict[str, Any]) -> list[Any]:
     import torch
 
     import farandole.torch as hvd
-    from farandole.core.basics import current
+    from farandole.worker.core.basics import current
 
     class Stream(torch.utils.data.IterableDataset):  # type: ignore[type-arg]
         def __iter__(self) -> Any:

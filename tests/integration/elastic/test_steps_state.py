@@ -21,7 +21,7 @@ def grow(go: str) -> list[Any]:
     import torch
 
     import farandole.torch as hvd
-    from farandole.core.basics import current
+    from farandole.worker.core.basics import current
 
     torch.set_num_threads(1)
     hvd.init()
@@ -74,8 +74,8 @@ def lose_state(directory: str, checkpoints: bool) -> int:
     import torch
 
     import farandole.torch as hvd
-    from farandole.core.basics import current
     from farandole.torch.elastic.checkpoint import Checkpoint
+    from farandole.worker.core.basics import current
 
     hvd.init()
     first = current().settings.rank == 0
@@ -126,9 +126,9 @@ def train_without_the_first() -> int:
     import torch
 
     import farandole.torch as hvd
-    from farandole.core.session import Session
+    from farandole.base.wire.roster_client import RosterClient
     from farandole.errors import WorkerLostError
-    from farandole.wire.roster_client import RosterClient
+    from farandole.worker.core.session import Session
 
     torch.set_num_threads(1)
     worker = int(os.environ["FARANDOLE_WORKER"])

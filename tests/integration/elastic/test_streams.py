@@ -89,9 +89,9 @@ def learn(folder: str, options: dict[str, Any]) -> dict[str, Any]:
     import torch
 
     import farandole.torch as hvd
-    from farandole.core.basics import current
-    from farandole.elastic import pieces as transfer
     from farandole.torch.elastic import stream
+    from farandole.worker.core.basics import current
+    from farandole.worker.elastic import pieces as transfer
 
     torch.set_num_threads(1)
     stream._LEAST_BYTES = stream._BYTES_PER_SECOND = 1

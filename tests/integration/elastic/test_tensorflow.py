@@ -112,7 +112,7 @@ def test_a_rank_without_reduced_gradients_gets_them_from_the_others(
 def test_a_worker_is_killed_another_comes_and_the_rate_follows(
     make_job: Callable[..., ElasticJob], alone: Worker
 ) -> None:
-    from farandole.elastic.batches import LinearScaling
+    from farandole.worker.elastic.batches import LinearScaling
 
     # Steps 3 and 5 wait until newcomers are there, which have other variables before they get the state.
     job, options = make_job(), {"batch": {"batch_size": 2}, "rate": LinearScaling(), "optimizer": "adam"}
@@ -258,7 +258,7 @@ def train_as_with_horovod(options: dict[str, Any]) -> dict[str, Any]:
     import tensorflow as tf
 
     import farandole.tensorflow as hvd
-    from farandole.core.basics import current
+    from farandole.worker.core.basics import current
 
     hvd.init()
     worker = current().settings.rank

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from elastic_worlds import ElasticJob
 
-from farandole.core import tuning_files
-from farandole.wire.rendezvous import World
+from farandole.base.wire.rendezvous import World
+from farandole.worker.core import tuning_files
 
 CHUNK_BYTES = 65536
 TWO = World(1, 0, 2, (), 0, 2, 0, 1, ("here", "here"))
@@ -24,7 +24,7 @@ def job(tmp_path: Path, make_job: Callable[..., ElasticJob]) -> ElasticJob:
 
 def begin() -> int:
     """Enter the first world; return what its chunks are. Run by a worker, as the next one."""
-    from farandole.core import basics, buffers
+    from farandole.worker.core import basics, buffers
 
     basics.init()
     buffers.barrier()
@@ -34,8 +34,8 @@ def begin() -> int:
 
 def go_on(size: int) -> int:
     """Enter worlds until one has that size; return what its chunks are."""
-    from farandole.core import basics, buffers
-    from farandole.elastic.world_changes import reform
+    from farandole.worker.core import basics, buffers
+    from farandole.worker.elastic.world_changes import reform
 
     while reform().size != size:
         pass

@@ -65,8 +65,8 @@ def test_wrong_calls_are_answered_by_sentences(jax_nursery: Nursery) -> None:
         import jax.numpy as jnp
 
         import farandole.jax as hvd
-        from farandole.collectives.compression import PowerSGD
         from farandole.errors import InvalidRequestError, MismatchError, NotInitializedError
+        from farandole.worker.collectives.compression import PowerSGD
 
         said: dict[str, str] = {}
 

@@ -10,8 +10,8 @@ import pytest
 from fake_api_server import FakeApiServer
 from fake_operators import fake_cluster, operator, until
 
-from farandole.kubernetes import kinds
-from farandole.kubernetes.operator import carry_out
+from farandole.control.kubernetes import kinds
+from farandole.control.kubernetes.operator import carry_out
 
 KINDS = ("services", "serviceaccounts", "roles", "rolebindings", "networkpolicies", "configmaps")
 

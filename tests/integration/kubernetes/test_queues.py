@@ -9,8 +9,8 @@ import pytest
 from fake_api_server import FakeApiServer
 from fake_operators import fake_cluster, operator, until
 
-from farandole.kubernetes import kinds
-from farandole.kubernetes.operator import process
+from farandole.control.kubernetes import kinds
+from farandole.control.kubernetes.operator import process
 
 KINDS = (kinds.TRAINING_JOB, kinds.QUEUE)
 

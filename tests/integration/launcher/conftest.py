@@ -17,8 +17,8 @@ from waiting import processes_with, until
 
 PREAMBLE = """\
 import os, signal, subprocess, sys, time
-from farandole.wire.rendezvous import RendezvousError
-from farandole.wire.roster_client import RosterClient
+from farandole.base.wire.rendezvous import RendezvousError
+from farandole.base.wire.roster_client import RosterClient
 
 rank, size = int(os.environ["FARANDOLE_RANK"]), int(os.environ["FARANDOLE_SIZE"])
 here = os.environ["TEST_DIRECTORY"]

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 import pytest
 from running_roster import SECRET, Running
 
-from farandole.wire.address import format_address
-from farandole.wire.errors import AuthenticationFailed, ConnectionLost, WireTimeout
-from farandole.wire.rendezvous import RosterUnreachable
-from farandole.wire.roster_client import RosterClient
+from farandole.base.wire.address import format_address
+from farandole.base.wire.errors import AuthenticationFailed, ConnectionLost, WireTimeout
+from farandole.base.wire.rendezvous import RosterUnreachable
+from farandole.base.wire.roster_client import RosterClient
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from farandole.launcher.agents.agent_client import AgentClient
-from farandole.launcher.agents.agent_lost import AgentLost
-from farandole.launcher.job.host_list import Host
-from farandole.launcher.job.ssh_and_ship import SshOptions
+from farandole.control.launcher.agents.agent_client import AgentClient
+from farandole.control.launcher.agents.agent_lost import AgentLost
+from farandole.control.launcher.job.host_list import Host
+from farandole.control.launcher.job.ssh_and_ship import SshOptions
 
 GREETING = "\\nfarandole agent: frames follow\\n"
 REAL = 'for last; do :; done\nexec sh -c "$last"\n'

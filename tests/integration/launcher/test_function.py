@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import farandole
-from farandole.launcher.errors import JobFailed, LaunchError, SpecError
+from farandole.errors import JobFailed, LaunchError, SpecError
 
 
 def test_results_come_in_rank_order(capfd: pytest.CaptureFixture[str]) -> None:

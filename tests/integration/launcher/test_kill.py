@@ -13,7 +13,7 @@ import pytest
 from tests.integration.launcher.conftest import Job
 from waiting import until
 
-from farandole.launcher.daemon.local_jobs import connect
+from farandole.control.launcher.daemon.local_jobs import connect
 
 WAIT = """
 signal.signal(signal.SIGUSR1, lambda *_: tell(f"told{rank}"))

@@ -30,7 +30,7 @@ WATCHER = """
 import os, signal, sys
 with open(sys.argv[1] + "/cgroup.procs", "w") as file:
     file.write("0")
-from farandole.agent.oom import OomWatch
+from farandole.control.agent.oom import OomWatch
 
 def child(body):
     pid = os.fork()

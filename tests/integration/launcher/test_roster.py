@@ -14,18 +14,13 @@ import pytest
 from running_roster import SECRET, Running
 from waiting import until
 
-from farandole.roster.elastic import Limits
-from farandole.roster.events import Place
-from farandole.roster.failover_state import RosterFailoverState
-from farandole.roster.service import RosterService
-from farandole.roster.watcher import Watcher
-from farandole.wire import handshake
-from farandole.wire.address import format_address, parse_address
-from farandole.wire.async_channel import AsyncChannel
-from farandole.wire.channel import Channel
-from farandole.wire.errors import AuthenticationFailed, ConnectionLost, WireTimeout
-from farandole.wire.frames import frame
-from farandole.wire.rendezvous import (
+from farandole.base.wire import handshake
+from farandole.base.wire.address import format_address, parse_address
+from farandole.base.wire.async_channel import AsyncChannel
+from farandole.base.wire.channel import Channel
+from farandole.base.wire.errors import AuthenticationFailed, ConnectionLost, WireTimeout
+from farandole.base.wire.frames import frame
+from farandole.base.wire.rendezvous import (
     Failure,
     Measures,
     Progress,
@@ -33,7 +28,12 @@ from farandole.wire.rendezvous import (
     ScheduledBatch,
     World,
 )
-from farandole.wire.roster_client import RosterClient
+from farandole.base.wire.roster_client import RosterClient
+from farandole.control.roster.elastic import Limits
+from farandole.control.roster.events import Place
+from farandole.control.roster.failover_state import RosterFailoverState
+from farandole.control.roster.service import RosterService
+from farandole.control.roster.watcher import Watcher
 
 
 def raw(roster: Running) -> socket.socket:

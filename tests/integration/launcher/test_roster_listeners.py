@@ -11,11 +11,10 @@ from collections.abc import Callable
 import pytest
 from running_roster import SECRET, Running
 
-from farandole.roster.listener import BACKLOG_BYTES
-from farandole.wire import clock
-from farandole.wire.channel import Channel
-from farandole.wire.frames import Codec
-from farandole.wire.rendezvous import (
+from farandole.base.wire import clock
+from farandole.base.wire.channel import Channel
+from farandole.base.wire.frames import Codec
+from farandole.base.wire.rendezvous import (
     Absent,
     Heard,
     Hello,
@@ -24,7 +23,8 @@ from farandole.wire.rendezvous import (
     RendezvousError,
     Told,
 )
-from farandole.wire.roster_client import RosterClient
+from farandole.base.wire.roster_client import RosterClient
+from farandole.control.roster.listener import BACKLOG_BYTES
 
 
 class Listener:

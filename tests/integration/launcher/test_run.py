@@ -118,7 +118,7 @@ def test_traceback_of_a_rank_that_raises(start: Callable[..., Any]) -> None:
 def test_an_error_of_all_ranks_is_told_once_and_without_our_frames(start: Callable[..., Any]) -> None:
     script = """
 import array
-from farandole.core import basics, buffers
+from farandole.worker.core import basics, buffers
 basics.init()
 buffers.allreduce(array.array("d", [0.0] * (1 + rank)), name="x")
 """
@@ -295,7 +295,7 @@ def test_sigterm_of_the_agent_leaves_nothing(start: Callable[..., Any]) -> None:
 
 
 def agent_of(job: Any) -> int:
-    (agent,) = [pid for pid in job.left() if b"farandole.agent" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    (agent,) = [pid for pid in job.left() if b"farandole.control.agent" in Path(f"/proc/{pid}/cmdline").read_bytes()]
     return agent
 
 
@@ -484,7 +484,7 @@ def test_modules_in_the_working_directory_do_not_hide_ours(tmp_path: Path) -> No
     for name in ("selectors", "subprocess", "struct", "signal"):
         (project / f"{name}.py").write_text("raise SystemExit('shadowed')")
     command = tmp_path / "farandole"
-    command.write_text("import sys\nfrom farandole.cli.main import main\nsys.exit(main())\n")
+    command.write_text("import sys\nfrom farandole.control.cli.main import main\nsys.exit(main())\n")
     process = subprocess.run(
         [sys.executable, str(command), "run", "-np", "1", "true"],
         cwd=project,

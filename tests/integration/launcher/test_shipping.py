@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from farandole.agent.protocol import End, Exited, FromAgent, Output, Start
-from farandole.launcher.agents.agent_client import AgentClient
-from farandole.launcher.errors import SpecError
-from farandole.launcher.job.host_list import Host
-from farandole.launcher.job.ssh_and_ship import SshOptions
-from farandole.launcher.ship.file_list import take_stock
-from farandole.launcher.ship.send import ship
+from farandole.control.agent.protocol import End, Exited, FromAgent, Output, Start
+from farandole.control.launcher.agents.agent_client import AgentClient
+from farandole.control.launcher.job.host_list import Host
+from farandole.control.launcher.job.ssh_and_ship import SshOptions
+from farandole.control.launcher.ship.file_list import take_stock
+from farandole.control.launcher.ship.send import ship
+from farandole.errors import SpecError
 
 SECONDS = 60
 

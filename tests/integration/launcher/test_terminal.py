@@ -34,7 +34,7 @@ sys.exit(subprocess.run(sys.argv[1:], preexec_fn=os.setpgrp).returncode)
 
 PREAMBLE = """
 import os, signal, sys, time
-from farandole.wire.roster_client import RosterClient
+from farandole.base.wire.roster_client import RosterClient
 
 rank = int(os.environ["FARANDOLE_RANK"])
 here = os.environ["TEST_DIRECTORY"]

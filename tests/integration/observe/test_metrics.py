@@ -21,8 +21,8 @@ def work_and_compare(steps: int) -> tuple[dict[str, float], dict[str, float]]:
 
     import farandole
     import farandole.numpy as hvd
-    from farandole.core import basics
-    from farandole.observe.observer import _companion
+    from farandole.worker.core import basics
+    from farandole.worker.observe.observer import _companion
 
     hvd.init()
     for _ in range(steps):
@@ -60,7 +60,7 @@ def end() -> tuple[int, bool]:
     import threading
 
     import farandole.numpy as hvd
-    from farandole.core import basics
+    from farandole.worker.core import basics
 
     session = basics.current()
     hvd.shutdown()
@@ -83,10 +83,10 @@ def test_without_the_setting_nothing_is_measured_or_served(open_world: OpenWorld
         import sys
 
         import farandole.numpy as hvd
-        from farandole.core import basics
+        from farandole.worker.core import basics
 
         hvd.init()
-        return basics.current().on_step is None, "farandole.metrics.endpoint" in sys.modules
+        return basics.current().on_step is None, "farandole.base.metrics.endpoint" in sys.modules
 
     assert open_world(1).run(look) == [(True, False)]
 

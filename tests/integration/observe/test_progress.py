@@ -68,7 +68,7 @@ def test_nothing_is_told_unasked(open_world: OpenWorld) -> None:
 def count() -> tuple[int, int]:
     import farandole
     import farandole.torch as hvd
-    from farandole.core.basics import current
+    from farandole.worker.core.basics import current
 
     farandole.count_step()
     hvd.init()

@@ -12,10 +12,10 @@ import pytest
 import traces
 from worlds import WorkerFailed, WorkerGone, World, wait_until
 
+from farandole.base.trace.trace_summary import read_trace, summarize
+from farandole.control.roster import service
 from farandole.errors import NotInitializedError, TimelineError
-from farandole.observe.observer import start_timeline, stop_timeline
-from farandole.observe.trace_summary import read_trace, summarize
-from farandole.roster import service
+from farandole.worker.observe.observer import start_timeline, stop_timeline
 
 OpenWorld = Callable[..., World]
 ALLREDUCE = ["NEGOTIATE_ALLREDUCE", "ALLREDUCE", "DIRECT_ALLREDUCE"]
@@ -27,7 +27,7 @@ ALLREDUCE = ["NEGOTIATE_ALLREDUCE", "ALLREDUCE", "DIRECT_ALLREDUCE"]
 def init(timeout: float = 30.0) -> None:
     """Enter the world, and let ranks wait for each other's part in a timeline for as long as a busy machine needs."""
     import farandole.torch as hvd
-    from farandole.observe import timeline
+    from farandole.worker.observe import timeline
 
     timeline.ANSWER_SECONDS = timeout
     hvd.init()
@@ -82,7 +82,7 @@ def heard() -> str:
 
 def doubt() -> float:
     """Return by how many seconds this worker may be wrong about the roster's clock, at most."""
-    from farandole.observe import observer
+    from farandole.worker.observe import observer
 
     assert observer._companion.observer is not None
     clock = observer._companion.observer._clock.clock
@@ -305,7 +305,7 @@ def test_a_full_file_ends_the_recording_and_nothing_else(open_world: OpenWorld, 
 
 def look_away_while(names: int, turns: int) -> None:
     """Reduce tensors while nobody reads the engine's events."""
-    from farandole.observe.tap import Tap
+    from farandole.worker.observe.tap import Tap
 
     read, Tap.read = Tap.read, lambda tap: None  # type: ignore[method-assign]
     try:

@@ -25,14 +25,14 @@ def train(most_steps: int) -> tuple[list[str], dict[str, Any], str]:
     import contextlib
     import io
 
-    from farandole.core import basics, buffers
-    from farandole.core.dtype import Sum
+    from farandole.worker.core import basics, buffers
+    from farandole.worker.core.dtype import Sum
 
     told = io.StringIO()
     wrong = []
     with contextlib.redirect_stderr(told):
         basics.init()
-        import farandole.observe.observer  # noqa: F401  # As every front end does.
+        import farandole.worker.observe.observer  # noqa: F401  # As every front end does.
 
         engine, ranks = basics.current().engine, basics.size() * (basics.size() + 1) / 2
         done = array.array("i", [0])
@@ -95,8 +95,8 @@ def test_a_file_that_is_named_is_used_without_tuning(open_world: OpenWorld, tmp_
 
 def ring_bytes() -> int:
     """Return the ring_bytes in use; see that the choice of an algorithm is told."""
-    from farandole.core import basics, buffers
-    from farandole.core.dtype import Kind, Sum
+    from farandole.worker.core import basics, buffers
+    from farandole.worker.core.dtype import Kind, Sum
 
     basics.init()
     buffers.barrier()

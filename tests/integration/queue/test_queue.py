@@ -16,7 +16,7 @@ from queue_bench import QueueBench
 from waiting import processes_with, until
 
 import farandole
-from farandole.jobs.handle import JobFailed
+from farandole.control.jobs.handle import JobFailed
 
 SAVES = """\
 import os, signal, sys, time
@@ -36,8 +36,8 @@ open(file, "a").write("done\\n")
 # A training whose batch adapts itself, as the roster sees it: it measures, and hears which batch was chosen for it.
 MEASURES = """\
 import os, queue, sys
-from farandole.wire.rendezvous import Measures, ScheduledBatch
-from farandole.wire.roster_client import RosterClient
+from farandole.base.wire.rendezvous import Measures, ScheduledBatch
+from farandole.base.wire.roster_client import RosterClient
 
 worker, secret = int(os.environ["FARANDOLE_WORKER"]), bytes.fromhex(os.environ["FARANDOLE_SECRET"])
 heard = queue.SimpleQueue()
@@ -220,8 +220,8 @@ def test_users_are_told_apart_by_the_kernel_and_by_tokens(
 
 
 def test_a_user_cannot_have_root_read_other_files(bench: QueueBench, nobody: pwd.struct_passwd, tmp_path: Path) -> None:
-    from farandole.queue.attempt import Attempt
-    from farandole.queue.model import Owner
+    from farandole.control.queue.attempt import Attempt
+    from farandole.control.queue.model import Owner
 
     secret = tmp_path / "secret"
     secret.write_text("root's own")

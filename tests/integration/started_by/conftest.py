@@ -30,7 +30,7 @@ _KEPT = ("FARANDOLE_LIBRARY",)
 
 WORKER = """\
 import array, json, os, sys
-from farandole.core import basics, buffers
+from farandole.worker.core import basics, buffers
 
 def tell(**facts):
     # One call, so that the lines of several workers do not mix.

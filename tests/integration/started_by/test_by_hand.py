@@ -12,7 +12,7 @@ import pytest
 from tests.integration.started_by.conftest import Started, Starter
 from waiting import until
 
-from farandole.core.user_files import MeetingFile
+from farandole.worker.core.user_files import MeetingFile
 
 SECRET = "0f" * 32
 
@@ -176,7 +176,7 @@ def _servers(starter: Starter) -> list[int]:
     found = []
     for pid in starter.left():
         try:
-            if b"farandole.roster.serve" in Path(f"/proc/{pid}/cmdline").read_bytes():
+            if b"farandole.control.roster.serve" in Path(f"/proc/{pid}/cmdline").read_bytes():
                 found.append(pid)
         except OSError:
             continue

@@ -15,11 +15,11 @@ from waiting import until
 
 LAUNCH = """\
 import asyncio, signal, sys
-from farandole.launcher.job.machine import look
-from farandole.launcher.output.console import Console, descriptor_writer
-from farandole.launcher.job.spec import JobSpec
-from farandole.launcher.start.external import launch_external
-from farandole.launcher.targets.launch_order import Starter
+from farandole.control.launcher.job.machine import look
+from farandole.control.launcher.output.console import Console, descriptor_writer
+from farandole.control.launcher.job.spec import JobSpec
+from farandole.control.launcher.start.external import launch_external
+from farandole.control.launcher.targets.launch_order import Starter
 
 async def main():
     def started(job):

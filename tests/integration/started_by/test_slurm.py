@@ -18,7 +18,7 @@ def test_srun_starts_workers(starter: Starter, slurm_daemons: Slurm) -> None:
 
 
 def test_over_several_nodes_every_address_is_offered(starter: Starter, slurm_daemons: Slurm) -> None:
-    from farandole.wire.interfaces import addresses
+    from farandole.base.wire.interfaces import addresses
 
     command = ("srun", "-N", "2", "-n", "2", sys.executable, starter.script())
     workers = starter.start(*command, **slurm_daemons.environment).workers()

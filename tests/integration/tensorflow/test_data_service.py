@@ -110,8 +110,8 @@ def meet() -> list[str]:
     """Go through what the meeting point answers. Run by a worker."""
     import threading
 
+    from farandole.base.wire.errors import AuthenticationFailed
     from farandole.tensorflow.data.meeting_point import ComputeClient, ComputeService
-    from farandole.wire.errors import AuthenticationFailed
 
     service = ComputeService(2, 2, b"key" * 8, ["127.0.0.1"])
     client = ComputeClient(service.addresses(), b"key" * 8)

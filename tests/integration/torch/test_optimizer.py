@@ -63,7 +63,7 @@ def test_an_arena_that_is_full(worlds):
     """Gradients then live in ordinary memory."""
 
     def body():
-        from farandole.core.basics import current
+        from farandole.worker.core.basics import current
 
         assert current().engine.allocate(1 << 30) is None
         model = torch.nn.Linear(4096, 1024)

@@ -10,7 +10,7 @@ import farandole.torch as hvd
 
 def told_in_steps(seeds, broadcast=False, steps=3, joins=False, process_set=hvd.global_process_set, **options):
     """Return what the user is told, as (rank, text), in a training whose ranks begin with these seeds."""
-    from farandole.gradients import parameter_check
+    from farandole.worker.gradients import parameter_check
 
     said = []
     usual, parameter_check.tell_user = parameter_check.tell_user, lambda level, text, rank: said.append((rank, text))
@@ -49,7 +49,7 @@ def test_parameters_that_drift_apart_are_told_of_if_asked_for(worlds):
     """With a period of steps, such as an epoch's; once."""
 
     def body():
-        from farandole.gradients import parameter_check
+        from farandole.worker.gradients import parameter_check
 
         said = []
         usual, parameter_check.tell_user = parameter_check.tell_user, lambda *words: said.append(words)

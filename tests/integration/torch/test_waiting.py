@@ -43,7 +43,7 @@ def test_ctrl_c_in_a_synchronous_call_keeps_its_tensors(worlds):
     def body():
         import os
 
-        from farandole.core.basics import current
+        from farandole.worker.core.basics import current
 
         if hvd.rank() == 1:
             hvd.barrier()
@@ -86,10 +86,10 @@ def test_inputs_that_are_not_ready(worlds):
     """The call returns at once, is submitted when its input is ready, and errors come out where it is waited for."""
 
     def body():
-        from farandole.core.basics import current
-        from farandole.core.dtype import DType, Kind
-        from farandole.core.request import make_request
         from farandole.torch.staging import call_of
+        from farandole.worker.core.basics import current
+        from farandole.worker.core.dtype import DType, Kind
+        from farandole.worker.core.request import make_request
 
         session = current()
         event = Later()
@@ -123,10 +123,10 @@ def test_shutdown_while_an_input_is_not_ready(worlds):
     """The submission that comes too late fails for itself and holds up nothing."""
 
     def body():
-        from farandole.core.basics import current
-        from farandole.core.dtype import Kind
-        from farandole.core.request import make_request
         from farandole.torch.staging import call_of
+        from farandole.worker.core.basics import current
+        from farandole.worker.core.dtype import Kind
+        from farandole.worker.core.request import make_request
 
         session = current()
         event = Later()

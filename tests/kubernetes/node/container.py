@@ -17,7 +17,7 @@ from typing import Any
 from tests.hosts.namespaces import NSENTER
 from tests.kubernetes.children import die_with_parent
 
-from farandole.agent.oom import memory_cgroup
+from farandole.control.agent.oom import memory_cgroup
 
 _LOOK_SECONDS = 0.005
 _KILLED = b"unshare: sigprocmask unblock failed: Invalid argument\n"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from farandole.agent.failover import SPOOL_BYTES, Spool, UnwrittenOutput
-from farandole.agent.protocol import STDERR, STDOUT, Closed, Credit, Output
+from farandole.control.agent.failover import SPOOL_BYTES, Spool, UnwrittenOutput
+from farandole.control.agent.protocol import STDERR, STDOUT, Closed, Credit, Output
 
 
 def test_what_was_written_is_forgotten_to_the_byte() -> None:

@@ -11,8 +11,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from farandole.agent.inspect import inspect
-from farandole.agent.inspect.facts import (
+from farandole.control.agent.inspect import inspect
+from farandole.control.agent.inspect.facts import (
     Address,
     Cache,
     Facts,
@@ -28,9 +28,9 @@ from farandole.agent.inspect.facts import (
     Surroundings,
     System,
 )
-from farandole.agent.inspect.hardware import count_cores
-from farandole.agent.inspect.software import library_question
-from farandole.agent.inspect.view import Programs, View
+from farandole.control.agent.inspect.hardware import count_cores
+from farandole.control.agent.inspect.software import library_question
+from farandole.control.agent.inspect.view import Programs, View
 
 GIB = 1 << 30
 
@@ -368,7 +368,9 @@ def test_programs_that_fail_hang_or_are_not_there() -> None:
 
 
 def test_this_machine() -> None:
-    done = subprocess.run([sys.executable, "-m", "farandole.agent.inspect"], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "farandole.control.agent.inspect"], capture_output=True, text=True, check=True
+    )
     facts = msgspec.json.decode(done.stdout, type=Facts)
     assert facts.software.library, facts.software.library_error
     assert facts.processor.allowed >= 1
@@ -379,12 +381,12 @@ def test_this_machine() -> None:
 
 def test_inspecting_loads_no_framework_and_no_native_library() -> None:
     code = (
-        "import sys\nfrom farandole.agent.inspect import inspect\ninspect()\n"
+        "import sys\nfrom farandole.control.agent.inspect import inspect\ninspect()\n"
         "print(*sys.modules)\nprint(open('/proc/self/maps').read())"
     )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     modules, _, maps = told.partition("\n")
-    assert not {"torch", "numpy", "asyncio", "argparse", "farandole.core.binding"} & set(modules.split())
+    assert not {"torch", "numpy", "asyncio", "argparse", "farandole.worker.core.binding"} & set(modules.split())
     assert "libfarandole" not in maps
 
 

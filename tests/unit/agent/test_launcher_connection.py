@@ -6,11 +6,11 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 
-from farandole.agent.event_loop import Loop
-from farandole.agent.launcher_connection import LauncherConnection
-from farandole.agent.protocol import Closed, Outlive, Relayed, RelayOpened, ToAgent
-from farandole.agent.roster_relay import RosterRelay
-from farandole.wire.address import parse_address
+from farandole.base.wire.address import parse_address
+from farandole.control.agent.event_loop import Loop
+from farandole.control.agent.launcher_connection import LauncherConnection
+from farandole.control.agent.protocol import Closed, Outlive, Relayed, RelayOpened, ToAgent
+from farandole.control.agent.roster_relay import RosterRelay
 
 
 class Host:

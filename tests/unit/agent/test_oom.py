@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from farandole.agent.oom import Cgroup, OomWatch, Victim, counted, limit_in, memory_cgroup, size, victim_in
+from farandole.control.agent.oom import Cgroup, OomWatch, Victim, counted, limit_in, memory_cgroup, size, victim_in
 
 HYBRID_CGROUPS = "9:name=systemd:/\n4:memory:/jobs/one\n1:cpu,cpuacct:/\n0::/\n"
 HYBRID_MOUNTS = (

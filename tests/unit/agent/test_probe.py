@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from farandole.agent.probe import imported_by, look
-from farandole.agent.protocol import Look, Looked, Task, TaskEnded
+from farandole.control.agent.probe import imported_by, look
+from farandole.control.agent.protocol import Look, Looked, Task, TaskEnded
 
 
 class TasksAtOnce:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from farandole.agent.worker_error_file import LARGEST, ErrorFiles
+from farandole.control.agent.worker_error_file import LARGEST, ErrorFiles
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ErrorFiles:
 
 ABANDON = """
 import os
-from farandole.agent.worker_error_file import ErrorFiles
+from farandole.control.agent.worker_error_file import ErrorFiles
 files = ErrorFiles()
 open(files.path(0), "w").write("never read")
 print(files.path(0), flush=True)

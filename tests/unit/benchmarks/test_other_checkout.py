@@ -49,12 +49,12 @@ class Missing:
     [
         Missing("benchmarks/worker.py", "name the top folder"),
         Missing(".venv/bin/python", "make setup"),
-        Missing("src/farandole/core/lib/libfarandole.so", "make setup"),
+        Missing("src/farandole/worker/core/lib/libfarandole.so", "make setup"),
     ],
     ids=lambda missing: missing.part,
 )
 def test_what_is_no_built_checkout_is_refused_with_what_to_do(tmp_path: Path, missing):
-    for part in ("benchmarks/worker.py", ".venv/bin/python", "src/farandole/core/lib/libfarandole.so"):
+    for part in ("benchmarks/worker.py", ".venv/bin/python", "src/farandole/worker/core/lib/libfarandole.so"):
         if part != missing.part:
             (tmp_path / part).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / part).touch()

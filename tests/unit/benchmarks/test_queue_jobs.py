@@ -8,8 +8,8 @@ from benchmarks.sharing import models
 from benchmarks.sharing.bench import jobs
 from benchmarks.sharing.prediction import Costs, Job, Training, predicted
 
-from farandole.scheduler.cluster import Allocation
-from farandole.scheduler.rules import Rules
+from farandole.control.scheduler.cluster import Allocation
+from farandole.control.scheduler.rules import Rules
 
 COSTS = Costs(1.0, 1.0, hand_over=0.5, elastic_hand_over=0.5, shrink=1.5, leave=1.0, join=2.0)
 ONE, TWO = Allocation("slot", ((0, 1),)), Allocation("slot", ((0, 2),))

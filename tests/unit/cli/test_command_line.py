@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from farandole.cli.main import main, make_parser
+from farandole.control.cli.main import main, make_parser
 
 FORBIDDEN = (
     "torch",
@@ -17,8 +17,8 @@ FORBIDDEN = (
     "jax",
     "asyncio",
     "msgspec",
-    "farandole.core",
-    "farandole.launcher.start.launch",
+    "farandole.worker.core",
+    "farandole.control.launcher.start.launch",
 )
 
 
@@ -112,16 +112,18 @@ def python(code: str) -> str:
 
 
 def test_help_imports_next_to_nothing() -> None:
-    loaded = python("import sys, farandole.cli.main as m; m.make_parser().format_help(); print(*sys.modules)").split()
+    loaded = python(
+        "import sys, farandole.control.cli.main as m; m.make_parser().format_help(); print(*sys.modules)"
+    ).split()
     assert not [name for name in loaded if name in FORBIDDEN]
 
 
 def test_starting_a_job_loads_no_framework_and_no_native_library() -> None:
     loaded = python(
-        "import sys, farandole, farandole.launcher.start.launch, farandole.agent.agent, farandole.launcher.function;"
-        "farandole.run; print(*sys.modules)"
+        "import sys, farandole, farandole.control.launcher.start.launch, farandole.control.agent.agent;"
+        "import farandole.control.launcher.function; farandole.run; print(*sys.modules)"
     ).split()
-    assert not {"torch", "numpy", "tensorflow", "jax", "farandole.core.binding"} & set(loaded)
+    assert not {"torch", "numpy", "tensorflow", "jax", "farandole.worker.core.binding"} & set(loaded)
 
 
 def test_public_names() -> None:
@@ -136,7 +138,7 @@ def test_a_command_that_is_interrupted_ends_without_a_traceback(monkeypatch: pyt
     def interrupted(*_: object) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("farandole.cli.job_verbs.connect", interrupted)
+    monkeypatch.setattr("farandole.control.cli.job_verbs.connect", interrupted)
     assert main(["jobs"]) == 130
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from farandole.cli import completion, man
-from farandole.cli.main import main
-from farandole.launcher.errors import SpecError
+from farandole.control.cli import completion, man
+from farandole.control.cli.main import main
+from farandole.errors import SpecError
 
 
 def test_bash_completes_verbs_options_and_values(tmp_path: Path) -> None:

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from farandole.cli.main import main
-from farandole.cli.project_options import options_of_run
-from farandole.launcher.configuration.project import Option, Project, find, read, words
-from farandole.launcher.configuration.provenance import Provenance, Sources, first_sentence, provenances
-from farandole.launcher.errors import SpecError
-from farandole.settings.table import FLAGS, SETTINGS, Settings, descriptions
+from farandole.base.settings.table import FLAGS, SETTINGS, Settings, descriptions
+from farandole.control.cli.main import main
+from farandole.control.cli.project_options import options_of_run
+from farandole.control.launcher.configuration.project import Option, Project, find, read, words
+from farandole.control.launcher.configuration.provenance import Provenance, Sources, first_sentence, provenances
+from farandole.errors import SpecError
 
 PROJECT = """\
 [run]

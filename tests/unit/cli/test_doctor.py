@@ -15,14 +15,14 @@ import msgspec
 import pytest
 from doctor_facts import WELL, with_
 
-from farandole.agent.inspect.facts import (
+from farandole.control.agent.inspect.facts import (
     Facts,
 )
-from farandole.cli.main import main
-from farandole.launcher.doctor import inspection
-from farandole.launcher.doctor.inspection import Silence, inspect_hosts
-from farandole.launcher.job.host_list import Host
-from farandole.launcher.job.ssh_and_ship import SshOptions
+from farandole.control.cli.main import main
+from farandole.control.launcher.doctor import inspection
+from farandole.control.launcher.doctor.inspection import Silence, inspect_hosts
+from farandole.control.launcher.job.host_list import Host
+from farandole.control.launcher.job.ssh_and_ship import SshOptions
 
 Ssh = Callable[[str], None]
 MARS_ITSELF = Host("ada@mars.invalid")
@@ -142,10 +142,10 @@ def test_wrong_arguments(arguments: list[str], words: str, capsys: pytest.Captur
 
 def test_the_doctor_loads_no_framework_and_no_native_library() -> None:
     code = (
-        "import sys\nfrom farandole.cli.main import main\nmain(['doctor', '--json'])\n"
+        "import sys\nfrom farandole.control.cli.main import main\nmain(['doctor', '--json'])\n"
         "print(*sys.modules, file=sys.stderr)\nprint(open('/proc/self/maps').read(), file=sys.stderr)"
     )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stderr
     modules, _, maps = told.partition("\n")
-    assert not {"torch", "numpy", "farandole.core.binding"} & set(modules.split())
+    assert not {"torch", "numpy", "farandole.worker.core.binding"} & set(modules.split())
     assert "libfarandole" not in maps

@@ -6,15 +6,15 @@ import msgspec
 import pytest
 from doctor_facts import ETHERNET, GPU_HOST, LOOPBACK, MARS, TWO_GPUS, WELL, other, with_
 
-from farandole.agent.inspect.facts import (
+from farandole.control.agent.inspect.facts import (
     Facts,
     Framework,
     Interface,
     Limit,
     NativeBackend,
 )
-from farandole.launcher.doctor.advice import Intent, advise, backends, taken
-from farandole.launcher.doctor.differences import differences
+from farandole.control.launcher.doctor.advice import Intent, advise, backends, taken
+from farandole.control.launcher.doctor.differences import differences
 
 
 def test_a_host_that_is_well() -> None:

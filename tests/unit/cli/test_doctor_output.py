@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from doctor_facts import GPU_HOST, MARS, WELL
 
-from farandole.agent.inspect.facts import (
+from farandole.control.agent.inspect.facts import (
     Facts,
 )
-from farandole.launcher.doctor.advice import Finding, advise
-from farandole.launcher.doctor.inspection import Silence
-from farandole.launcher.doctor.rendering import bug_report, coloured, render_host, render_hosts
+from farandole.control.launcher.doctor.advice import Finding, advise
+from farandole.control.launcher.doctor.inspection import Silence
+from farandole.control.launcher.doctor.rendering import bug_report, coloured, render_host, render_hosts
 
 GPU_HOST_TEXT = """\
 earth
 
 farandole      0.1.0, in /home/ada/farandole
-library        0.1.0 loads, /home/ada/farandole/core/lib/libfarandole.so
+library        0.1.0 loads, /home/ada/farandole/worker/core/lib/libfarandole.so
 python         3.11.7, /home/ada/venv/bin/python
 system         Debian 12, Linux 6.1.0, x86_64
 frameworks     torch 2.13.0, imported in 1.5 s, sees 2 GPUs
@@ -67,7 +67,7 @@ for a bug report, copy this:
 
 ```
 farandole      0.1.0, in ~/farandole
-library        0.1.0 loads, ~/farandole/core/lib/libfarandole.so
+library        0.1.0 loads, ~/farandole/worker/core/lib/libfarandole.so
 python         3.11.7, ~/venv/bin/python
 system         Debian 12, Linux 6.1.0, x86_64
 frameworks     torch 2.13.0, imported in 1.5 s, sees 2 GPUs

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from farandole.cli import options
-from farandole.cli.main import main
-from farandole.launcher.errors import SpecError
-from farandole.launcher.job.elastic import Elastic
+from farandole.control.cli import options
+from farandole.control.cli.main import main
+from farandole.control.launcher.job.elastic import Elastic
+from farandole.errors import SpecError
 
 
 def read(*arguments: str) -> Elastic | None:

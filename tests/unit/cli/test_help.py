@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from farandole.cli.main import VERBS, main, make_parser
-from farandole.cli.parser import Parser
+from farandole.control.cli.main import VERBS, main, make_parser
+from farandole.control.cli.parser import Parser
 
 SCREEN = 30
 NAMES = [verb.__name__.rpartition(".")[2] for group in VERBS.values() for verb in group]
@@ -116,7 +116,7 @@ def test_what_is_missing_is_said_with_the_usage(capsys: pytest.CaptureFixture[st
 
 
 def test_help_loads_nothing_that_takes_time() -> None:
-    code = "import sys, farandole.cli.main as m; m.make_parser().format_help(); print(*sys.modules)"
+    code = "import sys, farandole.control.cli.main as m; m.make_parser().format_help(); print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
     slow = {"rich", "shtab", "argparse_manpage", "difflib", "asyncio", "msgspec", "numpy", "torch", "json"}
     assert slow & set(loaded) == set()

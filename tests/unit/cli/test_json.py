@@ -9,9 +9,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from farandole.cli.main import main
-from farandole.jobs.status import Event, JobState, JobStatus, RankStatus, to_dict
-from farandole.launcher.supervise.control import HostRow
+from farandole.control.cli.main import main
+from farandole.control.jobs.status import Event, JobState, JobStatus, RankStatus, to_dict
+from farandole.control.launcher.supervise.control import HostRow
 
 PAGE = (Path(__file__).parents[3] / "docs" / "how-to" / "shell.md").read_text()
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from farandole.cli.kill import local_name, read_signal
-from farandole.launcher.errors import SpecError
-from farandole.launcher.supervise.workers import Workers
+from farandole.control.cli.kill import local_name, read_signal
+from farandole.control.launcher.supervise.workers import Workers
+from farandole.errors import SpecError
 
 
 @pytest.mark.parametrize("text", ["SIGKILL", "sigkill", "kill", "9"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from farandole.cli.main import make_parser
+from farandole.control.cli.main import make_parser
 
 
 @pytest.mark.parametrize(

@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 import farandole
-from farandole.collectives.all_collectives import COLLECTIVES
-from farandole.collectives.declaration import FORMS, Form, Required
-from farandole.collectives.front_end import FrontEnd
-from farandole.collectives.plain_memory import Block, PlainMemory
-from farandole.collectives.render import docstring, functions
-from farandole.collectives.rows import own_rows, rows_to_send
-from farandole.core import binding
-from farandole.core.dtype import DType
 from farandole.errors import InvalidRequestError
+from farandole.worker.collectives.all_collectives import COLLECTIVES
+from farandole.worker.collectives.declaration import FORMS, Form, Required
+from farandole.worker.collectives.front_end import FrontEnd
+from farandole.worker.collectives.plain_memory import Block, PlainMemory
+from farandole.worker.collectives.render import docstring, functions
+from farandole.worker.collectives.rows import own_rows, rows_to_send
+from farandole.worker.core import binding
+from farandole.worker.core.dtype import DType
 
 
 def test_names_of_forms():
@@ -125,7 +125,7 @@ def test_a_front_end_has_to_answer_what_has_no_default():
 def test_no_framework_is_loaded():
     script = """
 import sys
-import farandole.collectives.render, farandole.collectives.objects
+import farandole.worker.collectives.render, farandole.worker.collectives.objects
 assert not {"torch", "numpy"} & set(sys.modules)
 """
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
@@ -144,10 +144,10 @@ from dataclasses import replace
 import numpy as np
 
 import farandole.numpy as hvd
-from farandole.collectives.declaration import FORMS, Parameter
-from farandole.collectives.forms import Forms, synchronize
-from farandole.collectives.render import render_function
-from farandole.collectives.all_collectives import COLLECTIVES
+from farandole.worker.collectives.declaration import FORMS, Parameter
+from farandole.worker.collectives.forms import Forms, synchronize
+from farandole.worker.collectives.render import render_function
+from farandole.worker.collectives.all_collectives import COLLECTIVES
 from farandole.numpy.arrays import Arrays
 
 allreduce = COLLECTIVES["allreduce"]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from farandole.collectives.all_collectives import COLLECTIVES
-from farandole.collectives.gradient_rules import CallFacts, Nothing, PadRows, Plan, Scale, TakeRows, Zero
-from farandole.core.dtype import Adasum, Average, Max, Min, Product, Sum
 from farandole.errors import InvalidRequestError
+from farandole.worker.collectives.all_collectives import COLLECTIVES
+from farandole.worker.collectives.gradient_rules import CallFacts, Nothing, PadRows, Plan, Scale, TakeRows, Zero
+from farandole.worker.core.dtype import Adasum, Average, Max, Min, Product, Sum
 
 AVERAGE = {"op": Average, "prescale": 1.0, "postscale": 1.0}
 

@@ -7,13 +7,13 @@ import threading
 
 import pytest
 
-from farandole.core.affinity import core_of, threads_on
+from farandole.base.settings.table import Settings
 from farandole.errors import SettingError
-from farandole.settings.table import Settings
+from farandole.worker.core.affinity import core_of, threads_on
 
 WORLD_OF_ONE = """
 import os, pathlib
-from farandole.core.basics import init, shutdown
+from farandole.worker.core.basics import init, shutdown
 allowed = os.sched_getaffinity(0)
 init()
 assert os.sched_getaffinity(0) == allowed

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from farandole.core import binding
-from farandole.core.dtype import OPS, DType, Kind, WireForm
-from farandole.core.status import Status
 from farandole.errors import LibraryError
+from farandole.worker.core import binding
+from farandole.worker.core.dtype import OPS, DType, Kind, WireForm
+from farandole.worker.core.status import Status
 
 HEADER = re.sub(r"/\*.*?\*/", "", (Path(__file__).parents[3] / "native/capi/farandole.h").read_text(), flags=re.DOTALL)
 SCALARS = {
@@ -126,7 +126,7 @@ def test_a_library_of_something_else():
 def test_importing_loads_neither_the_library_nor_a_framework():
     """Only init() does; so the control side can use what is in core."""
     script = (
-        "import sys; import farandole.core.basics, farandole.core.engine;"
+        "import sys; import farandole.worker.core.basics, farandole.worker.core.engine;"
         "maps = open('/proc/self/maps').read();"
         "assert 'libfarandole' not in maps;"
         "assert not {'torch', 'numpy', 'tensorflow', 'jax'} & set(sys.modules)"

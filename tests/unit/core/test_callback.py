@@ -7,14 +7,14 @@ import threading
 
 import pytest
 
-from farandole.core import binding
-from farandole.core.dtype import DType, Kind
-from farandole.core.engine import Engine
-from farandole.core.request import make_request
-from farandole.core.status import Status
-from farandole.core.submission import Submission
+from farandole.base.settings.table import Settings
 from farandole.errors import FarandoleError
-from farandole.settings.table import Settings
+from farandole.worker.core import binding
+from farandole.worker.core.dtype import DType, Kind
+from farandole.worker.core.engine import Engine
+from farandole.worker.core.request import make_request
+from farandole.worker.core.status import Status
+from farandole.worker.core.submission import Submission
 
 
 class Calls:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pytest
 
-from farandole.core.external_launcher import ExternalPlacement, find
+from farandole.base.external_launcher import ExternalPlacement, find
 from farandole.errors import SettingError
 
 OPEN_MPI_5 = {

@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 
-from farandole.core.group import ProcessSet, WorldSet, global_process_set
+from farandole.worker.core.group import ProcessSet, WorldSet, global_process_set
 
 
 def test_before_it_is_registered():

@@ -14,12 +14,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from farandole.core import identity
-from farandole.core.group import ProcessSet, global_process_set
-from farandole.core.identity import VARIABLE, Identity, Parentage, Publication
-from farandole.core.join import ALONE
+from farandole.base.settings.table import Settings
 from farandole.errors import InvalidRequestError, NotInitializedError
-from farandole.settings.table import Settings
+from farandole.worker.core import identity
+from farandole.worker.core.group import ProcessSet, global_process_set
+from farandole.worker.core.identity import VARIABLE, Identity, Parentage, Publication
+from farandole.worker.core.join import ALONE
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
 
@@ -89,7 +89,7 @@ def test_a_process_knows_what_was_so_when_it_began(publication: Publication, met
 
 def test_other_programs_know_nothing(publication: Publication) -> None:
     publication.publish(identity_of(1))
-    code = "from farandole.core.identity import parentage; print(parentage.known)"
+    code = "from farandole.worker.core.identity import parentage; print(parentage.known)"
     assert (
         subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True).stdout == "None\n"
     )

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from farandole.core.join import JoinPlan, join_world, plan_join
-from farandole.core.user_files import job_secret
+from farandole.base.settings.table import Settings
+from farandole.base.wire import interfaces
+from farandole.base.wire.interfaces import Address
 from farandole.errors import SettingError, StartError
-from farandole.settings.table import Settings
-from farandole.wire import interfaces
-from farandole.wire.interfaces import Address
+from farandole.worker.core.join import JoinPlan, join_world, plan_join
+from farandole.worker.core.user_files import job_secret
 
 BY_HAND = {"FARANDOLE_RANK": "1", "FARANDOLE_SIZE": "2"}
 ROSTER = {"FARANDOLE_ROSTER": "10.0.0.1:4711", "FARANDOLE_SECRET": "00ff"}

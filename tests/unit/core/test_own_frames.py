@@ -6,8 +6,8 @@ import traceback
 
 import pytest
 
-from farandole.core.own_frames import hide_own_frames
-from farandole.launcher.job.host_list import parse_hosts
+from farandole.control.launcher.job.host_list import parse_hosts
+from farandole.worker.core.own_frames import hide_own_frames
 
 
 def lines_of(error: BaseException) -> str:

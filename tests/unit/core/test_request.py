@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from farandole.core.dtype import DType, Kind, Sum
-from farandole.core.request import Names, make_request
+from farandole.worker.core.dtype import DType, Kind, Sum
+from farandole.worker.core.request import Names, make_request
 
 
 def test_fields():

@@ -6,13 +6,13 @@ import ctypes
 
 import pytest
 
-from farandole.core import binding
-from farandole.core.dtype import DType, Kind, Max, Sum
-from farandole.core.engine import Engine
-from farandole.core.request import make_request
-from farandole.core.request_options import native_options, reader_of
-from farandole.core.submission import Submission
-from farandole.settings.table import Settings
+from farandole.base.settings.table import Settings
+from farandole.worker.core import binding
+from farandole.worker.core.dtype import DType, Kind, Max, Sum
+from farandole.worker.core.engine import Engine
+from farandole.worker.core.request import make_request
+from farandole.worker.core.request_options import native_options, reader_of
+from farandole.worker.core.submission import Submission
 
 
 def shown(native):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from farandole.core.status import Status, from_status
 from farandole.errors import (
     FarandoleError,
     HorovodInternalError,
@@ -14,6 +13,7 @@ from farandole.errors import (
     StartError,
     WorkerLostError,
 )
+from farandole.worker.core.status import Status, from_status
 
 
 @pytest.mark.parametrize(

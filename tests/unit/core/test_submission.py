@@ -4,12 +4,12 @@ import ctypes
 
 import pytest
 
-from farandole.core import request_options
-from farandole.core.binding import NativeRequest
-from farandole.core.dtype import DType, Kind, Sum
-from farandole.core.request import make_request
-from farandole.core.request_options import native_options
-from farandole.core.submission import Series, Submission, SubmissionPool
+from farandole.worker.core import request_options
+from farandole.worker.core.binding import NativeRequest
+from farandole.worker.core.dtype import DType, Kind, Sum
+from farandole.worker.core.request import make_request
+from farandole.worker.core.request_options import native_options
+from farandole.worker.core.submission import Series, Submission, SubmissionPool
 
 OPTIONS = {"op": Sum, "root": -1, "prescale": 0.5, "postscale": -0.0}
 

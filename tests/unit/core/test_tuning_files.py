@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from farandole.core import tuning_files
+from farandole.base.settings.table import Settings
+from farandole.base.wire.rendezvous import World
 from farandole.errors import InvalidRequestError, SettingError
-from farandole.settings.table import Settings
-from farandole.wire.rendezvous import World
+from farandole.worker.core import tuning_files
 
 WORLD = World(1, 0, 3, (), 0, 2, 0, 2, ("a", "a", "b"))
 SMALLER = World(2, 0, 2, (), 0, 2, 0, 1, ("a", "a"))

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from farandole.core import user_files
-from farandole.core.user_files import MeetingFile, job_secret
 from farandole.errors import StartError
+from farandole.worker.core import user_files
+from farandole.worker.core.user_files import MeetingFile, job_secret
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from farandole.core.user_log import LOGGER, log_as_json, log_event, tell_user
+from farandole.worker.core.user_log import LOGGER, log_as_json, log_event, tell_user
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def test_json_lines(logger: logging.Logger, capsys: pytest.CaptureFixture[str]) 
 
 def test_a_program_without_logging_does_not_load_it() -> None:
     script = (
-        "import sys; from farandole.core.user_log import tell_user; tell_user('warning', 'w'); "
+        "import sys; from farandole.worker.core.user_log import tell_user; tell_user('warning', 'w'); "
         "assert 'logging' not in sys.modules"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)

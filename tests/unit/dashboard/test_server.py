@@ -17,15 +17,15 @@ pytest.importorskip("uvicorn")
 
 from played_dashboard import TOKEN, PlayedSource, served
 
-from farandole.dashboard.access import Gate, Receive, Scope, Send
-from farandole.dashboard.feed import JobFeed, Overview
-from farandole.dashboard.serve import address_with
-from farandole.dashboard.sources import UrlSource, line_of_log, view_of_status
-from farandole.jobs.errors import Refused, Unreachable
-from farandole.jobs.status import JobState, JobStatus
-from farandole.jobs.view import JobView, OutputLine
-from farandole.metrics.address import MetricsAddress
-from farandole.metrics.endpoint import MetricsEndpoint
+from farandole.base.metrics.address import MetricsAddress
+from farandole.base.metrics.endpoint import MetricsEndpoint
+from farandole.control.dashboard.access import Gate, Receive, Scope, Send
+from farandole.control.dashboard.feed import JobFeed, Overview
+from farandole.control.dashboard.serve import address_with
+from farandole.control.dashboard.sources import UrlSource, line_of_log, view_of_status
+from farandole.control.jobs.errors import Refused, Unreachable
+from farandole.control.jobs.status import JobState, JobStatus
+from farandole.control.jobs.view import JobView, OutputLine
 
 
 @pytest.fixture(scope="module")

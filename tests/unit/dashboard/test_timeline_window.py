@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from farandole.dashboard import timeline_window
-from farandole.dashboard.feed import timeline_model
-from farandole.dashboard.timeline_window import Span, read_end, spans_of, window_model
-from farandole.jobs.view import JobView
+from farandole.control.dashboard import timeline_window
+from farandole.control.dashboard.feed import timeline_model
+from farandole.control.dashboard.timeline_window import Span, read_end, spans_of, window_model
+from farandole.control.jobs.view import JobView
 
 
 def records(rank: int, begin: float, agreed: float, end: float) -> list[dict[str, object]]:

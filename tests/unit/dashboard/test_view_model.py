@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from played_dashboard import STALL, PlayedSource
 
-from farandole.dashboard import view_model
-from farandole.dashboard.charts import MOST_TICKS, tick_times, world_chart
-from farandole.dashboard.sources import line_of_log, view_of_status
-from farandole.jobs.status import Event, JobState, JobStatus, RankStatus
-from farandole.jobs.view import JobView, Moment, WorkerView
+from farandole.control.dashboard import view_model
+from farandole.control.dashboard.charts import MOST_TICKS, tick_times, world_chart
+from farandole.control.dashboard.sources import line_of_log, view_of_status
+from farandole.control.jobs.status import Event, JobState, JobStatus, RankStatus
+from farandole.control.jobs.view import JobView, Moment, WorkerView
 
 STATIC = Path(view_model.__file__).parent / "static"
 

@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from farandole.display.tables import lines, show, wants_colour
+from farandole.base.display.tables import lines, show, wants_colour
 
 ROWS = [
     ("name", "state", "workers", "command"),

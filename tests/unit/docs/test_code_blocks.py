@@ -13,7 +13,7 @@ import pytest
 import yaml
 from code_blocks import Block, all_blocks
 
-from farandole.cli.main import make_parser
+from farandole.control.cli.main import make_parser
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from farandole.elastic.adaptive_batch import RULES, Adaptation, AdaptiveBatch, Measured
-from farandole.elastic.noise_scale import NoiseScale, Part
+from farandole.worker.elastic.adaptive_batch import RULES, Adaptation, AdaptiveBatch, Measured
+from farandole.worker.elastic.noise_scale import NoiseScale, Part
 
 POLICY = AdaptiveBatch(32, 512, every=1)
 

@@ -4,8 +4,8 @@ import doctest
 
 import pytest
 
-from farandole.elastic import batches as module
-from farandole.elastic.batches import (
+from farandole.worker.elastic import batches as module
+from farandole.worker.elastic.batches import (
     ConstantGlobalBatch,
     ConstantWorkerBatch,
     KeepRate,

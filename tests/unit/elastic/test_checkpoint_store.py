@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from farandole.elastic.checkpoint.manifest import (
+from farandole.worker.elastic.checkpoint.manifest import (
     Manifest,
     ManifestError,
     Record,
@@ -15,7 +15,7 @@ from farandole.elastic.checkpoint.manifest import (
     unseal_manifest,
     unseal_record,
 )
-from farandole.elastic.checkpoint.store import MANIFEST, AttemptId, Store
+from farandole.worker.elastic.checkpoint.store import MANIFEST, AttemptId, Store
 
 
 def manifest_of(step: int, folder: Path, **changes: object) -> Manifest:

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 from kinds_of_state import Pair, check_same, plain_kinds
 
-from farandole.elastic.checkpoint.tree import Taken, put_together
 from farandole.errors import InvalidRequestError
+from farandole.worker.elastic.checkpoint.tree import Taken, put_together
 
 
 class Tensor:

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from waiting import until
 
-from farandole.elastic.checkpoint.background_writer import BackgroundWriter
-from farandole.elastic.checkpoint.manifest import Manifest
-from farandole.elastic.checkpoint.store import AttemptId, Complete, Store
-from farandole.elastic.checkpoint.write_attempt import Attempt, AttemptDropped, Part, excuse, shard_name
+from farandole.worker.elastic.checkpoint.background_writer import BackgroundWriter
+from farandole.worker.elastic.checkpoint.manifest import Manifest
+from farandole.worker.elastic.checkpoint.store import AttemptId, Complete, Store
+from farandole.worker.elastic.checkpoint.write_attempt import Attempt, AttemptDropped, Part, excuse, shard_name
 
 WAIT_SECONDS = 30.0
 ID = AttemptId("run", 1, 100)

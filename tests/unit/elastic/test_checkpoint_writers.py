@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from farandole.elastic.checkpoint.writers import SPLIT_BYTES, Extent, Piece, share_out
+from farandole.worker.elastic.checkpoint.writers import SPLIT_BYTES, Extent, Piece, share_out
 
 
 @pytest.mark.parametrize("seed", range(50))

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from farandole.elastic import ledger as module
-from farandole.elastic.ledger import UNBOUNDED, Ledger, Share
+from farandole.worker.elastic import ledger as module
+from farandole.worker.elastic.ledger import UNBOUNDED, Ledger, Share
 
 
 def positions(share: Share) -> list[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from farandole.elastic.noise_scale import Estimate, NoiseScale, Part, estimate
+from farandole.worker.elastic.noise_scale import Estimate, NoiseScale, Part, estimate
 
 DIMENSIONS = 50
 

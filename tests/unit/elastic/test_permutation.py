@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from farandole.elastic import permutation as module
-from farandole.elastic.permutation import Permutation
+from farandole.worker.elastic import permutation as module
+from farandole.worker.elastic.permutation import Permutation
 
 
 @pytest.mark.parametrize("size", [*range(70), 127, 128, 129, 1000, 4096, 4097])

@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-from farandole.elastic.run_decorator import run, run_in
-from farandole.elastic.state import ObjectState
 from farandole.errors import (
     EvictedError,
     FarandoleError,
@@ -20,6 +18,8 @@ from farandole.errors import (
     StateLostError,
     WorkerLostError,
 )
+from farandole.worker.elastic.run_decorator import run, run_in
+from farandole.worker.elastic.state import ObjectState
 
 REMOVED = 1
 

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 from thread_worlds import SECONDS, Job, Killed, Worker
 
-from farandole.elastic import world_changes
-from farandole.elastic.run_decorator import run_in
-from farandole.elastic.state import ObjectState
 from farandole.errors import (
     EvictedError,
     HorovodInternalError,
     MismatchError,
     StateLostError,
 )
+from farandole.worker.elastic import world_changes
+from farandole.worker.elastic.run_decorator import run_in
+from farandole.worker.elastic.state import ObjectState
 
 _here = threading.local()
 

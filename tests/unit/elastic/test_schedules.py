@@ -16,9 +16,9 @@ import pytest
 from played_jobs import Job, Killed
 from played_trainings import EPOCHS, Book, Ended, Kind, training
 
-from farandole.elastic import step_loop, world_changes
+from farandole.control.roster.elastic import Limits
 from farandole.errors import EvictedError, InvalidRequestError
-from farandole.roster.elastic import Limits
+from farandole.worker.elastic import step_loop, world_changes
 
 SEEDS = 10 if os.environ.get("FARANDOLE_EXPLORE") == "brief" else 50
 

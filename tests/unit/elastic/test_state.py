@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from farandole.elastic import world_changes
-from farandole.elastic.state import ObjectState, State
-from farandole.elastic.world_changes import Change
 from farandole.errors import FarandoleError, HostsUpdatedInterrupt
+from farandole.worker.elastic import world_changes
+from farandole.worker.elastic.state import ObjectState, State
+from farandole.worker.elastic.world_changes import Change
 
 REMOVED, ADDED, MIXED = 1, 2, 3
 
@@ -184,7 +184,7 @@ def test_newcomers_that_come_together_are_one_change(roster: Roster) -> None:
 
 
 def test_a_newcomer_does_not_wait_for_others_for_long(roster: Roster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("farandole.elastic.state.GATHER_SECONDS", 0.05)
+    monkeypatch.setattr("farandole.worker.elastic.state.GATHER_SECONDS", 0.05)
     state = make()
     roster.change, roster.coming = Change(1, 0, "one waits"), 1
     state.commit()
@@ -226,7 +226,7 @@ def test_a_script_that_has_seen_workers_come_does_not_wait_for_ever(
     roster: Roster, monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
     if end == "a minute passes":
-        monkeypatch.setattr("farandole.elastic.state.PROMISE_SECONDS", 0.05)
+        monkeypatch.setattr("farandole.worker.elastic.state.PROMISE_SECONDS", 0.05)
     state = make()
     roster.coming = 1
     assert not state._host_messages.empty()

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from farandole.core.dtype import Average, DType, Max, Min, Product, Sum
-from farandole.core.group import global_process_set
-from farandole.gradients.ballot_bundle import BallotBundle
-from farandole.gradients.reduce_options import ReduceOptions
+from farandole.worker.core.dtype import Average, DType, Max, Min, Product, Sum
+from farandole.worker.core.group import global_process_set
+from farandole.worker.gradients.ballot_bundle import BallotBundle
+from farandole.worker.gradients.reduce_options import ReduceOptions
 
 SESSION = SimpleNamespace(group_of=lambda process_set, operation: 0)
 CODES = {DType.F16: "e", DType.F32: "f", DType.F64: "d"}

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from farandole.core.dtype import DType
-from farandole.gradients.buckets import Bucket, Layout, plan_buckets
+from farandole.worker.core.dtype import DType
+from farandole.worker.gradients.buckets import Bucket, Layout, plan_buckets
 
 
 def floats(*shape: int, nbytes: int) -> Layout:

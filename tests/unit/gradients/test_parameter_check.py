@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from farandole.gradients.parameter_check import are_equal, digest_of
+from farandole.worker.gradients.parameter_check import are_equal, digest_of
 
 
 def compared(digests: list[int]) -> bool:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from plain_gradients import Rank, Session, World, patch, run
 
-from farandole.core.dtype import Sum
-from farandole.gradients import submit_batch
+from farandole.worker.core.dtype import Sum
+from farandole.worker.gradients import submit_batch
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ ASKED = [False, True]
 
 
 class Retry:
-    """What `farandole.elastic` is for a reducer; the next world has this rank alone."""
+    """What `farandole.worker.elastic` is for a reducer; the next world has this rank alone."""
 
     def __init__(self, *, share=1.0, early=True):
         self.share, self._early = share, early

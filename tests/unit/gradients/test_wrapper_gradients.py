@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from farandole.gradients.wrapper_gradients import bundles
+from farandole.worker.gradients.wrapper_gradients import bundles
 
 
 @pytest.mark.parametrize(

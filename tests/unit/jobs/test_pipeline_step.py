@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping
 import pytest
 from fake_jobs import FakeJobs
 
-from farandole.jobs import handle, pipeline_step
-from farandole.jobs.errors import Refused, Unreachable
-from farandole.jobs.handle import JobFailed
-from farandole.jobs.pipeline_step import metrics_of, run_job
-from farandole.jobs.spec import JobSpec
-from farandole.jobs.status import JobState, JobStatus
+from farandole.control.jobs import handle, pipeline_step
+from farandole.control.jobs.errors import Refused, Unreachable
+from farandole.control.jobs.handle import JobFailed
+from farandole.control.jobs.pipeline_step import metrics_of, run_job
+from farandole.control.jobs.spec import JobSpec
+from farandole.control.jobs.status import JobState, JobStatus
 
 JOB = {"command": ["python", "train.py"], "workers": "2:8", "name": "digits"}
 

@@ -11,12 +11,12 @@ import fake_jobs
 import pytest
 from fake_jobs import FakeJobs
 
-from farandole.cli.main import main
-from farandole.dashboard.sources import source_for
-from farandole.jobs import places
-from farandole.jobs.places import Place
-from farandole.jobs.spec import from_dict
-from farandole.queue import address, client
+from farandole.control.cli.main import main
+from farandole.control.dashboard.sources import source_for
+from farandole.control.jobs import places
+from farandole.control.jobs.places import Place
+from farandole.control.jobs.spec import from_dict
+from farandole.control.queue import address, client
 
 
 def leave_socket(state: Path) -> None:

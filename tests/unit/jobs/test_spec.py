@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from farandole.jobs.errors import BadSpec
-from farandole.jobs.spec import JobSpec, Workers, from_dict, parse_workers, to_dict
-from farandole.jobs.spec_file import parse_spec
+from farandole.control.jobs.errors import BadSpec
+from farandole.control.jobs.spec import JobSpec, Workers, from_dict, parse_workers, to_dict
+from farandole.control.jobs.spec_file import parse_spec
 
 COMMAND = ["python", "train.py"]
 

@@ -16,13 +16,13 @@ import pytest
 from fake_jobs import FakeJobs
 
 import farandole
-from farandole.cli.main import main
-from farandole.jobs import function, places
-from farandole.jobs.errors import Refused, Unreachable
-from farandole.jobs.handle import JobFailed
-from farandole.jobs.log_lines import follow_file, of_rank
-from farandole.jobs.places import Place
-from farandole.jobs.status import JobState
+from farandole.control.cli.main import main
+from farandole.control.jobs import function, places
+from farandole.control.jobs.errors import Refused, Unreachable
+from farandole.control.jobs.handle import JobFailed
+from farandole.control.jobs.log_lines import follow_file, of_rank
+from farandole.control.jobs.places import Place
+from farandole.control.jobs.status import JobState
 
 Farandole = Callable[..., tuple[int, str, str]]
 
@@ -248,7 +248,7 @@ def test_a_function_is_submitted_as_a_command_that_calls_it(
 ) -> None:
     job = farandole.submit(pow, 2, 5, workers=2, name="power", shared=tmp_path)
     command = jobs.specs["power"].command
-    assert command[1:3] == ("-m", "farandole.jobs.function")
+    assert command[1:3] == ("-m", "farandole.control.jobs.function")
     folder = Path(command[3])
     assert folder.parent == tmp_path and folder.stat().st_mode & 0o077 == 0
     for rank in ("1", "0"):

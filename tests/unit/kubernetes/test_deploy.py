@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]
 
-from farandole.cli.main import main
-from farandole.kubernetes import conditions
-from farandole.kubernetes.deploy import crds, files, install, manifests, rights
-from farandole.kubernetes.kinds import KINDS, MPI_JOB
-from farandole.kubernetes.mpijob import job_spec
-from farandole.kubernetes.operator.api import PLURALS
+from farandole.control.cli.main import main
+from farandole.control.kubernetes import conditions
+from farandole.control.kubernetes.deploy import crds, files, install, manifests, rights
+from farandole.control.kubernetes.kinds import KINDS, MPI_JOB
+from farandole.control.kubernetes.mpijob import job_spec
+from farandole.control.kubernetes.operator.api import PLURALS
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -26,7 +26,7 @@ def test_files_under_deploy_are_current() -> None:
     wanted = files.all_files()
     assert made == set(wanted)
     old = [name for name, text in wanted.items() if (ROOT / "deploy" / name).read_text() != text]
-    assert old == [], "python -m farandole.kubernetes.deploy.files deploy"
+    assert old == [], "python -m farandole.control.kubernetes.deploy.files deploy"
 
 
 def test_a_dry_run_prints_it_and_asks_nobody(capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
@@ -134,7 +134,9 @@ def test_every_image_for_workers_has_a_definition_for_apptainer() -> None:
 
 def test_the_page_shows_the_rights_and_every_reason() -> None:
     page = (ROOT / "docs" / "reference" / "kubernetes.md").read_text()
-    assert rights.table() in page, "python -c 'from farandole.kubernetes.deploy import rights; print(rights.table())'"
+    assert rights.table() in page, (
+        "python -c 'from farandole.control.kubernetes.deploy import rights; print(rights.table())'"
+    )
     rows = dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|", page, re.MULTILINE))
     assert {reason: rows.get(reason, "").strip() for reason in conditions.BLOCKED_REASONS} == conditions.BLOCKED_REASONS
 
@@ -172,7 +174,7 @@ def _reasons_in(source: str) -> set[str]:
 
 
 def test_the_page_explains_every_reason_of_a_condition_or_an_event() -> None:
-    rooms = ROOT / "src" / "farandole" / "kubernetes"
+    rooms = ROOT / "src" / "farandole" / "control" / "kubernetes"
     modules = [path for room in ("mpijob", "training_job", "queues") for path in (rooms / room).glob("*.py")]
     reasons = set[str]().union(*(_reasons_in(path.read_text()) for path in modules))
     assert {"MPIJobRunning", "WorkerLost", "Queued", "TrainingRetried"} <= reasons

@@ -7,11 +7,11 @@ from typing import Any
 import mpi_jobs
 import pytest
 
-from farandole.kubernetes.model import Options
-from farandole.kubernetes.mpijob import access, job_spec
-from farandole.kubernetes.mpijob import pods as mpi_pods
-from farandole.kubernetes.training_job import job_spec as training_spec
-from farandole.kubernetes.training_job import pods as training_pods
+from farandole.control.kubernetes.model import Options
+from farandole.control.kubernetes.mpijob import access, job_spec
+from farandole.control.kubernetes.mpijob import pods as mpi_pods
+from farandole.control.kubernetes.training_job import job_spec as training_spec
+from farandole.control.kubernetes.training_job import pods as training_pods
 
 THEIRS = "theirs"
 SHAPES = [(shell, implementation) for shell in ("ssh", "kubexec") for implementation in ("OpenMPI", "Intel", "MPICH")]

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from farandole.kubernetes import children, conditions, pod_state, times
-from farandole.kubernetes.model import Ref
-from farandole.kubernetes.operator import errors
-from farandole.kubernetes.operator.secrets import ssh_keys
-from farandole.kubernetes.operator.store import JobKey, Store
-from farandole.kubernetes.operator.work_queue import WorkQueue
+from farandole.control.kubernetes import children, conditions, pod_state, times
+from farandole.control.kubernetes.model import Ref
+from farandole.control.kubernetes.operator import errors
+from farandole.control.kubernetes.operator.secrets import ssh_keys
+from farandole.control.kubernetes.operator.store import JobKey, Store
+from farandole.control.kubernetes.operator.work_queue import WorkQueue
 
 
 def test_moments_are_written_as_the_api_does_and_read_whatever_they_are() -> None:
@@ -116,7 +116,7 @@ def store() -> tuple[Store, list[JobKey]]:
 
 
 def phases(one: Store) -> list[str]:
-    from farandole.kubernetes.model import Options
+    from farandole.control.kubernetes.model import Options
 
     observed = one.observed(KEY, 0.0, Options())
     assert observed is not None

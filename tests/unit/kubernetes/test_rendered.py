@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]
 
-from farandole.cli.main import main
+from farandole.control.cli.main import main
 
 DEPLOY = Path(__file__).resolve().parents[3] / "deploy"
 CHART = DEPLOY / "helm" / "farandole-operator"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from farandole.kubernetes import resources
+from farandole.control.kubernetes import resources
 
 
 def pod(*containers: dict[str, Any], **more: Any) -> dict[str, Any]:

@@ -13,17 +13,17 @@ import httpx2
 import pytest
 import yaml
 
-from farandole.jobs.errors import BadSpec, NotAllowed, Refused, UnknownJob, Unreachable
-from farandole.jobs.spec import from_dict
-from farandole.jobs.status import JobState, to_dict
-from farandole.jobs.status import from_dict as from_plain
-from farandole.kubernetes import code, service
-from farandole.kubernetes.kinds import TRAINING_JOB
-from farandole.kubernetes.model import Options
-from farandole.kubernetes.reading import status_of
-from farandole.kubernetes.service import KubernetesJobs, object_of
-from farandole.kubernetes.training_job import pods
-from farandole.kubernetes.training_job.job_spec import read
+from farandole.control.jobs.errors import BadSpec, NotAllowed, Refused, UnknownJob, Unreachable
+from farandole.control.jobs.spec import from_dict
+from farandole.control.jobs.status import JobState, to_dict
+from farandole.control.jobs.status import from_dict as from_plain
+from farandole.control.kubernetes import code, service
+from farandole.control.kubernetes.kinds import TRAINING_JOB
+from farandole.control.kubernetes.model import Options
+from farandole.control.kubernetes.reading import status_of
+from farandole.control.kubernetes.service import KubernetesJobs, object_of
+from farandole.control.kubernetes.training_job import pods
+from farandole.control.kubernetes.training_job.job_spec import read
 
 
 def described(**more: object) -> dict[str, object]:
@@ -212,7 +212,7 @@ def test_a_log_whose_connection_breaks_goes_on_where_it_was(breaks: int | str, m
             else httpx2.ByteStream(log),
         )
 
-    monkeypatch.setattr("farandole.kubernetes.service._POLL_SECONDS", 0.0)
+    monkeypatch.setattr("farandole.control.kubernetes.service._POLL_SECONDS", 0.0)
     service = KubernetesJobs(httpx2.Client(transport=httpx2.MockTransport(answer), base_url="http://fake"), "team")
 
     lines = list(service.logs("job", follow=True))
@@ -338,7 +338,7 @@ def silence(begin: bytes = b"") -> httpx2.Response:
 
 @pytest.mark.timeout(10)
 def test_a_log_that_is_followed_ends_when_the_api_server_has_vanished(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("farandole.kubernetes.service._POLL_SECONDS", 0.0)
+    monkeypatch.setattr("farandole.control.kubernetes.service._POLL_SECONDS", 0.0)
     service = following(lambda asked, request: silence(STAMP % 1 + b"epoch 1\n"), vanishes=True)
 
     lines = service.logs("job", follow=True)
@@ -352,7 +352,7 @@ def test_a_log_that_is_followed_ends_when_the_api_server_has_vanished(monkeypatc
 def test_a_log_in_which_nothing_happens_for_long_is_followed_on_from_where_it_was(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("farandole.kubernetes.service._POLL_SECONDS", 0.0)
+    monkeypatch.setattr("farandole.control.kubernetes.service._POLL_SECONDS", 0.0)
     since: list[str] = []
 
     def answer(asked: int, request: httpx2.Request) -> httpx2.Response:
@@ -370,7 +370,7 @@ def test_a_log_in_which_nothing_happens_for_long_is_followed_on_from_where_it_wa
 def test_the_log_of_a_job_has_the_last_lines_of_pods_that_failed_before_they_ran(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("farandole.kubernetes.service._POLL_SECONDS", 0.0)
+    monkeypatch.setattr("farandole.control.kubernetes.service._POLL_SECONDS", 0.0)
     failures = [
         {"pod": "job-worker-1", "what": "Error, exit code 1", "lines": "Traceback\nNo module named 'farandole'"},
         {"pod": "job-worker-2", "what": "Error, exit code 137"},

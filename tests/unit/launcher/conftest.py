@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from farandole.agent.protocol import PIECE_BYTES
+from farandole.control.agent.protocol import PIECE_BYTES
 
 
 @pytest.fixture

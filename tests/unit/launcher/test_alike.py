@@ -6,12 +6,12 @@ import random
 
 import pytest
 
-from farandole.agent.protocol import STDERR, STDOUT
-from farandole.jobs.log_lines import of_rank
-from farandole.launcher.output.alike import MANY, WAIT_SECONDS, Alike
-from farandole.launcher.output.console import Console, OutputOptions, WorkerStream
-from farandole.launcher.output.line_writer import LineWriter
-from farandole.launcher.output.terminal import Look, Source
+from farandole.control.agent.protocol import STDERR, STDOUT
+from farandole.control.jobs.log_lines import of_rank
+from farandole.control.launcher.output.alike import MANY, WAIT_SECONDS, Alike
+from farandole.control.launcher.output.console import Console, OutputOptions, WorkerStream
+from farandole.control.launcher.output.line_writer import LineWriter
+from farandole.control.launcher.output.terminal import Look, Source
 
 TRACEBACK = ["Traceback (most recent call last):", '  File "a.py", line 1, in <module>', "ValueError: boom"]
 

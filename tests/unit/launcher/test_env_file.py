@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from farandole.launcher.configuration.env_file import parse_env_file, read_env_file
-from farandole.launcher.errors import SpecError
+from farandole.control.launcher.configuration.env_file import parse_env_file, read_env_file
+from farandole.errors import SpecError
 
 
 def parse(text: str) -> dict[str, str]:

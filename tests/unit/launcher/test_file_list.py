@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from farandole.agent.protocol import File, Link
-from farandole.launcher.errors import SpecError
-from farandole.launcher.job.ssh_and_ship import ShipLimit, read_ship_limit
-from farandole.launcher.ship import file_list as launcher_manifest
-from farandole.launcher.ship.file_list import Hashes, take_stock
-from farandole.launcher.ship.missing_files import why_left_out
+from farandole.control.agent.protocol import File, Link
+from farandole.control.launcher.job.ssh_and_ship import ShipLimit, read_ship_limit
+from farandole.control.launcher.ship import file_list as launcher_manifest
+from farandole.control.launcher.ship.file_list import Hashes, take_stock
+from farandole.control.launcher.ship.missing_files import why_left_out
+from farandole.errors import SpecError
 
 
 def test_links_out_of_the_directory_are_kept_and_told_of(project: Path) -> None:

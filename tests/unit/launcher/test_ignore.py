@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from farandole.agent.protocol import File
-from farandole.launcher.errors import SpecError
-from farandole.launcher.ship.file_list import take_stock
-from farandole.launcher.ship.ignore import entered, outer_rules
-from farandole.launcher.ship.missing_files import why_left_out
+from farandole.control.agent.protocol import File
+from farandole.control.launcher.ship.file_list import take_stock
+from farandole.control.launcher.ship.ignore import entered, outer_rules
+from farandole.control.launcher.ship.missing_files import why_left_out
+from farandole.errors import SpecError
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="needs git, to compare with")
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from farandole.launcher.errors import SpecError
-from farandole.launcher.ship.file_list import Manifest, take_stock
-from farandole.launcher.ship.missing_files import command_on_hosts, hint_for_missing, where_to_run, why_left_out
+from farandole.control.launcher.ship.file_list import Manifest, take_stock
+from farandole.control.launcher.ship.missing_files import command_on_hosts, hint_for_missing, where_to_run, why_left_out
+from farandole.errors import SpecError
 
 
 @pytest.fixture

@@ -9,12 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from farandole.agent.protocol import STDERR, STDOUT
-from farandole.launcher.errors import SpecError
-from farandole.launcher.output.console import Console, OutputOptions, WorkerStream, open_log, open_streams, read_ranks
-from farandole.launcher.output.lines import LONGEST_LINE, LineSplitter
-from farandole.launcher.output.logs import rank_folder
-from farandole.launcher.output.terminal import Look
+from farandole.control.agent.protocol import STDERR, STDOUT
+from farandole.control.launcher.output.console import (
+    Console,
+    OutputOptions,
+    WorkerStream,
+    open_log,
+    open_streams,
+    read_ranks,
+)
+from farandole.control.launcher.output.lines import LONGEST_LINE, LineSplitter
+from farandole.control.launcher.output.logs import rank_folder
+from farandole.control.launcher.output.terminal import Look
+from farandole.errors import SpecError
 
 P = "[3]<stdout>:"
 

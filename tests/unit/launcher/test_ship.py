@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from farandole.agent import cache as agent_cache
-from farandole.agent import files as agent_files
-from farandole.agent.files import Receiver
-from farandole.agent.protocol import (
+from farandole.base.wire.frames import Codec
+from farandole.control.agent import cache as agent_cache
+from farandole.control.agent import files as agent_files
+from farandole.control.agent.files import Receiver
+from farandole.control.agent.protocol import (
     PIECE_BYTES,
     Damaged,
     File,
@@ -28,11 +29,10 @@ from farandole.agent.protocol import (
     Shipped,
     ToAgent,
 )
-from farandole.launcher.errors import SpecError
-from farandole.launcher.ship import send
-from farandole.launcher.ship.file_list import Manifest, take_stock
-from farandole.launcher.ship.send import PieceReader, Shipment, Shipping
-from farandole.wire.frames import Codec
+from farandole.control.launcher.ship import send
+from farandole.control.launcher.ship.file_list import Manifest, take_stock
+from farandole.control.launcher.ship.send import PieceReader, Shipment, Shipping
+from farandole.errors import SpecError
 
 TO_AGENT: Codec[ToAgent] = Codec(ToAgent)
 FROM_AGENT: Codec[FromAgent] = Codec(FromAgent)

@@ -8,9 +8,16 @@ from typing import Any
 
 import pytest
 
-from farandole.launcher.output.console import Console, OutputOptions
-from farandole.launcher.output.status_line import REDRAW_SECONDS, Report, Slowest, Status, StatusLine, find_slowest
-from farandole.launcher.output.terminal import Look
+from farandole.control.launcher.output.console import Console, OutputOptions
+from farandole.control.launcher.output.status_line import (
+    REDRAW_SECONDS,
+    Report,
+    Slowest,
+    Status,
+    StatusLine,
+    find_slowest,
+)
+from farandole.control.launcher.output.terminal import Look
 
 THREE_HOSTS = (("h1", (0, 1)), ("h2", (2, 3)), ("h3", (4, 5)))
 

@@ -7,10 +7,10 @@ import os
 import pytest
 from screens import FakeTerminal
 
-from farandole.agent.protocol import STDERR, STDOUT
-from farandole.launcher.output.console import Console, WorkerStream
-from farandole.launcher.output.lines import LineSplitter
-from farandole.launcher.output.terminal import (
+from farandole.control.agent.protocol import STDERR, STDOUT
+from farandole.control.launcher.output.console import Console, WorkerStream
+from farandole.control.launcher.output.lines import LineSplitter
+from farandole.control.launcher.output.terminal import (
     COLORS,
     MOST_BARS,
     Look,

@@ -10,14 +10,14 @@ import pytest
 from fake_lsf import FakeLsf
 from fake_slurm import path_with
 
-from farandole.batch_systems.service import BatchJobs
-from farandole.cli.main import main
-from farandole.jobs.errors import JobError, Refused
-from farandole.jobs.spec import from_dict
-from farandole.jobs.status import JobState
-from farandole.lsf.reading import number_of, read_rows
-from farandole.lsf.script import batch_script
-from farandole.lsf.service import connect
+from farandole.control.batch_systems.service import BatchJobs
+from farandole.control.cli.main import main
+from farandole.control.jobs.errors import JobError, Refused
+from farandole.control.jobs.spec import from_dict
+from farandole.control.jobs.status import JobState
+from farandole.control.lsf.reading import number_of, read_rows
+from farandole.control.lsf.script import batch_script
+from farandole.control.lsf.service import connect
 
 SPEC = {
     "name": "resnet-2",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from farandole.metrics.metric_table import METRICS, exposed_name
+from farandole.base.metrics.metric_table import METRICS, exposed_name
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 

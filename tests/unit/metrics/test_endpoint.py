@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from farandole.metrics.address import MetricsAddress, parse_metrics_address
-from farandole.metrics.endpoint import MetricsEndpoint, MetricsUnavailable
-from farandole.metrics.readings import Reading, Sample, StepTimer
+from farandole.base.metrics.address import MetricsAddress, parse_metrics_address
+from farandole.base.metrics.endpoint import MetricsEndpoint, MetricsUnavailable
+from farandole.base.metrics.readings import Reading, Sample, StepTimer
 
 pytest.importorskip("prometheus_client")
 

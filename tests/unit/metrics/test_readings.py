@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from farandole.metrics.address import MetricsAddress, parse_metrics_address
-from farandole.metrics.metric_table import COUNTER, GAUGE, HISTOGRAM, METRICS, exposed_name
-from farandole.metrics.readings import (
+from farandole.base.metrics.address import MetricsAddress, parse_metrics_address
+from farandole.base.metrics.metric_table import COUNTER, GAUGE, HISTOGRAM, METRICS, exposed_name
+from farandole.base.metrics.readings import (
     STEP_SECONDS,
     Histogram,
     Sample,

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import farandole.numpy as hvd
-from farandole.core.dtype import DType
 from farandole.errors import InvalidRequestError
 from farandole.numpy.arrays import Arrays
+from farandole.worker.core.dtype import DType
 
 FRONT = Arrays()
 BASE = np.arange(12, dtype=np.float32).reshape(3, 4)

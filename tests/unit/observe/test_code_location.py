@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from farandole.observe.code_location import code_location
+from farandole.worker.observe.code_location import code_location
 
 
 def at(work: Callable[[], object], sign: str) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ctypes
 
-from farandole.core.binding import NativeEvent
-from farandole.observe.engine_events import LAYOUT, NOTHING, Event, names_in, times_in, unpack
+from farandole.worker.core.binding import NativeEvent
+from farandole.worker.observe.engine_events import LAYOUT, NOTHING, Event, names_in, times_in, unpack
 
 EVENTS = [
     Event(2**40, 2**33, 0, 1, 2, 3, 4, 5, -1),

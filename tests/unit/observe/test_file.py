@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from farandole.observe.file import ArrayFile
+from farandole.base.trace.file import ArrayFile
 
 
 def read_soon(path: Path) -> list[object]:

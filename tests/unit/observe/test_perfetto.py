@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from farandole.observe import perfetto
-from farandole.observe.perfetto import PacketFile, is_perfetto, read_records, track_uuid, varint
-from farandole.observe.trace_summary import read_trace, summarize
+from farandole.base.trace import perfetto
+from farandole.base.trace.perfetto import PacketFile, is_perfetto, read_records, track_uuid, varint
+from farandole.base.trace.trace_summary import read_trace, summarize
 
 START = 1_700_000_000_000_000
 

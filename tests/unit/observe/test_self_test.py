@@ -12,15 +12,15 @@ import textwrap
 import msgspec
 import pytest
 
-from farandole.core.dtype import Average, DType, Max, Product, Sum
-from farandole.observe.self_test import formulas
-from farandole.observe.self_test.__main__ import nodes_of, with_second_look
-from farandole.observe.self_test.matrix import render
-from farandole.observe.self_test.pairs import Effort
-from farandole.observe.self_test.report import Node, Pair, Problem, Report, Whole
-from farandole.observe.self_test.schedule import messages, rounds
-from farandole.observe.self_test.verdict import judge, suspects
-from farandole.wire.rendezvous import World
+from farandole.base.self_test.matrix import render
+from farandole.base.self_test.report import Node, Pair, Problem, Report, Whole
+from farandole.base.self_test.verdict import judge, suspects
+from farandole.base.wire.rendezvous import World
+from farandole.worker.core.dtype import Average, DType, Max, Product, Sum
+from farandole.worker.observe.self_test import formulas
+from farandole.worker.observe.self_test.__main__ import nodes_of, with_second_look
+from farandole.worker.observe.self_test.pairs import Effort
+from farandole.worker.observe.self_test.schedule import messages, rounds
 
 # --- in which order -------------------------------------------------------------------------------------------
 
@@ -370,7 +370,8 @@ def test_one_worker_has_no_links() -> None:
 
 def test_the_judge_needs_no_library() -> None:
     script = (
-        "import sys; import farandole.observe.self_test.matrix, farandole.observe.self_test.schedule;"
-        "assert not {'farandole.core.binding', 'farandole.core.basics', 'numpy', 'torch'} & set(sys.modules)"
+        "import sys; import farandole.base.self_test.matrix, farandole.worker.observe.self_test.schedule;"
+        "assert not {'farandole.worker.core.binding', 'farandole.worker.core.basics', 'numpy', 'torch'}"
+        "& set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)

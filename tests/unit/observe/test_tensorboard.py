@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from farandole.core import basics
 from farandole.observe.tensorboard import TensorBoardReporter
+from farandole.worker.core import basics
 
 
 class Played:

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from traces import check, instants, processes, spans
 
-from farandole.core.dtype import Kind
-from farandole.observe.engine_events import LAYOUT, NOTHING, Event, Phase
-from farandole.observe.timeline_messages import Batch
-from farandole.observe.trace import Trace
+from farandole.worker.core.dtype import Kind
+from farandole.worker.observe.engine_events import LAYOUT, NOTHING, Event, Phase
+from farandole.worker.observe.timeline_messages import Batch
+from farandole.worker.observe.trace import Trace
 
 NAMES = {0: ("allreduce.a", "float32 [3, 4]"), 1: ("allreduce.b", "int64 []"), 2: ('allgather."ü"', "uint8 [7]")}
 START = 1_000_000

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from farandole.cli.main import main
-from farandole.observe.summary_text import as_plain, html_of, overlap_sentence, straggler_sentence, text_of
-from farandole.observe.trace_summary import Part, calls_of, read_trace, steps_of, summarize, union
+from farandole.base.trace.summary_text import as_plain, html_of, overlap_sentence, straggler_sentence, text_of
+from farandole.base.trace.trace_summary import Part, calls_of, read_trace, steps_of, summarize, union
+from farandole.control.cli.main import main
 
 MS = 1000.0
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from farandole.core import tuning_files
-from farandole.observe import tuning
-from farandole.observe.tuning import TuningWatch
+from farandole.worker.core import tuning_files
+from farandole.worker.observe import tuning
+from farandole.worker.observe.tuning import TuningWatch
 
 REPORT = {
     "on": True,

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from queue_world import FakeDaemon, World, hosts
 
-from farandole.queue.model import Phase
-from farandole.queue.settings import QueueSettings
-from farandole.scheduler.cluster import Allocation, Cluster
-from farandole.scheduler.job import Decision, JobView
+from farandole.control.queue.model import Phase
+from farandole.control.queue.settings import QueueSettings
+from farandole.control.scheduler.cluster import Allocation, Cluster
+from farandole.control.scheduler.job import Decision, JobView
 
 
 class Chooses:

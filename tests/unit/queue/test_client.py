@@ -11,11 +11,11 @@ import msgspec
 import pytest
 from queue_world import refused
 
-from farandole.jobs.spec import from_dict
-from farandole.jobs.spec_file import read_spec
-from farandole.queue import protocol
-from farandole.queue.client import QueueClient
-from farandole.queue.protocol import LogPiece
+from farandole.control.jobs.spec import from_dict
+from farandole.control.jobs.spec_file import read_spec
+from farandole.control.queue import protocol
+from farandole.control.queue.client import QueueClient
+from farandole.control.queue.protocol import LogPiece
 
 
 def test_preview_is_a_job_file_that_submit_reads(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_a_request_whose_answer_is_lost_says_that_it_may_have_been_done(
 ) -> None:
     here, there = socket.socketpair()
     there.close()
-    monkeypatch.setattr("farandole.queue.client.connect_socket", lambda state, seconds: here)
+    monkeypatch.setattr("farandole.control.queue.client.connect_socket", lambda state, seconds: here)
     client = QueueClient(tmp_path, {}, retry=-1.0)
     said = refused(lambda: client.submit(from_dict({"name": "a", "command": ["true"]})))
     assert "it is not known whether it has done what was asked" in said

@@ -12,11 +12,11 @@ from policy_conformance import POLICIES as CONFORMING
 from policy_conformance import Recording, Told, as_submitted, news, simulated
 from queue_world import ANN, FakeDaemon, World, hosts
 
-from farandole.queue.settings import QueueSettings
-from farandole.scheduler.cluster import Cluster, Node
-from farandole.scheduler.job import JobView
-from farandole.scheduler.policies import make_policy
-from farandole.simulator.job_trace import TraceJob, Workload
+from farandole.control.queue.settings import QueueSettings
+from farandole.control.scheduler.cluster import Cluster, Node
+from farandole.control.scheduler.job import JobView
+from farandole.control.scheduler.policies import make_policy
+from farandole.control.simulator.job_trace import TraceJob, Workload
 
 HOSTS = "h1:2,h2:2,h3:2"
 QUANTUM = 40.0

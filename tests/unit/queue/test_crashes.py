@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from queue_world import ANN, BOB, Crash, FakeDaemon, World, hosts, seeds
 
-from farandole.jobs.errors import JobError
-from farandole.queue.model import Phase
-from farandole.queue.settings import QueueSettings
+from farandole.control.jobs.errors import JobError
+from farandole.control.queue.model import Phase
+from farandole.control.queue.settings import QueueSettings
 
 pytestmark = pytest.mark.exact
 HOSTS = hosts("h1:2,h2:2,h3:2")
@@ -225,7 +225,7 @@ def test_a_host_that_is_lost_takes_only_its_workers_from_an_elastic_job(start: C
 
 
 def test_a_host_that_is_drained_gets_no_new_work_and_loses_none(start: Callable[..., FakeDaemon]) -> None:
-    from farandole.queue.hosts import drained
+    from farandole.control.queue.hosts import drained
 
     daemon = start()
     daemon.submit("plain", workers=2, work=20)

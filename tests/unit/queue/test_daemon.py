@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from queue_world import hosts
 
-from farandole.jobs.spec import from_dict
-from farandole.queue.attempt import Attempt, Ended, Request
-from farandole.queue.daemon import QueueDaemon
-from farandole.queue.model import Owner, Phase, QueueJob
-from farandole.queue.store import Store, StoreError
+from farandole.control.jobs.spec import from_dict
+from farandole.control.queue.attempt import Attempt, Ended, Request
+from farandole.control.queue.daemon import QueueDaemon
+from farandole.control.queue.model import Owner, Phase, QueueJob
+from farandole.control.queue.store import Store, StoreError
 
 ME = Owner(os.geteuid(), os.getegid(), "me")
 

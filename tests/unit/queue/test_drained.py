@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from queue_world import BOB, FakeDaemon, World, hosts
 
-from farandole.queue.hosts import drained
-from farandole.queue.model import Phase
-from farandole.queue.settings import QueueSettings
+from farandole.control.queue.hosts import drained
+from farandole.control.queue.model import Phase
+from farandole.control.queue.settings import QueueSettings
 
 
 @pytest.fixture

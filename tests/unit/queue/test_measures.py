@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from farandole.queue.measures import UNTRIED, report_of, with_guesses
-from farandole.scheduler.adaptive.goodput import GoodputModel
-from farandole.scheduler.job import Report
-from farandole.wire.rendezvous import Measures
+from farandole.base.wire.rendezvous import Measures
+from farandole.control.queue.measures import UNTRIED, report_of, with_guesses
+from farandole.control.scheduler.adaptive.goodput import GoodputModel
+from farandole.control.scheduler.job import Report
 
 ONE = Measures(32, 512, 64, hosts=1, workers=1, local=32.0, step=0.2, sync=0.0)
 TWO = Measures(

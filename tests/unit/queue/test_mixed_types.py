@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from queue_world import FakeDaemon, World, hosts
 
-from farandole.queue.settings import QueueSettings
+from farandole.control.queue.settings import QueueSettings
 
 pytest.importorskip("scipy")
 ADAPTIVE = QueueSettings(policy="adaptive", round=10.0)

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from farandole.queue.attempt import Attempt, Request
-from farandole.queue.model import Owner
-from farandole.queue.runner import Runner
+from farandole.control.queue.attempt import Attempt, Request
+from farandole.control.queue.model import Owner
+from farandole.control.queue.runner import Runner
 
 ME = Owner(os.geteuid(), os.getegid(), "me")
 COUNTS = """\

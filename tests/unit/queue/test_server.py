@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 
 import pytest
 
-from farandole.jobs.errors import JobError
-from farandole.queue.client import QueueClient
-from farandole.queue.daemon import QueueDaemon
-from farandole.queue.protocol import Ask, AskJobs, LogPiece, ReadLog
+from farandole.control.jobs.errors import JobError
+from farandole.control.queue.client import QueueClient
+from farandole.control.queue.daemon import QueueDaemon
+from farandole.control.queue.protocol import Ask, AskJobs, LogPiece, ReadLog
 
 
 def test_an_error_of_the_daemons_own_is_an_answer_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

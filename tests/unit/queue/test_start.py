@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from farandole.cli import queue as queue_verb
-from farandole.queue.attempt import Attempt, Request
-from farandole.queue.model import Owner
-from farandole.queue.start import prepare
+from farandole.control.cli import queue as queue_verb
+from farandole.control.queue.attempt import Attempt, Request
+from farandole.control.queue.model import Owner
+from farandole.control.queue.start import prepare
 
 ME = Owner(os.geteuid(), os.getegid(), "me")
 

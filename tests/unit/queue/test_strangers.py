@@ -9,13 +9,13 @@ import msgspec
 import pytest
 from queue_world import BOB, FakeDaemon, World, hosts
 
-from farandole.jobs.status import to_dict
-from farandole.queue.attempt import Attempt, Request
-from farandole.queue.measures import report_of
-from farandole.queue.model import AttemptFact, AttemptReport, Owner, Seen
-from farandole.queue.protocol import MESSAGE_LIMIT, Submit
-from farandole.queue.settings import QueueSettings
-from farandole.wire.rendezvous import Measures
+from farandole.base.wire.rendezvous import Measures
+from farandole.control.jobs.status import to_dict
+from farandole.control.queue.attempt import Attempt, Request
+from farandole.control.queue.measures import report_of
+from farandole.control.queue.model import AttemptFact, AttemptReport, Owner, Seen
+from farandole.control.queue.protocol import MESSAGE_LIMIT, Submit
+from farandole.control.queue.settings import QueueSettings
 
 ME = Owner(os.geteuid(), os.getegid(), "me")
 

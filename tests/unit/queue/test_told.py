@@ -8,10 +8,10 @@ import msgspec
 import pytest
 from queue_world import BOB, FakeDaemon, World, hosts
 
-from farandole.cli.queue import _lines
-from farandole.queue import state
-from farandole.queue.protocol import Submit
-from farandole.queue.settings import QueueSettings, changed
+from farandole.control.cli.queue import _lines
+from farandole.control.queue import state
+from farandole.control.queue.protocol import Submit
+from farandole.control.queue.settings import QueueSettings, changed
 
 
 def test_settings_are_shown_so_that_they_can_be_set_again() -> None:

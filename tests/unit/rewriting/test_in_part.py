@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from scripts_to_rewrite import BATCHES, TORCH, added, script
 
-from farandole.rewriting.refusal import NotUnderstood
-from farandole.rewriting.rewrite import rewrite
+from farandole.control.rewriting.refusal import NotUnderstood
+from farandole.control.rewriting.rewrite import rewrite
 
 
 def without(text: str, *words: str) -> str:

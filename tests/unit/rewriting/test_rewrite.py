@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from scripts_to_rewrite import BATCHES, TORCH, added, script
 
-from farandole.cli.main import main
-from farandole.rewriting.refusal import NotUnderstood, Refusal
-from farandole.rewriting.rewrite import rewrite
+from farandole.control.cli.main import main
+from farandole.control.rewriting.refusal import NotUnderstood, Refusal
+from farandole.control.rewriting.rewrite import rewrite
 
 SCRIPTS = ("torch", "tensorflow", "keras", "jax")
 

@@ -6,8 +6,8 @@ import ast
 
 import pytest
 
-from farandole.rewriting.refusal import NotUnderstood
-from farandole.rewriting.source import Source
+from farandole.control.rewriting.refusal import NotUnderstood
+from farandole.control.rewriting.source import Source
 
 
 def test_what_is_not_edited_keeps_every_byte() -> None:

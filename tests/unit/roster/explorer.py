@@ -20,8 +20,8 @@ from model_state import DEAD, IN_WORLD, STEPPING, Step, System, Violation, Worke
 from model_workers import deliver, read, steps
 from msgspec.structs import astuple, replace
 
-from farandole.roster.elastic import State
-from farandole.roster.events import Hold, Joined
+from farandole.control.roster.elastic import State
+from farandole.control.roster.events import Hold, Joined
 
 
 class Explorer:

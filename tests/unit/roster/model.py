@@ -32,8 +32,8 @@ from model_state import (
 from model_workers import kill, steps
 from msgspec.structs import replace
 
-from farandole.roster.elastic import Limits, State
-from farandole.roster.events import (
+from farandole.control.roster.elastic import Limits, State
+from farandole.control.roster.events import (
     Drained,
     Evicted,
     Failed,

@@ -17,8 +17,8 @@ from model_state import (
 )
 from msgspec.structs import astuple, replace
 
-from farandole.roster.elastic import State, decide
-from farandole.roster.events import (
+from farandole.control.roster.elastic import State, decide
+from farandole.control.roster.events import (
     Announce,
     End,
     Event,

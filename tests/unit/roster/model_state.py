@@ -7,8 +7,8 @@ from collections.abc import Callable
 import msgspec
 from msgspec.structs import replace
 
-from farandole.roster.elastic import State
-from farandole.roster.events import (
+from farandole.control.roster.elastic import State
+from farandole.control.roster.events import (
     Accusation,
     Failed,
     Joined,

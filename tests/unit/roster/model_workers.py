@@ -29,7 +29,7 @@ from model_state import (
 )
 from msgspec.structs import replace
 
-from farandole.roster.events import (
+from farandole.control.roster.events import (
     Finished,
     Joined,
     Left,

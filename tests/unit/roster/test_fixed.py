@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from farandole.roster.arrivals import START
-from farandole.roster.events import (
+from farandole.control.roster.arrivals import START
+from farandole.control.roster.events import (
     Announce,
     Event,
     Failed,
@@ -20,7 +20,7 @@ from farandole.roster.events import (
     find_places,
     ranks,
 )
-from farandole.roster.fixed import State, decide
+from farandole.control.roster.fixed import State, decide
 
 
 def fresh(size: int) -> State:

@@ -21,9 +21,9 @@ from explorer import Explorer, without_noise
 from model_state import Step, System, Violation
 from msgspec.structs import replace
 
-from farandole.roster import next_world
-from farandole.roster.elastic import Decision, Limits, State
-from farandole.roster.events import Action, Announce, End, Event, Evict, Finished, Refuse, Suspected
+from farandole.control.roster import next_world
+from farandole.control.roster.elastic import Decision, Limits, State
+from farandole.control.roster.events import Action, Announce, End, Event, Evict, Finished, Refuse, Suspected
 
 Actions = tuple[Action, ...]
 

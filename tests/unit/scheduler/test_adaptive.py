@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from schedules import view
 
-from farandole.scheduler.adaptive.candidates import sizes
-from farandole.scheduler.adaptive.goodput import GoodputModel, gain
-from farandole.scheduler.adaptive.policy import Adaptive
-from farandole.scheduler.adaptive.solve import Choice, solve
-from farandole.scheduler.adaptive.throughput import ThroughputModel
-from farandole.scheduler.cluster import Allocation, parse_cluster
-from farandole.scheduler.job import BatchLimits, JobView, Measurement, Noise, Report
+from farandole.control.scheduler.adaptive.candidates import sizes
+from farandole.control.scheduler.adaptive.goodput import GoodputModel, gain
+from farandole.control.scheduler.adaptive.policy import Adaptive
+from farandole.control.scheduler.adaptive.solve import Choice, solve
+from farandole.control.scheduler.adaptive.throughput import ThroughputModel
+from farandole.control.scheduler.cluster import Allocation, parse_cluster
+from farandole.control.scheduler.job import BatchLimits, JobView, Measurement, Noise, Report
 
 CLUSTER = parse_cluster("slow:4x4,fast:2x8")
 LIMITS = BatchLimits(64, 4096, {"slow": (8, 256), "fast": (8, 512)})

@@ -10,14 +10,14 @@ from dataclasses import replace
 import pytest
 from schedules import view
 
-from farandole.scheduler.adaptive import solve as solver
-from farandole.scheduler.adaptive.shares import Account, Claim, Row, rows_of
-from farandole.scheduler.adaptive.solve import Choice, solve
-from farandole.scheduler.cluster import Allocation, parse_cluster
-from farandole.scheduler.job import Decision, JobView
-from farandole.scheduler.policies import make_policy
-from farandole.scheduler.room import lineage
-from farandole.scheduler.rules import Queue, Rules
+from farandole.control.scheduler.adaptive import solve as solver
+from farandole.control.scheduler.adaptive.shares import Account, Claim, Row, rows_of
+from farandole.control.scheduler.adaptive.solve import Choice, solve
+from farandole.control.scheduler.cluster import Allocation, parse_cluster
+from farandole.control.scheduler.job import Decision, JobView
+from farandole.control.scheduler.policies import make_policy
+from farandole.control.scheduler.room import lineage
+from farandole.control.scheduler.rules import Queue, Rules
 
 EIGHT = parse_cluster("2x4")
 

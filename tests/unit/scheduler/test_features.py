@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 import pytest
 from schedules import view
 
-from farandole.scheduler.cluster import Allocation, parse_cluster
-from farandole.scheduler.job import JobView
-from farandole.scheduler.policies import POLICIES, make_policy
-from farandole.scheduler.rules import Queue, Rules
+from farandole.control.scheduler.cluster import Allocation, parse_cluster
+from farandole.control.scheduler.job import JobView
+from farandole.control.scheduler.policies import POLICIES, make_policy
+from farandole.control.scheduler.rules import Queue, Rules
 
 EIGHT = parse_cluster("2x4")
 NAMES = (*POLICIES, "priority+easy+elastic", "fair+elastic", "adaptive+strict")

@@ -10,13 +10,13 @@ from dataclasses import replace
 import pytest
 from schedules import random_jobs, run, view
 
-from farandole.scheduler.adaptive.solve import EXACT, Choice, solve
-from farandole.scheduler.admission.conservative import PLANNED, FreeOverTime
-from farandole.scheduler.cluster import Allocation, Cluster, FreeSlots, parse_cluster
-from farandole.scheduler.job import Decision, JobView
-from farandole.scheduler.jobs import Jobs
-from farandole.scheduler.placement.by_node import fill
-from farandole.scheduler.policies import make_policy
+from farandole.control.scheduler.adaptive.solve import EXACT, Choice, solve
+from farandole.control.scheduler.admission.conservative import PLANNED, FreeOverTime
+from farandole.control.scheduler.cluster import Allocation, Cluster, FreeSlots, parse_cluster
+from farandole.control.scheduler.job import Decision, JobView
+from farandole.control.scheduler.jobs import Jobs
+from farandole.control.scheduler.placement.by_node import fill
+from farandole.control.scheduler.policies import make_policy
 
 
 class FromScratch:

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 from schedules import run, starts, view
 
-from farandole.scheduler.adaptive.policy import Adaptive
-from farandole.scheduler.cluster import Allocation, parse_cluster
-from farandole.scheduler.job import JobView
-from farandole.scheduler.rules import Queue, Rules
-from farandole.simulator.job_trace import TraceJob
-from farandole.simulator.setup import Options
+from farandole.control.scheduler.adaptive.policy import Adaptive
+from farandole.control.scheduler.cluster import Allocation, parse_cluster
+from farandole.control.scheduler.job import JobView
+from farandole.control.scheduler.rules import Queue, Rules
+from farandole.control.simulator.job_trace import TraceJob
+from farandole.control.simulator.setup import Options
 
 RULES = Rules(ageing=600.0)
 SIXTEEN = parse_cluster("2x8")

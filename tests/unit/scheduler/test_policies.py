@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 from schedules import view
 
-from farandole.scheduler.cluster import Allocation, parse_cluster
-from farandole.scheduler.errors import ClusterError, UnknownPolicyError
-from farandole.scheduler.job import Decision, JobView
-from farandole.scheduler.policies import POLICIES, describe, make_policy
-from farandole.scheduler.rules import Queue, Rules
+from farandole.control.scheduler.cluster import Allocation, parse_cluster
+from farandole.control.scheduler.errors import ClusterError, UnknownPolicyError
+from farandole.control.scheduler.job import Decision, JobView
+from farandole.control.scheduler.policies import POLICIES, describe, make_policy
+from farandole.control.scheduler.rules import Queue, Rules
 
 EIGHT = parse_cluster("2x4")
 

@@ -9,15 +9,15 @@ from dataclasses import replace
 import pytest
 from schedules import ends, random_jobs, run, starts
 
-from farandole.scheduler.cluster import Cluster, parse_cluster
-from farandole.scheduler.job import Decision, JobView
-from farandole.scheduler.policies import POLICIES, make_policy
-from farandole.scheduler.rules import Queue, Rules
-from farandole.simulator import synthetic
-from farandole.simulator.job_trace import TraceJob, Workload
-from farandole.simulator.oracle import make_oracle
-from farandole.simulator.profiles import applications_of
-from farandole.simulator.setup import Options, simulate
+from farandole.control.scheduler.cluster import Cluster, parse_cluster
+from farandole.control.scheduler.job import Decision, JobView
+from farandole.control.scheduler.policies import POLICIES, make_policy
+from farandole.control.scheduler.rules import Queue, Rules
+from farandole.control.simulator import synthetic
+from farandole.control.simulator.job_trace import TraceJob, Workload
+from farandole.control.simulator.oracle import make_oracle
+from farandole.control.simulator.profiles import applications_of
+from farandole.control.simulator.setup import Options, simulate
 
 SIMPLE = [name for name, row in POLICIES.items() if row.parts]
 RULES = Rules(quantum=200.0, ageing=400.0)

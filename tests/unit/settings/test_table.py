@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from farandole.core import binding
+from farandole.base.settings.table import SETTINGS, Settings
 from farandole.errors import SettingError
-from farandole.settings.table import SETTINGS, Settings
+from farandole.worker.core import binding
 
 
 def test_an_empty_environment_gives_the_defaults():

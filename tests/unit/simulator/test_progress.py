@@ -8,15 +8,15 @@ from dataclasses import dataclass
 import pytest
 from schedules import ends, run
 
-from farandole.scheduler.cluster import Allocation, Cluster, parse_cluster
-from farandole.scheduler.job import Decision, JobView
-from farandole.scheduler.policies import POLICIES, make_policy
-from farandole.scheduler.rules import Rules
-from farandole.simulator import synthetic
-from farandole.simulator.application import Application
-from farandole.simulator.job_trace import TraceJob, Workload
-from farandole.simulator.profiles import applications_of
-from farandole.simulator.setup import Options, simulate
+from farandole.control.scheduler.cluster import Allocation, Cluster, parse_cluster
+from farandole.control.scheduler.job import Decision, JobView
+from farandole.control.scheduler.policies import POLICIES, make_policy
+from farandole.control.scheduler.rules import Rules
+from farandole.control.simulator import synthetic
+from farandole.control.simulator.application import Application
+from farandole.control.simulator.job_trace import TraceJob, Workload
+from farandole.control.simulator.profiles import applications_of
+from farandole.control.simulator.setup import Options, simulate
 
 TWO = [TraceJob(f"job-{index}", 0.0, 8, run_time=1000.0, category="rigid") for index in range(2)]
 

@@ -13,18 +13,18 @@ from dataclasses import dataclass, field
 import pytest
 from schedules import published_traces
 
-from farandole.scheduler.cluster import Allocation, Cluster, parse_cluster
-from farandole.scheduler.job import Decision, JobView
-from farandole.scheduler.policies import make_policy
-from farandole.simulator.agents import ReportingAgent
-from farandole.simulator.application import Application
-from farandole.simulator.job_trace import TraceJob, Workload, read_workloads
-from farandole.simulator.job_work import Training
-from farandole.simulator.profiles import read_profiles
-from farandole.simulator.setup import Options, simulate
-from farandole.simulator.simulated_job import SimulatedJob
-from farandole.simulator.simulation import Simulation
-from farandole.simulator.tables import read_texts
+from farandole.control.scheduler.cluster import Allocation, Cluster, parse_cluster
+from farandole.control.scheduler.job import Decision, JobView
+from farandole.control.scheduler.policies import make_policy
+from farandole.control.simulator.agents import ReportingAgent
+from farandole.control.simulator.application import Application
+from farandole.control.simulator.job_trace import TraceJob, Workload, read_workloads
+from farandole.control.simulator.job_work import Training
+from farandole.control.simulator.profiles import read_profiles
+from farandole.control.simulator.setup import Options, simulate
+from farandole.control.simulator.simulated_job import SimulatedJob
+from farandole.control.simulator.simulation import Simulation
+from farandole.control.simulator.tables import read_texts
 
 HETEROGENEOUS = "aws:6x4,dgx-ext:2x8,rtx:3x8"
 LARGE = "aws:16x4,dgx-ext:2x8,rtx:3x8"

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from farandole.cli.main import main
-from farandole.scheduler.errors import SchedulerError, TraceError
-from farandole.scheduler.rules import Queue, parse_queues
-from farandole.simulator import swf, synthetic
-from farandole.simulator.job_trace import read_workload, read_workloads
-from farandole.simulator.profiles import applications_of
+from farandole.control.cli.main import main
+from farandole.control.scheduler.errors import SchedulerError, TraceError
+from farandole.control.scheduler.rules import Queue, parse_queues
+from farandole.control.simulator import swf, synthetic
+from farandole.control.simulator.job_trace import read_workload, read_workloads
+from farandole.control.simulator.profiles import applications_of
 
 HEADER = "name,time,application,num_replicas,batch_size\n"
 

@@ -13,16 +13,16 @@ from types import SimpleNamespace
 import pytest
 from fake_slurm import FakeSlurm, path_with
 
-from farandole.batch_systems import service
-from farandole.batch_systems.service import BatchJobs
-from farandole.cli.main import main
-from farandole.jobs import log_lines
-from farandole.jobs.errors import BadSpec, JobError, Refused, Unreachable
-from farandole.jobs.spec import from_dict
-from farandole.jobs.status import JobState
-from farandole.slurm.reading import FIELDS, Line, reason_of, state_of
-from farandole.slurm.script import batch_script
-from farandole.slurm.service import connect
+from farandole.control.batch_systems import service
+from farandole.control.batch_systems.service import BatchJobs
+from farandole.control.cli.main import main
+from farandole.control.jobs import log_lines
+from farandole.control.jobs.errors import BadSpec, JobError, Refused, Unreachable
+from farandole.control.jobs.spec import from_dict
+from farandole.control.jobs.status import JobState
+from farandole.control.slurm.reading import FIELDS, Line, reason_of, state_of
+from farandole.control.slurm.script import batch_script
+from farandole.control.slurm.service import connect
 
 SPEC = {
     "name": "resnet-2",

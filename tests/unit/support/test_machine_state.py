@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 from machine_state import leave_machine_state
 
-from farandole.cli.main import main
+from farandole.control.cli.main import main
 
 SHOW_PLACES = """\
 import os
-from farandole.agent.cache import default_directory
-from farandole.core import user_files
-from farandole.jobs.places import default_place
-from farandole.launcher.daemon.jobs import jobs_of_this_user
-from farandole.queue.address import of_user
+from farandole.control.agent.cache import default_directory
+from farandole.worker.core import user_files
+from farandole.control.jobs.places import default_place
+from farandole.control.launcher.daemon.jobs import jobs_of_this_user
+from farandole.control.queue.address import of_user
 
 for place in (jobs_of_this_user(os.environ)._root, of_user(os.environ), os.fsdecode(default_directory())):
     print(place)

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from farandole.base.tensorflow1 import START_FOLDER, hook, is_asked_for
+from farandole.base.tensorflow1.removed import REMOVED, advice
+from farandole.control.launcher.plan.environment import with_python_path
 from farandole.errors import SettingError
-from farandole.launcher.plan.environment import with_python_path
-from farandole.tensorflow1 import START_FOLDER, hook, is_asked_for
-from farandole.tensorflow1.removed import REMOVED, advice
 
 
 @pytest.mark.parametrize(

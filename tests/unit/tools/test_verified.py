@@ -204,7 +204,7 @@ def test_the_models_depend_on_nothing_that_does_not_count() -> None:
 
     folders = (ROOT / "src", ROOT / "tests")
     files = [file for file in map(Path, said.split("\n")) if any(map(file.is_relative_to, folders))]
-    assert ROOT / "src" / "farandole" / "roster" / "next_world.py" in files
+    assert ROOT / "src" / "farandole" / "control" / "roster" / "next_world.py" in files
     assert [file for file in files if not is_in(file, check.inputs) or is_in(file, check.without)] == []
 
 

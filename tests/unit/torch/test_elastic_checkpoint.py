@@ -19,8 +19,8 @@ import pytest
 import torch
 from kinds_of_state import check_same, plain_kinds, torch_kinds
 
+from farandole.base.settings.table import Settings
 from farandole.errors import CheckpointError, InvalidRequestError
-from farandole.settings.table import Settings
 from farandole.torch.elastic.checkpoint import Checkpoint
 
 pytest.importorskip("safetensors", reason="safetensors is not installed")
@@ -484,7 +484,7 @@ def test_a_missing_library_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_when_a_checkpoint_is_due(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
-    monkeypatch.setattr("farandole.elastic.checkpoint.checkpoint_base.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("farandole.worker.elastic.checkpoint.checkpoint_base.time.monotonic", lambda: now[0])
     never, steps, seconds = (
         Checkpoint(tmp_path, **options) for options in ({}, {"every_steps": 10}, {"every_seconds": 60.0})
     )

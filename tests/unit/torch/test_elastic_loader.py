@@ -16,10 +16,10 @@ from torch.utils.data import (
     default_collate,
 )
 
-from farandole.elastic.ledger import UNBOUNDED, Ledger
 from farandole.torch.elastic import loader as module
 from farandole.torch.elastic.loader import ElasticLoader
 from farandole.torch.elastic.read_ahead import _SAMPLES_AT_ONCE, _STEPS_AT_ONCE
+from farandole.worker.elastic.ledger import UNBOUNDED, Ledger
 
 # What torch says about worker processes on a machine with one core, and Python about those that are forked.
 pytestmark = [

@@ -18,8 +18,8 @@ from torch.utils.data import (
     get_worker_info,
 )
 
-from farandole.elastic.ledger import Ledger
 from farandole.torch.elastic.loader import ElasticLoader
+from farandole.worker.elastic.ledger import Ledger
 
 # What torch says about worker processes on a machine with one core, and Python about those that are forked.
 pytestmark = [

@@ -1,13 +1,13 @@
-"""The order in torch's arithmetic: bit for bit that of `farandole.elastic.permutation`."""
+"""The order in torch's arithmetic: bit for bit that of `farandole.worker.elastic.permutation`."""
 
 from collections.abc import Iterator
 
 import pytest
 import torch
 
-from farandole.elastic.ledger import Ledger
-from farandole.elastic.permutation import Permutation
 from farandole.torch.elastic.order import indices, numbers
+from farandole.worker.elastic.ledger import Ledger
+from farandole.worker.elastic.permutation import Permutation
 
 
 @pytest.mark.parametrize("size", [1, 2, 33, 64, 65, 1000, 4096, 4097])

@@ -12,8 +12,6 @@ import torch
 from kinds_of_state import check_same, plain_kinds, torch_kinds
 
 import farandole.torch as hvd
-from farandole.elastic import world_changes
-from farandole.elastic.world_changes import Change
 from farandole.torch.elastic.state import (
     ModelStateHandler,
     OptimizerStateHandler,
@@ -24,6 +22,8 @@ from farandole.torch.elastic.state import (
     get_handler_registry,
     set_handler_registry,
 )
+from farandole.worker.elastic import world_changes
+from farandole.worker.elastic.world_changes import Change
 
 
 @pytest.fixture(autouse=True)

@@ -7,15 +7,15 @@ import ctypes
 import pytest
 import torch
 
-from farandole.core.dtype import Average
-from farandole.core.group import global_process_set
-from farandole.gradients.entry import Bundle
-from farandole.gradients.last_reduced import LastReduced
-from farandole.gradients.reduce_options import ReduceOptions
-from farandole.gradients.views import View
 from farandole.torch.compression import Compression
 from farandole.torch.gradient_entry import GradientEntry
 from farandole.torch.tensor_gradients import TensorGradients
+from farandole.worker.core.dtype import Average
+from farandole.worker.core.group import global_process_set
+from farandole.worker.gradients.entry import Bundle
+from farandole.worker.gradients.last_reduced import LastReduced
+from farandole.worker.gradients.reduce_options import ReduceOptions
+from farandole.worker.gradients.views import View
 
 
 def scale_in_place(gradient):

@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from farandole.collectives.rows import rows_to_send
 from farandole.errors import InvalidRequestError
 from farandole.torch.collectives.tensors import FRONT
+from farandole.worker.collectives.rows import rows_to_send
 
 
 def test_a_tensor_says_which_rows_go_where():

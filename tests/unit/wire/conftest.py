@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from lost_rosters import Roster
 
-from farandole.roster.elastic import Limits
+from farandole.control.roster.elastic import Limits
 
 
 @pytest.fixture

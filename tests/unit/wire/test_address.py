@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from farandole.wire.address import format_address, parse_address
+from farandole.base.wire.address import format_address, parse_address
 
 
 @pytest.mark.parametrize("address", [("127.0.0.1", 1), ("::1", 4711), ("node-3.cluster", 65535)])

@@ -12,12 +12,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from farandole.wire.address import format_address
-from farandole.wire.channel import Channel
-from farandole.wire.errors import BadMessage, ConnectionLost, WireTimeout
-from farandole.wire.frame_stream import PipeEnd
-from farandole.wire.frames import frame
-from farandole.wire.handshake import HANDSHAKE_LIMIT
+from farandole.base.wire.address import format_address
+from farandole.base.wire.channel import Channel
+from farandole.base.wire.errors import BadMessage, ConnectionLost, WireTimeout
+from farandole.base.wire.frame_stream import PipeEnd
+from farandole.base.wire.frames import frame
+from farandole.base.wire.handshake import HANDSHAKE_LIMIT
 
 LIMIT = 1 << 24
 

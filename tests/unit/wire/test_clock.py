@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from farandole.wire import clock
-from farandole.wire.clock import KEPT_ROUND_TRIPS, ClockOffset
+from farandole.base.wire import clock
+from farandole.base.wire.clock import KEPT_ROUND_TRIPS, ClockOffset
 
 
 def test_the_same_kernel_has_the_same_clock() -> None:

@@ -8,11 +8,11 @@ import json
 import msgspec
 import pytest
 
-from farandole.agent.protocol import Start
-from farandole.wire import encoding, os_text
-from farandole.wire.errors import BadMessage
-from farandole.wire.frames import Codec
-from farandole.wire.rendezvous import Failure, Hello, Result
+from farandole.base.wire import encoding, os_text
+from farandole.base.wire.errors import BadMessage
+from farandole.base.wire.frames import Codec
+from farandole.base.wire.rendezvous import Failure, Hello, Result
+from farandole.control.agent.protocol import Start
 
 CAFE = b"caf\xe9".decode("utf-8", "surrogateescape")
 

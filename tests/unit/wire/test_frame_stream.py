@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from farandole.wire.errors import BadMessage, ConnectionLost
-from farandole.wire.frame_stream import FrameStream, PipeEnd
-from farandole.wire.frames import frame
+from farandole.base.wire.errors import BadMessage, ConnectionLost
+from farandole.base.wire.frame_stream import FrameStream, PipeEnd
+from farandole.base.wire.frames import frame
 
 LIMIT = 1 << 20
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from farandole.wire.errors import BadMessage
-from farandole.wire.frames import Codec, FrameReader, frame
+from farandole.base.wire.errors import BadMessage
+from farandole.base.wire.frames import Codec, FrameReader, frame
 
 
 class Ping(msgspec.Struct, tag="ping"):

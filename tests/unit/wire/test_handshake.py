@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from farandole.wire import handshake
-from farandole.wire.errors import AuthenticationFailed
-from farandole.wire.handshake import ClientHandshake, ServerHandshake
+from farandole.base.wire import handshake
+from farandole.base.wire.errors import AuthenticationFailed
+from farandole.base.wire.handshake import ClientHandshake, ServerHandshake
 
 SECRET = bytes(range(32))
 

@@ -6,9 +6,9 @@ import ipaddress
 
 import pytest
 
+from farandole.base.wire import interfaces
+from farandole.base.wire.interfaces import Address, addresses
 from farandole.errors import SettingError
-from farandole.wire import interfaces
-from farandole.wire.interfaces import Address, addresses
 
 MANAGEMENT = Address("eth0", "192.0.2.7", 24, 1000)
 FAST = Address("ib0", "10.1.0.7", 16, 100_000)

@@ -14,13 +14,12 @@ import msgspec
 import pytest
 from lost_rosters import SECONDS, SECRET, Dead, Roster, Stuck, away, until, without_contact
 
-from farandole.roster.elastic import Limits
-from farandole.wire import roster_client
-from farandole.wire.address import parse_address
-from farandole.wire.channel import Channel
-from farandole.wire.errors import WireError
-from farandole.wire.frames import Codec
-from farandole.wire.rendezvous import (
+from farandole.base.wire import roster_client
+from farandole.base.wire.address import parse_address
+from farandole.base.wire.channel import Channel
+from farandole.base.wire.errors import WireError
+from farandole.base.wire.frames import Codec
+from farandole.base.wire.rendezvous import (
     Coming,
     FromRoster,
     Hello,
@@ -34,7 +33,8 @@ from farandole.wire.rendezvous import (
     RosterUnreachable,
     Told,
 )
-from farandole.wire.roster_client import RosterClient
+from farandole.base.wire.roster_client import RosterClient
+from farandole.control.roster.elastic import Limits
 
 
 def test_a_join_that_waits_is_answered_by_the_next_roster(serve: Callable[..., Roster]) -> None:

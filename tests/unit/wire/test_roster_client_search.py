@@ -12,21 +12,21 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from lost_rosters import SECONDS, Roster, away, until
 
-from farandole.core import worlds
-from farandole.core.engine import Engine
-from farandole.core.worlds import Notices, Preemption
-from farandole.roster.elastic import Limits
-from farandole.wire import roster_client
-from farandole.wire.address import parse_address
-from farandole.wire.channel import Channel
-from farandole.wire.errors import ConnectionLost
-from farandole.wire.rendezvous import (
+from farandole.base.wire import roster_client
+from farandole.base.wire.address import parse_address
+from farandole.base.wire.channel import Channel
+from farandole.base.wire.errors import ConnectionLost
+from farandole.base.wire.rendezvous import (
     Holds,
     Join,
     Leave,
     Leaving,
     RosterUnreachable,
 )
+from farandole.control.roster.elastic import Limits
+from farandole.worker.core import worlds
+from farandole.worker.core.engine import Engine
+from farandole.worker.core.worlds import Notices, Preemption
 
 
 def test_the_search_has_an_end(serve: Callable[..., Roster]) -> None:

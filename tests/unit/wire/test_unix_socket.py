@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from farandole.wire.errors import BadMessage
-from farandole.wire.frame_stream import FrameStream
-from farandole.wire.unix_socket import MOST_DESCRIPTORS, DescriptorSocket, user_behind
+from farandole.base.wire.errors import BadMessage
+from farandole.base.wire.frame_stream import FrameStream
+from farandole.base.wire.unix_socket import MOST_DESCRIPTORS, DescriptorSocket, user_behind
 
 LIMIT = 1024
 

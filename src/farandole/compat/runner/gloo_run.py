@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from farandole.compat.runner import _HorovodArgs, launch, network
 from farandole.compat.runner.settings import BaseSettings
-from farandole.launcher.function import run_in_background
+from farandole.control.launcher.function import run_in_background
 
 __all__ = ["gloo_run", "network"]
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from farandole.launcher.errors import SpecError
-from farandole.launcher.job import host_list as launcher_hosts
-from farandole.launcher.job.host_list import Host
-from farandole.launcher.plan.make import place_workers
+from farandole.control.launcher.job import host_list as launcher_hosts
+from farandole.control.launcher.job.host_list import Host
+from farandole.control.launcher.plan.make import place_workers
+from farandole.errors import SpecError
 
 
 @dataclass(frozen=True)

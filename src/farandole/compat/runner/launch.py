@@ -11,25 +11,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from farandole.base.settings.table import SETTINGS
+from farandole.base.wire.os_text import show_os_text
 from farandole.compat import conflict, support
 from farandole.compat.runner import arguments, config_parser, hosts, lsf, mpi, network
 from farandole.compat.runner.arguments import is_elastic
 from farandole.compat.runner.js_run import is_jsrun_installed
 from farandole.compat.support import gloo_built, mpi_built
-from farandole.launcher.errors import JobFailed, LaunchError, SpecError
-from farandole.launcher.job.elastic import Elastic, read_elastic_timeout
-from farandole.launcher.job.host_list import Host
-from farandole.launcher.job.machine import Machine, look
-from farandole.launcher.job.spec import JobSpec, read_start_timeout
-from farandole.launcher.job.ssh_and_ship import SshOptions
-from farandole.launcher.job.worker_settings import with_backend
-from farandole.launcher.supervise.outcome import Observer, Outcome
-from farandole.launcher.targets.launch_order import Starter
-from farandole.settings.table import SETTINGS
-from farandole.wire.os_text import show_os_text
+from farandole.control.launcher.job.elastic import Elastic, read_elastic_timeout
+from farandole.control.launcher.job.host_list import Host
+from farandole.control.launcher.job.machine import Machine, look
+from farandole.control.launcher.job.spec import JobSpec, read_start_timeout
+from farandole.control.launcher.job.ssh_and_ship import SshOptions
+from farandole.control.launcher.job.worker_settings import with_backend
+from farandole.control.launcher.supervise.outcome import Observer, Outcome
+from farandole.control.launcher.targets.launch_order import Starter
+from farandole.errors import JobFailed, LaunchError, SpecError
 
 if TYPE_CHECKING:
-    from farandole.launcher.output.console import Console
+    from farandole.control.launcher.output.console import Console
 
 __all__ = [
     "check_build",
@@ -94,7 +94,7 @@ def run_commandline(argv: Sequence[str] | None = None) -> int:
 
     It is 0, 1 when a worker failed, or 2 when nothing was started; with MPI it is mpirun's.
     """
-    from farandole.cli.run import run_until_end
+    from farandole.control.cli.run import run_until_end
 
     try:
         args = parse_args(argv)
@@ -395,7 +395,7 @@ def raise_failure(outcome: Outcome, starter: Starter | None = None) -> None:
         outcome: how the job ended.
         starter: the program that started the workers, if it was not farandole.
     """
-    from farandole.launcher.function import cause_of
+    from farandole.control.launcher.function import cause_of
 
     if not outcome.report:
         return  # All went well, or the user ended it.
@@ -417,7 +417,7 @@ def _run(args: argparse.Namespace) -> list[Any] | None:
         ValueError: such a job cannot be started here.
         RuntimeError: a worker failed.
     """
-    from farandole.launcher.function import call_command, pickle_call, results_of, run_in_background
+    from farandole.control.launcher.function import call_command, pickle_call, results_of, run_in_background
 
     function: Callable[[], Any] | None = args.run_func
     job = prepare(args, None if function is None else call_command(args.executable))

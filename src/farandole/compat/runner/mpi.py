@@ -9,8 +9,8 @@ import sys
 from collections.abc import Mapping
 
 from farandole.compat.runner.arguments import is_elastic
-from farandole.launcher.errors import SpecError
-from farandole.launcher.targets.launch_order import Starter, read_arguments
+from farandole.control.launcher.targets.launch_order import Starter, read_arguments
+from farandole.errors import SpecError
 
 _PROGRAM = "mpirun"
 

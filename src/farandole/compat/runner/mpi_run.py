@@ -55,7 +55,7 @@ def _get_mpi_implementation(env: Mapping[str, str] | None = None) -> str:
 def _get_mpi_implementation_flags(
     tcp_flag: bool | None, env: Mapping[str, str] | None = None
 ) -> tuple[None, None, None]:
-    """Return the flags for mpirun, its binding, and which MPI it is: none, as `farandole.launcher` chooses them."""
+    """Return the flags for mpirun, its binding, and which MPI it is: none, as `control.launcher` chooses them."""
     return None, None, None
 
 

@@ -10,8 +10,8 @@ import farandole.tensorflow as hvd
 from farandole.compat.basics import HorovodBasics
 from farandole.compat.support import get_average_backwards_compatibility_fun, num_rank_is_power_2
 from farandole.compat.tensorflow.util import _executing_eagerly
-from farandole.core.dtype import Sum
-from farandole.core.group import ProcessSet, global_process_set
+from farandole.worker.core.dtype import Sum
+from farandole.worker.core.group import ProcessSet, global_process_set
 
 __all__ = ["_executing_eagerly", "check_num_rank_power_of_2", "handle_average_backwards_compatibility"]
 

@@ -1,4 +1,4 @@
-"""Checkpoints of arrays of JAX in any structure; see `farandole.elastic.checkpoint`."""
+"""Checkpoints of arrays of JAX in any structure; see `farandole.worker.elastic.checkpoint`."""
 
 from __future__ import annotations
 

@@ -13,13 +13,13 @@ import jax
 import numpy as np
 from jax.experimental import io_callback
 
-from farandole.core.basics import session_if_any
-from farandole.core.dtype import Adasum, Average
-from farandole.core.group import ProcessSet, global_process_set
 from farandole.errors import FarandoleError, InvalidRequestError
-from farandole.gradients.reduce_options import ReduceOptions
 from farandole.jax.trees import Tree, grouped_allreduce
 from farandole.numpy.elastic.step_reduction import OnePass, Reductions
+from farandole.worker.core.basics import session_if_any
+from farandole.worker.core.dtype import Adasum, Average
+from farandole.worker.core.group import ProcessSet, global_process_set
+from farandole.worker.gradients.reduce_options import ReduceOptions
 
 _reductions = Reductions()
 # XLA hands on an error of a function that it calls as text only.

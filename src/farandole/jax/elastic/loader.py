@@ -8,9 +8,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from farandole.elastic.batches import BatchPolicy
 from farandole.errors import InvalidRequestError
 from farandole.numpy.elastic.loader import IndexLoader
+from farandole.worker.elastic.batches import BatchPolicy
 
 
 class ElasticLoader(IndexLoader):

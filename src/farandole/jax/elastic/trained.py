@@ -8,18 +8,18 @@ from typing import Any
 import jax
 import numpy as np
 
-from farandole.core.retry import Gradients
-from farandole.elastic.checkpoint.loop_checkpoints import LoopCheckpoints
 from farandole.errors import InvalidRequestError
 from farandole.jax.elastic import in_loop
 from farandole.jax.elastic.checkpoint import Checkpoint
 from farandole.jax.elastic.leaves import as_array, as_leaf, described, has_memory
 from farandole.jax.elastic.train_state import TrainState
 from farandole.numpy.elastic.transfer import transfer_arrays
+from farandole.worker.core.retry import Gradients
+from farandole.worker.elastic.checkpoint.loop_checkpoints import LoopCheckpoints
 
 
 class Training:
-    """What is trained: holders by name. See `farandole.elastic.framework.Trained`."""
+    """What is trained: holders by name. See `farandole.worker.elastic.framework.Trained`."""
 
     reduces_once = True
 

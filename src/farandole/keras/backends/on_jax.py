@@ -9,7 +9,7 @@ import jax
 
 import farandole.jax as hvd
 from farandole.errors import FarandoleError
-from farandole.gradients.wrapper_options import WrapperOptions
+from farandole.worker.gradients.wrapper_options import WrapperOptions
 
 compression = hvd.Compression
 
@@ -42,7 +42,7 @@ def reduce(
     options: WrapperOptions,
     scales: tuple[float, float],
 ) -> list[Any]:
-    """Return the reduced gradients; see `farandole.gradients.wrapper_gradients.Backend`."""
+    """Return the reduced gradients; see `farandole.worker.gradients.wrapper_gradients.Backend`."""
     results: list[Any] = [None] * len(gradients)
     for bundle in [list(range(len(gradients)))] if bundles is None else bundles:
         for kind in dict.fromkeys(gradients[index].dtype for index in bundle):

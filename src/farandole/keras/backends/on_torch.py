@@ -10,7 +10,7 @@ import torch
 
 import farandole.torch as hvd
 from farandole.errors import FarandoleError
-from farandole.gradients.wrapper_options import WrapperOptions
+from farandole.worker.gradients.wrapper_options import WrapperOptions
 
 compression = hvd.Compression
 
@@ -43,7 +43,7 @@ def reduce(
     options: WrapperOptions,
     scales: tuple[float, float],
 ) -> list[Any]:
-    """Return the reduced gradients; see `farandole.gradients.wrapper_gradients.Backend`."""
+    """Return the reduced gradients; see `farandole.worker.gradients.wrapper_gradients.Backend`."""
     given = [dense(gradient) for gradient in gradients]
     results: list[Any] = [None] * len(given)
     for bundle in [list(range(len(given)))] if bundles is None else bundles:

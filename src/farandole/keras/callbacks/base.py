@@ -8,7 +8,7 @@ from typing import Any
 
 import keras
 
-from farandole.elastic.variables import build_optimizer
+from farandole.worker.elastic.variables import build_optimizer
 
 
 def _keras() -> Any:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from farandole.collectives.objects import allgather_object
-from farandole.core.basics import rank
 from farandole.errors import InvalidRequestError
 from farandole.keras import sessions
 from farandole.keras.callbacks.base import Callback, build
 from farandole.keras.variables import broadcast_variables, model_variables
+from farandole.worker.collectives.objects import allgather_object
+from farandole.worker.core.basics import rank
 
 
 class BroadcastGlobalVariablesCallback(Callback):

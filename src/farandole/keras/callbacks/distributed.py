@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from farandole.collectives.objects import allgather_object
-from farandole.core.basics import rank
 from farandole.keras.callbacks.base import Callback
 from farandole.keras.callbacks.broadcast import BroadcastGlobalVariablesCallback
 from farandole.keras.callbacks.metrics import MetricAverageCallback
+from farandole.worker.collectives.objects import allgather_object
+from farandole.worker.core.basics import rank
 
 
 class Distributed(Callback):

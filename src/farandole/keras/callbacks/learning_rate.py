@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from farandole.core.basics import rank, size
 from farandole.errors import InvalidRequestError
 from farandole.keras import sessions
 from farandole.keras.callbacks.base import Callback
+from farandole.worker.core.basics import rank, size
 
 # Stands for what was not given; no rate is below 0.
 OF_THE_OPTIMIZER = -1.0

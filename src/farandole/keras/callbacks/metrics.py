@@ -8,8 +8,8 @@ from typing import Any
 import keras
 import numpy as np
 
-from farandole.collectives.objects import allgather_object
 from farandole.keras.callbacks.base import Callback
+from farandole.worker.collectives.objects import allgather_object
 
 
 class MetricAverageCallback(Callback):

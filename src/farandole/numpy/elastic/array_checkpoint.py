@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from farandole.elastic.checkpoint.checkpoint_base import CheckpointBase
-from farandole.elastic.checkpoint.tensor_files import TensorFiles, Tensors
 from farandole.numpy.elastic.array_files import open_format
+from farandole.worker.elastic.checkpoint.checkpoint_base import CheckpointBase
+from farandole.worker.elastic.checkpoint.tensor_files import TensorFiles, Tensors
 
 VALUES = (bool, int, float, str, bytes, type(None))
 """Types whose values are written as they are."""

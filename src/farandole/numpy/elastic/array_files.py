@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from farandole.elastic.checkpoint.manifest import Manifest
-from farandole.elastic.checkpoint.tensor_files import TensorFiles, Tensors, need_safetensors, pieces_of
-from farandole.elastic.checkpoint.write_attempt import shard_name
 from farandole.errors import InvalidRequestError
+from farandole.worker.elastic.checkpoint.manifest import Manifest
+from farandole.worker.elastic.checkpoint.tensor_files import TensorFiles, Tensors, need_safetensors, pieces_of
+from farandole.worker.elastic.checkpoint.write_attempt import shard_name
 
 _PLAIN_TYPES = {"float64", "float32", "float16", "int64", "int32", "int16", "int8", "uint8", "bool"}
 

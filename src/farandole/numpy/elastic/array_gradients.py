@@ -12,20 +12,20 @@ from typing import Any
 
 import numpy as np
 
-from farandole.collectives.calls import reducible_dtype
-from farandole.core.dtype import DType
-from farandole.core.handle import Pending
-from farandole.core.session import Session
-from farandole.core.submission import Submission
 from farandole.errors import InvalidRequestError
-from farandole.gradients.buckets import Layout
-from farandole.gradients.entry import Bundle, Entry
-from farandole.gradients.gradient_front_end import GeneralCall
-from farandole.gradients.reduce_options import ReduceOptions
-from farandole.gradients.reducer import Reducer
-from farandole.gradients.requests import request_of
-from farandole.gradients.views import View
 from farandole.numpy.arrays import Arrays
+from farandole.worker.collectives.calls import reducible_dtype
+from farandole.worker.core.dtype import DType
+from farandole.worker.core.handle import Pending
+from farandole.worker.core.session import Session
+from farandole.worker.core.submission import Submission
+from farandole.worker.gradients.buckets import Layout
+from farandole.worker.gradients.entry import Bundle, Entry
+from farandole.worker.gradients.gradient_front_end import GeneralCall
+from farandole.worker.gradients.reduce_options import ReduceOptions
+from farandole.worker.gradients.reducer import Reducer
+from farandole.worker.gradients.requests import request_of
+from farandole.worker.gradients.views import View
 
 _arrays = Arrays()
 
@@ -133,7 +133,7 @@ class ArrayEntry(Entry):
 
 
 class ArrayGradients:
-    """What `farandole.gradients.gradient_front_end.GradientFrontEnd` asks for."""
+    """What `farandole.worker.gradients.gradient_front_end.GradientFrontEnd` asks for."""
 
     uses_views = True
 

@@ -1,6 +1,6 @@
 """Batches of samples in a world that changes: every sample exactly once in an epoch.
 
-The loader holds the ledger (`farandole.elastic.ledger`). All ranks have the same ledger, so each knows what all of them
+The loader holds the ledger (`worker.elastic.ledger`). All ranks have the same ledger, so each knows what all of them
 read in a step without asking.
 """
 
@@ -13,16 +13,16 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from farandole.elastic.batches import BatchPolicy, ConstantGlobalBatch, ConstantWorkerBatch
-from farandole.elastic.ledger import Ledger, Share
 from farandole.errors import InvalidRequestError
+from farandole.worker.elastic.batches import BatchPolicy, ConstantGlobalBatch, ConstantWorkerBatch
+from farandole.worker.elastic.ledger import Ledger, Share
 
 Place = tuple[Ledger, tuple[int, ...], int]
 """What a rank reads follows from: the ledger, how many samples each rank takes, and the rank."""
 
 
 class Batch(msgspec.Struct, frozen=True, eq=False):
-    """What one rank works on in one step. See `farandole.elastic.framework.Batch`."""
+    """What one rank works on in one step. See `farandole.worker.elastic.framework.Batch`."""
 
     data: Any
     shares: tuple[Share, ...]

@@ -1,6 +1,6 @@
 """The reduction of a step's gradients, which counts as a whole and survives the loss of workers.
 
-All gradients of a call are given to a reducer (`farandole.gradients`), which keeps this rank's own ones until the step
+All gradients of a call are given to a reducer (`worker.gradients`), which keeps this rank's own ones until the step
 counts, and makes the reduction once more in the next world when its own has broken.
 """
 
@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from farandole.core.dtype import Average
 from farandole.errors import InvalidRequestError
-from farandole.gradients.reduce_options import ReduceOptions
-from farandole.gradients.reducer import Reducer
 from farandole.numpy.elastic.array_gradients import ArrayEntry, ArrayGradients
+from farandole.worker.core.dtype import Average
+from farandole.worker.gradients.reduce_options import ReduceOptions
+from farandole.worker.gradients.reducer import Reducer
 
 
 class Reductions:
@@ -59,7 +59,7 @@ class Reductions:
 
 
 class OnePass:
-    """Measures gradients that come all at once: see `farandole.elastic.batch_adaptation.GradientPasses`.
+    """Measures gradients that come all at once: see `farandole.worker.elastic.batch_adaptation.GradientPasses`.
 
     The body of a loop takes its optimizer's step by itself, so that a step cannot have several passes.
 

@@ -8,8 +8,8 @@ from typing import Any
 import cloudpickle  # type: ignore[import-untyped]
 import numpy as np
 
-from farandole.core.basics import current
-from farandole.elastic.pieces import give, pieces_of
+from farandole.worker.core.basics import current
+from farandole.worker.elastic.pieces import give, pieces_of
 
 
 def transfer_arrays(

@@ -22,11 +22,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from farandole.core.basics import identity, init, is_initialized, rank
+from farandole.base.wire.address import format_address
+from farandole.base.wire.errors import WireError
 from farandole.errors import InvalidRequestError
 from farandole.tensorflow.data.meeting_point import ComputeClient, listening_addresses
-from farandole.wire.address import format_address
-from farandole.wire.errors import WireError
+from farandole.worker.core.basics import identity, init, is_initialized, rank
 
 _logger = logging.getLogger(__name__)
 _LOOK_SECONDS = 0.2

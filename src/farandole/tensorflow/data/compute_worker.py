@@ -12,10 +12,10 @@ import argparse
 import json
 import secrets
 
-from farandole.core.basics import current, init, rank, size
 from farandole.errors import InvalidRequestError
 from farandole.tensorflow.data.compute_service import TfDataServiceConfig, compute_worker_fn, own_networks
 from farandole.tensorflow.data.meeting_point import ComputeService
+from farandole.worker.core.basics import current, init, rank, size
 
 _KEY_BYTES = 32
 

@@ -1,7 +1,7 @@
 """Where the processes of a data service find each other: dispatchers and workers say that they are there.
 
 One process serves it, all others are clients. Both sides prove that they hold the service's key before anything else is
-decoded (`farandole.wire.handshake`); a message is one frame of MessagePack, a request and its answer one connection.
+decoded (`base.wire.handshake`); a message is one frame of MessagePack, a request and its answer one connection.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Any
 
 import msgspec
 
+from farandole.base.wire import interfaces
+from farandole.base.wire.address import format_address
+from farandole.base.wire.async_channel import AsyncChannel
+from farandole.base.wire.channel import Channel
+from farandole.base.wire.errors import AuthenticationFailed, WireError
 from farandole.errors import InvalidRequestError
-from farandole.wire import interfaces
-from farandole.wire.address import format_address
-from farandole.wire.async_channel import AsyncChannel
-from farandole.wire.channel import Channel
-from farandole.wire.errors import AuthenticationFailed, WireError
 
 CONNECT_SECONDS = 20.0
 # How much longer than the wait itself an answer may take to arrive.

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from farandole.elastic.variables import variables_of
 from farandole.errors import InvalidRequestError
 from farandole.numpy.elastic.array_checkpoint import VALUES, ArrayCheckpoint
+from farandole.worker.elastic.variables import variables_of
 
 
 class Checkpoint(ArrayCheckpoint):

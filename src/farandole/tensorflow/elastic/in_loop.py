@@ -1,6 +1,6 @@
 """The reduction of gradients in a loop of `steps`: a step counts as a whole, and survives the loss of workers.
 
-All gradients of a call are given to a reducer (`farandole.gradients`), which keeps this rank's own ones until the step
+All gradients of a call are given to a reducer (`worker.gradients`), which keeps this rank's own ones until the step
 counts, and makes the reduction once more in the next world when its own has broken. In a `tf.function` TensorFlow calls
 this as a Python function; what the function does with the results waits for it, so that no variable is written to
 before the step counts.
@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from farandole.core.basics import session_if_any
-from farandole.core.dtype import Adasum, Average
-from farandole.core.group import ProcessSet, global_process_set
 from farandole.errors import InvalidRequestError
-from farandole.gradients.reduce_options import ReduceOptions
 from farandole.numpy.elastic.step_reduction import OnePass, Reductions
 from farandole.tensorflow import ops
+from farandole.worker.core.basics import session_if_any
+from farandole.worker.core.dtype import Adasum, Average
+from farandole.worker.core.group import ProcessSet, global_process_set
+from farandole.worker.gradients.reduce_options import ReduceOptions
 
 
 def is_on() -> bool:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from farandole.elastic.batches import BatchPolicy
-from farandole.elastic.ledger import Share
 from farandole.errors import InvalidRequestError
 from farandole.numpy.elastic.loader import IndexLoader, Place
 from farandole.tensorflow.elastic.sample_source import Pipeline, source_of
+from farandole.worker.elastic.batches import BatchPolicy
+from farandole.worker.elastic.ledger import Share
 
 
 class ElasticLoader(IndexLoader):

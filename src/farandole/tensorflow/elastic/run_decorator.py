@@ -8,10 +8,10 @@ from typing import Concatenate, ParamSpec, TypeVar, cast
 
 import tensorflow as tf
 
-from farandole.elastic import run_decorator
-from farandole.elastic.state import State
 from farandole.errors import HorovodInternalError
 from farandole.tensorflow.errors import translate
+from farandole.worker.elastic import run_decorator
+from farandole.worker.elastic.state import State
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -21,7 +21,7 @@ StateType = TypeVar("StateType", bound=State)
 def run(func: Callable[Concatenate[StateType, P], R]) -> Callable[Concatenate[StateType, P], R | None]:
     """Return a training function that goes on when workers are lost, come or leave.
 
-    As in `farandole.elastic.run_decorator`; collectives that fail inside of a graph count as well. Any other error of
+    As in `worker.elastic.run_decorator`; collectives that fail inside of a graph count as well. Any other error of
     TensorFlow's is the script's.
 
     Args:

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from farandole.elastic.ledger import Ledger
 from farandole.errors import InvalidRequestError
+from farandole.worker.elastic.ledger import Ledger
 
 
 class ArraySource:

@@ -12,11 +12,11 @@ import numpy as np
 import tensorflow as tf
 
 import farandole.numpy as arrays
-from farandole.collectives.objects import broadcast_object
-from farandole.core.basics import rank
-from farandole.elastic.variables import check_built, variables_of
-from farandole.elastic.variables_state import ModelState, VariablesState
 from farandole.errors import InvalidRequestError
+from farandole.worker.collectives.objects import broadcast_object
+from farandole.worker.core.basics import rank
+from farandole.worker.elastic.variables import check_built, variables_of
+from farandole.worker.elastic.variables_state import ModelState, VariablesState
 
 
 class TensorFlowState(VariablesState):

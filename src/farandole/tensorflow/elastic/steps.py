@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from farandole.core.basics import current
-from farandole.elastic.adaptive_batch import AdaptiveBatch
-from farandole.elastic.batch_adaptation import BatchAdaptation, check_one_rate
-from farandole.elastic.batches import KeepRate, RatePolicy
-from farandole.elastic.step_loop import Loop
-from farandole.elastic.world_changes import is_elastic
 from farandole.errors import InvalidRequestError
 from farandole.tensorflow.elastic import in_loop
 from farandole.tensorflow.elastic.checkpoint import Checkpoint
 from farandole.tensorflow.elastic.loader import ElasticLoader
 from farandole.tensorflow.elastic.trained import Training, build
+from farandole.worker.core.basics import current
+from farandole.worker.elastic.adaptive_batch import AdaptiveBatch
+from farandole.worker.elastic.batch_adaptation import BatchAdaptation, check_one_rate
+from farandole.worker.elastic.batches import KeepRate, RatePolicy
+from farandole.worker.elastic.step_loop import Loop
+from farandole.worker.elastic.world_changes import is_elastic
 
 
 def steps(

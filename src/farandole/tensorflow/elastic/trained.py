@@ -7,17 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from farandole.core.retry import Gradients
-from farandole.elastic.checkpoint.loop_checkpoints import LoopCheckpoints
-from farandole.elastic.variables import build_optimizer, check_built, variables_of
 from farandole.errors import InvalidRequestError
 from farandole.numpy.elastic.transfer import transfer_arrays
 from farandole.tensorflow.elastic import in_loop
 from farandole.tensorflow.elastic.checkpoint import Checkpoint
+from farandole.worker.core.retry import Gradients
+from farandole.worker.elastic.checkpoint.loop_checkpoints import LoopCheckpoints
+from farandole.worker.elastic.variables import build_optimizer, check_built, variables_of
 
 
 class Training:
-    """What is trained: things by name. See `farandole.elastic.framework.Trained`.
+    """What is trained: things by name. See `farandole.worker.elastic.framework.Trained`.
 
     Each of them has variables, or a `state_dict` and `load_state_dict`.
 

@@ -16,10 +16,10 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
-from farandole.core import basics
 from farandole.tensorflow import plugin
 from farandole.tensorflow.ops import python_ops
 from farandole.tensorflow.ops.plugin_ops import PluginOps
+from farandole.worker.core import basics
 
 __all__ = [
     "allgather",

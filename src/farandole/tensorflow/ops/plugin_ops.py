@@ -7,11 +7,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from farandole.collectives import barrier as blocking
-from farandole.core.basics import identity, is_initialized
-from farandole.core.group import ProcessSet
 from farandole.errors import InvalidRequestError
 from farandole.tensorflow.ops.assignment import assigned
+from farandole.worker.collectives import barrier as blocking
+from farandole.worker.core.basics import identity, is_initialized
+from farandole.worker.core.group import ProcessSet
 
 
 class PluginOps:

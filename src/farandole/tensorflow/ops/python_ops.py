@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from farandole.collectives.barrier import barrier as barrier_of_ranks
-from farandole.collectives.barrier import join as join_ranks
-from farandole.collectives.render import functions
-from farandole.core import basics
-from farandole.core.group import ProcessSet
 from farandole.numpy.arrays import Arrays
 from farandole.tensorflow.ops.assignment import assigned
+from farandole.worker.collectives.barrier import barrier as barrier_of_ranks
+from farandole.worker.collectives.barrier import join as join_ranks
+from farandole.worker.collectives.render import functions
+from farandole.worker.core import basics
+from farandole.worker.core.group import ProcessSet
 
 
 class _ArraysOfTensors(Arrays):

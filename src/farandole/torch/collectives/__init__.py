@@ -1,13 +1,10 @@
 """The collectives on tensors.
 
-What a collective is, its forms and its gradient are declared in `farandole.collectives`. Here is what PyTorch adds: its
+What a collective is, its forms and its gradient are declared in `worker.collectives`. Here is what PyTorch adds: its
 tensors (`tensors`), its graph of gradients (`autograd`), the functions that are rendered from the two (`functions`),
 sparse tensors, PowerSGD, and calls for the optimizer (`calls`).
 """
 
-from farandole.collectives.barrier import barrier as _barrier
-from farandole.collectives.barrier import join
-from farandole.collectives.forms import poll, synchronize
 from farandole.torch.collectives.calls import allreduce_call, compressed_call, native_dtype
 from farandole.torch.collectives.functions import (
     allgather,
@@ -36,6 +33,9 @@ from farandole.torch.collectives.functions import (
 from farandole.torch.collectives.sparse import sparse_allreduce_async
 from farandole.torch.collectives.tensors import DTYPES
 from farandole.torch.no_compile import no_compile
+from farandole.worker.collectives.barrier import barrier as _barrier
+from farandole.worker.collectives.barrier import join
+from farandole.worker.collectives.forms import poll, synchronize
 
 barrier = no_compile(_barrier)
 

@@ -1,4 +1,4 @@
-"""Collectives as nodes of autograd's graph. What their gradients are is in `farandole.collectives`."""
+"""Collectives as nodes of autograd's graph. What their gradients are is in `farandole.worker.collectives`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from farandole.collectives.differentiation import DifferentiableCall
+from farandole.worker.collectives.differentiation import DifferentiableCall
 
 
 def differentiate(call: DifferentiableCall, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
@@ -38,7 +38,7 @@ class _Collective(torch.autograd.Function):
 
 
 class _Maths:
-    """The operations of PyTorch that gradient rules use: see `farandole.collectives.gradient_rules.Maths`."""
+    """The operations of PyTorch that gradient rules use: see `farandole.worker.collectives.gradient_rules.Maths`."""
 
     def __init__(self, call: DifferentiableCall) -> None:
         self.reduce = call.reduce

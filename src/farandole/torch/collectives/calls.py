@@ -7,16 +7,16 @@ from typing import Any
 
 import torch
 
-from farandole.collectives import calls, compressed
-from farandole.collectives.allgather import ALLGATHER
-from farandole.collectives.calls import Member
-from farandole.collectives.compression import Feedback, Recipe
-from farandole.collectives.declaration import Received
-from farandole.core.dtype import DType
-from farandole.core.group import global_process_set
-from farandole.core.handle import Call
-from farandole.core.session import Session
 from farandole.torch.collectives.tensors import FRONT
+from farandole.worker.collectives import calls, compressed
+from farandole.worker.collectives.allgather import ALLGATHER
+from farandole.worker.collectives.calls import Member
+from farandole.worker.collectives.compression import Feedback, Recipe
+from farandole.worker.collectives.declaration import Received
+from farandole.worker.core.dtype import DType
+from farandole.worker.core.group import global_process_set
+from farandole.worker.core.handle import Call
+from farandole.worker.core.session import Session
 
 
 def native_dtype(tensor: torch.Tensor) -> DType:

@@ -1,10 +1,10 @@
-# Rendered from farandole.collectives by `make fix` (tools/stubs.py). Do not edit.
+# Rendered from farandole.worker.collectives by `make fix` (tools/stubs.py). Do not edit.
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 
-from farandole.core.group import ProcessSet, global_process_set
+from farandole.worker.core.group import ProcessSet, global_process_set
 
 def allreduce(
     tensor: torch.Tensor,

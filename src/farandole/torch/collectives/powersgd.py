@@ -28,14 +28,14 @@ from typing import Any
 
 import torch
 
-from farandole.collectives.allreduce import ALLREDUCE
-from farandole.collectives.calls import allreduce_call, checked_dtype
-from farandole.collectives.compression import Feedback, PowerSGD
-from farandole.collectives.declaration import Options
-from farandole.collectives.front_end import FrontEnd
-from farandole.core.dtype import Average
-from farandole.core.handle import Call
-from farandole.core.session import Session
+from farandole.worker.collectives.allreduce import ALLREDUCE
+from farandole.worker.collectives.calls import allreduce_call, checked_dtype
+from farandole.worker.collectives.compression import Feedback, PowerSGD
+from farandole.worker.collectives.declaration import Options
+from farandole.worker.collectives.front_end import FrontEnd
+from farandole.worker.core.dtype import Average
+from farandole.worker.core.handle import Call
+from farandole.worker.core.session import Session
 
 # A column whose square loses this much when those before it are taken out is made of them, but for rounding.
 DEPENDENT = 1e-10

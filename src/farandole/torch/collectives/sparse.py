@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import torch
 
-from farandole.collectives.reduction_op import divisor
-from farandole.core.basics import current
-from farandole.core.dtype import Average, Sum
-from farandole.core.group import ProcessSet, global_process_set
 from farandole.errors import InvalidRequestError
 from farandole.torch.collectives.calls import call_of_several, gather_member
+from farandole.worker.collectives.reduction_op import divisor
+from farandole.worker.core.basics import current
+from farandole.worker.core.dtype import Average, Sum
+from farandole.worker.core.group import ProcessSet, global_process_set
 
 
 def sparse_allreduce_async(

@@ -7,20 +7,20 @@ from typing import Any, TypeVar
 
 import torch
 
-from farandole.collectives.compression import Feedback, NoneCompressor, PowerSGD
-from farandole.collectives.declaration import Options
-from farandole.collectives.differentiation import DifferentiableCall
-from farandole.collectives.front_end import FrontEnd
-from farandole.collectives.rows import Int32Only
-from farandole.core.binding import NativeRequest
-from farandole.core.dtype import DType, ElementType, OpaqueType
-from farandole.core.handle import Call
-from farandole.core.session import Session
 from farandole.errors import HorovodInternalError, InvalidRequestError
 from farandole.torch import staging
 from farandole.torch.collectives.autograd import differentiate
 from farandole.torch.collectives.powersgd import powersgd_call
 from farandole.torch.no_compile import no_compile
+from farandole.worker.collectives.compression import Feedback, NoneCompressor, PowerSGD
+from farandole.worker.collectives.declaration import Options
+from farandole.worker.collectives.differentiation import DifferentiableCall
+from farandole.worker.collectives.front_end import FrontEnd
+from farandole.worker.collectives.rows import Int32Only
+from farandole.worker.core.binding import NativeRequest
+from farandole.worker.core.dtype import DType, ElementType, OpaqueType
+from farandole.worker.core.handle import Call
+from farandole.worker.core.session import Session
 
 DTYPES = {
     torch.uint8: DType.U8,

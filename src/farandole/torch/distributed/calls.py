@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 
 import torch
 
-from farandole.core.binding import NativeRequest
-from farandole.core.dtype import DType, Kind
-from farandole.core.engine import Engine
-from farandole.core.request import make_request
 from farandole.errors import InvalidRequestError
 from farandole.torch.collectives import DTYPES
+from farandole.worker.core.binding import NativeRequest
+from farandole.worker.core.dtype import DType, Kind
+from farandole.worker.core.engine import Engine
+from farandole.worker.core.request import make_request
 
 Finish = Callable[[Engine, Sequence[int]], None]
 

@@ -27,13 +27,13 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import Store
 
-from farandole.core.engine import Block
 from farandole.errors import InvalidRequestError
 from farandole.torch.distributed import calls, reduce_calls
 from farandole.torch.distributed.calls import Call
 from farandole.torch.distributed.store_rendezvous import meet
 from farandole.torch.distributed.work import Work, Works, total_seconds
 from farandole.torch.distributed.works_in_flight import WorksInFlight
+from farandole.worker.core.engine import Block
 
 NAME = "farandole"
 CPU = torch.device("cpu")

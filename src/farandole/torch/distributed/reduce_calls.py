@@ -10,10 +10,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from farandole.core.binding import NativeRequest
-from farandole.core.dtype import Average, Kind, Max, Min, Product, Sum
-from farandole.core.engine import Engine
-from farandole.core.request import make_request
 from farandole.errors import InvalidRequestError
 from farandole.torch.collectives import DTYPES
 from farandole.torch.distributed.calls import (
@@ -26,6 +22,10 @@ from farandole.torch.distributed.calls import (
     gather_request,
     write,
 )
+from farandole.worker.core.binding import NativeRequest
+from farandole.worker.core.dtype import Average, Kind, Max, Min, Product, Sum
+from farandole.worker.core.engine import Engine
+from farandole.worker.core.request import make_request
 
 NATIVE_OPS = {
     dist.ReduceOp.SUM: Sum,

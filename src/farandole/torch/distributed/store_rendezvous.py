@@ -18,10 +18,10 @@ from datetime import timedelta
 
 from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
-from farandole.core import binding
-from farandole.core.engine import Engine
+from farandole.base.settings.table import Settings
 from farandole.errors import StartError
-from farandole.settings.table import Settings
+from farandole.worker.core import binding
+from farandole.worker.core.engine import Engine
 
 SECRET_BYTES = 32
 

@@ -21,10 +21,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from farandole.core.engine import WAIT_SLICE_SECONDS, Engine
-from farandole.core.submission import Submission
 from farandole.errors import FarandoleError
 from farandole.torch.distributed.calls import Call
+from farandole.worker.core.engine import WAIT_SLICE_SECONDS, Engine
+from farandole.worker.core.submission import Submission
 
 NO_TIMEOUT = timedelta(0)  # c10d's word for "the timeout of the call".
 CLOSE_SECONDS = 5.0

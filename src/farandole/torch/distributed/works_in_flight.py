@@ -14,13 +14,13 @@ from collections import Counter, deque
 
 import torch.distributed as dist
 
-from farandole.core.dtype import Kind
-from farandole.core.engine import WAIT_SLICE_SECONDS, Engine
-from farandole.core.request import make_request
-from farandole.core.submission import Submission
 from farandole.errors import FarandoleError, InvalidRequestError
 from farandole.torch.distributed.calls import Call
 from farandole.torch.distributed.work import Completer, Terms, Work, failure
+from farandole.worker.core.dtype import Kind
+from farandole.worker.core.engine import WAIT_SLICE_SECONDS, Engine
+from farandole.worker.core.request import make_request
+from farandole.worker.core.submission import Submission
 
 # Names come round again after so many calls, so that the engine's response cache stays small. More calls than that are
 # never in flight: the next one waits for the oldest.

@@ -1,4 +1,4 @@
-"""Checkpoints of PyTorch's state; see `farandole.elastic.checkpoint`."""
+"""Checkpoints of PyTorch's state; see `farandole.worker.elastic.checkpoint`."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
-from farandole.elastic.checkpoint.checkpoint_base import CheckpointBase
-from farandole.elastic.checkpoint.tensor_files import TensorFiles, Tensors
 from farandole.errors import InvalidRequestError
 from farandole.torch.elastic.tensor_files import open_format
 from farandole.torch.optimizer_state import load_in_place
+from farandole.worker.elastic.checkpoint.checkpoint_base import CheckpointBase
+from farandole.worker.elastic.checkpoint.tensor_files import TensorFiles, Tensors
 
 
 class Checkpoint(CheckpointBase):

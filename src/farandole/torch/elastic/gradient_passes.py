@@ -12,15 +12,15 @@ from typing import Any
 
 import torch
 
-from farandole.core.dtype import Average
 from farandole.errors import InvalidRequestError
-from farandole.gradients.entry import Entry
 from farandole.torch.gradient_entry import GradientEntry
 from farandole.torch.optimizer import is_distributed
+from farandole.worker.core.dtype import Average
+from farandole.worker.gradients.entry import Entry
 
 
 class TorchPasses:
-    """See `farandole.elastic.batch_adaptation.GradientPasses`, and `farandole.gradients.reducer.GradientObserver`.
+    """See `worker.elastic.batch_adaptation.GradientPasses`, and `worker.gradients.reducer.GradientObserver`.
 
     Attributes:
         is_partial: another pass of the step follows.

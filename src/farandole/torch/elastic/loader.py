@@ -1,6 +1,6 @@
 """Batches of a dataset in a world that changes: every sample exactly once in an epoch.
 
-The loader holds the ledger (`farandole.elastic.ledger`). All ranks have the same ledger, so each knows what all of them
+The loader holds the ledger (`worker.elastic.ledger`). All ranks have the same ledger, so each knows what all of them
 read in a step without asking. In a step, `next` gives this rank's batch and changes nothing; then the step is
 committed, with the ranks that were lost in it, or it is aborted, and done again.
 """
@@ -15,10 +15,10 @@ from typing import Any
 import msgspec
 from torch.utils.data import default_collate
 
-from farandole.elastic.batches import BatchPolicy, ConstantGlobalBatch, ConstantWorkerBatch
-from farandole.elastic.ledger import UNBOUNDED, Ledger, Share
 from farandole.torch.elastic.read_ahead import ReadAhead, Step
 from farandole.torch.elastic.reading import source_of
+from farandole.worker.elastic.batches import BatchPolicy, ConstantGlobalBatch, ConstantWorkerBatch
+from farandole.worker.elastic.ledger import UNBOUNDED, Ledger, Share
 
 
 class Batch(msgspec.Struct, frozen=True, eq=False):

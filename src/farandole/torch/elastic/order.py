@@ -1,4 +1,4 @@
-"""The order of an epoch, for many positions at once: `farandole.elastic.permutation` in torch's arithmetic.
+"""The order of an epoch, for many positions at once: `farandole.worker.elastic.permutation` in torch's arithmetic.
 
 Two thousand numbers cost about as much here as two hundred there. They are the same, bit for bit. There, products have
 up to 128 bits, of which the lower 96 count; here, integers have 64 bits and a sign. So what is above 64 bits is put
@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import torch
 
-from farandole.elastic.ledger import Ledger, Share
-from farandole.elastic.permutation import FIRST_MULTIPLIER, SECOND_MULTIPLIER, Permutation, permutation
+from farandole.worker.elastic.ledger import Ledger, Share
+from farandole.worker.elastic.permutation import FIRST_MULTIPLIER, SECOND_MULTIPLIER, Permutation, permutation
 
 # With so many numbers, tensors and Python's integers take about the same time. Fewer are quicker without tensors.
 _MANY = 128

@@ -18,7 +18,6 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, default_collate
 
-from farandole.elastic.ledger import UNBOUNDED, Ledger, Share
 from farandole.torch.elastic.order import indices
 from farandole.torch.elastic.reading import (
     Collate,
@@ -30,6 +29,7 @@ from farandole.torch.elastic.reading import (
     gather,
     read,
 )
+from farandole.worker.elastic.ledger import UNBOUNDED, Ledger, Share
 
 # How many steps are planned at once. Between two steps of a training, planning drops out of the caches: the first step
 # planned costs many times what the others do. More than this gains little, and takes memory, and time if it is dropped.

@@ -23,8 +23,8 @@ import msgspec
 import torch
 from torch.utils.data import IterableDataset, TensorDataset
 
-from farandole.elastic.ledger import UNBOUNDED, Ledger, Share
 from farandole.torch.elastic.order import indices
+from farandole.worker.elastic.ledger import UNBOUNDED, Ledger, Share
 
 _PR_SET_PDEATHSIG = 1
 # The element types for which `index_select` works in every version of torch; for some others it works in none.

@@ -13,7 +13,7 @@ from typing import Any
 
 from torch.utils.data import Sampler
 
-from farandole.core.basics import rank, size
+from farandole.worker.core.basics import rank, size
 
 
 class ElasticSampler(Sampler[int]):

@@ -13,12 +13,12 @@ from typing import Any, Protocol, runtime_checkable
 
 import torch
 
-from farandole.core.basics import rank
-from farandole.elastic.state import Kept, ObjectState, check_names
 from farandole.torch.elastic.sampler import ElasticSampler
 from farandole.torch.objects import broadcast_object
 from farandole.torch.optimizer_state import broadcast_optimizer_state, load_in_place
 from farandole.torch.parameters import broadcast_parameters
+from farandole.worker.core.basics import rank
+from farandole.worker.elastic.state import Kept, ObjectState, check_names
 
 
 class StateHandler(Kept):

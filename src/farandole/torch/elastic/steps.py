@@ -9,15 +9,6 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
-from farandole.core.basics import current
-from farandole.core.dtype import Average
-from farandole.core.retry import Gradients
-from farandole.elastic.adaptive_batch import AdaptiveBatch
-from farandole.elastic.batch_adaptation import BatchAdaptation, check_one_rate
-from farandole.elastic.batches import KeepRate, RatePolicy
-from farandole.elastic.checkpoint.loop_checkpoints import LoopCheckpoints
-from farandole.elastic.step_loop import Loop
-from farandole.elastic.world_changes import is_elastic
 from farandole.errors import InvalidRequestError
 from farandole.torch.adasum import AdasumOptimizer
 from farandole.torch.elastic import stream
@@ -26,10 +17,19 @@ from farandole.torch.elastic.gradient_passes import TorchPasses
 from farandole.torch.elastic.loader import ElasticLoader
 from farandole.torch.elastic.transfer import transfer
 from farandole.torch.optimizer import has_unused_gradients, is_distributed
+from farandole.worker.core.basics import current
+from farandole.worker.core.dtype import Average
+from farandole.worker.core.retry import Gradients
+from farandole.worker.elastic.adaptive_batch import AdaptiveBatch
+from farandole.worker.elastic.batch_adaptation import BatchAdaptation, check_one_rate
+from farandole.worker.elastic.batches import KeepRate, RatePolicy
+from farandole.worker.elastic.checkpoint.loop_checkpoints import LoopCheckpoints
+from farandole.worker.elastic.step_loop import Loop
+from farandole.worker.elastic.world_changes import is_elastic
 
 
 class _Training:
-    """What is trained: things with a state, by name. See `farandole.elastic.framework.Trained`."""
+    """What is trained: things with a state, by name. See `farandole.worker.elastic.framework.Trained`."""
 
     def __init__(self, things: MutableMapping[str, Any], checkpoint: Checkpoint | None) -> None:
         self._things = things

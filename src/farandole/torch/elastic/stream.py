@@ -1,6 +1,6 @@
 """Gives newcomers the state while the training goes on, a part between any two steps.
 
-A newcomer takes the steps with the others, with the same reduced gradients (see `farandole.elastic.shadows`). A
+A newcomer takes the steps with the others, with the same reduced gradients (see `farandole.worker.elastic.shadows`). A
 *part* is a parameter with the optimizer's state of it: what a step makes of these depends on them and the gradient
 only. So a part that has arrived stays equal to the others'. It is copied between two steps, and sent during the next
 one.
@@ -19,14 +19,14 @@ from typing import Any, NamedTuple
 import cloudpickle  # type: ignore[import-untyped]
 import torch
 
-from farandole.core.basics import current
-from farandole.core.dtype import DType, Kind
-from farandole.core.handle import Pending
-from farandole.core.request import make_request
-from farandole.core.submission import Submission
 from farandole.errors import FarandoleError
 from farandole.torch.elastic.transfer import OWN, load_state, transfer
 from farandole.torch.skeleton import Skeleton, take_apart
+from farandole.worker.core.basics import current
+from farandole.worker.core.dtype import DType, Kind
+from farandole.worker.core.handle import Pending
+from farandole.worker.core.request import make_request
+from farandole.worker.core.submission import Submission
 
 # How much is sent in one step: at least so much, and so much for each second that a step takes. To copy it takes about
 # a tenth of the step.
@@ -106,7 +106,7 @@ def begin(things: Mapping[str, Any], sources: Sequence[int], receivers: Sequence
 
 
 class Stream:
-    """See `farandole.elastic.framework.Stream`."""
+    """See `farandole.worker.elastic.framework.Stream`."""
 
     def __init__(
         self, things: Mapping[str, Any], parts: Sequence[_Part], sources: Sequence[int], receivers: Sequence[int]
@@ -123,7 +123,7 @@ class Stream:
         self._flights: list[_Flight] = []
 
     def send_some(self, seconds: float) -> bool:
-        """See `farandole.elastic.framework.Stream`."""
+        """See `farandole.worker.elastic.framework.Stream`."""
         rank = self._session.world.rank
         if rank not in self._receivers:
             self._land()
@@ -142,20 +142,20 @@ class Stream:
         return False
 
     def take(self) -> None:
-        """See `farandole.elastic.framework.Stream`."""
+        """See `farandole.worker.elastic.framework.Stream`."""
         if self._session.world.rank in self._receivers:
             for flight in self._land():
                 self._have(flight)
 
     def finish(self) -> None:
-        """See `farandole.elastic.framework.Stream`."""
+        """See `farandole.worker.elastic.framework.Stream`."""
         # First what was sent since the last step is taken. At the end of an epoch, no step in between has done that.
         self.take()
         self._land()
         transfer(self._things, self._sources, self._receivers, compare=True)
 
     def abandon(self) -> None:
-        """See `farandole.elastic.framework.Stream`."""
+        """See `farandole.worker.elastic.framework.Stream`."""
         with suppress(FarandoleError):
             self._land()
 

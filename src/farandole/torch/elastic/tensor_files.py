@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from farandole.elastic.checkpoint.manifest import Manifest
-from farandole.elastic.checkpoint.tensor_files import TensorFiles, need_safetensors, pieces_of
-from farandole.elastic.checkpoint.write_attempt import shard_name
 from farandole.errors import InvalidRequestError
+from farandole.worker.elastic.checkpoint.manifest import Manifest
+from farandole.worker.elastic.checkpoint.tensor_files import TensorFiles, need_safetensors, pieces_of
+from farandole.worker.elastic.checkpoint.write_attempt import shard_name
 
 if TYPE_CHECKING:
     from safetensors import TensorSpec

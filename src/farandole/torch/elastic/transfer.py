@@ -1,7 +1,7 @@
 """Gives newcomers the state of a training, from the memory of the ranks that hold it.
 
 Every receiver first learns from one of the sources what there is; then the bytes of all tensors travel (see
-`farandole.elastic.pieces`).
+`farandole.worker.elastic.pieces`).
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any
 import cloudpickle  # type: ignore[import-untyped]
 import torch
 
-from farandole.core.basics import current
-from farandole.elastic.pieces import give, pieces_of
 from farandole.torch.optimizer_state import load_in_place
 from farandole.torch.skeleton import Place, Skeleton, take_apart, tensors_by_path
+from farandole.worker.core.basics import current
+from farandole.worker.elastic.pieces import give, pieces_of
 
 
 class _Own(enum.Enum):

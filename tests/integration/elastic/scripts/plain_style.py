@@ -14,11 +14,11 @@ import time
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
-from farandole.core import basics
-from farandole.elastic.batches import KeepRate
-from farandole.elastic.checkpoint.loop_checkpoints import LoopCheckpoints
-from farandole.elastic.ledger import Ledger
-from farandole.elastic.step_loop import Loop
+from farandole.worker.core import basics
+from farandole.worker.elastic.batches import KeepRate
+from farandole.worker.elastic.checkpoint.loop_checkpoints import LoopCheckpoints
+from farandole.worker.elastic.ledger import Ledger
+from farandole.worker.elastic.step_loop import Loop
 
 SAMPLES, BATCH = 101, 12
 PAUSE_SECONDS = float(sys.argv[2]) if len(sys.argv) > 2 else 0.02
@@ -35,7 +35,7 @@ class Part(NamedTuple):
 
 
 class Indices:
-    """Gives the indices of samples. See `farandole.elastic.framework.Loader`."""
+    """Gives the indices of samples. See `farandole.worker.elastic.framework.Loader`."""
 
     def __init__(self, book: Book) -> None:
         self.ledger = Ledger(SAMPLES, seed=5)
@@ -66,7 +66,7 @@ class Indices:
 
 
 class Number:
-    """What is trained. See `farandole.elastic.framework.Trained`."""
+    """What is trained. See `farandole.worker.elastic.framework.Trained`."""
 
     reduces_once = False
 

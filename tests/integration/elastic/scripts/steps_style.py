@@ -101,14 +101,14 @@ def train(given: argparse.Namespace, faults: Faults, book: Book) -> None:
     import torch
 
     import farandole.torch as hvd
-    from farandole.core import worlds
-    from farandole.core.engine import Engine
-    from farandole.elastic import pieces
-    from farandole.elastic.step_retry import StepRetry
-    from farandole.gradients.reducer import Reducer
-    from farandole.gradients.step_ballot import StepBallot
+    from farandole.base.wire.roster_client import RosterClient
     from farandole.torch.elastic.checkpoint import Checkpoint
-    from farandole.wire.roster_client import RosterClient
+    from farandole.worker.core import worlds
+    from farandole.worker.core.engine import Engine
+    from farandole.worker.elastic import pieces
+    from farandole.worker.elastic.step_retry import StepRetry
+    from farandole.worker.gradients.reducer import Reducer
+    from farandole.worker.gradients.step_ballot import StepBallot
 
     worlds.FORM_SECONDS = given.form_seconds or worlds.FORM_SECONDS
     faults.around(RosterClient, "join", "join")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from farandole.kubernetes.launcher_pod import __main__ as program
+from farandole.control.kubernetes.launcher_pod import __main__ as program
 
 
 class FakeWriter:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from farandole.kubernetes.launcher_pod.__main__ import is_done
-from farandole.kubernetes.launcher_pod.state_objects import NotWritten, StateObjects
+from farandole.control.kubernetes.launcher_pod.__main__ import is_done
+from farandole.control.kubernetes.launcher_pod.state_objects import NotWritten, StateObjects
 
 
 class Told:

@@ -6,9 +6,14 @@ from collections.abc import Mapping
 
 import pytest
 
-from farandole.kubernetes.launcher_pod.__main__ import insist
-from farandole.kubernetes.launcher_pod.state_objects import LONGEST_WAIT_SECONDS, Changed, NotWritten, SealedFailover
-from farandole.launcher.supervise.failover_files import LAUNCHER, ROSTER
+from farandole.control.kubernetes.launcher_pod.__main__ import insist
+from farandole.control.kubernetes.launcher_pod.state_objects import (
+    LONGEST_WAIT_SECONDS,
+    Changed,
+    NotWritten,
+    SealedFailover,
+)
+from farandole.control.launcher.supervise.failover_files import LAUNCHER, ROSTER
 
 
 class FakeObjects:

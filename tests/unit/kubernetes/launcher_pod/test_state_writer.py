@@ -7,9 +7,9 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
 
-from farandole.kubernetes.launcher_pod.state_objects import NotWritten
-from farandole.kubernetes.launcher_pod.state_writer import StateWriter
-from farandole.launcher.supervise.failover_files import LAUNCHER, ROSTER
+from farandole.control.kubernetes.launcher_pod.state_objects import NotWritten
+from farandole.control.kubernetes.launcher_pod.state_writer import StateWriter
+from farandole.control.launcher.supervise.failover_files import LAUNCHER, ROSTER
 
 _LONG = 30.0
 

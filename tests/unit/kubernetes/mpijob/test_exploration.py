@@ -9,9 +9,9 @@ import pytest
 from mpi_jobs import v1alpha2, v2beta1
 from played_cluster import PlayedCluster
 
-from farandole.kubernetes import names, pod_state
-from farandole.kubernetes.model import Options, Outcome, Problem
-from farandole.kubernetes.mpijob.reconcile import reconcile
+from farandole.control.kubernetes import names, pod_state
+from farandole.control.kubernetes.model import Options, Outcome, Problem
+from farandole.control.kubernetes.mpijob.reconcile import reconcile
 
 DRAIN = 30.0
 SEEDS = 60

@@ -10,8 +10,8 @@ from mpi_jobs import v1alpha2, v2beta1
 from mutations import mutated
 from played_cluster import PlayedCluster
 
-from farandole.kubernetes.model import Options
-from farandole.kubernetes.mpijob.reconcile import reconcile
+from farandole.control.kubernetes.model import Options
+from farandole.control.kubernetes.mpijob.reconcile import reconcile
 
 OBJECTS = 10_000
 

@@ -13,11 +13,11 @@ from mpi_operator import Seen
 from played_cluster import PlayedCluster
 from public_mpi_jobs import container, job, pod, public_jobs
 
-from farandole.kubernetes import names
-from farandole.kubernetes.deploy import crds
-from farandole.kubernetes.model import Options
-from farandole.kubernetes.mpijob import job_spec
-from farandole.kubernetes.mpijob.reconcile import reconcile
+from farandole.control.kubernetes import names
+from farandole.control.kubernetes.deploy import crds
+from farandole.control.kubernetes.model import Options
+from farandole.control.kubernetes.mpijob import job_spec
+from farandole.control.kubernetes.mpijob.reconcile import reconcile
 
 JOBS = public_jobs()
 

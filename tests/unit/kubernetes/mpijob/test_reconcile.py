@@ -8,9 +8,9 @@ import pytest
 from mpi_jobs import v1alpha2, v2beta1
 from played_cluster import PlayedCluster
 
-from farandole.kubernetes import names
-from farandole.kubernetes.model import Options, Problem, Ref
-from farandole.kubernetes.mpijob.reconcile import reconcile
+from farandole.control.kubernetes import names
+from farandole.control.kubernetes.model import Options, Problem, Ref
+from farandole.control.kubernetes.mpijob.reconcile import reconcile
 
 OPTIONS = Options(image="operator:1")
 

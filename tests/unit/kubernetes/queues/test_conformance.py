@@ -8,15 +8,15 @@ import pytest
 from played_queues import PlayedNamespace, node, queue
 from policy_conformance import POLICIES, Told, as_submitted, news, simulated
 
-from farandole.kubernetes.queues.decide import decide, view_of
-from farandole.kubernetes.queues.queue_spec import read_queues
-from farandole.kubernetes.queues.queued_jobs import JobAndPods, queued_jobs
-from farandole.queue.settings import QueueSettings
-from farandole.scheduler.cluster import Cluster, Node
-from farandole.scheduler.job import Decision
-from farandole.scheduler.policies import make_policy
-from farandole.scheduler.rules import Queue, Rules
-from farandole.simulator.job_trace import TraceJob, Workload
+from farandole.control.kubernetes.queues.decide import decide, view_of
+from farandole.control.kubernetes.queues.queue_spec import read_queues
+from farandole.control.kubernetes.queues.queued_jobs import JobAndPods, queued_jobs
+from farandole.control.queue.settings import QueueSettings
+from farandole.control.scheduler.cluster import Cluster, Node
+from farandole.control.scheduler.job import Decision
+from farandole.control.scheduler.policies import make_policy
+from farandole.control.scheduler.rules import Queue, Rules
+from farandole.control.simulator.job_trace import TraceJob, Workload
 
 SLOTS, QUANTUM = 6, 40.0
 RULES = Rules(quantum=QUANTUM, queues={"main": Queue("main"), "red": Queue("red", "main", quota=2, limit=4)})

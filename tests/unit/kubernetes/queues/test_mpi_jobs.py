@@ -9,15 +9,15 @@ from played_cluster import PlayedCluster
 from played_queues import PlayedJob, queue
 from public_mpi_jobs import container, job, pod
 
-from farandole.kubernetes import kinds, times
-from farandole.kubernetes.admission import Admission
-from farandole.kubernetes.model import Observed, Options
-from farandole.kubernetes.mpijob.reconcile import reconcile
-from farandole.kubernetes.operator.queue_keeper import QueueKeeper
-from farandole.kubernetes.operator.store import JobKey, Store
-from farandole.kubernetes.queues.decide import Admissions, decide
-from farandole.kubernetes.queues.queue_spec import read_queues
-from farandole.kubernetes.queues.queued_jobs import JobAndPods, queued_jobs
+from farandole.control.kubernetes import kinds, times
+from farandole.control.kubernetes.admission import Admission
+from farandole.control.kubernetes.model import Observed, Options
+from farandole.control.kubernetes.mpijob.reconcile import reconcile
+from farandole.control.kubernetes.operator.queue_keeper import QueueKeeper
+from farandole.control.kubernetes.operator.store import JobKey, Store
+from farandole.control.kubernetes.queues.decide import Admissions, decide
+from farandole.control.kubernetes.queues.queue_spec import read_queues
+from farandole.control.kubernetes.queues.queued_jobs import JobAndPods, queued_jobs
 
 
 class QueuedCluster(PlayedCluster):

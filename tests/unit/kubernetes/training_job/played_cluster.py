@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from farandole.kubernetes import names, times
-from farandole.kubernetes.model import Observed, Options, Outcome, Problem, Ref, ref_of
-from farandole.kubernetes.training_job import own_names
-from farandole.kubernetes.training_job.reconcile import reconcile
+from farandole.control.kubernetes import names, times
+from farandole.control.kubernetes.model import Observed, Options, Outcome, Problem, Ref, ref_of
+from farandole.control.kubernetes.training_job import own_names
+from farandole.control.kubernetes.training_job.reconcile import reconcile
 
 
 def job_of(**spec: Any) -> dict[str, Any]:

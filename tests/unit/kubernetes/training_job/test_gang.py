@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from tests.unit.kubernetes.training_job.played_cluster import PlayedCluster, job_of
 
-from farandole.kubernetes.admission import Admission
-from farandole.kubernetes.model import Observed, Options
-from farandole.kubernetes.training_job.job_spec import read
-from farandole.kubernetes.training_job.reconcile import reconcile
+from farandole.control.kubernetes.admission import Admission
+from farandole.control.kubernetes.model import Observed, Options
+from farandole.control.kubernetes.training_job.job_spec import read
+from farandole.control.kubernetes.training_job.reconcile import reconcile
 
 
 def played(scheduler: str, **spec: Any) -> PlayedCluster:

@@ -10,8 +10,8 @@ from typing import Any
 
 from tests.unit.kubernetes.training_job.played_cluster import PlayedCluster, job_of
 
-from farandole.kubernetes import names, times
-from farandole.kubernetes.model import Outcome, Ref
+from farandole.control.kubernetes import names, times
+from farandole.control.kubernetes.model import Outcome, Ref
 
 QUEUE, GROUP = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/pod-group-name"
 COUNT, RETRIABLE = "kueue.x-k8s.io/pod-group-total-count", "kueue.x-k8s.io/retriable-in-group"

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from tests.unit.kubernetes.training_job.played_cluster import job_of
 
-from farandole.kubernetes.model import Options
-from farandole.kubernetes.training_job import pods
-from farandole.kubernetes.training_job.job_spec import TrainingJobSpec, read
+from farandole.control.kubernetes.model import Options
+from farandole.control.kubernetes.training_job import pods
+from farandole.control.kubernetes.training_job.job_spec import TrainingJobSpec, read
 
 
 def spec_of(**spec: Any) -> tuple[dict[str, Any], TrainingJobSpec]:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from tests.unit.kubernetes.training_job.played_cluster import PlayedCluster, job_of
 
-from farandole.kubernetes.model import Options
-from farandole.kubernetes.training_job.job_spec import read
+from farandole.control.kubernetes.model import Options
+from farandole.control.kubernetes.training_job.job_spec import read
 
 
 def started(gang_scheduler: str = "", **spec: Any) -> PlayedCluster:
@@ -346,7 +346,7 @@ def test_secrets_are_files_and_workers_have_no_token_and_an_ordinary_user() -> N
     assert body["securityContext"]["runAsNonRoot"] is True
     assert body["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     main = body["containers"][0]
-    assert main["command"][:3] == ["python3", "-m", "farandole.agent.dial"]
+    assert main["command"][:3] == ["python3", "-m", "farandole.control.agent.dial"]
     assert "--secret-file" in main["args"]
     assert {"name": "LR", "value": "0.1"} in main["env"]
     assert "hostNetwork" not in body
@@ -439,6 +439,6 @@ def _happen(cluster: PlayedCluster, chance: random.Random) -> None:
 
 def cluster_time(cluster: PlayedCluster) -> str:
     """Return now, as the API has it."""
-    from farandole.kubernetes import times
+    from farandole.control.kubernetes import times
 
     return times.to_text(cluster.now)

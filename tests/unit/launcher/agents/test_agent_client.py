@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from farandole.agent.protocol import GREETING, FromAgent, Resumed, Stalled
-from farandole.launcher.agents.agent_client import AgentClient
-from farandole.launcher.job.host_list import Host
-from farandole.wire.frames import Codec, frame
+from farandole.base.wire.frames import Codec, frame
+from farandole.control.agent.protocol import GREETING, FromAgent, Resumed, Stalled
+from farandole.control.launcher.agents.agent_client import AgentClient
+from farandole.control.launcher.job.host_list import Host
 
 
 class FakeLink:

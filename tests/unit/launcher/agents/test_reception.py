@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from farandole.launcher.agents import reception
-from farandole.launcher.agents.reception import Reception
-from farandole.wire.dialing import Hello
+from farandole.base.wire.dialing import Hello
+from farandole.control.launcher.agents import reception
+from farandole.control.launcher.agents.reception import Reception
 
 
 class FakeArrival:

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from farandole.launcher.daemon.client import _Client
-from farandole.launcher.daemon.client_protocol import Ended
-from farandole.launcher.daemon.daemon_connection import DaemonConnection
-from farandole.launcher.daemon.jobs import JobDirectory, JobRecord
-from farandole.launcher.supervise.failover_files import LAUNCHER, ROSTER
-from farandole.wire import clock
-from farandole.wire.errors import ConnectionLost
-from farandole.wire.frames import Codec, frame
+from farandole.base.wire import clock
+from farandole.base.wire.errors import ConnectionLost
+from farandole.base.wire.frames import Codec, frame
+from farandole.control.launcher.daemon.client import _Client
+from farandole.control.launcher.daemon.client_protocol import Ended
+from farandole.control.launcher.daemon.daemon_connection import DaemonConnection
+from farandole.control.launcher.daemon.jobs import JobDirectory, JobRecord
+from farandole.control.launcher.supervise.failover_files import LAUNCHER, ROSTER
 
 
 @pytest.fixture

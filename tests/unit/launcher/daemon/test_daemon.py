@@ -13,15 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from farandole.launcher.daemon import daemon
-from farandole.launcher.daemon.client_protocol import Launch, Refused
-from farandole.launcher.daemon.daemon_connection import DaemonConnection
-from farandole.launcher.daemon.jobs import JobDirectory, JobRecord
-from farandole.launcher.daemon.launch_request import LaunchRequest
-from farandole.launcher.job.machine import Machine
-from farandole.launcher.job.spec import JobSpec
-from farandole.launcher.supervise.failover_files import LAUNCHER, ROSTER
-from farandole.wire import clock
+from farandole.base.wire import clock
+from farandole.control.launcher.daemon import daemon
+from farandole.control.launcher.daemon.client_protocol import Launch, Refused
+from farandole.control.launcher.daemon.daemon_connection import DaemonConnection
+from farandole.control.launcher.daemon.jobs import JobDirectory, JobRecord
+from farandole.control.launcher.daemon.launch_request import LaunchRequest
+from farandole.control.launcher.job.machine import Machine
+from farandole.control.launcher.job.spec import JobSpec
+from farandole.control.launcher.supervise.failover_files import LAUNCHER, ROSTER
 
 HINT = "make room there, or set XDG_CACHE_HOME to a directory of your own that has some"
 REQUEST = LaunchRequest(JobSpec(("no-such-program",), 1), Machine("here", 1, 0, "/", {}))
@@ -38,7 +38,7 @@ def keep(directory: JobDirectory, request: bytes, before: Callable[[], None] = l
     assert lock is not None
     ours, theirs = socket.socketpair()
     link = DaemonConnection(ours)
-    command = [sys.executable, "-m", "farandole.launcher.daemon", directory.name]
+    command = [sys.executable, "-m", "farandole.control.launcher.daemon", directory.name]
     with theirs:
         process = subprocess.Popen(command, stdin=theirs, stderr=subprocess.PIPE, preexec_fn=before)
     link.send(Launch(request, os.fspath(directory.path)), [lock])

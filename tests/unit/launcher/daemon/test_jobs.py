@@ -12,14 +12,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from farandole.launcher.daemon import daemon_connection
-from farandole.launcher.daemon import jobs as jobs_module
-from farandole.launcher.daemon.client_protocol import Ended
-from farandole.launcher.daemon.jobs import JobDirectory, JobRecord, Jobs, jobs_of_this_user
-from farandole.launcher.errors import SpecError
-from farandole.launcher.supervise.failover_files import LAUNCHER, ROSTER
-from farandole.wire import clock
-from farandole.wire.errors import AuthenticationFailed
+from farandole.base.wire import clock
+from farandole.base.wire.errors import AuthenticationFailed
+from farandole.control.launcher.daemon import daemon_connection
+from farandole.control.launcher.daemon import jobs as jobs_module
+from farandole.control.launcher.daemon.client_protocol import Ended
+from farandole.control.launcher.daemon.jobs import JobDirectory, JobRecord, Jobs, jobs_of_this_user
+from farandole.control.launcher.supervise.failover_files import LAUNCHER, ROSTER
+from farandole.errors import SpecError
 
 
 def record(name: str, host: str | None = None, started: float = 1.0) -> JobRecord:

@@ -10,14 +10,19 @@ from pathlib import Path
 import pytest
 from waiting import until
 
-from farandole.agent.protocol import STDERR, STDOUT
-from farandole.launcher.daemon.log_file import LogFile
-from farandole.launcher.daemon.output_sink import OutputSink, SeverableWriter, let_writes_be_interrupted, open_sinks
-from farandole.launcher.daemon.recent_lines import RecentLines
-from farandole.launcher.daemon.switched_line_writer import SwitchedLineWriter
-from farandole.launcher.output.console import Console, WorkerStream
-from farandole.launcher.output.line_writer import LineWriter
-from farandole.launcher.output.terminal import Look, Source
+from farandole.control.agent.protocol import STDERR, STDOUT
+from farandole.control.launcher.daemon.log_file import LogFile
+from farandole.control.launcher.daemon.output_sink import (
+    OutputSink,
+    SeverableWriter,
+    let_writes_be_interrupted,
+    open_sinks,
+)
+from farandole.control.launcher.daemon.recent_lines import RecentLines
+from farandole.control.launcher.daemon.switched_line_writer import SwitchedLineWriter
+from farandole.control.launcher.output.console import Console, WorkerStream
+from farandole.control.launcher.output.line_writer import LineWriter
+from farandole.control.launcher.output.terminal import Look, Source
 
 SOURCE = Source(0, STDOUT)
 

@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from farandole.launcher.daemon import client, watchdog
-from farandole.launcher.daemon.watchdog import run_watched
+from farandole.control.launcher.daemon import client, watchdog
+from farandole.control.launcher.daemon.watchdog import run_watched
 
 
 class Kernel:
@@ -51,7 +51,7 @@ def test_a_client_still_waits_when_the_watchdog_gives_up() -> None:
 
 PREPARING = """
 import os, signal, sys, time
-from farandole.launcher.daemon import watchdog
+from farandole.control.launcher.daemon import watchdog
 
 watchdog.BEGIN_SECONDS = 0.0
 begun, how = os.pipe(), sys.argv[1]

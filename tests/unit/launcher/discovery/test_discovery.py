@@ -10,10 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from farandole.launcher.discovery.discovery import Discovery, DnsHosts, FileHosts, ScriptHosts, distinct, make_source
-from farandole.launcher.errors import SpecError
-from farandole.launcher.job.elastic import Elastic
-from farandole.launcher.job.host_list import Host
+from farandole.control.launcher.discovery.discovery import (
+    Discovery,
+    DnsHosts,
+    FileHosts,
+    ScriptHosts,
+    distinct,
+    make_source,
+)
+from farandole.control.launcher.job.elastic import Elastic
+from farandole.control.launcher.job.host_list import Host
+from farandole.errors import SpecError
 
 
 def script(path: Path, text: str) -> str:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from farandole.launcher.failure.error_file import WorkerError, learn, parse, render, write_error_files
-from farandole.launcher.failure.record import WorkerRecord
-from farandole.launcher.output.logs import rank_folder
+from farandole.control.launcher.failure.error_file import WorkerError, learn, parse, render, write_error_files
+from farandole.control.launcher.failure.record import WorkerRecord
+from farandole.control.launcher.output.logs import rank_folder
 
 TRACEBACK = 'Traceback (most recent call last):\n  File "train.py", line 8, in <module>\nValueError: boom\n'
 # As torch.distributed.elastic.multiprocessing.errors.record writes it.

@@ -6,13 +6,19 @@ import signal
 
 import pytest
 
-from farandole.launcher.failure.failure_text import exit_code, render_failure
-from farandole.launcher.failure.record import WorkerRecord, find_traceback, first_failure, how_it_ended, shell_code
-from farandole.launcher.job.host_list import Host
-from farandole.launcher.job.machine import Machine
-from farandole.launcher.job.spec import JobSpec
-from farandole.launcher.plan.make import make_plan
-from farandole.launcher.plan.model import Identity, Plan
+from farandole.control.launcher.failure.failure_text import exit_code, render_failure
+from farandole.control.launcher.failure.record import (
+    WorkerRecord,
+    find_traceback,
+    first_failure,
+    how_it_ended,
+    shell_code,
+)
+from farandole.control.launcher.job.host_list import Host
+from farandole.control.launcher.job.machine import Machine
+from farandole.control.launcher.job.spec import JobSpec
+from farandole.control.launcher.plan.make import make_plan
+from farandole.control.launcher.plan.model import Identity, Plan
 
 ENDED_AT = 10.0
 

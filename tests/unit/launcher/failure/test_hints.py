@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 import farandole.errors
-from farandole.launcher.failure.failure_text import render_failure
-from farandole.launcher.failure.hints import _BY_ERROR
-from farandole.launcher.failure.record import WorkerRecord
-from farandole.launcher.job.machine import Machine
-from farandole.launcher.job.spec import JobSpec
-from farandole.launcher.job.ssh_and_ship import SshOptions
-from farandole.launcher.output.console import OutputOptions
-from farandole.launcher.plan.make import make_plan
-from farandole.launcher.plan.model import Identity, Plan
+from farandole.control.launcher.failure.failure_text import render_failure
+from farandole.control.launcher.failure.hints import _BY_ERROR
+from farandole.control.launcher.failure.record import WorkerRecord
+from farandole.control.launcher.job.machine import Machine
+from farandole.control.launcher.job.spec import JobSpec
+from farandole.control.launcher.job.ssh_and_ship import SshOptions
+from farandole.control.launcher.output.console import OutputOptions
+from farandole.control.launcher.plan.make import make_plan
+from farandole.control.launcher.plan.model import Identity, Plan
 
 ENDED_AT = 10.0
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from farandole.agent.protocol import Interface, Ready
-from farandole.launcher.errors import SpecError
-from farandole.launcher.host_setup.preflight import (
+from farandole.control.agent.protocol import Interface, Ready
+from farandole.control.launcher.host_setup.preflight import (
     Finding,
     _targets_of,
     choose_networks,
@@ -15,7 +14,8 @@ from farandole.launcher.host_setup.preflight import (
     refuse_if_wrong,
     render,
 )
-from farandole.launcher.job.ssh_and_ship import SshOptions
+from farandole.control.launcher.job.ssh_and_ship import SshOptions
+from farandole.errors import SpecError
 
 SSH = SshOptions(port=2222)
 

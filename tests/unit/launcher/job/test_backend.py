@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from farandole.launcher.errors import SpecError
-from farandole.launcher.job.elastic import Elastic
-from farandole.launcher.job.spec import JobSpec
-from farandole.launcher.job.worker_settings import check_backend, with_backend
+from farandole.control.launcher.job.elastic import Elastic
+from farandole.control.launcher.job.spec import JobSpec
+from farandole.control.launcher.job.worker_settings import check_backend, with_backend
+from farandole.errors import SpecError
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from farandole.launcher.errors import SpecError
-from farandole.launcher.job.elastic import Elastic
-from farandole.launcher.job.host_list import Host
-from farandole.launcher.job.machine import Machine
-from farandole.launcher.job.spec import JobSpec
-from farandole.launcher.start.elastic import exports_of, first_hosts, limits_of, note_on_slots, policy_of
-from farandole.settings.table import Settings
+from farandole.base.settings.table import Settings
+from farandole.control.launcher.job.elastic import Elastic
+from farandole.control.launcher.job.host_list import Host
+from farandole.control.launcher.job.machine import Machine
+from farandole.control.launcher.job.spec import JobSpec
+from farandole.control.launcher.start.elastic import exports_of, first_hosts, limits_of, note_on_slots, policy_of
+from farandole.errors import SpecError
 
 
 def test_the_least_that_can_be_asked_for() -> None:

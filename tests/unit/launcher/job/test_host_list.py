@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from farandole.launcher.errors import SpecError
-from farandole.launcher.job.host_list import Host, choose, parse_hosts, read_host_file, with_slots
+from farandole.control.launcher.job.host_list import Host, choose, parse_hosts, read_host_file, with_slots
+from farandole.errors import SpecError
 
 
 @pytest.mark.parametrize(

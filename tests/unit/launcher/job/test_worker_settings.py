@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from farandole.launcher.errors import SpecError
-from farandole.launcher.job.worker_settings import check_settings, settings_environment
-from farandole.settings.table import FLAGS, SETTINGS, Settings
+from farandole.base.settings.table import FLAGS, SETTINGS, Settings
+from farandole.control.launcher.job.worker_settings import check_settings, settings_environment
+from farandole.errors import SpecError
 
 ASKED: dict[str, Any] = {
     "fusion_threshold": 0,

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from farandole.agent.command_check import python_script
-from farandole.agent.host_facts import visible_gpus
-from farandole.launcher.errors import SpecError
-from farandole.launcher.job.host_list import Host
-from farandole.launcher.job.machine import Machine
-from farandole.launcher.job.spec import JobSpec, check_command, read_exports, read_start_timeout
-from farandole.launcher.plan.dry_run import as_json, render
-from farandole.launcher.plan.environment import inherited_elsewhere
-from farandole.launcher.plan.make import make_plan
-from farandole.launcher.plan.model import Identity, Site
+from farandole.control.agent.command_check import python_script
+from farandole.control.agent.host_facts import visible_gpus
+from farandole.control.launcher.job.host_list import Host
+from farandole.control.launcher.job.machine import Machine
+from farandole.control.launcher.job.spec import JobSpec, check_command, read_exports, read_start_timeout
+from farandole.control.launcher.plan.dry_run import as_json, render
+from farandole.control.launcher.plan.environment import inherited_elsewhere
+from farandole.control.launcher.plan.make import make_plan
+from farandole.control.launcher.plan.model import Identity, Site
+from farandole.errors import SpecError
 
 BIG = Machine("earth", cores=8, gpus=0, directory="/home/me", environment={"PATH": "/usr/bin", "TOKEN": "t"})
 SMALL = Machine("moon", cores=2, gpus=0, directory="/home/me", environment={"OMP_NUM_THREADS": "3"})
@@ -40,7 +40,7 @@ every worker gets the launcher's environment, and
   MASTER_PORT=<chosen at start>
   PYTHONUNBUFFERED=1
 
-host earth (8 cores), started by python -m farandole.agent
+host earth (8 cores), started by python -m farandole.control.agent
   FARANDOLE_ROSTER=127.0.0.1:<chosen at start>
   FARANDOLE_LISTEN=127.0.0.1
   HOROVOD_GLOO_RENDEZVOUS_ADDR=127.0.0.1
@@ -92,7 +92,7 @@ every worker gets the launcher's environment, and
   TOKEN=t
   A='b c'
 
-host earth (8 cores), started by python -m farandole.agent
+host earth (8 cores), started by python -m farandole.control.agent
   FARANDOLE_ROSTER=127.0.0.1:4711
   FARANDOLE_LISTEN=127.0.0.1
   HOROVOD_GLOO_RENDEZVOUS_ADDR=127.0.0.1
@@ -127,7 +127,7 @@ every worker gets the launcher's environment, and
   PYTHONUNBUFFERED=1
   TOKEN=***
 
-host earth (8 cores), started by python -m farandole.agent
+host earth (8 cores), started by python -m farandole.control.agent
   network eth0: 10.1.0.1
   FARANDOLE_ROSTER=127.0.0.1:4711
   HOROVOD_GLOO_RENDEZVOUS_ADDR=127.0.0.1
@@ -147,7 +147,7 @@ HOROVOD_CROSS_SIZE=1 HOROVOD_HOSTNAME=earth
     RANK=1 WORLD_SIZE=3 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2
 
 host moon (2 cores), started by ssh -o BatchMode=yes -o ConnectTimeout=10 -T me@moon 'cd / && exec /py/bin/python \
--m farandole.agent'
+-m farandole.control.agent'
   directory /cache/me
   network fast0: 10.2.0.2 fd00::2
   network mgmt0: 10.1.0.2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from slot_jobs import Job, ended, said, started
 
-from farandole.launcher.slots.slot_events import (
+from farandole.control.launcher.slots.slot_events import (
     SUCCEEDED,
     DrainWorkers,
     EndHost,
@@ -21,8 +21,8 @@ from farandole.launcher.slots.slot_events import (
     Tick,
     WorldBegan,
 )
-from farandole.launcher.slots.slot_policy import decide, describe, next_due
-from farandole.launcher.slots.slot_state import SlotPolicy, State
+from farandole.control.launcher.slots.slot_policy import decide, describe, next_due
+from farandole.control.launcher.slots.slot_state import SlotPolicy, State
 
 
 def test_a_host_that_leaves_is_drained_then_ended() -> None:

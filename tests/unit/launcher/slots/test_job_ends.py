@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from slot_jobs import Job, ended, said, started
 
-from farandole.launcher.slots.slot_events import (
+from farandole.control.launcher.slots.slot_events import (
     FAILED,
     FINISHED,
     KILLED,
@@ -17,8 +17,8 @@ from farandole.launcher.slots.slot_events import (
     StopWorkers,
     WorldBegan,
 )
-from farandole.launcher.slots.slot_state import SlotPolicy
-from farandole.launcher.slots.worker_rules import will_start
+from farandole.control.launcher.slots.slot_state import SlotPolicy
+from farandole.control.launcher.slots.worker_rules import will_start
 
 
 def test_all_that_were_started_first_fail_before_any_gets_anywhere() -> None:

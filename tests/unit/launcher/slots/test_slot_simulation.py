@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from farandole.launcher.slots.slot_events import (
+from farandole.control.launcher.slots.slot_events import (
     FAILED,
     FINISHED,
     KILLED,
@@ -33,8 +33,8 @@ from farandole.launcher.slots.slot_events import (
     WorkerLeaves,
     WorldBegan,
 )
-from farandole.launcher.slots.slot_policy import decide, next_due
-from farandole.launcher.slots.slot_state import SlotPolicy, State, at_work, living
+from farandole.control.launcher.slots.slot_policy import decide, next_due
+from farandole.control.launcher.slots.slot_state import SlotPolicy, State, at_work, living
 
 
 @pytest.mark.parametrize("seed", range(150))

@@ -6,8 +6,8 @@ import math
 
 from slot_jobs import Job, ended, said, started
 
-from farandole.launcher.slots.failure_rules import FLAPS
-from farandole.launcher.slots.slot_events import (
+from farandole.control.launcher.slots.failure_rules import FLAPS
+from farandole.control.launcher.slots.slot_events import (
     FAILED,
     DrainWorkers,
     HostNotReady,
@@ -18,9 +18,9 @@ from farandole.launcher.slots.slot_events import (
     Resized,
     WorldBegan,
 )
-from farandole.launcher.slots.slot_policy import decide, next_due
-from farandole.launcher.slots.slot_state import SlotPolicy, State, expected_size
-from farandole.launcher.slots.worker_rules import will_start
+from farandole.control.launcher.slots.slot_policy import decide, next_due
+from farandole.control.launcher.slots.slot_state import SlotPolicy, State, expected_size
+from farandole.control.launcher.slots.worker_rules import will_start
 
 
 def test_hosts_are_filled_in_their_order_up_to_the_most_and_the_spares() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from slot_jobs import Job, ended, said, started
 
-from farandole.launcher.slots.slot_events import (
+from farandole.control.launcher.slots.slot_events import (
     FINISHED,
     STATE_LOST,
     SUCCEEDED,
@@ -16,8 +16,8 @@ from farandole.launcher.slots.slot_events import (
     WorkerLeaves,
     WorldBegan,
 )
-from farandole.launcher.slots.slot_state import SlotPolicy
-from farandole.launcher.slots.worker_rules import will_start
+from farandole.control.launcher.slots.slot_state import SlotPolicy
+from farandole.control.launcher.slots.worker_rules import will_start
 
 
 def test_a_job_that_is_to_be_smaller_lets_the_newest_go() -> None:

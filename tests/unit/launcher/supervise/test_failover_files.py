@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from farandole.launcher.supervise.failover_files import LAUNCHER, ROSTER, FailoverFiles
+from farandole.control.launcher.supervise.failover_files import LAUNCHER, ROSTER, FailoverFiles
 
 
 def test_it_is_whole_when_all_of_it_is_there(tmp_path: Path) -> None:

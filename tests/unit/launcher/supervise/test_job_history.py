@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from farandole.jobs.view import JobView, WorkerView
-from farandole.launcher.supervise.job_history import SAVED_MOMENTS, JobHistory
-from farandole.launcher.supervise.job_metrics import find_targets, read_job
-from farandole.metrics.address import MetricsAddress
-from farandole.metrics.metric_table import JOB_METRICS
-from farandole.metrics.readings import Sample
-from farandole.roster.events import Departure
-from farandole.roster.watcher import WorldChange
-from farandole.wire.rendezvous import Progress
+from farandole.base.metrics.address import MetricsAddress
+from farandole.base.metrics.metric_table import JOB_METRICS
+from farandole.base.metrics.readings import Sample
+from farandole.base.wire.rendezvous import Progress
+from farandole.control.jobs.view import JobView, WorkerView
+from farandole.control.launcher.supervise.job_history import SAVED_MOMENTS, JobHistory
+from farandole.control.launcher.supervise.job_metrics import find_targets, read_job
+from farandole.control.roster.events import Departure
+from farandole.control.roster.watcher import WorldChange
 
 
 def workers(world: tuple[int, ...], generation: int) -> Any:

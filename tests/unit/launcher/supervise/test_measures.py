@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from farandole.launcher.supervise.supervisor import MOST_MEASURES, Supervisor
-from farandole.wire.rendezvous import Measures
+from farandole.base.wire.rendezvous import Measures
+from farandole.control.launcher.supervise.supervisor import MOST_MEASURES, Supervisor
 
 
 def test_the_latest_are_kept_and_hosts_where_it_was_once_are_not_forgotten() -> None:

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from farandole.launcher.discovery.host_set import HostSet
-from farandole.launcher.job.host_list import Host
-from farandole.launcher.supervise import messages
-from farandole.launcher.supervise.messages import Messages, end_message, world_message
-from farandole.launcher.supervise.workers import Worker, Workers
-from farandole.roster.events import Departure, Hold
-from farandole.roster.watcher import WorldChange
+from farandole.control.launcher.discovery.host_set import HostSet
+from farandole.control.launcher.job.host_list import Host
+from farandole.control.launcher.supervise import messages
+from farandole.control.launcher.supervise.messages import Messages, end_message, world_message
+from farandole.control.launcher.supervise.workers import Worker, Workers
+from farandole.control.roster.events import Departure, Hold
+from farandole.control.roster.watcher import WorldChange
 
 if TYPE_CHECKING:
-    from farandole.launcher.host_setup.host_setup import JobHost
+    from farandole.control.launcher.host_setup.host_setup import JobHost
 
 
 def told(change: WorldChange, ends: dict[int, str] | None = None) -> str:

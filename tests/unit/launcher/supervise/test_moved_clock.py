@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from farandole.launcher.slots.slot_state import Site, Slot, SlotPolicy, State
-from farandole.launcher.supervise.moved_clock import ClockReading, moved_slots
+from farandole.control.launcher.slots.slot_state import Site, Slot, SlotPolicy, State
+from farandole.control.launcher.supervise.moved_clock import ClockReading, moved_slots
 
 
 def test_the_same_moment_has_another_number_on_another_clock() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from farandole.launcher.failure.record import WorkerRecord
-from farandole.launcher.supervise.outcome import TOGETHER_SECONDS, Verdict, _by_rank, _to_blame
+from farandole.control.launcher.failure.record import WorkerRecord
+from farandole.control.launcher.supervise.outcome import TOGETHER_SECONDS, Verdict, _by_rank, _to_blame
 
 LATER = TOGETHER_SECONDS + 1
 

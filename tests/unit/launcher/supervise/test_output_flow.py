@@ -7,10 +7,10 @@ import threading
 from collections.abc import Callable
 from typing import Any, cast
 
-from farandole.agent.protocol import STDERR, STDOUT, Closed, Credit, Output
-from farandole.launcher.agents.agent_client import AgentClient
-from farandole.launcher.output.console import Console, WorkerStream
-from farandole.launcher.supervise.output_flow import CREDIT_BYTES, OutputFlow
+from farandole.control.agent.protocol import STDERR, STDOUT, Closed, Credit, Output
+from farandole.control.launcher.agents.agent_client import AgentClient
+from farandole.control.launcher.output.console import Console, WorkerStream
+from farandole.control.launcher.supervise.output_flow import CREDIT_BYTES, OutputFlow
 
 
 class Told:

@@ -7,8 +7,8 @@ import errno
 
 import pytest
 
-from farandole.launcher.supervise import roster_port as port
-from farandole.launcher.supervise.roster_port import PortLost, listen_again
+from farandole.control.launcher.supervise import roster_port as port
+from farandole.control.launcher.supervise.roster_port import PortLost, listen_again
 
 
 class Port:

@@ -7,15 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from farandole.launcher.errors import SpecError
-from farandole.launcher.job.host_list import Host
-from farandole.launcher.job.machine import Machine
-from farandole.launcher.job.spec import JobSpec
-from farandole.launcher.plan.model import Identity
-from farandole.launcher.start.external import explain, first_to_blame, plan_external, render_external
-from farandole.launcher.targets.external import check_library, command_line, environment_of, flavour_of
-from farandole.launcher.targets.launch_order import Flavour, LaunchOrder, Starter
-from farandole.wire.rendezvous import Failure
+from farandole.base.wire.rendezvous import Failure
+from farandole.control.launcher.job.host_list import Host
+from farandole.control.launcher.job.machine import Machine
+from farandole.control.launcher.job.spec import JobSpec
+from farandole.control.launcher.plan.model import Identity
+from farandole.control.launcher.start.external import explain, first_to_blame, plan_external, render_external
+from farandole.control.launcher.targets.external import check_library, command_line, environment_of, flavour_of
+from farandole.control.launcher.targets.launch_order import Flavour, LaunchOrder, Starter
+from farandole.errors import SpecError
 
 HERE = LaunchOrder("mpirun", 4, (), ("FARANDOLE_JOB", "FARANDOLE_SECRET"), ("python", "train.py", "--name", "a b"))
 EVEN = replace(HERE, hosts=(Host("h1", 2), Host("h2", 2)))

@@ -8,15 +8,15 @@ import sys
 import pytest
 
 import farandole
-from farandole.launcher.job.host_list import Host
-from farandole.launcher.job.ssh_and_ship import SshOptions
-from farandole.launcher.targets import installation
-from farandole.launcher.targets.installation import install_command
-from farandole.launcher.targets.local import LocalNames
-from farandole.launcher.targets.not_started import explain
-from farandole.launcher.targets.ssh import ssh_command
+from farandole.control.launcher.job.host_list import Host
+from farandole.control.launcher.job.ssh_and_ship import SshOptions
+from farandole.control.launcher.targets import installation
+from farandole.control.launcher.targets.installation import install_command
+from farandole.control.launcher.targets.local import LocalNames
+from farandole.control.launcher.targets.not_started import explain
+from farandole.control.launcher.targets.ssh import ssh_command
 
-AGENT = f"cd / && exec {sys.executable} -m farandole.agent"
+AGENT = f"cd / && exec {sys.executable} -m farandole.control.agent"
 OPTIONS = "-o A=1 -i 'my key' -p 2222"
 SSH = f"ssh {OPTIONS} h1"
 INSTALL = f"{SSH} '/opt/py -m pip install farandole=={farandole.__version__}'"
@@ -36,7 +36,7 @@ OURS = ["-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-T"]
         (
             Host("h1", python="/my env/python"),
             SshOptions(),
-            ["ssh", *OURS, "h1", "cd / && exec '/my env/python' -m farandole.agent"],
+            ["ssh", *OURS, "h1", "cd / && exec '/my env/python' -m farandole.control.agent"],
         ),
     ],
 )
@@ -74,7 +74,7 @@ def test_the_command(host: Host, options: SshOptions, expected: list[str]) -> No
             "its Python, /opt/py, is 3.9.18, which is too old",
             "name one from 3.10 on: --python h1=",
         ),
-        ("something odd\nhappened", "did not start: happened", f"try: {SSH} '/opt/py -m farandole.agent'"),
+        ("something odd\nhappened", "did not start: happened", f"try: {SSH} '/opt/py -m farandole.control.agent'"),
         ("", "it said nothing", f"try: {SSH}"),
     ],
 )
@@ -84,10 +84,10 @@ def test_what_it_means(said: str, problem: str, hint: str, monkeypatch: pytest.M
     assert problem in told[0] and hint in told[1]
 
 
-@pytest.mark.parametrize("modules", [{"msgspec"}, {"farandole.agent.agent"}])
+@pytest.mark.parametrize("modules", [{"msgspec"}, {"farandole.control.agent.agent"}])
 def test_a_python_that_cannot_run_the_agent_says_which_it_is(modules: set[str]) -> None:
     block = f"import sys; sys.modules.update(dict.fromkeys({modules}))"
-    run = "import runpy; runpy.run_module('farandole.agent', run_name='__main__')"
+    run = "import runpy; runpy.run_module('farandole.control.agent', run_name='__main__')"
     done = subprocess.run([sys.executable, "-c", f"{block}; {run}"], capture_output=True, text=True, timeout=60)
     assert done.returncode == 1
     problem, _ = explain(Host("h1"), done.stderr, SshOptions())

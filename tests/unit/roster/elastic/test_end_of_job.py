@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from membership import after, again, announced, newcomer, world
 
-from farandole.roster.elastic import decide
-from farandole.roster.events import (
+from farandole.control.roster.elastic import decide
+from farandole.control.roster.events import (
     Accusation,
     Announce,
     Departure,
@@ -21,7 +21,7 @@ from farandole.roster.events import (
     Refuse,
     Revoke,
 )
-from farandole.roster.next_world import MEMBERS, MINIMUM
+from farandole.control.roster.next_world import MEMBERS, MINIMUM
 
 
 def test_when_workers_have_finished_nobody_else_is_needed() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from membership import after, again, announced, newcomer, world
 
-from farandole.roster.elastic import decide
-from farandole.roster.events import (
+from farandole.control.roster.elastic import decide
+from farandole.control.roster.events import (
     Drained,
     Expected,
     Finished,

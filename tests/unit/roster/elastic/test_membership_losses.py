@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from membership import after, again, announced, dead, silent, started, world
 
-from farandole.roster.elastic import decide
-from farandole.roster.events import (
+from farandole.control.roster.elastic import decide
+from farandole.control.roster.events import (
     Announce,
     Departure,
     Evict,
@@ -18,7 +18,7 @@ from farandole.roster.events import (
     Revoke,
     Suspected,
 )
-from farandole.roster.next_world import MEMBERS
+from farandole.control.roster.next_world import MEMBERS
 
 
 def test_the_others_hear_of_a_death_and_go_on_in_their_old_order() -> None:

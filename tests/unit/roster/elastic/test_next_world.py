@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from membership import after, again, announced, dead, newcomer, started, unreached, world
 
-from farandole.roster.arrivals import START
-from farandole.roster.elastic import decide
-from farandole.roster.events import (
+from farandole.control.roster.arrivals import START
+from farandole.control.roster.elastic import decide
+from farandole.control.roster.events import (
     Announce,
     Drained,
     End,
@@ -22,8 +22,8 @@ from farandole.roster.events import (
     Revoke,
     Suspected,
 )
-from farandole.roster.exclusion import workers_to_leave_out
-from farandole.roster.next_world import FENCE, MAJORITY, MEMBERS
+from farandole.control.roster.exclusion import workers_to_leave_out
+from farandole.control.roster.next_world import FENCE, MAJORITY, MEMBERS
 
 # --- the first world ------------------------------------------------------------------------------------------------
 

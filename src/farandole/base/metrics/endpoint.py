@@ -1,0 +1,162 @@
+"""The HTTP server of metrics: `/metrics` for Prometheus; of a job also `/targets`, where it says which workers it has,
+and `/view`, for dashboards.
+
+It serves GET and nothing else, one thread a request, and ends with the process. With a token, a request must carry it
+(`Authorization: Bearer TOKEN`); without one, it listens on loopback only.
+"""
+
+from __future__ import annotations
+
+import hmac
+import http.server
+import socket
+import threading
+import traceback
+import urllib.parse
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from farandole.base.metrics.address import MetricsAddress
+from farandole.base.metrics.readings import Reading
+from farandole.errors import Picklable
+
+REQUEST_SECONDS = 10.0
+"""A client that sends nothing for so long is hung up on."""
+
+Expose = Callable[[str], tuple[bytes, str]]
+More = Mapping[str, Callable[[Mapping[str, str]], bytes]]
+"""By path: a function from the query to JSON."""
+
+
+class MetricsUnavailable(Picklable, Exception):
+    """Metrics cannot be served: the reason, and what to do about it.
+
+    Attributes:
+        hint: the next step.
+    """
+
+    def __init__(self, reason: str, hint: str) -> None:
+        super().__init__(reason)
+        self.hint = hint
+
+
+class MetricsEndpoint:
+    """Serves metrics from the moment it is made until it is closed.
+
+    Attributes:
+        address: where, with the port that was found.
+
+    Args:
+        address: to listen on.
+        read: returns what is served; called in a thread of this endpoint, once for each request.
+        token: which requests must carry; "": none.
+        more: what else is served, as JSON.
+
+    Raises:
+        MetricsUnavailable: the port is taken, prometheus-client is missing, or others could read without a token.
+    """
+
+    def __init__(
+        self, address: MetricsAddress, read: Callable[[], Reading], token: str = "", more: More | None = None
+    ) -> None:
+        if not address.is_loopback and not token:
+            raise MetricsUnavailable(
+                f"metrics on {address} could be read by others without a token",
+                "set FARANDOLE_METRICS_TOKEN to a secret, or leave the host away: then it is loopback",
+            )
+        self._server = _Server(address, _load_exposition()(read), token, more or {})
+        self.address = address.with_port(self._server.server_address[1])
+        self._thread = threading.Thread(target=self._server.serve_forever, name="farandole-metrics", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Serve nothing any more. Returns when the port is free."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+def _load_exposition() -> Callable[[Callable[[], Reading]], Expose]:
+    try:
+        from farandole.base.metrics.exposition import make_exposition
+    except ModuleNotFoundError as error:
+        raise MetricsUnavailable(
+            f"metrics need {error.name}, which is not installed", "pip install 'farandole[metrics]'"
+        ) from None
+    return make_exposition
+
+
+class _Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+    allow_reuse_address = True
+
+    def __init__(self, address: MetricsAddress, expose: Expose, token: str, more: More) -> None:
+        self.expose, self.token, self.more = expose, token, more
+        self.address_family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+        try:
+            super().__init__((address.host, address.port), _Handler)
+        except (OSError, OverflowError) as error:  # There is no port above 65535.
+            raise MetricsUnavailable(
+                f"metrics cannot be served on {address}: {getattr(error, 'strerror', None) or error}",
+                "choose another port: --metrics=PORT; 0 is any that is free",
+            ) from None
+
+    def server_bind(self) -> None:
+        # The base class asks the name service for this machine's name, which may take seconds.
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.socket.bind(self.server_address)
+        self.server_address = self.socket.getsockname()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that hangs up is nothing to tell anyone."""
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    server: _Server
+    protocol_version = "HTTP/1.1"
+    timeout = REQUEST_SECONDS
+    server_version = "farandole"
+    sys_version = ""
+
+    def do_GET(self) -> None:
+        """Answer one request."""
+        if not self._is_allowed():
+            self._answer(401, b"a token is needed: Authorization: Bearer TOKEN\n", "text/plain", challenge=True)
+            return
+        try:
+            answer = self._found()
+        except Exception as error:
+            # The training goes on; whoever asked, and whoever reads what it prints, hears of it.
+            traceback.print_exc()
+            wrong = f"this is an error of farandole's: {type(error).__name__}: {error}\n"
+            answer = 500, wrong.encode(), "text/plain; charset=utf-8"
+        self._answer(*answer)
+
+    def _found(self) -> tuple[int, bytes, str]:
+        """Return the code, body and type of the answer to one who may ask."""
+        path, _, query = self.path.partition("?")
+        if path == "/metrics":
+            return 200, *self.server.expose(self.headers.get("Accept", ""))
+        if path in self.server.more:
+            return 200, self.server.more[path](dict(urllib.parse.parse_qsl(query))), "application/json"
+        there = ", ".join(("/metrics", *self.server.more))
+        return 404, f"there is {there}\n".encode(), "text/plain"
+
+    def _is_allowed(self) -> bool:
+        wanted = f"Bearer {self.server.token}"
+        given = self.headers.get("Authorization", "")
+        # The base class takes each byte of a header for a letter; tokens are sent as UTF-8.
+        return not self.server.token or hmac.compare_digest(given.encode("latin-1"), wanted.encode())
+
+    def _answer(self, code: int, body: bytes, content_type: str, challenge: bool = False) -> None:
+        self.send_response(code)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(body)))
+        if challenge:
+            self.send_header("WWW-Authenticate", "Bearer")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Keep requests to itself: a scrape every few seconds is nothing to tell anyone."""

@@ -1,0 +1,1 @@
+"""The files that timelines are written to, and reading them."""

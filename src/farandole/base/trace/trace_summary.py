@@ -1,0 +1,255 @@
+"""What a timeline says of a training: which rank the others wait for, how much communication is hidden, what took long.
+
+Pure: from the records of a trace, of either format, to a `Summary`. Words:
+
+- A *call* is one collective of one tensor, on all ranks that have taken part.
+- Its *wait* is the time from the first rank's call to the last one's. The others wait for the last rank.
+- A rank's *step* ends where a tensor comes again that it has had already. While a rank still makes calls, it computes,
+  as gradients get ready one after the other; what is moved meanwhile is *hidden*. What comes after the last call of a
+  step is its *tail*, in which nothing but communication is left. So the overlap is an estimate: what a program computes
+  after its last call, or a step with a single call, does not show.
+
+Events may be missing, as those before the recording began: a call counts on the ranks that have all of it.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from farandole.base.trace.perfetto import is_perfetto, read_records
+
+MOST_WAITS = 10
+_NEGOTIATE = "NEGOTIATE_"
+
+
+class Part(NamedTuple):
+    """One rank's part of a call, in microseconds of the trace."""
+
+    rank: int
+    begin: float
+    """It called."""
+    agreed: float
+    """It knew that all have called."""
+    end: float
+
+
+class Wait(NamedTuple):
+    """One call, and how long others waited for its last rank."""
+
+    name: str
+    at: float
+    """When the first rank called, in seconds of the trace."""
+    seconds: float
+    rank: int
+    """The last one."""
+
+
+@dataclass
+class RankSummary:
+    """What one rank did. Times are seconds."""
+
+    rank: int
+    calls: int = 0
+    last_in: int = 0
+    """Calls in which it was the last, and others waited."""
+    waited_for: float = 0.0
+    """How long others waited for it, summed over calls and ranks."""
+    waiting: float = 0.0
+    """How long it waited for the last rank, summed over calls."""
+    moving: float = 0.0
+    """Time in which something of its was moved."""
+    hidden: float = 0.0
+    """The part of that in which it still made calls."""
+    steps: int = 0
+    tail: float = 0.0
+    """Time after the last call of each step until its last result, summed over steps."""
+
+    @property
+    def overlap(self) -> float | None:
+        """The part of moving that was hidden; None when nothing moved."""
+        return self.hidden / self.moving if self.moving else None
+
+    @property
+    def tail_of_step(self) -> float | None:
+        """Seconds of a step, on average."""
+        return self.tail / self.steps if self.steps else None
+
+
+@dataclass
+class Summary:
+    """What a timeline says."""
+
+    seconds: float = 0.0
+    calls: int = 0
+    bytes: int = 0
+    lost_events: int = 0
+    ranks: list[RankSummary] = field(default_factory=list)
+    waits: list[Wait] = field(default_factory=list)
+    """The longest ones, the longest first."""
+
+    @property
+    def straggler(self) -> RankSummary | None:
+        """The rank for which others waited longest; None while nobody waited, or for all alike."""
+        by_time = sorted(self.ranks, key=lambda rank: rank.waited_for, reverse=True)
+        if len(by_time) < 2 or not by_time[0].waited_for:
+            return None
+        others = statistics.fmean(rank.waited_for for rank in by_time[1:])
+        return by_time[0] if by_time[0].waited_for > 2 * others else None
+
+
+def read_trace(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the records of a timeline of either format; of a file that is cut short, those that are whole.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is no timeline.
+    """
+    data = path.read_bytes()
+    if is_perfetto(path):
+        yield from read_records(data)
+        return
+    if not data.lstrip().startswith(b"["):
+        raise ValueError("this is no timeline: it should begin with [")
+    for line in data.decode(errors="replace").splitlines():
+        text = line.strip().rstrip(",")
+        if text in ("", "[", "]"):
+            continue
+        try:
+            record = json.loads(text)
+        except ValueError:
+            continue  # Its writer was killed in the middle of it.
+        if isinstance(record, dict) and "ph" in record:
+            yield record
+
+
+def summarize(records: Iterable[dict[str, Any]]) -> Summary:
+    """Return what the records of a trace say."""
+    reader = _Reader()
+    for record in records:
+        reader.take(record)
+    summary = Summary(reader.latest / 1e6, bytes=reader.bytes, lost_events=reader.lost)
+    ranks: dict[int, RankSummary] = {}
+    of_tensor: dict[int, list[Part]] = {}
+    of_rank: dict[int, list[tuple[int, Part]]] = {}
+    for (pid, rank), parts in sorted(reader.parts.items(), key=lambda item: item[0][1]):
+        ranks.setdefault(rank, RankSummary(rank)).calls += len(parts)
+        of_tensor.setdefault(pid, []).extend(parts)
+        of_rank.setdefault(rank, []).extend((pid, part) for part in parts)
+    waits = []
+    for pid, name in reader.names.items():
+        for call in calls_of(of_tensor.get(pid, ())):
+            summary.calls += 1
+            waits.append(_count(call, name, ranks))
+    for rank, row in ranks.items():
+        _count_overlap(row, of_rank[rank])
+    summary.ranks = list(ranks.values())
+    summary.waits = sorted((wait for wait in waits if wait.seconds > 0), key=lambda wait: -wait.seconds)[:MOST_WAITS]
+    return summary
+
+
+def calls_of(parts: Sequence[Part]) -> list[list[Part]]:
+    """Return the parts of one tensor's calls, call by call.
+
+    A rank has one part of a call, and no rank begins its part after another one knew that all have begun.
+    """
+    calls: list[list[Part]] = []
+    for part in sorted(parts, key=lambda each: each.agreed):
+        call = calls[-1] if calls else []
+        fits = call and all(part.rank != each.rank for each in call) and part.begin <= max(p.agreed for p in call)
+        if fits:
+            call.append(part)
+        else:
+            calls.append([part])
+    return calls
+
+
+def _count(call: Sequence[Part], name: str, ranks: dict[int, RankSummary]) -> Wait:
+    last = max(call, key=lambda part: part.begin)
+    first = min(part.begin for part in call)
+    for part in call:
+        waited = (last.begin - part.begin) / 1e6
+        ranks[part.rank].waiting += waited
+        ranks[last.rank].waited_for += waited
+    ranks[last.rank].last_in += last.begin > first
+    return Wait(name, first / 1e6, (last.begin - first) / 1e6, last.rank)
+
+
+def _count_overlap(row: RankSummary, parts: Sequence[tuple[int, Part]]) -> None:
+    for step in steps_of(parts):
+        last_call = max(part.begin for part in step)
+        moved = union((part.agreed, part.end) for part in step)
+        row.steps += 1
+        row.moving += sum(end - begin for begin, end in moved) / 1e6
+        row.hidden += sum(max(0.0, min(end, last_call) - begin) for begin, end in moved) / 1e6
+        row.tail += (max(part.end for part in step) - last_call) / 1e6
+
+
+def steps_of(parts: Sequence[tuple[int, Part]]) -> list[list[Part]]:
+    """Return the parts of one rank step by step, given each with its tensor."""
+    steps: list[list[Part]] = []
+    seen: set[int] = set()
+    for pid, part in sorted(parts, key=lambda each: each[1].begin):
+        if not steps or pid in seen:
+            steps.append([])
+            seen.clear()
+        seen.add(pid)
+        steps[-1].append(part)
+    return steps
+
+
+def union(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return the times that are in any of some spans, as spans that do not touch."""
+    merged: list[tuple[float, float]] = []
+    for begin, end in sorted(spans):
+        if merged and begin <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(merged[-1][1], end)
+        else:
+            merged.append((begin, end))
+    return merged
+
+
+class _Reader:
+    """Takes records one after the other, and keeps the parts of calls."""
+
+    def __init__(self) -> None:
+        self.names: dict[int, str] = {}
+        self.parts: dict[tuple[int, int], list[Part]] = {}
+        self.bytes = self.lost = 0
+        self.latest = 0.0
+        self._open: dict[tuple[int, int], list[tuple[str, float]]] = {}
+        self._negotiated: dict[tuple[int, int], tuple[float, float]] = {}
+        """By tensor and rank: when it called, and when it knew, of a call that is under way."""
+
+    def take(self, record: dict[str, Any]) -> None:
+        """Take the next record of the file."""
+        kind = record["ph"]
+        if kind == "M":
+            if record["name"] == "process_name" and record["pid"]:
+                self.names[record["pid"]] = str(record["args"]["name"])
+            return
+        self.latest = max(self.latest, float(record["ts"]))
+        place = record["pid"], record["tid"]
+        if kind == "B":
+            self._open.setdefault(place, []).append((record["name"], record["ts"]))
+        elif kind == "E" and self._open.get(place):
+            self._end(place, record["ts"], record.get("args", {}))
+        elif record.get("name") == "EVENTS_LOST":
+            self.lost += int(record.get("args", {}).get("count", 0))
+
+    def _end(self, place: tuple[int, int], at: float, args: dict[str, Any]) -> None:
+        name, begin = self._open[place].pop()
+        if self._open[place]:
+            return  # A part of a longer span.
+        if name.startswith(_NEGOTIATE):
+            self._negotiated[place] = begin, at
+            return
+        called = self._negotiated.pop(place, None)
+        broken = args.keys() & {"events_lost", "unfinished", "failed"}
+        if called is not None and not broken:
+            self.parts.setdefault(place, []).append(Part(place[1], called[0], called[1], at))
+            self.bytes += int(args.get("bytes", 0)) if place[1] == 0 else 0

@@ -1,0 +1,150 @@
+"""Frames over a connection that does not block: what waits to be sent, and what has come of the next frame.
+
+It knows no event loop and never waits. Whoever owns one says when to read and when to send: `wire.channel` with `poll`,
+an agent with its own loop, the job daemon with asyncio. (`wire.async_channel` is for asyncio's streams, which have
+buffers of their own.)
+"""
+
+from __future__ import annotations
+
+import collections
+import os
+from typing import Protocol
+
+from farandole.base.wire.errors import ConnectionLost
+from farandole.base.wire.frames import FrameReader, frame
+
+PIECE_BYTES = 64 * 1024
+"""Most bytes that one `read` takes: whoever has other things to do is not kept from them for long."""
+
+
+class Source(Protocol):
+    """What bytes are read from: a socket, or one end of a pipe. It must not block."""
+
+    def recv(self, count: int, /) -> bytes:
+        """Return at most so many bytes; none at the end."""
+
+    def fileno(self) -> int:
+        """Return its descriptor, or -1 when it is closed."""
+
+
+class Sink(Protocol):
+    """What bytes are written to: a socket, or one end of a pipe. It must not block."""
+
+    def send(self, data: memoryview, /) -> int:
+        """Send what can be sent now, and return how many bytes that were."""
+
+    def fileno(self) -> int:
+        """Return its descriptor, or -1 when it is closed."""
+
+
+class PipeEnd:
+    """One end of a pipe, made not to block. It does not own the descriptor."""
+
+    def __init__(self, fd: int) -> None:
+        os.set_blocking(fd, False)
+        self._fd = fd
+
+    def recv(self, count: int, /) -> bytes:
+        """Return at most so many bytes; none at the end."""
+        return os.read(self._fd, count)
+
+    def send(self, data: memoryview, /) -> int:
+        """Write what fits, and return how many bytes that were."""
+        return os.write(self._fd, data)
+
+    def fileno(self) -> int:
+        """Return the descriptor."""
+        return self._fd
+
+
+class FrameStream:
+    """Frames both ways. One thread may read while another one sends.
+
+    After any `WireError` the stream may be cut in the middle of a frame, and must not be used any more.
+
+    Args:
+        source: what is read from.
+        sink: what is written to; may be the same.
+        limit: longest frame, in bytes, that is taken.
+    """
+
+    def __init__(self, source: Source, sink: Sink, limit: int) -> None:
+        self.source = source
+        self.sink = sink
+        self._reader = FrameReader(limit)
+        self._unsent: collections.deque[memoryview] = collections.deque()
+        self._flushing = False
+
+    def accept_up_to(self, limit: int) -> None:
+        """Take frames of at most so many bytes from now on, such as when both sides are proven."""
+        self._reader.limit = limit
+
+    # --- sending -------------------------------------------------------------------------------------------------
+
+    @property
+    def unsent(self) -> bool:
+        """Whether anything still waits to be sent."""
+        return bool(self._unsent)
+
+    @property
+    def flushing(self) -> bool:
+        """Whether `flush` is running: this call comes from a signal handler that has interrupted it."""
+        return self._flushing
+
+    def post(self, payload: bytes) -> None:
+        """Put a frame at the end of what `flush` sends."""
+        self.post_bytes(frame(payload))
+
+    def post_bytes(self, data: bytes) -> None:
+        """Put bytes that are no frame there, such as a greeting before the first one."""
+        self._unsent.append(memoryview(data))
+
+    def flush(self) -> None:
+        """Send as much as the other side takes now; no-op when a `flush` is running already, which then sends it.
+
+        Raises:
+            ConnectionLost: the connection broke.
+        """
+        if self._flushing:
+            return
+        self._flushing = True
+        try:
+            while self._unsent:
+                # The head of the queue changes only here, so that a frame is not sent twice.
+                sent = self.sink.send(self._unsent[0])
+                if sent == len(self._unsent[0]):
+                    self._unsent.popleft()
+                else:
+                    self._unsent[0] = self._unsent[0][sent:]
+        except BlockingIOError:
+            return
+        except OSError as error:
+            raise _broken(error) from None
+        finally:
+            self._flushing = False
+
+    # --- reading -------------------------------------------------------------------------------------------------
+
+    def read(self, count: int = PIECE_BYTES) -> list[bytes] | None:
+        """Read once, at most so many bytes, and return the payloads that are complete now; None: nothing has come.
+
+        Raises:
+            ConnectionLost: the other side closed the connection, or it broke.
+            BadMessage: a frame longer than the limit begins.
+        """
+        try:
+            data = self.source.recv(count)
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            raise _broken(error) from None
+        if not data:
+            raise ConnectionLost("the other side closed the connection")
+        return self._reader.feed(data)
+
+
+def _broken(error: OSError) -> ConnectionLost:
+    loss = ConnectionLost(f"the connection broke: {error.strerror or error}")
+    loss.unread = isinstance(error, ConnectionResetError)
+    return loss

@@ -1,0 +1,11 @@
+"""Serves the launcher at the other end of standard input and output."""
+
+from farandole.control.agent import cannot_run
+
+try:
+    from farandole.control.agent.agent import main
+except Exception as error:  # What is missing may be anything, and an old Python may raise anything.
+    cannot_run.tell(error)
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,393 @@
+"""The agent: starts the workers of one host, forwards what they print, and sees to it that all of them end.
+
+One for each host, the launcher's child or started by it over ssh, told what to do over its standard input (see
+`messages`).
+
+Guarantees:
+- When its standard input ends, for whatever reason, everything that it started is killed at once; or, if the launcher
+  has allowed that (`Outlive`), when no other launcher has taken over in time (see `failover`).
+- When the launcher has said that it would be heard of (`Beat`), and is not, all is killed at once in any case: it may
+  live, and count on that.
+- When the agent itself is killed, the kernel kills the workers.
+- It says `Ended` only when no process is left that a worker started, directly or not, in whatever session: the agent
+  is a child subreaper, so an orphan becomes its child instead of init's.
+
+It is single-threaded, because PR_SET_PDEATHSIG counts threads, not processes. Nothing it does may block: its standard
+output is not blocking, and what does not fit stays in a buffer that flow control bounds.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from farandole.control.agent import host_facts, worker_error_file
+from farandole.control.agent.connectivity import ConnectListeners, ConnectRound
+from farandole.control.agent.event_loop import Loop
+from farandole.control.agent.failover import ExitRecords
+from farandole.control.agent.launcher_connection import LauncherConnection
+from farandole.control.agent.oom import OomWatch
+from farandole.control.agent.probe import look
+from farandole.control.agent.process_tree import become_subreaper, descendants, die_with_parent, send
+from farandole.control.agent.protocol import (
+    STDERR,
+    STDOUT,
+    Beat,
+    Credit,
+    End,
+    Ended,
+    Exited,
+    Leaving,
+    Look,
+    NotStarted,
+    OpenPorts,
+    Outlive,
+    SendSignal,
+    Stalled,
+    Start,
+    Started,
+    Stop,
+    Task,
+    ToAgent,
+    ToFiles,
+    TryConnect,
+)
+from farandole.control.agent.roster_relay import RosterRelay
+from farandole.control.agent.tasks import Tasks
+from farandole.control.agent.worker_cleanup import LEFTOVER_SECONDS, StopWatch, WorkerCleanup
+from farandole.control.agent.worker_error_file import ErrorFiles
+from farandole.control.agent.worker_output import WorkerOutput
+
+if TYPE_CHECKING:
+    from farandole.control.agent.files import Files
+
+_CHUNK = 64 * 1024
+# Read by `farandole.worker.core.user_log`: descriptor, device and inode of the pipe to the launcher.
+_STDERR_VARIABLE = "FARANDOLE_LAUNCHER_STDERR"
+# Looking for processes costs a walk over /proc, so it is not done more often than this.
+_LOOK_SECONDS = 0.02
+# How long processes that were sent SIGKILL may take to go. A process in an uninterruptible wait may never.
+_KILL_SECONDS = 10.0
+# An agent without a launcher that is asked to go gives its workers so long.
+_GRACE_SECONDS = 5.0
+
+
+class Agent:
+    """Runs until all workers have ended.
+
+    Args:
+        control: a descriptor on which the launcher is heard.
+        report: one on which it is told.
+    """
+
+    def __init__(self, control: int, report: int) -> None:
+        self._loop = Loop()
+        self._parent: int | None = None
+        """Watches the process that has started this one, as long as that leads to the launcher."""
+        self._launcher = LauncherConnection(self._loop, self, control, report)
+        self._relay = RosterRelay(self._loop, self._launcher.say)
+        self._connect_listeners = ConnectListeners(self._loop, self._launcher.say)
+        self._tasks = Tasks(self._loop)
+        self._files: Files | None = None
+        """Made when files come."""
+        self._oom = OomWatch()
+        self._error_files: ErrorFiles | None = None
+        """Made for the first worker, if it can be made."""
+        self._workers: dict[int, int] = {}
+        """Rank by process id."""
+        self._elastic: set[int] = set()
+        """Ranks of workers that may end while others run on."""
+        self._goes_on = False
+        """The job is elastic: it can do without this host."""
+        self._cleanup = WorkerCleanup(self._loop, self._departed)
+        self._stop_watch = StopWatch(self._loop, lambda rank, stopped: self._launcher.say(Stalled(rank, stopped)))
+        self._output = WorkerOutput(self._loop, self._launcher.say, lambda: self._launcher.stands)
+        self._ending = False
+        self._kill_at = 0.0
+        self._look_at = 0.0
+        self._give_up_at: float | None = None
+        """When SIGKILL has been sent: how long to wait for its effect."""
+        self._exits = ExitRecords()
+
+    def run(self) -> None:
+        """Obey until all has ended."""
+        become_subreaper()
+        self._watch_signals()
+        self._watch_launcher()
+        self._launcher.say(host_facts.look(self._relay.address))
+        while not self._finished():
+            self._loop.turn(_LOOK_SECONDS if self._ending else None)
+        self._oom.close()
+        if self._error_files is not None:
+            self._error_files.close()
+
+    # --- the launcher -------------------------------------------------------------------------------------------
+
+    def obey(self, message: ToAgent) -> None:
+        """Do what the launcher says."""
+        if isinstance(message, Start):
+            self._connect_listeners.close()
+            if not self._workers:
+                self._before_workers()
+            self._start(message)
+        elif isinstance(message, Stop):
+            self._stop(message)
+        elif isinstance(message, Credit):
+            self._launcher.written(message)
+            self._output.written(message)
+        elif isinstance(message, End):
+            self._end(message)
+        elif isinstance(message, SendSignal):
+            send((pid for pid, rank in self._workers.items() if message.worker in (None, rank)), message.number)
+        elif isinstance(message, Beat):
+            self._launcher.expect(message.within)
+        elif isinstance(message, Outlive):
+            self._launcher.outlive(message)
+        elif isinstance(message, Task):
+            self._tasks.start(message, self._launcher.say)
+        elif isinstance(message, Look):
+            look(message, self._tasks, self._launcher.say)
+        elif isinstance(message, OpenPorts):
+            self._connect_listeners.open(message)
+        elif isinstance(message, TryConnect):
+            ConnectRound(self._loop, self._launcher.say, message)
+        elif isinstance(message, ToFiles):
+            self._take_files(message)
+        else:
+            self._relay.obey(message)
+
+    def _take_files(self, message: ToFiles) -> None:
+        if self._files is None:
+            # What most jobs do without need not be loaded by hundreds of agents.
+            from farandole.control.agent.files import Files
+
+            self._files = Files(self._loop, self._launcher.say)
+        self._files.obey(message)
+
+    def _watch_launcher(self) -> None:
+        """Notice the launcher's death even when another process has inherited the other end of our input."""
+        try:
+            launcher = os.pidfd_open(os.getppid())
+        except (OSError, AttributeError):
+            return  # An old kernel, a sandbox, another libc: the end of the input has to do.
+
+        self._parent = launcher
+        self._loop.watch(launcher, self._parent_is_gone)
+
+    def _parent_is_gone(self) -> None:
+        self._forget_parent()
+        self._launcher.ended()
+
+    def _forget_parent(self) -> None:
+        if self._parent is not None:
+            self._loop.watch(self._parent)
+            os.close(self._parent)
+            self._parent = None
+
+    # --- from launcher to launcher ------------------------------------------------------------------------------
+
+    def wants_to_wait(self) -> bool:
+        """Return whether there is anything for which another launcher would be needed."""
+        return not self._ending
+
+    def waits(self) -> None:
+        """There is no launcher: let workers print as much as they like, and those wait that look for the roster."""
+        # The next launcher is not our parent; what led to this one, such as sshd, may end much later.
+        self._forget_parent()
+        self._relay.hang_up()
+        self._output.launcher_is_gone()
+
+    def taken_over(self, seconds: float) -> None:
+        """Tell another launcher how things are. It may be gone by now; then another one is waited for already."""
+        spool = self._launcher.spool
+        streams = [*self._output.open, *spool.closed]
+        self._launcher.say(host_facts.look(self._relay.address))
+        self._launcher.say(self._exits.report(self._workers, streams, seconds, spool.lost))
+        self._launcher.say_all(Stalled(rank, True) for rank in self._stop_watch.stopped())
+        self._output.launcher_is_back(spool.size_of)
+        self._launcher.say_all(spool.take())
+        if self._launcher.stands:
+            self._relay.serve()
+
+    def alone(self) -> None:
+        """There is no launcher any more, and so there is no job."""
+        self._relay.hang_up()
+        self._end(End(grace=0))
+
+    # --- workers ------------------------------------------------------------------------------------------------
+
+    def _before_workers(self) -> None:
+        self._oom.note()
+        if self._error_files is None:
+            try:
+                self._error_files = ErrorFiles()
+            except OSError:
+                return  # They do without.
+
+    def _environment(self, order: Start) -> dict[str, str]:
+        environment = {**os.environ, **order.environment} if order.inherit else dict(order.environment)
+        if self._error_files is not None:
+            environment.setdefault(worker_error_file.VARIABLE, self._error_files.path(order.rank))
+        return environment
+
+    def _start(self, order: Start) -> None:
+        try:
+            stderr, stderr_writer = os.pipe()
+        except OSError as error:
+            self._launcher.say(NotStarted(order.rank, str(error)))
+            return
+        # The worker has it twice: as standard error, which it may redirect, and under this number.
+        status = os.fstat(stderr_writer)
+        twice = {_STDERR_VARIABLE: f"{stderr_writer}:{status.st_dev}:{status.st_ino}"}
+        try:
+            process = subprocess.Popen(
+                order.command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=stderr_writer,
+                env=self._environment(order) | twice,
+                cwd=order.directory,
+                start_new_session=True,
+                preexec_fn=die_with_parent(os.getpid()),
+                pass_fds=[stderr_writer],
+            )
+        except (OSError, subprocess.SubprocessError, ValueError) as error:
+            os.close(stderr)
+            self._launcher.say(NotStarted(order.rank, str(error)))
+            return
+        finally:
+            os.close(stderr_writer)
+        assert process.stdout is not None
+        stdout = os.dup(process.stdout.fileno())
+        process.stdout.close()
+        self._output.add(order.rank, STDOUT, stdout)
+        self._output.add(order.rank, STDERR, stderr)
+        process.returncode = 0  # Reaped by _reap, with the orphans; Popen must not wait for it.
+        self._workers[process.pid] = order.rank
+        self._cleanup.is_taken(process.pid)
+        if order.elastic:
+            self._goes_on = True
+            self._elastic.add(order.rank)
+            self._stop_watch.add(process.pid, order.rank)
+        self._launcher.say(Started(order.rank, process.pid))
+
+    def _watch_signals(self) -> None:
+        read_end, write_end = os.pipe()
+        for fd in (read_end, write_end):
+            os.set_blocking(fd, False)
+        signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
+        # Handlers that do nothing, not SIG_IGN: workers would inherit that. The launcher decides what a Ctrl-C or a
+        # terminal that goes away means.
+        for signum in (signal.SIGCHLD, signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+            signal.signal(signum, lambda signum, frame: None)
+
+        def noticed() -> None:
+            if signal.SIGTERM in os.read(read_end, _CHUNK):
+                self._asked_to_go()
+            self._reap()
+
+        self._loop.watch(read_end, noticed)
+
+    def _asked_to_go(self) -> None:
+        """Somebody wants us to go, and not without our workers."""
+        if self._launcher.waits:
+            self._end(End(_GRACE_SECONDS))  # There is nobody who would let workers leave in good order.
+        elif self._goes_on and not self._ending:
+            self._goes_on = False  # A second time, it is meant.
+            self._launcher.say(Leaving())
+        else:
+            self._launcher.give_up()
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            code = os.waitstatus_to_exitcode(status)
+            rank = self._workers.pop(pid, None)
+            if rank is not None:
+                end = self._exited(rank, pid, code)
+                if self._launcher.may_be_continued:
+                    self._exits.note(end)
+                self._launcher.say(end)
+                self._depart(rank, pid)
+            else:
+                self._tasks.ended(pid, code)
+
+    def _exited(self, rank: int, pid: int, code: int) -> Exited:
+        written = b"" if self._error_files is None else self._error_files.take(rank)
+        # Once we have sent SIGKILL ourselves, one says nothing about memory.
+        not_by_us = code == -signal.SIGKILL and self._give_up_at is None and not self._cleanup.killed(rank)
+        return Exited(rank, code, written, self._oom.killed(pid) if not_by_us else "")
+
+    # --- workers that end alone ---------------------------------------------------------------------------------
+
+    def _stop(self, order: Stop) -> None:
+        pid = next((pid for pid, rank in self._workers.items() if rank == order.rank), None)
+        if pid is not None:
+            self._cleanup.stop(order.rank, pid, order.grace)
+
+    def _depart(self, rank: int, pid: int) -> None:
+        """A worker has ended; if the others go on, so must what it left behind."""
+        self._stop_watch.remove(pid)
+        if rank in self._elastic and not self._ending:
+            self._cleanup.stop(rank, pid, LEFTOVER_SECONDS)
+
+    def _departed(self, rank: int) -> None:
+        """Nothing of a worker is left but what it wrote."""
+        self._elastic.discard(rank)
+        self._output.read_rest(rank)
+
+    # --- the end ------------------------------------------------------------------------------------------------
+
+    def _end(self, order: End) -> None:
+        kill_at = time.monotonic() + order.grace
+        if not self._ending:
+            self._ending = True
+            if self._files is not None:
+                self._files.stop()
+            self._kill_at = kill_at
+            if order.grace > 0:
+                pids = descendants(os.getpid())
+                send(pids, signal.SIGTERM)
+                send(pids, signal.SIGCONT)  # A stopped process takes no notice of SIGTERM.
+        self._kill_at = min(self._kill_at, kill_at)
+
+    def _finished(self) -> bool:
+        """Take the next step towards the end; True when it is reached."""
+        if not self._ending:
+            return False
+        now = time.monotonic()
+        if now < self._look_at:
+            return False
+        self._look_at = now + _LOOK_SECONDS
+        living = descendants(os.getpid())
+        self._reap()  # After looking: a worker that was dead by then is reported before `Ended`.
+        if living:
+            if now >= self._kill_at:
+                send(living, signal.SIGKILL)
+                self._give_up_at = self._give_up_at or now + _KILL_SECONDS
+            if self._give_up_at is None or now < self._give_up_at:
+                return False
+        if self._launcher.stands and not self._output.read_rest_of_all():
+            return False
+        self._launcher.say(Ended(tuple(living)))
+        while self._launcher.has_unsent:
+            self._loop.turn()
+        return True
+
+
+def main() -> None:
+    """Serve the launcher at the other end of standard input and output."""
+    report = os.dup(sys.stdout.fileno())
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # Nothing that prints may break into the frames.
+    Agent(os.dup(sys.stdin.fileno()), report).run()
+    # Nothing is left to tidy, and the interpreter's own way out takes a quarter of what a short agent costs.
+    os._exit(0)

@@ -1,0 +1,318 @@
+"""What is kept on a host of the files that launchers have sent.
+
+    objects/ab/cdef...   a file's content, named by its SHA-256. It was renamed to here after it had been checked, so
+                         one that has its size is complete
+    partial/abcdef...    content that is still arriving, or was when its job broke off; locked by the agent that writes
+                         it. Another agent that receives the same at the same time writes abcdef....1, and so on
+    trees/<job>/         the working directory of one job, with copies of objects: workers may write into it
+        .farandole.lock      held by the agent as long as it lives: what it holds is not pruned
+        .farandole.placed    what was put here; not there until all is
+        <name>/              the root of the tree
+
+Objects need no lock: whoever uses one marks it used, and what was used within `UNTOUCHED_SECONDS` is not pruned.
+
+Several agents may use one cache, on several hosts too, where home directories are shared. Where the file system knows
+no locks, a lock is never had: partial content is then not taken up again, and trees are not pruned.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import stat
+import time
+from collections.abc import Iterator
+
+import msgspec
+
+from farandole.control.agent.protocol import Entry, File, Link
+
+KEPT_SECONDS = 30 * 24 * 3600.0
+"""What has not been used for so long is pruned."""
+KEPT_BYTES = 10_000_000_000
+"""Of objects that are kept; more of those that were used last stay only within `UNTOUCHED_SECONDS`."""
+UNTOUCHED_SECONDS = 24 * 3600.0
+"""What was used within this time may be in use, and stays in any case."""
+
+_MARK_AGAIN_SECONDS = 3600.0
+_FRESH_SECONDS = 60.0
+_PARTIALS_AT_ONCE = 64
+_LOCK = b".farandole.lock"
+_PLACED = b".farandole.placed"
+_NOTHING_PLACED = msgspec.msgpack.encode(())
+
+
+def default_directory() -> bytes:
+    """Return where files are kept when nobody says otherwise."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return os.path.join(os.fsencode(base), b"farandole", b"ship")
+
+
+class OwnFile:
+    """An open file that nobody else writes as long as it is open."""
+
+    def __init__(self, fd: int, path: bytes) -> None:
+        self.fd = fd
+        self.path = path
+
+    def size(self) -> int:
+        """Return how many bytes are in it."""
+        return os.fstat(self.fd).st_size
+
+    def close(self) -> None:
+        """Leave it to others."""
+        os.close(self.fd)
+
+
+class Tree:
+    """The directory of one job's tree, not to be pruned as long as it is open."""
+
+    def __init__(self, path: bytes, lock: OwnFile | None) -> None:
+        self.path = path
+        self._lock = lock
+
+    def seal(self, entries: tuple[Entry, ...]) -> None:
+        """Take down that all entries are in their places."""
+        _write(os.path.join(self.path, _PLACED), msgspec.msgpack.encode(entries))
+
+    def close(self) -> None:
+        """Leave it to pruning."""
+        if self._lock is not None:
+            self._lock.close()
+
+
+class Cache:
+    """The files that are kept in `directory`."""
+
+    def __init__(self, directory: bytes) -> None:
+        self.directory = directory
+        self._objects = os.path.join(directory, b"objects")
+        self._partial = os.path.join(directory, b"partial")
+        self._trees = os.path.join(directory, b"trees")
+        for path in (self._objects, self._partial, self._trees):
+            os.makedirs(path, mode=0o700, exist_ok=True)
+
+    # --- objects --------------------------------------------------------------------------------------------------
+
+    def object(self, digest: bytes) -> bytes:
+        """Return where the content with that digest is, once it is there."""
+        name = digest.hex().encode()
+        return os.path.join(self._objects, name[:2], name[2:])
+
+    def has(self, digest: bytes, size: int) -> bool:
+        """Find out whether that content is there, and mark it used."""
+        path = self.object(digest)
+        try:
+            found = os.stat(path)
+        except FileNotFoundError:
+            return False
+        if found.st_size != size:
+            return False  # The host crashed before what had been renamed was on its disk.
+        if found.st_mtime < time.time() - _MARK_AGAIN_SECONDS:
+            os.utime(path)
+        return True
+
+    def keep(self, partial: OwnFile, digest: bytes) -> None:
+        """Make an object of content that has been checked."""
+        path = self.object(digest)
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        os.fchmod(partial.fd, 0o400)
+        os.utime(partial.fd)
+        os.rename(partial.path, path)
+        partial.close()
+
+    # --- partial content --------------------------------------------------------------------------------------------
+
+    def resume(self, digest: bytes) -> OwnFile | None:
+        """Take over what has arrived of that content, if there is any that nobody else is writing."""
+        partial = _lock(self._partial_path(digest, 0), os.O_RDWR)
+        if partial is not None and partial.size() == 0:
+            partial.close()
+            return None
+        return partial
+
+    def begin(self, digest: bytes) -> OwnFile:
+        """Return a place for that content to arrive."""
+        for number in range(_PARTIALS_AT_ONCE):
+            partial = _lock(self._partial_path(digest, number), os.O_RDWR | os.O_CREAT)
+            if partial is not None:
+                os.ftruncate(partial.fd, 0)
+                return partial
+        # No locks here, or a crowd.
+        path = self._partial_path(digest, os.getpid()) + b"." + os.urandom(4).hex().encode()
+        return OwnFile(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600), path)
+
+    def _partial_path(self, digest: bytes, number: int) -> bytes:
+        name = digest.hex().encode()
+        return os.path.join(self._partial, name if number == 0 else name + b".%d" % number)
+
+    # --- trees ------------------------------------------------------------------------------------------------------
+
+    def new_tree(self, job: str) -> Tree:
+        """Make the place for a job's tree."""
+        number = 0
+        while True:
+            name = os.fsencode(job if number == 0 else f"{job}.{number}")
+            path = os.path.join(self._trees, name)
+            try:
+                os.mkdir(path, 0o700)
+                break
+            except FileExistsError:
+                number += 1  # Several agents of the job share this cache.
+        return Tree(path, _lock(os.path.join(path, _LOCK), os.O_RDWR | os.O_CREAT))
+
+    # --- pruning ----------------------------------------------------------------------------------------------------
+
+    def prune(self, now: float) -> Iterator[None]:
+        """Remove what is in nobody's way and of no more use, a little at each step.
+
+        Of the tree of a job that has ended, what was shipped goes; what workers wrote stays for `KEPT_SECONDS`.
+        """
+        yield from self._prune_objects(now)
+        yield from self._prune_partials(now)
+        for name in _list(self._trees):
+            yield from self._prune_tree(os.path.join(self._trees, name), now)
+
+    def _prune_objects(self, now: float) -> Iterator[None]:
+        found: list[tuple[float, int, bytes]] = []
+        for folder in _list(self._objects):
+            for name in _list(os.path.join(self._objects, folder)):
+                path = os.path.join(self._objects, folder, name)
+                if (entry := _lstat(path)) is not None:
+                    found.append((entry.st_mtime, entry.st_size, path))
+            yield
+        kept_bytes = 0
+        for used, size, path in sorted(found, reverse=True):
+            kept_bytes += size
+            age = now - used
+            if age > UNTOUCHED_SECONDS and (age > KEPT_SECONDS or kept_bytes > KEPT_BYTES):
+                kept_bytes -= size
+                _remove(path)
+                yield
+
+    def _prune_partials(self, now: float) -> Iterator[None]:
+        for name in _list(self._partial):
+            path = os.path.join(self._partial, name)
+            entry = _lstat(path)
+            if entry is None or now - entry.st_mtime <= KEPT_SECONDS:
+                continue
+            partial = _lock(path, os.O_RDWR)
+            if partial is not None:
+                _remove(path)
+                partial.close()
+            yield
+
+    def _prune_tree(self, tree: bytes, now: float) -> Iterator[None]:
+        entry = _lstat(tree)
+        if entry is None or now - entry.st_mtime < _FRESH_SECONDS:
+            return  # It may be about to be locked.
+        lock = _lock(os.path.join(tree, _LOCK), os.O_RDWR | os.O_CREAT)
+        if lock is None:
+            return
+        try:
+            yield from self._strip(tree, now)
+        finally:
+            lock.close()
+
+    def _strip(self, tree: bytes, now: float) -> Iterator[None]:
+        """Remove what was shipped, and the whole tree if that was all, or if it is old."""
+        placed = os.path.join(tree, _PLACED)
+        sealed = _lstat(placed)
+        if sealed is None or now - sealed.st_mtime > KEPT_SECONDS:
+            yield from _remove_all(tree)
+            return
+        with open(placed, "rb") as file:
+            entries = msgspec.msgpack.decode(file.read(), type=tuple[Entry, ...])
+        roots = [os.path.join(tree, name) for name in _list(tree) if name not in (_LOCK, _PLACED)]
+        shipped = {os.path.join(root, entry.path): entry for root in roots for entry in entries}
+        for root in roots:
+            # By what is there, not by what was shipped: a worker may have put a link in a directory's place.
+            for directory, directories, files in os.walk(root, topdown=False):
+                for name in (*directories, *files):
+                    path = os.path.join(directory, name)
+                    if _is_as_shipped(path, shipped.get(path)):
+                        _remove(path)
+                    yield
+                _remove(directory)  # If nothing is left in it.
+        if not any(_exists(root) for root in roots):
+            yield from _remove_all(tree)
+        elif entries:
+            _write(placed, _NOTHING_PLACED)
+
+
+def _lock(path: bytes, flags: int) -> OwnFile | None:
+    """Open a file that nobody else has locked, and lock it; None when that cannot be had, or there is no file."""
+    try:
+        fd = os.open(path, flags, 0o600)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.fstat(fd).st_ino == os.stat(path).st_ino:
+            return OwnFile(fd, path)
+    except OSError as error:
+        # Somebody has it, or there are no locks here; or it was renamed away before we got it.
+        if error.errno not in (errno.EWOULDBLOCK, errno.EACCES, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOENT):
+            os.close(fd)
+            raise
+    os.close(fd)
+    return None
+
+
+def _write(path: bytes, data: bytes) -> None:
+    """Write a file that is there whole or not at all."""
+    new = path + b".new"
+    with open(new, "wb") as file:
+        file.write(data)
+    os.rename(new, path)
+
+
+def _list(path: bytes) -> list[bytes]:
+    try:
+        return os.listdir(path)
+    except OSError:
+        return []
+
+
+def _lstat(path: bytes) -> os.stat_result | None:
+    try:
+        return os.lstat(path)
+    except OSError:
+        return None
+
+
+def _exists(path: bytes) -> bool:
+    return _lstat(path) is not None
+
+
+def _remove(path: bytes) -> None:
+    """Remove a file or an empty directory, if that can be done: another agent may have been quicker."""
+    entry = _lstat(path)
+    if entry is None:
+        return
+    try:
+        if stat.S_ISDIR(entry.st_mode):
+            os.rmdir(path)
+        else:
+            os.unlink(path)
+    except OSError:
+        return
+
+
+def _is_as_shipped(path: bytes, entry: Entry | None) -> bool:
+    found = _lstat(path)
+    if found is None:
+        return False
+    if isinstance(entry, File):
+        return stat.S_ISREG(found.st_mode) and (found.st_size, found.st_mtime_ns) == (entry.size, entry.modified_ns)
+    return isinstance(entry, Link) and stat.S_ISLNK(found.st_mode) and os.readlink(path) == entry.target
+
+
+def _remove_all(root: bytes) -> Iterator[None]:
+    # What is below a directory comes before it. Links to directories are listed among these, and not followed.
+    for directory, directories, files in os.walk(root, topdown=False):
+        for name in (*directories, *files):
+            _remove(os.path.join(directory, name))
+            yield
+        _remove(directory)

@@ -1,0 +1,271 @@
+"""`python -m farandole.control.agent.dial`: offers this host to a launcher that cannot reach it, and brings its agent
+there.
+
+It dials the launcher, both sides prove that they hold the secret of the job, and from then on bytes are passed on
+between the launcher and an agent that is started here. That is what ssh does elsewhere, the other way round: this host
+needs no server, and the launcher no right to start anything on it. In a pod this is process 1.
+
+- When the connection ends, the agent waits for another launcher, if it was told to (see `failover`),
+  and its workers go on. This process dials again, until a launcher says what becomes of them.
+- A launcher that has given this host up says so. Then the agent and its workers are ended before this host is offered
+  anew: so when the launcher hears that no agent lives here, that is certain.
+- When the agent ends, so does this process, with code 0 if the agent has.
+- SIGTERM is passed on: an agent of an elastic job leaves in good order.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import farandole
+from farandole.base.wire.channel import Channel
+from farandole.base.wire.dialing import KEEPALIVE_SECONDS, MOST_SLOTS, Bridged, Continue, Hello, Leave, Order
+from farandole.base.wire.errors import AuthenticationFailed, WireError
+from farandole.base.wire.frames import Codec
+from farandole.control.agent.take_over import find_agent
+
+REST_SECONDS = 0.5
+# The proof may take so long, on a machine that has much to do.
+PROOF_SECONDS = 5.0
+# An agent that was asked to end its workers has that much time; it takes 5 s itself.
+LEAVE_SECONDS = 10.0
+_CHUNK = 1 << 16
+_FRAME_LIMIT = 1 << 16
+
+
+class Dialer:
+    """Dials until it is not needed any more.
+
+    Args:
+        launcher: host:port.
+        read_secret: returns what is to be proven; asked each time, because a mounted file may come late.
+        name: what people call this host.
+        slots: workers that there is room for.
+        patience: seconds for which a launcher is looked for as long as no agent lives here.
+    """
+
+    def __init__(self, launcher: str, read_secret: Callable[[], bytes], name: str, slots: int, patience: float) -> None:
+        self._launcher = launcher
+        self._read_secret = read_secret
+        self._name = name
+        self._slots = slots
+        self._patience = patience
+        self._agent: subprocess.Popen[bytes] | None = None
+        self._pipes: tuple[int, int] | None = None
+        """To the agent and from it, as long as they are open."""
+        self._leaving = False
+
+    def run(self) -> int:
+        """Dial, and bring the agent to the launcher; return the exit code of this process."""
+        signal.signal(signal.SIGTERM, self._asked_to_go)
+        looking_since = time.monotonic()
+        told = ""
+        while True:
+            if self._agent is not None and self._agent.poll() is not None:
+                return self._end_of_agent()
+            if self._agent is None and (self._leaving or time.monotonic() - looking_since > self._patience):
+                return 0 if self._leaving else self._give_up(told)
+            try:
+                self._serve(self._dial())
+                looking_since, told = time.monotonic(), ""
+            except (OSError, WireError) as error:
+                if str(error) != told:
+                    told = str(error)
+                    _say(f"looking for the launcher at {self._launcher}: {told}")
+            time.sleep(REST_SECONDS)
+
+    def _dial(self) -> Channel:
+        channel = Channel.connect(self._launcher, self._read_secret(), timeout=PROOF_SECONDS, limit=_FRAME_LIMIT)
+        hello = Hello(self._name, self._slots, farandole.__version__, self._agent is not None)
+        channel.send(Codec[Hello](Hello).encode(hello))
+        return channel
+
+    def _serve(self, channel: Channel) -> None:
+        """Wait for what the launcher wants, and do it, until the connection ends."""
+        try:
+            # The kernel ends the wait when the launcher's machine is gone.
+            channel.watch_over(KEEPALIVE_SECONDS)
+            order = Codec[Order](Order).decode(channel.receive())
+            if isinstance(order, Leave):
+                _say(f"the launcher goes on without this host: {order.why}")
+                self._end_agent()
+            elif isinstance(order, Continue):
+                self._continue(channel, order)
+            elif self._agent is None:
+                self._begin(channel)
+            else:
+                self._end_agent()  # It knows nothing of the agent.
+        finally:
+            channel.close()
+
+    def _begin(self, channel: Channel) -> None:
+        if self._leaving:
+            return
+        self._agent = subprocess.Popen(
+            # In / there are no files that Python could take for the modules it looks for.
+            [sys.executable, "-m", "farandole.control.agent"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd="/"
+        )  # fmt: skip
+        assert self._agent.stdin is not None and self._agent.stdout is not None
+        self._pipes = os.dup(self._agent.stdin.fileno()), os.dup(self._agent.stdout.fileno())
+        self._agent.stdin.close()
+        self._agent.stdout.close()
+        if self._leaving:
+            self._asked_to_go()  # It came in between.
+        channel.send(_bridged(True))
+        try:
+            pass_on(channel.release(), *self._pipes)
+        finally:
+            self._close_pipes()
+
+    def _continue(self, channel: Channel, order: Continue) -> None:
+        agent = find_agent(list(order.sockets)) if self._agent is not None else None
+        channel.send(_bridged(agent is not None))
+        if agent is None:
+            self._end_agent()
+            return
+        with agent:
+            pass_on(channel.release(), agent.fileno(), agent.fileno())
+
+    def _close_pipes(self) -> None:
+        if self._pipes is not None:
+            for pipe in self._pipes:
+                os.close(pipe)
+            self._pipes = None
+
+    # --- ending -------------------------------------------------------------------------------------------------
+
+    def _asked_to_go(self, *_: object) -> None:
+        self._leaving = True
+        if self._agent is None:
+            os._exit(0)  # Nothing runs here.
+        if self._agent.returncode is None:
+            self._agent.terminate()
+
+    def _end_agent(self) -> None:
+        """End the agent and everything that it started, and return when that is certain."""
+        agent = self._agent
+        if agent is None:
+            return
+        agent.terminate()  # One without a launcher ends its workers, and itself.
+        try:
+            agent.wait(LEAVE_SECONDS)
+        except subprocess.TimeoutExpired:
+            agent.kill()
+            agent.wait()
+        if os.getpid() == 1:
+            _kill_the_rest()
+        self._agent = None
+
+    def _end_of_agent(self) -> int:
+        assert self._agent is not None
+        code = self._agent.returncode
+        if code and not self._leaving:
+            _say(f"the agent that watches over the workers ended with code {code}")
+        return 1 if code else 0
+
+    def _give_up(self, last: str) -> int:
+        _say(f"no launcher at {self._launcher} for {self._patience:g} s: {last or 'none has needed this host'}")
+        return 1
+
+
+def _kill_the_rest() -> None:
+    """Kill all other processes of this PID namespace, whose process 1 this is, and reap them."""
+    try:
+        os.kill(-1, signal.SIGKILL)
+        while True:
+            os.waitpid(-1, 0)
+    except (ProcessLookupError, ChildProcessError):
+        return
+
+
+def _bridged(found: bool) -> bytes:
+    return Codec[Bridged](Bridged).encode(Bridged(found))
+
+
+def _say(text: str) -> None:
+    print(f"farandole: {text}", file=sys.stderr, flush=True)
+
+
+def pass_on(sock: socket.socket, down: int, up: int) -> None:
+    """Pass bytes on between a socket and two descriptors, and return when either side has ended.
+
+    Args:
+        sock: to the launcher; it is shut down then.
+        down: takes what comes from there.
+        up: has what goes there.
+    """
+    passing = threading.Thread(target=_pass_up, args=(sock, up), daemon=True)
+    passing.start()
+    try:
+        while data := sock.recv(_CHUNK):
+            view = memoryview(data)
+            while view:
+                view = view[os.write(down, view) :]
+    except OSError:
+        pass
+    _shut_down(sock)
+    _shut_down_descriptor(up)
+    passing.join(REST_SECONDS)
+
+
+def _pass_up(sock: socket.socket, up: int) -> None:
+    try:
+        while data := os.read(up, _CHUNK):
+            sock.sendall(data)
+    except OSError:
+        pass
+    # What was sent still arrives; then the other thread's wait ends too.
+    _shut_down(sock)
+
+
+def _shut_down(sock: socket.socket) -> None:
+    try:
+        sock.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        pass  # It is already.
+
+
+def _shut_down_descriptor(descriptor: int) -> None:
+    """End the wait of a thread that reads from a socket; one that reads from a pipe ends with the agent's answer."""
+    try:
+        with socket.socket(fileno=os.dup(descriptor)) as sock:
+            sock.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        pass
+
+
+def main() -> None:
+    """Offer this host as the arguments say."""
+    parser = argparse.ArgumentParser(
+        prog="python -m farandole.control.agent.dial", description=__doc__.partition("\n")[0]
+    )
+    parser.add_argument("--launcher", required=True, metavar="HOST:PORT")
+    parser.add_argument("--secret-file", required=True, metavar="FILE", type=Path)
+    parser.add_argument("--name", default=socket.gethostname(), help="what people call this host")
+    parser.add_argument("--slots", default=1, type=int, help="workers that there is room for (default: 1)")
+    parser.add_argument("--patience", default=600.0, type=float, metavar="S", help="look so long for a launcher")
+    options = parser.parse_args()
+    if not 1 <= options.slots <= MOST_SLOTS:
+        parser.error(f"--slots lies between 1 and {MOST_SLOTS}")
+
+    def read_secret() -> bytes:
+        secret = options.secret_file.read_bytes().strip()
+        if not secret:
+            raise AuthenticationFailed(f"there is nothing in the secret file {options.secret_file}")
+        return bytes(secret)
+
+    dialer = Dialer(options.launcher, read_secret, options.name, options.slots, options.patience)
+    sys.exit(dialer.run())
+
+
+if __name__ == "__main__":
+    main()

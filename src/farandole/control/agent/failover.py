@@ -1,0 +1,175 @@
+"""The agent's part of a failover: it waits for the next launcher, and keeps what that one has to be told."""
+
+from __future__ import annotations
+
+import collections
+import itertools
+import os
+import socket
+from collections.abc import Callable
+
+from farandole.control.agent.event_loop import Loop, Timer
+from farandole.control.agent.failover_socket import address_of, is_of_this_user
+from farandole.control.agent.protocol import Closed, Credit, Exited, Outlive, Output, Resumed, Started
+
+SPOOL_BYTES = 1024 * 1024
+"""Most bytes that are kept of what workers print meanwhile: the latest."""
+MOST_EXITS = 1024
+
+
+class UnwrittenOutput:
+    """What workers have printed that the launcher has not written yet, as far as it has said."""
+
+    def __init__(self) -> None:
+        self._sent: dict[tuple[int, int], collections.deque[tuple[int, Output]]] = {}
+        """By rank and number of the stream: the pieces, with their places among those of all streams."""
+        self._closed: set[tuple[int, int]] = set()
+        self._places = itertools.count()
+
+    def sent(self, message: Output | Closed) -> None:
+        """Keep what the launcher is told."""
+        stream = message.rank, message.stream
+        if isinstance(message, Output):
+            self._sent.setdefault(stream, collections.deque()).append((next(self._places), message))
+        elif stream in self._sent:
+            self._closed.add(stream)
+
+    def written(self, credit: Credit) -> None:
+        """Forget what was written."""
+        stream = credit.rank, credit.stream
+        pieces = self._sent.get(stream, ())
+        count = credit.count
+        while pieces and count:
+            place, piece = pieces.popleft()
+            if len(piece.data) > count:
+                pieces.appendleft((place, Output(piece.rank, piece.stream, piece.data[count:])))
+            count -= min(count, len(piece.data))
+        if not pieces:
+            self._sent.pop(stream, None)
+            self._closed.discard(stream)
+
+    def take(self) -> list[Output | Closed]:
+        """Return all, in the order in which it was sent, and be empty."""
+        pieces = sorted(each for stream in self._sent.values() for each in stream)
+        closed = [Closed(rank, stream) for rank, stream in sorted(self._closed)]
+        self._sent.clear()
+        self._closed.clear()
+        return [*(piece for _, piece in pieces), *closed]
+
+
+class Spool:
+    """What workers print while there is no launcher; if it is too much, the latest part of it."""
+
+    def __init__(self) -> None:
+        self._kept: collections.deque[Output] = collections.deque()
+        self._size = 0
+        self._closed: list[Closed] = []
+        self.lost = 0
+        """Bytes that were dropped."""
+
+    def add(self, message: Output | Closed) -> None:
+        """Keep it."""
+        if isinstance(message, Closed):
+            self._closed.append(message)
+            return
+        self._kept.append(message)
+        self._size += len(message.data)
+        while self._size > SPOOL_BYTES:
+            dropped = len(self._kept.popleft().data)
+            self._size -= dropped
+            self.lost += dropped
+
+    @property
+    def closed(self) -> list[tuple[int, int]]:
+        """The streams that have ended meanwhile, by rank and number."""
+        return [(message.rank, message.stream) for message in self._closed]
+
+    def size_of(self, rank: int, stream: int) -> int:
+        """Return how many bytes of a stream are kept."""
+        return sum(len(each.data) for each in self._kept if (each.rank, each.stream) == (rank, stream))
+
+    def take(self) -> list[Output | Closed]:
+        """Return all, and be empty."""
+        everything: list[Output | Closed] = [*self._kept, *self._closed]
+        self._kept.clear()
+        self._closed.clear()
+        self._size = self.lost = 0
+        return everything
+
+
+class FailoverListener:
+    """Waits for a launcher, and accepts the first one that connects.
+
+    Args:
+        loop: of the agent.
+        order: of the last launcher: where to wait, and for how long.
+        taken: called with the connection to the next one.
+        given_up: called when none has come in time; closes this.
+
+    Raises:
+        OSError: the agent cannot listen there.
+    """
+
+    def __init__(
+        self, loop: Loop, order: Outlive, taken: Callable[[socket.socket], None], given_up: Callable[[], None]
+    ) -> None:
+        self._loop = loop
+        self._taken = taken
+        self._listener = _listen(address_of(order.socket_name))
+        loop.watch(self._listener.fileno(), self._accept)
+        self._timer: Timer = loop.call_later(order.seconds, given_up)
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._listener.accept()
+        except OSError:
+            return  # It has gone again.
+        if not is_of_this_user(connection):
+            connection.close()
+            return
+        self.close()
+        connection.setblocking(False)
+        self._taken(connection)
+
+    def close(self) -> None:
+        """Wait no more."""
+        self._timer.cancel()
+        self._loop.watch(self._listener.fileno())
+        self._listener.close()
+
+
+def _listen(address: str) -> socket.socket:
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listener.setblocking(False)
+        listener.bind(address)
+        listener.listen(4)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+class ExitRecords:
+    """How workers have ended. The next launcher is told all of it: the last one may have died before it read that."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, Exited] = {}
+
+    def note(self, end: Exited) -> None:
+        """Keep it."""
+        self._known[end.rank] = end
+        if len(self._known) > MOST_EXITS:
+            del self._known[next(iter(self._known))]
+
+    def report(self, workers: dict[int, int], streams: list[tuple[int, int]], alone: float, lost: int) -> Resumed:
+        """Return what the next launcher is told first.
+
+        Args:
+            workers: those that live, rank by process id.
+            streams: of what is printed, those that have not ended or of whose end it has to be told.
+            alone: seconds for which there was no launcher.
+            lost: bytes of what was printed meanwhile that were not kept.
+        """
+        living = tuple(Started(rank, pid) for pid, rank in workers.items())
+        return Resumed(os.getpid(), living, tuple(self._known.values()), tuple(streams), alone, lost)

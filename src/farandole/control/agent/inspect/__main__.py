@@ -1,0 +1,14 @@
+"""Prints what this host is like, as JSON, for a launcher on another one."""
+
+import sys
+
+from farandole.control.agent import cannot_run
+
+try:
+    from farandole.base.wire.encoding import encode_json
+    from farandole.control.agent.inspect import inspect
+except Exception as error:  # What is missing may be anything, and an old Python may raise anything.
+    cannot_run.tell(error)
+
+if __name__ == "__main__":
+    sys.stdout.write(encode_json(inspect(try_import="--import" in sys.argv[1:])).decode() + "\n")

@@ -1,0 +1,177 @@
+"""What is installed: farandole and its native library, Python, frameworks, and programs that start jobs."""
+
+from __future__ import annotations
+
+import json
+import platform
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import farandole
+from farandole.control.agent.inspect.facts import Framework, NativeBackend, Program, Software
+from farandole.control.agent.inspect.view import View
+
+IMPORT_SECONDS = 60.0
+
+# Where farandole is imported from.
+_PACKAGES = str(Path(farandole.__file__).parents[1])
+
+# What it is imported as, and the names it may be installed under.
+_FRAMEWORKS = {
+    "torch": ("torch",),
+    "tensorflow": ("tensorflow", "tensorflow-cpu", "tensorflow-gpu", "tf-nightly"),
+    "keras": ("keras", "keras-nightly"),
+    "jax": ("jax",),
+    "mxnet": ("mxnet", "mxnet-cu112", "mxnet-cu110"),
+}
+
+# In a process of its own, since neither the launcher nor an agent ever loads it.
+_LOAD_LIBRARY = """\
+import json, os, sys
+sys.path.insert(0, sys.argv[1])
+from farandole.worker.core import binding
+from farandole.errors import LibraryError
+try:
+    library = binding.load(os.environ.get("FARANDOLE_LIBRARY") or None)
+    told = {"path": str(library.path), "version": library.farandole_version().decode()}
+    told["backends"] = json.loads(library.farandole_backends())
+    for backend in told["backends"]:
+        if not backend["absent"]:
+            asked = os.environ.get("FARANDOLE_MPI_LIBRARY", "")
+            found = library.farandole_probe_backend(backend["name"].encode(), asked.encode())
+            backend["found"] = (found or b"").decode()
+            backend["unusable"] = "" if found is not None else library.farandole_last_error().decode()
+    print(json.dumps(told))
+except LibraryError as error:
+    print(json.dumps({"error": str(error)}))
+"""
+
+_IMPORT_FRAMEWORK = """\
+import importlib, json, sys, time
+start = time.perf_counter()
+try:
+    module = importlib.import_module(sys.argv[1])
+except BaseException as error:
+    print(json.dumps({"error": f"{type(error).__name__}: {error}"}))
+    sys.exit(0)
+told = {"seconds": time.perf_counter() - start}
+if sys.argv[1] == "torch":
+    gpus = module.cuda.device_count() if module.cuda.is_available() else 0
+    told["detail"] = f"built for CUDA {module.version.cuda}, sees {gpus} GPUs" if module.version.cuda else "CPU only"
+WITH_PLUGIN = {
+    "tensorflow": ("collectives are slower Python functions", "collectives are ops of the plugin"),
+    "jax": ("no collectives in compiled functions", "collectives can be in compiled functions"),
+}
+if sys.argv[1] in WITH_PLUGIN:
+    sys.path.insert(0, sys.argv[2])
+    import warnings
+    warnings.simplefilter("ignore")
+    try:
+        plugin = importlib.import_module(f"farandole.{sys.argv[1]}.plugin")
+        why = plugin.why_not()
+    except Exception as error:
+        why = f"{type(error).__name__}: {error}"
+    without, usable = WITH_PLUGIN[sys.argv[1]]
+    told["detail"] = f"{without}: {why}" if why else usable
+print(json.dumps(told))
+"""
+
+_VERSIONS = {"ssh": ("-V",), "mpirun": ("--version",)}
+
+
+def library_question() -> tuple[str, ...]:
+    """Return the program whose answer says whether the native library can be loaded."""
+    return sys.executable, "-c", _LOAD_LIBRARY, _PACKAGES
+
+
+def program_questions(view: View) -> list[tuple[str, ...]]:
+    """Return the programs that are asked for their version."""
+    return [(path, *words) for name, words in _VERSIONS.items() if (path := view.programs.path(name))]
+
+
+def software(view: View) -> Software:
+    """Return what is known of farandole and Python."""
+    told = _json(view.programs.answer(*library_question()))
+    return Software(
+        version=farandole.__version__,
+        folder=str(Path(farandole.__file__).parent),
+        library=told.get("path"),
+        library_version=told.get("version"),
+        library_error=None if "path" in told else told.get("error", "the process that was to load it ended early"),
+        backends=msgspec.convert(told.get("backends", ()), tuple[NativeBackend, ...]),
+        python=platform.python_version(),
+        executable=sys.executable,
+        prefix=sys.prefix,
+    )
+
+
+def frameworks(view: View, try_import: bool) -> tuple[Framework, ...]:
+    """Return the frameworks that are installed.
+
+    Args:
+        view: of this host.
+        try_import: also import each of them, one after the other, in a process of its own.
+    """
+    found = []
+    for name, distributions in _FRAMEWORKS.items():
+        package = view.package(name, distributions)
+        if package is not None:
+            told = _try_import(view, name) if try_import else {}
+            found.append(
+                Framework(
+                    name=name,
+                    version=package[0],
+                    import_seconds=told.get("seconds"),
+                    import_error=told.get("error"),
+                    detail=told.get("detail"),
+                )
+            )
+    return tuple(found)
+
+
+def _try_import(view: View, name: str) -> dict[str, Any]:
+    question = (sys.executable, "-c", _IMPORT_FRAMEWORK, name, _PACKAGES)
+    answer = view.programs.answer(*question, seconds=IMPORT_SECONDS)
+    why = f"the import did not end well, or not within {IMPORT_SECONDS:g} s"
+    return _json(answer) or {"error": why}
+
+
+def _json(answer: str | None) -> dict[str, Any]:
+    """Return the object in the last line of an answer; what is before it may be anything."""
+    try:
+        told = json.loads((answer or "").strip().splitlines()[-1])
+    except (ValueError, IndexError):
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
+def programs(view: View) -> tuple[Program, ...]:
+    """Return the programs that are there of those that start jobs."""
+    found = []
+    for path, *words in program_questions(view):
+        answer = view.programs.answer(path, *words) or ""
+        name = Path(path).name
+        found.append(Program(name=name, path=path, version=_ssh_version(answer) or _mpi_version(answer)))
+    return tuple(found)
+
+
+def _ssh_version(answer: str) -> str | None:
+    found = re.match(r"OpenSSH_[^\s,]+", answer)
+    return found[0] if found else None
+
+
+def _mpi_version(answer: str) -> str | None:
+    """Return which MPI it is, by what `mpirun --version` prints."""
+    for pattern, name in (
+        (r"\(Open MPI\)\s+(\S+)", "Open MPI"),
+        (r"Intel\(R\) MPI Library.*?Version\s+(\d[\w.]*)", "Intel MPI"),
+        (r"HYDRA build details:\s+Version:\s+(\S+)", "MPICH"),
+    ):
+        if found := re.search(pattern, answer, re.DOTALL):
+            return f"{name} {found[1]}"
+    first = answer.strip().splitlines()[:1]
+    return first[0] if first else None

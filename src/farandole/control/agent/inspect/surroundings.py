@@ -1,0 +1,85 @@
+"""What this process runs in: limits, kernel, container, and the job of a batch system."""
+
+from __future__ import annotations
+
+import re
+import resource
+
+from farandole.control.agent.inspect.facts import Kernel, Limit, Limits, Surroundings
+from farandole.control.agent.inspect.hardware import process_limit
+from farandole.control.agent.inspect.view import View, whole_number
+
+# A variable that says that we are in a job, and those that describe it.
+_BATCH = {
+    "slurm": (
+        "SLURM_JOB_ID",
+        ("SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_JOB_NUM_NODES", "SLURM_NTASKS", "SLURM_TASKS_PER_NODE"),
+    ),
+    "lsf": ("LSB_JOBID", ("LSB_JOBID", "LSB_DJOB_NUMPROC", "LSB_DJOB_HOSTFILE")),
+    "pbs": ("PBS_JOBID", ("PBS_JOBID", "PBS_NODEFILE", "PBS_NUM_NODES", "PBS_NP")),
+}
+_BATCH_TOOLS = ("srun", "sbatch", "jsrun", "bsub", "qsub")
+
+_INTERESTING = re.compile(r"(FARANDOLE|HOROVOD|NCCL|OMPI_MCA|UCX)_\w+|CUDA_VISIBLE_DEVICES|OMP_NUM_THREADS")
+_SECRET = re.compile(r"SECRET|TOKEN|PASS|KEY|CREDENTIAL", re.IGNORECASE)
+
+
+def limits(view: View) -> Limits:
+    """Return what `ulimit` and the cgroup allow."""
+    return Limits(
+        open_files=_limit(view, resource.RLIMIT_NOFILE),
+        locked_bytes=_limit(view, resource.RLIMIT_MEMLOCK),
+        processes=_limit(view, resource.RLIMIT_NPROC),
+        cgroup_processes=process_limit(view),
+    )
+
+
+def _limit(view: View, which: int) -> Limit:
+    soft, hard = view.limit(which)
+    return Limit(soft=soft, hard=hard)
+
+
+def kernel(view: View) -> Kernel:
+    """Return what the kernel lets us do."""
+    seccomp = re.search(r"^Seccomp:\s*([0-9]+)$", view.quiet_text("/proc/self/status") or "", re.MULTILINE)
+    return Kernel(
+        trials=view.trials(),
+        ptrace_scope=view.number("/proc/sys/kernel/yama/ptrace_scope"),
+        seccomp=whole_number(seccomp[1]) if seccomp else None,
+        user_namespaces=view.number("/proc/sys/user/max_user_namespaces"),
+    )
+
+
+def surroundings(view: View) -> Surroundings:
+    """Return the container, the batch system and the variables that matter."""
+    environment = view.environment
+    batch = next((name for name, (sign, _) in _BATCH.items() if environment.get(sign)), None)
+    described = _BATCH[batch][1] if batch else ()
+    return Surroundings(
+        container=_container(view),
+        batch=batch,
+        batch_job={name: environment[name] for name in described if name in environment},
+        batch_tools=tuple(name for name in _BATCH_TOOLS if view.programs.path(name)),
+        variables={
+            name: "***" if _SECRET.search(name) else environment[name]
+            for name in sorted(environment)
+            if _INTERESTING.fullmatch(name)
+        },
+    )
+
+
+def _container(view: View) -> str | None:
+    """Say what kind of container this is, the outermost sign first: a Kubernetes pod is also one of containerd."""
+    if view.environment.get("KUBERNETES_SERVICE_HOST"):
+        return "kubernetes"
+    if view.environment.get("APPTAINER_CONTAINER") or view.environment.get("SINGULARITY_CONTAINER"):
+        return "apptainer"
+    if view.exists("/run/.containerenv"):
+        return "podman"
+    if view.exists("/.dockerenv"):
+        return "docker"
+    group = view.quiet_text("/proc/self/cgroup") or ""
+    for sign, name in (("kubepods", "kubernetes"), ("docker", "docker"), ("libpod", "podman"), ("lxc", "lxc")):
+        if re.search(rf"[/:]{sign}", group):
+            return name
+    return "container" if view.environment.get("container") else None

@@ -1,0 +1,245 @@
+"""The eyes of the inspection: files below a root, programs with a time limit, and what only the kernel itself tells.
+
+Nothing here raises because something is missing. What is not there is None or empty; what is there and cannot be seen
+is that as well, and `unknown` says why.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Mapping
+from importlib import metadata, util
+from pathlib import Path
+
+from farandole.base.wire.interfaces import every_address
+
+PROGRAM_SECONDS = 3.0
+
+
+class Programs:
+    """Small programs, which answer while others are asked.
+
+    Args:
+        unknown: takes why a program gave no answer.
+    """
+
+    def __init__(self, unknown: dict[str, str]) -> None:
+        self._unknown = unknown
+        self._running: dict[tuple[str, ...], subprocess.Popen[str]] = {}
+        self._answers: dict[tuple[str, ...], str | None] = {}
+
+    def path(self, name: str) -> str | None:
+        """Return where a program is, as a shell would find it."""
+        return shutil.which(name)
+
+    def start(self, *words: str) -> None:
+        """Start a program whose answer will be wanted; one that is not there is passed over."""
+        if words in self._running or self.path(words[0]) is None:
+            return
+        try:
+            self._running[words] = subprocess.Popen(
+                words,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                cwd="/",
+                text=True,
+                errors="replace",
+            )
+        except OSError as error:
+            self._unknown[_short(words)] = str(error)
+
+    def answer(self, *words: str, seconds: float = PROGRAM_SECONDS) -> str | None:
+        """Return what a program prints; None when it is not there, fails, or takes too long."""
+        self.start(*words)
+        process = self._running.pop(words, None)
+        if process is not None:
+            self._answers[words] = self._wait(words, process, seconds)
+        return self._answers.get(words)
+
+    def _wait(self, words: tuple[str, ...], process: subprocess.Popen[str], seconds: float) -> str | None:
+        try:
+            told, _ = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            self._unknown[_short(words)] = f"no answer within {seconds:g} s"
+            _give_up(process)
+            return None
+        if process.returncode != 0:
+            lines = told.strip().splitlines()
+            self._unknown[_short(words)] = lines[-1] if lines else f"exit code {process.returncode}"
+            return None
+        return told
+
+
+def _short(words: tuple[str, ...]) -> str:
+    """Name a program with the words up to its first option, such as `nvidia-smi topo`."""
+    options = [number for number, word in enumerate(words) if word.startswith("-")]
+    return " ".join([Path(words[0]).name, *words[1 : min(options, default=len(words))]])
+
+
+def _give_up(process: subprocess.Popen[str]) -> None:
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    deadline = time.monotonic() + 0.5
+    # A program that hangs in a driver does not even die; it is not waited for.
+    while process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.returncode = process.returncode or -signal.SIGKILL
+    if process.stdout is not None:
+        process.stdout.close()
+
+
+class View:
+    """What the inspection sees of a host.
+
+    Args:
+        root: the folder that /proc, /sys, /dev and /etc are looked for in.
+        environment: of this process.
+        programs: how programs are asked; by default by running them.
+    """
+
+    def __init__(
+        self,
+        root: str = "/",
+        environment: Mapping[str, str] | None = None,
+        programs: Programs | None = None,
+    ) -> None:
+        self._root = Path(root)
+        self.environment = os.environ if environment is None else environment
+        self.unknown: dict[str, str] = {}
+        self.programs = Programs(self.unknown) if programs is None else programs
+
+    # --- files ------------------------------------------------------------------------------------------------------
+
+    def text(self, path: str) -> str | None:
+        """Return a file's content, without white space around it."""
+        try:
+            return self._place(path).read_text(errors="replace").strip()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            self.unknown[path] = error.strerror or str(error)
+            return None
+
+    def quiet_text(self, path: str) -> str | None:
+        """Return the same of a file that often cannot be read, for no reason worth telling."""
+        try:
+            return self._place(path).read_text(errors="replace").strip()
+        except OSError:
+            return None
+
+    def number(self, path: str) -> int | None:
+        """Return the number in a file; None when there is a word instead, such as `max`."""
+        return whole_number(self.quiet_text(path))
+
+    def names(self, path: str) -> list[str]:
+        """Return what is in a folder, in the order of names."""
+        try:
+            return sorted(os.listdir(self._place(path)))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as error:
+            self.unknown[path] = error.strerror or str(error)
+            return []
+
+    def exists(self, path: str) -> bool:
+        """Return whether there is such a file or folder."""
+        return os.path.exists(self._place(path))
+
+    def link(self, path: str) -> str | None:
+        """Return the last name in what a symbolic link points to."""
+        try:
+            return os.path.basename(os.readlink(self._place(path)))
+        except OSError:
+            return None
+
+    def space(self, path: str) -> tuple[int, int] | None:
+        """Return the bytes of the file system that a path is in: all, and those that are free."""
+        try:
+            found = os.statvfs(self._place(path))
+        except OSError:
+            return None
+        return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
+
+    def may_write(self, path: str) -> bool:
+        """Return whether this process may write there."""
+        return os.access(self._place(path), os.W_OK)
+
+    def _place(self, path: str) -> Path:
+        return self._root / path.lstrip("/")
+
+    # --- Python -----------------------------------------------------------------------------------------------------
+
+    def package(self, name: str, distributions: tuple[str, ...]) -> tuple[str | None] | None:
+        """Return the version of a package without importing it.
+
+        Args:
+            name: what it is imported as.
+            distributions: the names that it may be installed under.
+
+        Returns:
+            None when it is not there; a version of None when it is there, but was not installed.
+        """
+        for distribution in distributions:
+            try:
+                return (metadata.version(distribution),)
+            except metadata.PackageNotFoundError:
+                continue
+        spec = util.find_spec(name)
+        # Any folder of that name would do as a namespace package, which has no origin.
+        return None if spec is None or spec.origin is None else (None,)
+
+    # --- the kernel -------------------------------------------------------------------------------------------------
+
+    def hostname(self) -> str:
+        """Return the name of this host."""
+        return socket.gethostname()
+
+    def uname(self) -> tuple[str, str]:
+        """Return the kernel's release and the architecture."""
+        told = os.uname()
+        return told.release, told.machine
+
+    def allowed_cores(self) -> int:
+        """Return how many cores this process may run on."""
+        return len(os.sched_getaffinity(0))
+
+    def limit(self, which: int) -> tuple[int | None, int | None]:
+        """Return a limit of this process, soft and hard; None is no limit."""
+        import resource
+
+        soft, hard = resource.getrlimit(which)
+        unlimited = resource.RLIM_INFINITY
+        return None if soft == unlimited else soft, None if hard == unlimited else hard
+
+    def addresses(self) -> list[tuple[str, str, int]]:
+        """Return interface, address and prefix length of every address of this host."""
+        return [(each.interface, each.address.partition("%")[0], each.prefix) for each in every_address()]
+
+    def trials(self) -> dict[str, str]:
+        """Return what the kernel says to what farandole will ask of it."""
+        from farandole.control.agent.inspect.trials import try_all
+
+        return try_all()
+
+    def time_of_day(self) -> tuple[bool, float] | None:
+        """Return whether the kernel's clock is synchronised, and by how many seconds it may be wrong."""
+        from farandole.control.agent.inspect.trials import kernel_time
+
+        return kernel_time()
+
+
+def whole_number(text: str | None) -> int | None:
+    """Return the number that a text is, or None."""
+    try:
+        return None if text is None else int(text)
+    except ValueError:
+        return None

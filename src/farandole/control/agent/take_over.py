@@ -1,0 +1,94 @@
+"""`python -m farandole.control.agent.take_over`: takes a launcher to the agent on this host that has lost its own.
+
+The first line of its standard input has the names of the sockets on which the agent may wait, with spaces between them.
+They are secret: a process that takes the agent's next name first keeps the agent from waiting there. After that line,
+bytes are passed on between standard input and output and that agent, until either side ends.
+
+It imports next to nothing: it is waited for, while workers of the job use the processors.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import threading
+import time
+
+from farandole.control.agent.failover_socket import address_of, is_of_this_user
+
+# The agent notices within that time that its launcher is gone.
+CONNECT_SECONDS = 5.0
+_REST_SECONDS = 0.02
+_CHUNK = 64 * 1024
+
+
+def _read_names() -> list[str]:
+    line = b""
+    # One by one: what follows is the agent's.
+    while not line.endswith(b"\n") and (byte := os.read(0, 1)):
+        line += byte
+    return line.decode().split()
+
+
+def find_agent(names: list[str]) -> socket.socket | None:
+    """Return a connection to the agent that waits at one of these names, or None."""
+    deadline = time.monotonic() + CONNECT_SECONDS
+    while time.monotonic() < deadline:
+        for name in names:
+            if (connection := _connect(name)) is not None:
+                return connection
+        time.sleep(_REST_SECONDS)
+    return None
+
+
+def _connect(name: str) -> socket.socket | None:
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.setblocking(False)  # Another process may have the name by now, and accept nothing.
+        connection.connect(address_of(name))
+        if is_of_this_user(connection):
+            connection.setblocking(True)
+            return connection
+    except OSError:
+        pass
+    connection.close()
+    return None
+
+
+def _pass_down(connection: socket.socket) -> None:
+    while data := os.read(0, _CHUNK):
+        connection.sendall(data)
+
+
+def _pass_up(connection: socket.socket) -> None:
+    while data := connection.recv(_CHUNK):
+        view = memoryview(data)
+        while view:
+            view = view[os.write(1, view) :]
+
+
+def _down_to_the_end(connection: socket.socket) -> None:
+    try:
+        _pass_down(connection)
+    except OSError:
+        pass
+    # The launcher is gone, or the agent: the other direction has nothing to wait for.
+    os._exit(0)
+
+
+def main() -> None:
+    """Pass bytes on to the end."""
+    connection = find_agent(_read_names())
+    if connection is None:
+        sys.exit("there is no agent of this job any more that waits for a launcher")
+    threading.Thread(target=_down_to_the_end, args=(connection,), daemon=True).start()
+    try:
+        _pass_up(connection)
+    except OSError:
+        pass
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+"""Calls of a batch system's programs, and what goes wrong there."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from farandole.control.jobs.errors import Refused, Unreachable
+
+ANSWER_SECONDS = 30.0
+
+
+class Programs:
+    """The programs of one batch system, in the PATH.
+
+    Args:
+        environment: of this process.
+        title: of the batch system.
+        look: how people see whether it runs, such as `scontrol ping`.
+        unreachable: what its programs print when they do not reach it.
+    """
+
+    def __init__(self, environment: Mapping[str, str], title: str, look: str, unreachable: tuple[str, ...]) -> None:
+        self._environment = dict(environment)
+        self._title = title
+        self._look = f"see whether {title} runs: {look}"
+        self._unreachable = unreachable
+
+    def call(self, program: str, *words: str, reads: Path | None = None, may_say: str = "") -> str:
+        """Return what a program prints.
+
+        Args:
+            program: its name.
+            words: its arguments.
+            reads: the file that it gets as standard input; None: nothing.
+            may_say: an error of this beginning is none, and means nothing.
+
+        Raises:
+            Unreachable: it is not there, or the batch system does not answer.
+            Refused: it says no.
+        """
+        try:
+            with open(reads or "/dev/null", "rb") as given:
+                done = subprocess.run(
+                    [program, *words],
+                    capture_output=True,
+                    text=True,
+                    timeout=ANSWER_SECONDS,
+                    env=self._environment,
+                    stdin=given,
+                )
+        except FileNotFoundError:
+            raise Unreachable(
+                f"there is no {program} on the PATH", f"log in to a machine from which {self._title} is used"
+            ) from None
+        except subprocess.TimeoutExpired:
+            raise Unreachable(f"{program} does not answer", self._look) from None
+        said = done.stderr.strip()
+        if done.returncode != 0 and not (may_say and said.startswith(may_say)):
+            lines = said.splitlines() or [f"it ended with code {done.returncode}"]
+            first = lines[0].removeprefix(f"{program}: ").removeprefix("error: ")
+            is_lost = any(words in done.stderr for words in self._unreachable)
+            raise (Unreachable if is_lost else Refused)(f"{program}: {first}", self._look if is_lost else "")
+        return done.stdout

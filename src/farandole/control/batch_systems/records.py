@@ -1,0 +1,79 @@
+"""The records of jobs that were handed to a batch system: files in a folder that nodes and login nodes share."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from farandole.base.wire.encoding import decode_json, encode_json
+
+
+class Record(msgspec.Struct, frozen=True):
+    """What is kept of a job."""
+
+    name: str
+    id: str
+    """Its number; "": the answer to the submission was lost, and the job was not found yet."""
+    command: tuple[str, ...]
+    created: float
+    wanted: int
+    cancelled: bool = False
+    can_be_suspended: bool = False
+    key: str = ""
+    """Of the submission."""
+
+
+class Records:
+    """The files of all jobs of one batch system: a record, a script, a log and an exit code for each.
+
+    Args:
+        root: their folder.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def make_folder(self) -> None:
+        """Make the folder, which only this user may read."""
+        self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def file(self, name: str, kind: str) -> Path:
+        """Return the path of a job's file: `json`, `sh`, `log` or `exit`."""
+        return self._root / f"{name}.{kind}"
+
+    def aside(self, name: str, kind: str) -> Path:
+        """Return the path at which a file of an earlier job of that name is kept meanwhile."""
+        return self._root / f".{name}.{kind}"
+
+    def keep(self, record: Record) -> None:
+        """Write a record, at once or not at all."""
+        draft = self.aside(record.name, "json")
+        draft.write_bytes(encode_json(record))
+        draft.replace(self.file(record.name, "json"))
+
+    def read(self, name: str) -> Record | None:
+        """Return a record; None if there is none, or if it cannot be read."""
+        try:
+            return decode_json(self.file(name, "json").read_bytes(), Record)
+        except (OSError, msgspec.DecodeError):
+            return None
+
+    def all(self) -> Iterator[Record]:
+        """Yield all records."""
+        for path in self._root.glob("[!.]*.json"):
+            if (record := self.read(path.stem)) is not None:
+                yield record
+
+    def free_name(self) -> str:
+        """Return a name that no other job has, and that no other process is about to use."""
+        number = 1
+        while True:
+            name = f"job-{number}"
+            if not self.file(name, "json").exists():
+                with contextlib.suppress(FileExistsError):
+                    self.file(name, "sh").touch(exist_ok=False)
+                    return name
+            number += 1

@@ -1,0 +1,49 @@
+"""What the batch scripts of all batch systems have in common. Pure."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from farandole.control.jobs.errors import Refused
+from farandole.control.jobs.spec import JobSpec
+
+
+def withdrawn_file(exit_file: Path, spec_name: str, key: str) -> Path:
+    """Return the file whose presence keeps a submission from running, because another one has taken its place."""
+    return exit_file.with_name(f".{spec_name}.{key}.withdrawn")
+
+
+def body(head: Sequence[str], spec: JobSpec, run: str, workers: str, exit_file: Path, key: str) -> str:
+    """Return a script that runs a job and writes its exit code down.
+
+    Args:
+        head: the lines before.
+        spec: of the job.
+        run: `farandole run` with how it starts workers, quoted for the shell.
+        workers: their number, as the shell finds it.
+        exit_file: where the exit code is written.
+        key: of the submission.
+    """
+    stays = f"[ ! -e {shlex.quote(str(withdrawn_file(exit_file, spec.name, key)))} ] || exit 0"
+    exports = [f"export {name}={shlex.quote(value)}" for name, value in sorted(spec.environment.items())]
+    checkpoint = f" --checkpoint-dir {shlex.quote(spec.checkpoint)} --resume auto" if spec.checkpoint else ""
+    line = f"{run} -np {workers}{checkpoint} {shlex.join(spec.command)}"
+    quoted = shlex.quote(str(exit_file))
+    end = ["code=$?", f"echo $code > {quoted}", "exit $code", ""]
+    return "\n".join([*head, stays, f"rm -f {quoted}", *exports, line, *end])
+
+
+def extra_options(spec: JobSpec, place: str, program: str, such_as: str) -> Sequence[str]:
+    """Return the options for a batch system that the file of a job adds.
+
+    Raises:
+        Refused: they are no list of options.
+    """
+    extra = spec.options.get(place, ())
+    if not isinstance(extra, (list, tuple)) or not all(
+        isinstance(option, str) and option.startswith("-") for option in extra
+    ):
+        raise Refused(f"options.{place}: a list of options of {program} is expected", f"such as {such_as}")
+    return tuple(extra)

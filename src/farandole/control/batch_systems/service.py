@@ -1,0 +1,345 @@
+"""A `JobService` of a batch system's jobs.
+
+Batch systems forget a job some time after its end. So a record of each job is kept, with its log and its exit code, in
+`~/.local/state/farandole/PLACE`, which the nodes must share with the login node, as homes are.
+
+The answer to a submission may be lost although the job was taken. So the record is written before the job is handed in,
+with a key that the batch system shows with the job: by it, the job is found again. A submission that was not found for
+a while counts as not taken. If it is cancelled, or another one takes its name, it is *withdrawn*: should it come up
+after all, its script ends at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from farandole.base.wire.os_text import as_bytes
+from farandole.control.agent.command_check import missing_script
+from farandole.control.batch_systems.programs import Programs
+from farandole.control.batch_systems.records import Record, Records
+from farandole.control.batch_systems.script import withdrawn_file
+from farandole.control.batch_systems.system import BatchSystem, Row
+from farandole.control.jobs.errors import BadSpec, Refused, UnknownJob, Unreachable
+from farandole.control.jobs.log_lines import follow_file, of_rank
+from farandole.control.jobs.spec import JobSpec
+from farandole.control.jobs.status import JobState, JobStatus
+
+# The file with the exit code may come later than the word that the job is over: homes are shared.
+_EXIT_SECONDS = 5.0
+# Batch systems ask not to be asked all the time.
+_ASK_SECONDS = 2.0
+# A submission whose answer was lost comes up within that time, or was not taken.
+_TAKEN_SECONDS = 120.0
+
+
+class BatchJobs:
+    """Jobs of this user on a batch system.
+
+    Args:
+        system: which one.
+        programs: its programs.
+        environment: of this process.
+    """
+
+    def __init__(self, system: BatchSystem, programs: Programs, environment: Mapping[str, str]) -> None:
+        state = environment.get("XDG_STATE_HOME", "")
+        root = Path(state if os.path.isabs(state) else os.path.expanduser("~/.local/state"))
+        self._records = Records(root / "farandole" / system.place)
+        self._path = environment.get("PATH")
+        self._system = system
+        self._programs = programs
+
+    # --- what a place can do ---------------------------------------------------------------------------------------
+
+    def submit(self, spec: JobSpec) -> str:
+        """Hand a job in."""
+        _check_script(spec)
+        self._records.make_folder()
+        if not spec.name:
+            spec = msgspec.structs.replace(spec, name=self._records.free_name())
+        rows = self._rows()  # If nothing answers, the job was certainly not taken.
+        there = self._records.read(spec.name)
+        if there is not None:
+            there = self._found(there, rows)
+            self._check_over(there, rows)
+        key = secrets.token_hex(3)
+        wanted, can_be_suspended = spec.workers.replicas, spec.how_suspended != "never"
+        record = Record(spec.name, "", spec.command, time.time(), wanted, False, can_be_suspended, key)
+        script = self._script(spec, key)
+        with self._anew(record, there):
+            self._records.file(spec.name, "sh").write_bytes(as_bytes(script))
+            self._hand_in(record)
+        return spec.name
+
+    def _hand_in(self, record: Record) -> None:
+        """Hand a job's script in.
+
+        Raises:
+            Refused: the job was not taken.
+            Unreachable: the answer was lost, and the job is not found.
+        """
+        name, title = record.name, self._system.title
+        try:
+            number = self._system.submit(self._programs, self._records.file(name, "sh"))
+            lost = "the answer names no job"
+        except Unreachable as error:
+            number, lost = "", error.message
+        if number:
+            self._records.keep(msgspec.structs.replace(record, id=number))
+            return
+        with contextlib.suppress(Unreachable):
+            if self._found(record, self._rows()).id:
+                return
+        raise Unreachable(
+            f"{lost}: it is not known whether {title} has taken job {name}",
+            f"farandole status {name} --on {self._system.place} tells; submitted again under this name, "
+            "it does not run twice",
+        )
+
+    def _check_over(self, record: Record, rows: Mapping[str, Row]) -> None:
+        """Raise Refused if a job is not over, so that its name is taken."""
+        if self._status(record, rows).state.is_over:
+            return
+        title = self._system.title
+        if record.id:
+            said = f"there is a job {record.name} already, {title}'s {record.id}"
+            raise Refused(said, "choose another name: --name NAME")
+        raise Refused(
+            f"it is not known yet whether {title} has taken an earlier submission of job {record.name}",
+            f"try again in {_TAKEN_SECONDS / 60:.0f} minutes, or cancel it: farandole cancel {record.name}",
+        )
+
+    def preview(self, spec: JobSpec) -> str:
+        """Return the batch script. A job gets its key, and one without a name its name, when it is submitted."""
+        _check_script(spec)
+        return self._script(spec if spec.name else msgspec.structs.replace(spec, name="job"), "000000")
+
+    def jobs(self) -> Sequence[JobStatus]:
+        """Return the jobs that were submitted from here, the oldest first."""
+        rows = self._rows()
+        records = self._records.all()
+        until = time.monotonic() + _EXIT_SECONDS
+        return [self._status(record, rows, until) for record in sorted(records, key=lambda record: record.created)]
+
+    def status(self, name: str) -> JobStatus:
+        """Return how a job is."""
+        return self._status(self._find(name), self._rows())
+
+    def logs(self, name: str, follow: bool = False, rank: int | None = None) -> Iterator[str]:
+        """Yield what the job has printed."""
+        self._find(name)
+        asked_at = -_ASK_SECONDS
+
+        def is_over() -> bool:
+            nonlocal asked_at
+            if time.monotonic() < asked_at + _ASK_SECONDS:
+                return False
+            asked_at = time.monotonic()
+            return self.status(name).state.is_over
+
+        return of_rank(follow_file(self._records.file(name, "log"), is_over if follow else None), rank)
+
+    def scale(self, name: str, workers: int) -> None:
+        """Ask for another number of workers, before the job runs."""
+        record, row = self._taken(name)
+        if row.state not in (JobState.WAITING, JobState.SUSPENDED):
+            raise Refused(
+                f"job {name} runs: under {self._system.title} it keeps its workers",
+                "submit it again with another number",
+            )
+        if workers < 1:
+            raise Refused(f"a job cannot run with {workers} workers", "at least 1")
+        self._system.scale(self._programs, row.id, workers)
+        self._records.keep(msgspec.structs.replace(record, wanted=workers))
+
+    def cancel(self, name: str) -> None:
+        """End a job in good order; a second time: at once."""
+        record, row = self._living(name)
+        if row is None:
+            self._withdraw(record)
+            return
+        self._system.end(self._programs, row.id, record.cancelled)
+        self._records.keep(msgspec.structs.replace(record, cancelled=True))
+
+    def suspend(self, name: str) -> None:
+        """Hold a job that waits; end one that runs, to begin again when it is resumed."""
+        record, row = self._taken(name)
+        if row.state is JobState.WAITING:
+            self._system.hold(self._programs, row.id)
+        elif record.can_be_suspended:
+            self._system.requeue_held(self._programs, row.id)
+        else:
+            raise Refused(
+                f"job {name} cannot be suspended: it has no checkpoint, and would lose what it has done",
+                "submit it with --checkpoint or --suspension requeue; farandole cancel ends it",
+            )
+
+    def resume(self, name: str) -> None:
+        """Let a job that is held be run."""
+        _, row = self._taken(name)
+        if row.state is not JobState.SUSPENDED:
+            raise Refused(f"job {name} is not suspended", "farandole status tells how it is")
+        self._system.release(self._programs, row.id)
+
+    def _script(self, spec: JobSpec, key: str) -> str:
+        program = shutil.which("farandole", path=self._path) or "farandole"
+        log, exit_file = (self._records.file(spec.name, kind) for kind in ("log", "exit"))
+        return self._system.script(spec, log, exit_file, program, key)
+
+    # --- what is known -----------------------------------------------------------------------------------------------
+
+    def _rows(self) -> Mapping[str, Row]:
+        return self._system.rows(self._programs)
+
+    @contextlib.contextmanager
+    def _anew(self, record: Record, before: Record | None) -> Iterator[None]:
+        """Put the files of an earlier job of that name aside; if the new one is certainly not taken, they come back."""
+        name = record.name
+        if before is not None and not before.id:
+            self._withdraw(before)
+        kept = {self._records.file(name, kind): self._records.aside(name, kind) for kind in ("log", "exit")}
+        for path, aside in kept.items():
+            aside.unlink(missing_ok=True)
+            with contextlib.suppress(FileNotFoundError):
+                path.replace(aside)
+        self._records.keep(record)
+        try:
+            yield
+        except (Refused, OSError):
+            for path, aside in kept.items():
+                with contextlib.suppress(FileNotFoundError):
+                    aside.replace(path)
+            if before is not None:
+                self._records.keep(before)
+            else:
+                self._records.file(name, "json").unlink()
+            raise
+        finally:
+            for aside in kept.values():
+                aside.unlink(missing_ok=True)
+
+    def _found(self, record: Record, rows: Mapping[str, Row]) -> Record:
+        """Return a record with the job's number, if that was not known and the batch system shows the job now."""
+        number = next((row.id for row in rows.values() if record.key and row.key == record.key), "")
+        if record.id or not number:
+            return record
+        record = msgspec.structs.replace(record, id=number)
+        self._records.keep(record)
+        return record
+
+    def _withdraw(self, record: Record) -> None:
+        """Let a submission that was not found never run, even if it comes up after all."""
+        withdrawn_file(self._records.file(record.name, "exit"), record.name, record.key).touch()
+        self._records.keep(msgspec.structs.replace(record, cancelled=True))
+
+    def _find(self, name: str) -> Record:
+        record = self._records.read(name)
+        if record is None:
+            raise UnknownJob(
+                f"there is no job {name} that was submitted to {self._system.title} from here",
+                f"farandole jobs --on {self._system.place}",
+            )
+        return record
+
+    def _living(self, name: str) -> tuple[Record, Row | None]:
+        """Return a job that is not over; its row is None while it is not known whether it was taken."""
+        rows = self._rows()
+        record = self._found(self._find(name), rows)
+        status = self._status(record, rows)
+        if status.state.is_over:
+            raise Refused(f"job {name} is over: it {status.state.in_words}", "submit it again")
+        return record, rows.get(record.id)
+
+    def _taken(self, name: str) -> tuple[Record, Row]:
+        """Return a job that is not over, and that the batch system knows."""
+        record, row = self._living(name)
+        if row is None:
+            raise Refused(
+                f"it is not known yet whether {self._system.title} has taken job {name}",
+                f"try again in {_TAKEN_SECONDS / 60:.0f} minutes",
+            )
+        return record, row
+
+    def _status(self, record: Record, rows: Mapping[str, Row], until: float | None = None) -> JobStatus:
+        """Return how a job is; `until` is how long to wait for its exit code, on the monotonic clock."""
+        record = self._found(record, rows)
+        row = rows.get(record.id)
+        if self._may_come_up(record):
+            reason = f"the answer to its submission was lost, and {self._system.title} does not show it yet"
+            return JobStatus(
+                record.name,
+                JobState.WAITING,
+                self._system.place,
+                record.command,
+                wanted=record.wanted,
+                reason=reason,
+                created=record.created,
+            )
+        if row is None or row.state.is_over:
+            return self._ended(record, row, time.monotonic() + _EXIT_SECONDS if until is None else until)
+        return JobStatus(
+            record.name,
+            row.state,
+            self._system.place,
+            record.command,
+            user=row.user,
+            queue=row.queue,
+            workers=record.wanted if row.state is JobState.RUNNING else 0,
+            wanted=record.wanted,
+            reason=row.reason,
+            created=record.created,
+            hosts=(row.hosts,) if row.hosts else (),
+        )
+
+    def _may_come_up(self, record: Record) -> bool:
+        """Return whether a job was not found yet, but may have been taken."""
+        waits = not record.id and not record.cancelled and time.time() < record.created + _TAKEN_SECONDS
+        return waits and _read_end(self._records.file(record.name, "exit")) is None
+
+    def _ended(self, record: Record, row: Row | None, until: float) -> JobStatus:
+        """Return how a job has ended, by the file that its script has written, or by what the batch system says."""
+        place, title = self._system.place, self._system.title
+        status = JobStatus(
+            record.name, JobState.FAILED, place, record.command, created=record.created, wanted=record.wanted
+        )
+        exit_file = self._records.file(record.name, "exit")
+        succeeded = row is not None and row.state is JobState.SUCCEEDED
+        while (end := _read_end(exit_file)) is None and succeeded and time.monotonic() < until:
+            time.sleep(0.1)
+        if end is None and succeeded:
+            return msgspec.structs.replace(
+                status, state=JobState.SUCCEEDED, exit_code=0
+            )  # A script ends with its job's code.
+        if end is not None:
+            code, finished = end
+            state = JobState.SUCCEEDED if code == 0 else JobState.CANCELLED if record.cancelled else JobState.FAILED
+            said = "" if state is JobState.SUCCEEDED else f"it ended with code {code}"
+            return msgspec.structs.replace(status, state=state, exit_code=code, reason=said, finished=finished)
+        if record.cancelled or (row is not None and row.state is JobState.CANCELLED):
+            return msgspec.structs.replace(status, state=JobState.CANCELLED)
+        how = f"{title} does not know it any more, and it left no exit code"
+        if not record.id:
+            how = f"{title} has not taken it: the answer to its submission was lost, and it did not come up"
+        return msgspec.structs.replace(status, reason=how if row is None else f"{title} says {row.word}")
+
+
+def _check_script(spec: JobSpec) -> None:
+    """Raise BadSpec if the job's script does not exist in the folder that nodes share with this machine."""
+    if wrong := missing_script(spec.command, spec.working_directory or os.getcwd()):
+        raise BadSpec(*wrong)
+
+
+def _read_end(path: Path) -> tuple[int, float] | None:
+    """Return the exit code in a file, and when it was written; None: it is not there, or only just being written."""
+    try:
+        return int(path.read_text()), path.stat().st_mtime
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,144 @@
+"""`farandole config`: what every setting is, and where its value comes from."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from farandole.control.launcher.configuration.project import Project
+    from farandole.control.launcher.configuration.provenance import Provenance
+
+_BAD_VALUE = 1
+
+_EPILOG = """\
+examples:
+  farandole config                               all settings of workers, and the options of farandole run
+  farandole config start_timeout                 one of them, in full
+  farandole config --with --timeline t.json      as if farandole run were given these options
+
+A flag wins over the environment, that over the project file, and that over the default. The project file is
+farandole.toml in this folder or above it, up to the root of the git work tree, or [tool.farandole] in pyproject.toml:
+
+  [run]                     # options of farandole run, by their long names
+  num-proc = 4
+  start-timeout = 60
+
+  [env]                     # variables for the workers
+  NCCL_DEBUG = "WARN"
+
+The exit code is 1 when a setting has a value that cannot be used.
+"""
+
+
+def add_parser(verbs: Any) -> None:
+    """Add this verb to the command line."""
+    parser = verbs.add_parser(
+        "config",
+        help="say where the value of every setting comes from",
+        usage="farandole config [NAME] [--json] [--with OPTIONS ...]",
+        description="Says what every setting is, and where its value comes from.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(execute=execute, parser=parser)
+    add = parser.add_argument
+    add("name", nargs="?", metavar="NAME", help="one setting: its name, its variable, or its option")
+    add("--json", action="store_true", help="print JSON instead of text")
+    add(
+        "--with",
+        dest="flags",
+        nargs=argparse.REMAINDER,
+        default=[],
+        metavar="OPTIONS",
+        help="as if farandole run were given these; all that follows belongs to them",
+    )
+
+
+def execute(options: argparse.Namespace) -> int:
+    from farandole.control.cli.project_options import options_of_run, read_project
+    from farandole.control.launcher.configuration.project import words
+    from farandole.control.launcher.configuration.provenance import Sources, provenances
+
+    project = read_project()
+    known = options_of_run()
+    if project is not None:
+        words(project, known, os.environ)  # Says what is wrong in it.
+    rows = provenances(Sources(os.environ, known, _given(options.flags), project))
+    if options.name is not None:
+        rows = [find(rows, options.name)]
+    if options.json:
+        _print_json(rows, project)
+    elif options.name is not None:
+        print(render_one(rows[0]))
+    else:
+        _show(rows, project)
+    for row in rows:
+        if row.problem:
+            print(f"error: {row.problem}", file=sys.stderr)
+    return _BAD_VALUE if any(row.problem for row in rows) else 0
+
+
+def _given(flags: Sequence[str]) -> dict[str, str]:
+    """Return the options of `farandole run` among words of a command line, as text."""
+    from farandole.control.cli.project_options import given_options
+
+    return {name: _text(value) for name, value in given_options(flags).items()}
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def find(rows: Sequence[Provenance], name: str) -> Provenance:
+    """Return the setting that goes by a name, a variable or an option.
+
+    Raises:
+        SpecError: there is none.
+    """
+    from farandole.control.launcher.configuration.project import nearest
+    from farandole.errors import SpecError
+
+    names = {other: row for row in rows for other in (row.name, *row.variables, row.option or row.name)}
+    row = names.get(name) or names.get(f"--{name}")
+    if row is None:
+        raise SpecError(f"there is no setting {name!r}", nearest(name, names, "farandole config lists them"))
+    return row
+
+
+def _show(rows: Sequence[Provenance], project: Project | None) -> None:
+    """Print all settings as two tables, with the project file that was read."""
+    from farandole.base.display.tables import show
+    from farandole.control.launcher.configuration.provenance import first_sentence
+
+    print("no project file" if project is None else f"project file: {project.path}")
+    for side, title in (("worker", "workers"), ("launcher", "farandole run")):
+        print(f"\n{title}", flush=True)
+        cells = [(row.name, row.value, row.source, first_sentence(row.description)) for row in rows if row.side == side]
+        show([("setting", "value", "source", "what it is"), *cells])
+
+
+def render_one(row: Provenance) -> str:
+    """Write all about one setting."""
+    lines = [
+        ("setting", row.name),
+        ("value", row.value),
+        ("source", row.source),
+        ("default", row.default),
+        ("variable", ", ".join(row.variables)),
+        ("option", row.option and f"{row.option} of farandole run"),
+        ("expects", row.expects),
+    ]
+    return "\n".join([f"{label:<10}{text}" for label, text in lines if text] + ["", row.description])
+
+
+def _print_json(rows: Sequence[Provenance], project: Project | None) -> None:
+    from farandole.base.wire.encoding import format_json
+
+    told = {"project": None if project is None else str(project.path), "settings": rows}
+    print(format_json(told, indent=1))

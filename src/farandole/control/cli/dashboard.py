@@ -1,0 +1,62 @@
+"""`farandole dashboard`: a page about jobs, in the browser."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import Any
+
+from farandole.control.cli.job_verbs import PLACES_HELP, warn_of_place
+
+_EPILOG = """\
+examples:
+  farandole dashboard                          all jobs of this machine, or of its queue
+  farandole dashboard otter-12                 one job
+  farandole dashboard http://127.0.0.1:9478    the job whose metrics are there (farandole run --metrics)
+
+The page only shows; it changes nothing. It is open to whoever has the token in the address that is printed.
+FARANDOLE_DASHBOARD_TOKEN sets one that stays the same. It is served on the loopback interface: from another machine,
+ssh -L 8478:localhost:8478 HOST leads to it.
+"""
+
+
+def add_parser(verbs: Any) -> None:
+    """Add this verb to the command line."""
+    parser = verbs.add_parser(
+        "dashboard",
+        help="show jobs in the browser",
+        usage="farandole dashboard [JOB | URL] [--on PLACE] [--host HOST] [--port PORT]",
+        description="Serves a page that shows jobs: their ranks, who is slow, what happened, what they print.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("job", nargs="?", metavar="JOB", help="its name, or the address of its metrics (default: the list of jobs)")
+    add("--on", metavar="PLACE", help=PLACES_HELP)
+    add("--host", metavar="HOST", default="127.0.0.1", help="listen there (default: 127.0.0.1, this machine only)")
+    add("--port", metavar="PORT", type=int, default=8478, help="listen there (default: 8478); 0: any that is free")
+    parser.set_defaults(execute=execute, parser=parser)
+
+
+def execute(given: argparse.Namespace) -> int:
+    """Run the verb and return the exit code."""
+    from farandole.base.metrics.address import MetricsAddress
+    from farandole.control.dashboard.sources import PlaceSource, source_for
+    from farandole.control.jobs.errors import Refused
+
+    if not 0 <= given.port < 65536:
+        raise Refused(f"--port {given.port} is no port", "a number from 0 to 65535")
+    try:
+        from farandole.control.dashboard.serve import serve
+    except ModuleNotFoundError as error:
+        hint = "pip install 'farandole[dashboard]'"
+        raise Refused(f"the dashboard needs {error.name}, which is not installed", hint) from None
+    source = source_for(given.job, given.on, warn=warn_of_place)
+    name = given.job or ""
+    if isinstance(source, PlaceSource):
+        if name:
+            source.view(name, 0)  # A name that no job has is told here, not in the browser.
+    else:
+        name = source.jobs()[0].name
+    serve(source, name, MetricsAddress(given.host, given.port), os.environ.get("FARANDOLE_DASHBOARD_TOKEN", ""))
+    return 0

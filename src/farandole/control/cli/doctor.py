@@ -1,0 +1,164 @@
+"""`farandole doctor`: what this machine, or these hosts, have, and what to do about it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from farandole.control.cli import options
+
+if TYPE_CHECKING:
+    from farandole.control.agent.inspect.facts import Facts
+    from farandole.control.launcher.doctor.advice import Finding, Intent
+    from farandole.control.launcher.doctor.inspection import Inspect, Silence
+    from farandole.control.launcher.doctor.rendering import Paint
+    from farandole.control.launcher.job.host_list import Host
+
+_PROBLEM = 1
+
+_EPILOG = """\
+examples:
+  farandole doctor                     this machine
+  farandole doctor --import            also import every framework, which takes seconds
+  farandole doctor -H h1:4,h2:4        these hosts, asked through ssh, and how they differ
+
+It looks, and changes nothing. The exit code is 0 when no problem was found, and 1 otherwise.
+"""
+
+_SHORT = {
+    "workers and hosts": ("-np", "-H", "--hostfile"),
+    "network": ("--network", "-p", "-i"),
+    "what is said": ("--import", "--json", "--help-all"),
+}
+
+
+def add_parser(verbs: Any) -> None:
+    """Add this verb to the command line."""
+    parser = verbs.add_parser(
+        "doctor",
+        help="say what this machine has, and what to do about it",
+        usage="farandole doctor [options]",
+        description="Says what this machine, or these hosts, have, with advice, and what to put into a bug report.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(execute=execute, parser=parser)
+    parser.shorten(_SHORT)
+    options.add_hosts(parser)
+    options.add_network(parser)
+    add = parser.add_argument
+    add("--import", dest="try_import", action="store_true", help="import every framework, in a process of its own")
+    add("--json", action="store_true", help="print JSON instead of text")
+
+
+def execute(given: argparse.Namespace) -> int:
+    """Run the verb and return the exit code."""
+    from functools import partial
+
+    from farandole.control.launcher.doctor.advice import Intent
+    from farandole.control.launcher.doctor.inspection import inspect_hosts
+
+    workers, hosts = _read_hosts(given)
+    ssh = options.read_ssh(given)
+    return diagnose(
+        hosts,
+        Intent(workers, options.read_network(given)),
+        partial(inspect_hosts, ssh=ssh, try_import=given.try_import),
+        given.json,
+    )
+
+
+def _read_hosts(given: argparse.Namespace) -> tuple[int | None, tuple[Host, ...]]:
+    """Return the size of the job that hosts are judged for, if it is said, and the hosts; none is this machine."""
+    wanted = (given.num_proc, given.nproc_per_node, given.hosts, given.hostfile, given.include, given.exclude)
+    if not any(wanted):
+        return None, ()
+    workers, hosts = options.read_hosts(given)
+    return workers or sum(host.slots or 0 for host in hosts) or None, hosts
+
+
+def diagnose(hosts: Sequence[Host], intent: Intent, inspect: Inspect, as_json: bool) -> int:
+    """Look at hosts, print what is to be said, and return the exit code.
+
+    Args:
+        hosts: to look at; none is this machine.
+        intent: what they are to be used for.
+        inspect: what asks hosts.
+        as_json: print JSON instead of text.
+    """
+    from farandole.control.agent.inspect.facts import Facts
+    from farandole.control.launcher.doctor.differences import differences
+    from farandole.control.launcher.job.host_list import Host
+
+    told = inspect(hosts or (Host("localhost"),))
+    findings = {name: _findings(found, intent) for name, found in told.items()}
+    differing = differences({name: found for name, found in told.items() if isinstance(found, Facts)})
+    if as_json:
+        _print_json(told, findings, differing)
+    elif len(told) == 1:
+        _print_host(told, findings)
+    else:
+        _print_hosts(told, findings, differing)
+    everything = [finding for found in (*findings.values(), differing) for finding in found]
+    return _PROBLEM if any(finding.level == "problem" for finding in everything) else 0
+
+
+def _findings(found: Facts | Silence, intent: Intent) -> list[Finding]:
+    from farandole.control.launcher.doctor.advice import Finding, advise
+    from farandole.control.launcher.doctor.inspection import Silence
+
+    if isinstance(found, Silence):
+        return [Finding("problem", "reach", found.why, found.hint)]
+    return advise(found, intent)
+
+
+def _print_host(hosts: Mapping[str, Facts | Silence], findings: Mapping[str, Sequence[Finding]]) -> None:
+    from farandole.control.agent.inspect.facts import Facts
+    from farandole.control.launcher.doctor.rendering import bug_report, render_findings, render_host, verdict
+
+    ((name, facts),) = hosts.items()
+    paint = _paint()
+    if isinstance(facts, Facts):
+        print(render_host(facts, findings[name], paint))
+        print(bug_report(facts, findings[name], os.path.expanduser("~")), end="\n\n")
+    else:
+        print("\n".join([name, "", *render_findings(findings[name], paint)]))
+    print(verdict(findings[name], paint))
+
+
+def _print_hosts(
+    hosts: Mapping[str, Facts | Silence], findings: Mapping[str, Sequence[Finding]], differing: Sequence[Finding]
+) -> None:
+    from farandole.control.launcher.doctor.rendering import render_findings, render_hosts, verdict
+
+    paint = _paint()
+    print(render_hosts(hosts, findings, paint))
+    if differing:
+        print("\n".join(render_findings(differing, paint)), end="\n\n")
+    everything = [finding for found in (*findings.values(), differing) for finding in found]
+    print(verdict(everything, paint))
+    print("hint: farandole doctor -H HOST tells all about one host, and has a block for a bug report")
+
+
+def _print_json(
+    hosts: Mapping[str, Facts | Silence], findings: Mapping[str, Sequence[Finding]], differing: Sequence[Finding]
+) -> None:
+    from farandole.base.wire.encoding import format_json
+    from farandole.control.agent.inspect.facts import Facts
+    from farandole.control.launcher.doctor.advice import backends
+
+    told: dict[str, dict[str, object]] = {}
+    for name, found in hosts.items():
+        told[name] = {"findings": findings[name]}
+        if isinstance(found, Facts):
+            told[name] |= {"facts": found, "backends": backends(found)}
+    print(format_json({"hosts": told, "differences": differing}, indent=1))
+
+
+def _paint() -> Paint:
+    from farandole.base.display.tables import wants_colour
+    from farandole.control.launcher.doctor.rendering import coloured, plain
+
+    return coloured if wants_colour() else plain

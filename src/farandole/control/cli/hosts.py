@@ -1,0 +1,110 @@
+"""`farandole hosts`: which hosts an elastic job has, and giving it others while it runs."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import msgspec
+
+    from farandole.control.launcher.supervise.control import HostRow
+
+_USAGE = """\
+farandole hosts [JOB]
+       farandole hosts add HOST:SLOTS,... [--job JOB]
+       farandole hosts drain HOST [--job JOB]
+       farandole hosts remove HOST [--job JOB]"""
+
+_EPILOG = """\
+examples:
+  farandole hosts                       the hosts of the only job that runs
+  farandole hosts add node[05-08]:8     let workers run there as well
+  farandole hosts drain node05          let the workers there finish their step and leave, then do without it
+  farandole hosts remove node05         do without it at once: its workers are killed
+"""
+
+
+def add_parser(verbs: Any) -> None:
+    """Add this verb to the command line."""
+    parser = verbs.add_parser(
+        "hosts",
+        help="list the hosts of an elastic job, or change them",
+        usage=_USAGE,
+        description="Lists the hosts of an elastic job that runs, adds some, or takes some away.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(execute=execute, parser=parser)
+    parser.add_argument("words", nargs="*", metavar="JOB | add | drain | remove", help="see above; without any, list")
+    parser.add_argument("--job", metavar="JOB", help="the job's name (default: the only one that runs)")
+    parser.add_argument("--json", action="store_true", help="when listing: print JSON, for programs")
+
+
+def execute(given: argparse.Namespace) -> int:
+    """Run the verb and return the exit code."""
+    from farandole.control.launcher.daemon.client_protocol import Done, HostsAre
+    from farandole.control.launcher.daemon.client_requests import ask
+    from farandole.control.launcher.daemon.jobs import jobs_of_this_user
+    from farandole.errors import LaunchError, SpecError
+
+    name, requests = _read(given)
+    directory, _ = jobs_of_this_user(os.environ).find(name)
+    try:
+        for request in requests:
+            answer = ask(directory, request)
+            if isinstance(answer, HostsAre):
+                _print(answer.rows, given.json)
+            elif isinstance(answer, Done):
+                print(*answer.lines, sep="\n", file=sys.stderr)
+    except SpecError:
+        raise
+    except LaunchError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _read(given: argparse.Namespace) -> tuple[str | None, Sequence[msgspec.Struct]]:
+    """Return the name of the job, if it is given, and what it is asked.
+
+    Raises:
+        SpecError: the words do not make sense.
+    """
+    from farandole.control.cli.parser import did_you_mean
+    from farandole.control.launcher.daemon.client_protocol import AddHosts, DrainHost, ListHosts, RemoveHost
+    from farandole.control.launcher.job.host_list import parse_hosts
+    from farandole.errors import SpecError
+
+    first, rest = (given.words[0], given.words[1:]) if given.words else ("", [])
+    if first not in ("add", "drain", "remove"):
+        if rest or (first and given.job):
+            meant = did_you_mean(first, ("add", "drain", "remove")) or "one of these:"
+            words = " ".join(given.words)
+            raise SpecError(f"farandole hosts {words}: what is to be done?", f"{meant} add, drain or remove HOST")
+        return first or given.job, [ListHosts()]
+    if not rest:
+        raise SpecError(f"farandole hosts {first}: which host?", f"farandole hosts {first} node05")
+    text = ",".join(rest)
+    hosts = parse_hosts(text)  # What cannot be read is refused here, with all its words.
+    if first == "add":
+        return given.job, [AddHosts(text)]
+    request = DrainHost if first == "drain" else RemoveHost
+    return given.job, [request(host.label) for host in hosts]
+
+
+def _print(rows: Sequence[HostRow], as_json: bool) -> None:
+    if as_json:
+        import msgspec
+
+        from farandole.control.cli.job_verbs import print_json
+
+        print_json(msgspec.to_builtins(rows))
+        return
+    from farandole.base.display.tables import show
+
+    lines = [(row.name, str(row.slots), " ".join(map(str, row.workers)) or "-", row.state) for row in rows]
+    show([("host", "slots", "workers", "state"), *lines])

@@ -1,0 +1,105 @@
+"""`farandole init`: show what makes a script for one process distributed, or write it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from farandole.control.rewriting.refusal import NotUnderstood
+
+_NOT_UNDERSTOOD = 1
+
+_EPILOG = """\
+examples:
+  farandole init train.py             show the change, as a unified diff
+  farandole init train.py --write     make it
+  farandole init train.py | patch     the same
+
+It reads the script and executes nothing. It knows the usual training loops of PyTorch, TensorFlow, Keras (fit) and
+JAX, and changes nothing in a script that it does not understand: it names the lines, why, and what to do there by
+hand. N workers make batches that are N times as large, and the learning rate stays as it is: a script may train
+better with a larger one, or with --keep-batch, which divides the size of a batch by the number of workers.
+"""
+
+
+def add_parser(verbs: Any) -> None:
+    """Add this verb to the command line."""
+    parser = verbs.add_parser(
+        "init",
+        help="make a training script distributed",
+        usage="farandole init SCRIPT [--write] [--keep-batch]",
+        description="Shows the lines that make a training script for one process run on several workers.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(execute=execute, parser=parser)
+    parser.add_argument("script", type=Path, metavar="SCRIPT", help="a Python file")
+    parser.add_argument(
+        "--keep-batch",
+        action="store_true",
+        help="divide the size of a batch by the number of workers, so the batch of all workers together stays as it is",
+    )
+    parser.add_argument("--write", action="store_true", help="change the file instead of showing the change")
+
+
+def execute(given: argparse.Namespace) -> int:
+    """Run the verb and return the exit code."""
+    from farandole.control.rewriting.refusal import NotUnderstood
+    from farandole.control.rewriting.rewrite import rewrite
+
+    try:
+        result = rewrite(_read(given.script), given.keep_batch)
+    except NotUnderstood as error:
+        return _refuse(given.script, error)
+    if not result.framework:
+        print(
+            f"farandole: {given.script} is already distributed: it averages gradients, and gives each worker a part of "
+            "the data",
+            file=sys.stderr,
+        )
+        return 0
+    if given.write:
+        _write(given.script, result.after)
+    else:
+        print(result.diff(str(given.script)), end="")
+    for note in result.notes:
+        print(f"note: {note}", file=sys.stderr)
+    done = "is distributed now" if given.write else "is unchanged; farandole init --write changes it"
+    print(f"farandole: {given.script} ({result.framework}) {done}", file=sys.stderr)
+    print(f"hint: {'' if given.write else 'then '}farandole run -np 2 python {given.script}", file=sys.stderr)
+    return 0
+
+
+def _read(path: Path) -> str:
+    from farandole.errors import SpecError
+
+    try:
+        return path.read_bytes().decode()
+    except OSError as error:
+        raise SpecError(f"{path} cannot be read: {error.strerror}", "give the path of a training script") from None
+    except UnicodeDecodeError:
+        raise SpecError(f"{path} is no text in UTF-8", "give the path of a training script") from None
+
+
+def _write(path: Path, text: str) -> None:
+    from farandole.errors import SpecError
+
+    draft = path.with_name(f".{path.name}.farandole")
+    try:
+        draft.write_bytes(text.encode())
+        draft.chmod(path.stat().st_mode & 0o7777)
+        draft.replace(path)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        raise SpecError(f"{path} cannot be written: {error.strerror}", "the file is as it was") from None
+
+
+def _refuse(path: Path, error: NotUnderstood) -> int:
+    print(f"error: {path} is not changed, because not all of it is understood:", file=sys.stderr)
+    for each in error.refusals:
+        print(f"  {path}:{each.line}: {each.reason}\n      by hand: {each.by_hand}", file=sys.stderr)
+    print("hint: correct these lines and try again, or write the few lines by hand", file=sys.stderr)
+    return _NOT_UNDERSTOOD

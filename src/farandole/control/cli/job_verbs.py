@@ -1,0 +1,164 @@
+"""What the verbs about jobs have in common: `--on`, `--json`, and how a job is told to people.
+
+They do the same wherever a job runs; `farandole.control.jobs.places` says where that can be.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from farandole.control.jobs.errors import JobError
+    from farandole.control.jobs.service import JobService
+    from farandole.control.jobs.status import JobStatus
+
+PLACES_HELP = (
+    "where jobs run: queue, kubernetes, slurm, lsf or local (default: FARANDOLE_ON, a queue that is there, or local)"
+)
+
+
+def make_parser(verbs: Any, name: str, *, help: str, usage: str, description: str, epilog: str) -> Any:
+    """Return the parser of a verb, with the options that all of them have."""
+    parser = verbs.add_parser(
+        name,
+        help=help,
+        usage=usage,
+        description=description,
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--on", metavar="PLACE", help=PLACES_HELP)
+    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+    return parser
+
+
+def connect(given: argparse.Namespace) -> tuple[str, JobService]:
+    """Return the place of the jobs that are meant, and its service."""
+    from farandole.control.jobs.places import connect_to_jobs
+
+    return connect_to_jobs(given.on, os.environ, getattr(given, "job", None), warn_of_place)
+
+
+def warn_of_place(error: JobError) -> None:
+    """Print why the place that would be asked by default is left out."""
+    print(f"warning: {error.message}; what follows is about farandole run's jobs on this machine", file=sys.stderr)
+    print(f"hint: {error.hint}", file=sys.stderr)
+
+
+def add_job(parser: Any) -> None:
+    parser.add_argument("job", metavar="JOB", help="its name")
+
+
+def add_action(verbs: Any, name: str, *, help: str, description: str, execute: Callable[..., int]) -> Any:
+    """Add a verb that does one thing with one job to the command line, and return its parser."""
+    parser = make_parser(
+        verbs,
+        name,
+        help=help,
+        usage=f"farandole {name} JOB [--on PLACE] [--json]",
+        description=description,
+        epilog=f"example: farandole {name} resnet-2",
+    )
+    add_job(parser)
+    parser.set_defaults(execute=execute, parser=parser)
+    return parser
+
+
+def act(given: argparse.Namespace, verb: str, done: str, *more: Any) -> int:
+    """Do something with a job, say so, and return the exit code."""
+    _place, service = connect(given)
+    getattr(service, verb)(given.job, *more)
+    if given.json:
+        print_json(as_plain(service.status(given.job)))
+    else:
+        print(f"farandole: job {given.job} {done}", file=sys.stderr)
+    return 0
+
+
+def as_plain(status: JobStatus) -> dict[str, Any]:
+    from farandole.control.jobs.status import to_dict
+
+    return to_dict(status)
+
+
+def print_json(plain: Any) -> None:
+    import json
+
+    print(json.dumps(plain, indent=2))
+
+
+def sentence(status: JobStatus) -> str:
+    """Return one sentence about how a job is, without its name."""
+    from farandole.control.jobs.status import JobState
+
+    if status.state in (JobState.STARTING, JobState.RUNNING):
+        word = "starts" if status.state is JobState.STARTING else "runs"
+        many = "" if status.wanted == 1 else "s"
+        where = f" on {', '.join(status.hosts)}" if status.hosts else ""
+        return f"{word} with {status.wanted} worker{many}{where}"
+    if status.state is JobState.WAITING:
+        return status.reason or "waits"
+    if status.state is JobState.RESTARTING:
+        return f"is restarting: {status.reason}"
+    word = "is suspended" if status.state is JobState.SUSPENDED else f"has {_PAST[status.state.value]}"
+    return f"{word}: {status.reason}" if status.reason else word
+
+
+_PAST = {"Succeeded": "succeeded", "Failed": "failed", "Cancelled": "been cancelled"}
+
+
+def show_jobs(jobs: Sequence[JobStatus]) -> None:
+    """Print jobs as a table; columns that say nothing are left out."""
+    import shlex
+
+    from farandole.base.display.tables import show
+
+    columns = {
+        "name": [job.name for job in jobs],
+        "state": [job.state.value for job in jobs],
+        "workers": [_workers(job) for job in jobs],
+        "user": [job.user for job in jobs],
+        "queue": [job.queue for job in jobs],
+        "priority": [str(job.priority) if job.priority else "" for job in jobs],
+        "since": [moment(_since(job)) for job in jobs],
+        "reason": [printable(job.reason) for job in jobs],
+        "command": [printable(shlex.join(job.command)) for job in jobs],
+    }
+    kept = {name: cells for name, cells in columns.items() if any(cells)}
+    if len(set(kept.get("queue", []))) == 1 and kept["queue"][0] == "default":
+        del kept["queue"]
+    show([tuple(kept), *zip(*([cell or "-" for cell in cells] for cells in kept.values()), strict=True)])
+
+
+def printable(text: str) -> str:
+    """Return a text that others may have written without what would do something to a terminal.
+
+    Example:
+        >>> printable("clear \\x1b[2J")
+        'clear \\\\x1b[2J'
+    """
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
+def _workers(job: JobStatus) -> str:
+    if job.state.is_over:
+        return "-"
+    if job.workers == job.wanted or not job.wanted:
+        return str(job.workers)
+    return f"{job.workers}/{job.wanted}"
+
+
+def _since(job: JobStatus) -> float | None:
+    return job.finished or job.started or job.created
+
+
+def moment(at: float | None) -> str:
+    """Return a time for people."""
+    import time
+
+    return "" if at is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(at))

@@ -1,0 +1,98 @@
+"""`farandole kill`: end one worker of a job, or send it a signal, to see what becomes of the job."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+_EPILOG = """\
+examples:
+  farandole kill calm-otter-17 --rank 2                    SIGKILL, as when a machine fails
+  farandole kill calm-otter-17 --rank 2 --signal SIGSTOP   a worker that hangs
+
+It is meant for demonstrations and drills, asks nothing, and says what will become of the job. Only the worker's process
+gets the signal, on whichever host it is. An elastic job has a name by itself, a job of fixed size by --job NAME of
+farandole run; farandole jobs lists them. An elastic job of the queue is found by its name where the queue's daemon
+runs. On Kubernetes delete the worker's pod: kubectl delete pod POD. farandole cancel ends a whole job.
+"""
+
+
+def add_parser(verbs: Any) -> None:
+    """Add this verb to the command line."""
+    parser = verbs.add_parser(
+        "kill",
+        help="kill one worker of a job, for demonstrations and drills",
+        usage="farandole kill [JOB] --rank N [--signal NAME]",
+        description="Kills one worker of a job that farandole run has started, or sends it another signal.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(execute=execute, parser=parser)
+    parser.add_argument("job", nargs="?", metavar="JOB", help="its name (default: the only one that runs)")
+    parser.add_argument("--rank", type=int, required=True, metavar="N", help="the worker's rank in the world of now")
+    parser.add_argument("--signal", default="SIGKILL", metavar="NAME", help="a name or a number (default: %(default)s)")
+
+
+def execute(given: argparse.Namespace) -> int:
+    """Run the verb and return the exit code."""
+    from farandole.control.launcher.daemon.client_protocol import Done, Kill
+    from farandole.control.launcher.daemon.client_requests import ask
+    from farandole.control.launcher.daemon.jobs import jobs_of_this_user
+    from farandole.errors import LaunchError, SpecError
+
+    number = read_signal(given.signal)
+    jobs = jobs_of_this_user(os.environ)
+    directory, record = jobs.find(local_name(given.job, [each.name for each, _ in jobs.running()]))
+    try:
+        answer = ask(directory, Kill(given.rank, number))
+    except SpecError:
+        raise
+    except LaunchError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    assert isinstance(answer, Done)
+    print(*(f"farandole: job {record.name}: {line}" for line in answer.lines), sep="\n", file=sys.stderr)
+    return 0
+
+
+def local_name(job: str | None, running: Sequence[str]) -> str | None:
+    """Return the name under which a job is found on this machine: of a job of the queue, that of its attempt.
+
+    Example:
+        >>> local_name("resnet", ["otter", "resnet.2"]), local_name("otter", ["otter", "resnet.2"])
+        ('resnet.2', 'otter')
+    """
+    from farandole.control.queue.commands import is_attempt
+
+    if job is None or job in running:
+        return job
+    return next((each for each in running if is_attempt(each, job)), job)
+
+
+def read_signal(text: str) -> int:
+    """Return the number of a signal.
+
+    Raises:
+        SpecError: there is none of that name or number.
+
+    Example:
+        >>> read_signal("term"), read_signal("SIGKILL"), read_signal("9")
+        (15, 9, 9)
+    """
+    import signal
+
+    from farandole.control.cli.parser import did_you_mean
+    from farandole.errors import SpecError
+
+    names = {each.name: each for each in signal.Signals}
+    upper = text.upper()
+    if text.isdecimal() and int(text) in signal.valid_signals() and int(text):
+        return int(text)
+    found = names.get(upper) or names.get(f"SIG{upper}")
+    if found is None:
+        hint = did_you_mean(upper, names) or "such as SIGKILL, SIGTERM or SIGSTOP"
+        raise SpecError(f"there is no signal {text!r}", hint)
+    return int(found)

@@ -1,0 +1,181 @@
+"""`farandole kubernetes`: the operator, and how it comes into a cluster and out of it."""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import os
+import sys
+from typing import Any
+
+_EPILOG = """\
+examples:
+  farandole kubernetes install --dry-run | less      see what would be applied
+  farandole kubernetes install                       apply it to the cluster of KUBECONFIG
+  farandole kubernetes install --jobs-namespace ml   only jobs in ml, with rights only there
+  farandole kubernetes uninstall                     remove all of it
+  farandole kubernetes operator                      be the operator, here and now
+
+It needs pip install 'farandole[kubernetes]'. How jobs run there: docs/how-to/kubernetes.md.
+"""
+_MANIFESTS = "farandole-system"
+
+
+def add_parser(verbs: Any) -> None:
+    """Add this verb to the command line."""
+    parser = verbs.add_parser(
+        "kubernetes",
+        help="the operator of MPIJobs and TrainingJobs: install it, remove it, run it",
+        usage="farandole kubernetes (install | uninstall | operator) ...",
+        description="Installs, removes or runs the operator that serves MPIJobs and TrainingJobs in a cluster.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(execute=_nothing, parser=parser)
+    what = parser.add_subparsers(metavar="ACTION", dest="what", prog="farandole kubernetes", parser_class=type(parser))
+    _add_install(what)
+    _add_uninstall(what)
+    _add_operator(what)
+
+
+def _add_install(what: Any) -> None:
+    parser = what.add_parser("install", help="apply kinds, rights and the operator")
+    parser.set_defaults(execute=_install, parser=parser)
+    add = parser.add_argument
+    add("--dry-run", action="store_true", help="print what would be applied, and ask no cluster")
+    add("--json", action="store_true", help="with --dry-run: JSON instead of YAML")
+    _add_where(parser)
+    add("--image", default="", metavar="IMAGE", help="the operator's image (default: the one of this version)")
+    add("--replicas", type=int, default=2, metavar="N", help="operators, of which one acts (default: %(default)d)")
+    _add_gang(parser)
+
+
+def _add_uninstall(what: Any) -> None:
+    parser = what.add_parser("uninstall", help="delete all that install applied")
+    parser.set_defaults(execute=_uninstall, parser=parser)
+    _add_where(parser)
+    parser.add_argument("--delete-jobs", action="store_true", help="even if there are jobs, which go, too")
+
+
+def _add_where(parser: Any) -> None:
+    add = parser.add_argument
+    add("--namespace", default=_MANIFESTS, metavar="NAME", help="where the operator runs (default: %(default)s)")
+    add("--jobs-namespace", default="", metavar="NAME", help="serve only jobs in this one (default: in all)")
+
+
+def _add_gang(parser: Any) -> None:
+    help_text = "make PodGroups: volcano, or the name of a scheduler with the coscheduling plugin (default: none)"
+    parser.add_argument("--gang-scheduler", default="", metavar="NAME", help=help_text)
+
+
+def _add_operator(what: Any) -> None:
+    parser = what.add_parser("operator", help="be the operator, until SIGTERM")
+    parser.set_defaults(execute=_operator, parser=parser)
+    add = parser.add_argument
+    add("--jobs-namespace", default="", metavar="NAME", help="serve only jobs in this one (default: in all)")
+    add("--lease-namespace", default="", metavar="NAME", help="where operators elect the one that acts")
+    lease_text = "another operator takes over when this one is silent for so long (default: %(default)d)"
+    add("--lease-seconds", type=_lease_seconds, default=15, metavar="S", help=lease_text)
+    add("--image", default="", metavar="IMAGE", help="its own image, from which launchers get kubectl")
+    add("--no-deliver-kubectl", action="store_true", help="launchers have kubectl in their own image")
+    add(
+        "--drain-seconds",
+        type=float,
+        default=30.0,
+        metavar="S",
+        help="of workers that are to go (default: %(default)g)",
+    )
+    add("--address", default="0.0.0.0", metavar="IP", help="of /metrics, /healthz and /readyz (default: %(default)s)")
+    add("--port", type=int, default=8080, metavar="N", help="of the same; 0 has none (default: %(default)d)")
+    add("--verbose", action="store_true", help="tell more of what goes wrong and is tried again")
+    _add_gang(parser)
+
+
+def _lease_seconds(text: str) -> int:
+    if not text.isdecimal() or not 3 <= int(text) <= 3600:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 3 to 3600")
+    return int(text)
+
+
+def _nothing(options: argparse.Namespace) -> int:
+    options.parser.error("say install, uninstall or operator")
+    return 2
+
+
+def _image(given: str) -> str:
+    import farandole
+    from farandole.control.kubernetes.deploy.manifests import IMAGE
+
+    return given or f"{IMAGE}:{farandole.__version__}"
+
+
+def _install(options: argparse.Namespace) -> int:
+    with _needs():
+        from farandole.control.kubernetes.deploy import install
+        from farandole.control.kubernetes.deploy.manifests import Install
+
+        wanted = Install(
+            namespace=options.namespace,
+            jobs_namespace=options.jobs_namespace,
+            image=_image(options.image),
+            replicas=options.replicas,
+            gang_scheduler=options.gang_scheduler,
+        )
+        if options.dry_run:
+            return install.dry_run(wanted, options.json, sys.stdout)
+        return install.apply(wanted)
+
+
+def _uninstall(options: argparse.Namespace) -> int:
+    with _needs():
+        from farandole.control.kubernetes.deploy import install
+        from farandole.control.kubernetes.deploy.manifests import Install
+
+        installed = Install(namespace=options.namespace, jobs_namespace=options.jobs_namespace)
+        return install.remove(installed, options.delete_jobs)
+
+
+def _operator(options: argparse.Namespace) -> int:
+    with _needs():
+        from farandole.control.kubernetes.model import Options
+        from farandole.control.kubernetes.operator import process
+
+        served = Options(
+            image=_image(options.image),
+            gang_scheduler=options.gang_scheduler,
+            drain_seconds=options.drain_seconds,
+            deliver_kubectl=not options.no_deliver_kubectl,
+        )
+        settings = process.Settings(
+            options=served,
+            namespace=options.jobs_namespace,
+            lease_namespace=options.lease_namespace or os.environ.get("POD_NAMESPACE", "default"),
+            lease_seconds=options.lease_seconds,
+            host=options.address,
+            port=options.port or None,
+        )
+        return process.main(settings, options.verbose)
+
+
+class _needs:
+    """Turns what is missing, and what the cluster says, into an error with a hint."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        from farandole.errors import SpecError
+
+        if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] != "farandole":
+            raise SpecError(f"Kubernetes needs {error.name}", "pip install 'farandole[kubernetes]'") from error
+        if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+            raise SpecError(f"{error.strerror}", "take another --port; --port 0 has no metrics") from error
+        name = type(error).__module__
+        if error is not None and name.startswith("lightkube."):
+            raise SpecError(f"no cluster is known: {error}", "set KUBECONFIG, or see kubectl config view") from error
+        if error is not None and name == "farandole.control.kubernetes.operator.errors":
+            reached = getattr(error, "code", 0) != 0
+            hint = "see kubectl auth can-i --list" if reached else "is it the cluster that kubectl cluster-info shows?"
+            raise SpecError(f"the cluster says: {error}" if reached else str(error), hint) from error
+        if isinstance(error, TimeoutError) or type(error).__name__ == "TimeoutError":
+            raise SpecError("the cluster has not done so within a minute", "see kubectl get events -A") from error

@@ -1,0 +1,54 @@
+"""`farandole man`: the manual page of this command, made of its parsers."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+_EPILOG = """\
+examples:
+  farandole man | man -l -                                         read it
+  farandole man > ~/.local/share/man/man1/farandole.1              man farandole finds it there
+"""
+
+
+def add_parser(verbs: Any) -> None:
+    """Add this verb to the command line."""
+    parser = verbs.add_parser(
+        "man",
+        help="print the manual page of this command",
+        usage="farandole man",
+        description="Prints the manual page of farandole and all its verbs, in the format of man.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(execute=execute, parser=parser)
+
+
+def execute(given: argparse.Namespace) -> int:
+    """Run the verb and return the exit code."""
+    print(page(), end="")
+    return 0
+
+
+def page() -> str:
+    """Return the manual page, in roff.
+
+    Raises:
+        SpecError: the library that writes it is not installed.
+    """
+    import farandole
+    from farandole.control.cli.main import make_parser
+    from farandole.errors import SpecError
+
+    try:
+        from argparse_manpage.manpage import Manpage
+    except ModuleNotFoundError:
+        raise SpecError("the manual page needs the package argparse-manpage", "pip install 'farandole[cli]'") from None
+    data = {
+        "project_name": "farandole",
+        "version": farandole.__version__,
+        "manual_title": "farandole",
+        "description": "run training scripts on several workers",
+    }
+    return str(Manpage(make_parser(), data))

@@ -1,0 +1,310 @@
+"""Options that several verbs have in common: which workers, on which hosts, reached how."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import TYPE_CHECKING, Any
+
+from farandole.base.settings.table import FLAGS
+
+if TYPE_CHECKING:
+    from farandole.control.launcher.job.elastic import Elastic
+    from farandole.control.launcher.job.host_list import Host
+    from farandole.control.launcher.job.ssh_and_ship import SshOptions
+
+_AUTO = ("auto", "gpu", "cpu")
+
+
+def add_hosts(parser: argparse.ArgumentParser, *, workers_required: bool = False) -> None:
+    """Add the options that say how many workers there are, and where."""
+    add = parser.add_argument_group("workers and hosts").add_argument
+    add(
+        "-np",
+        "--num-proc",
+        metavar="N",
+        required=workers_required,
+        help="number of workers, of an elastic job to begin with; or auto: one for each GPU or, without any, core "
+        "(default: all slots of the hosts)",
+    )
+    where = parser.add_argument_group().add_mutually_exclusive_group()
+    where.add_argument("-H", "--hosts", metavar="HOST:SLOTS,...", help="hosts and slots: h1:4,h2:4, node[01-16]:8")
+    where.add_argument("--hostfile", metavar="FILE", help="file of lines HOST slots=N")
+    add("--include", metavar="HOSTS", default="", help="use only these of the hosts")
+    add("--exclude", metavar="HOSTS", default="", help="do not use these of the hosts")
+    add("--nnodes", metavar="N", help="use so many of the hosts, the first ones (torchrun's spelling)")
+    add("--nproc-per-node", metavar="N", help="workers on each host: a number, auto, gpu or cpu (torchrun's spelling)")
+    add(
+        "--python",
+        action="append",
+        default=[],
+        metavar="[HOST=]PATH",
+        help="the Python of other hosts, where it is not at the same path as here",
+    )
+
+
+def add_network(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say how hosts are reached."""
+    add = parser.add_argument_group("network").add_argument
+    add(
+        "--network",
+        action="append",
+        default=[],
+        metavar="NAME|ADDRESS|CIDR",
+        help="the network between the workers (default: what answers, the fastest first); several are used together",
+    )
+    add("--ssh", metavar="PROGRAM", default="ssh", help="call this as ssh is called (default: ssh)")
+    add("-p", "--ssh-port", metavar="PORT", type=int, help="port of the ssh servers")
+    add("-i", "--ssh-identity", "--ssh-identity-file", metavar="FILE", default="", help="key for the ssh servers")
+    add("--ssh-option", action="append", default=[], metavar="NAME=VALUE", help="an option of ssh, as after its -o")
+
+
+def add_elastic(parser: argparse.ArgumentParser) -> None:
+    """Add the options of jobs whose workers come and go."""
+    add = parser.add_argument_group("elastic jobs", "workers may be lost, come and go; training goes on").add_argument
+    add("--min-np", metavar="N", type=int, help="wait when there are fewer workers (default: -np)")
+    add(
+        "--max-np", metavar="N", type=int, help="grow to this many as slots allow (default: as many as there are slots)"
+    )
+    where = parser.add_argument_group().add_mutually_exclusive_group()
+    where.add_argument(
+        "--host-discovery-script", metavar="FILE", help="ask this program for hosts, every second: lines HOST:SLOTS"
+    )
+    where.add_argument(
+        "--hosts-from",
+        metavar="SOURCE",
+        help="where hosts are found: script:FILE, file:FILE, dns:NAME[:SLOTS], dial:PORT:FILE",
+    )
+    add("--slots-per-host", "--slots", metavar="N", type=int, help="slots of hosts that are found without (default: 1)")
+    add("--spares", metavar="N", type=int, help="keep so many workers ready beside a full world (default: 0)")
+    add("--reset-limit", metavar="N", type=int, help="end after so many changes of the world (default: never)")
+    add("--elastic-timeout", metavar="S", type=float, help="wait so long for --min-np workers (default: 600)")
+    add("--grace", metavar="S", type=float, help="time in which a worker that is to leave can do so (default: 30)")
+    _add_preemption(parser)
+
+
+def _add_preemption(parser: argparse.ArgumentParser) -> None:
+    sign = parser.add_argument_group().add_mutually_exclusive_group()
+    sign.add_argument(
+        "--preemption-file", metavar="PATH", help="a host on which this file appears is about to be taken away"
+    )
+    sign.add_argument(
+        "--preemption-command",
+        metavar="COMMAND",
+        help="a host on which this shell command ends with code 0 is about to be taken away (1: it is not)",
+    )
+    parser.add_argument_group().add_argument(
+        "--preemption-interval", metavar="S", type=float, help="look on each host so often (default: 5)"
+    )
+
+
+def add_settings(parser: argparse._ActionsContainer, group: str = "") -> None:
+    """Add the options that set workers' settings, of one group of the help: those of the table that have a flag."""
+    for row in FLAGS.values():
+        flag = row.flag
+        if flag is None or flag.group != group:
+            continue
+        if flag.is_switch:
+            parser.add_argument(f"--{flag.name}", dest=row.name, action="store_true", help=flag.help)
+        else:
+            choices = flag.choices or None
+            action = parser.add_argument(
+                f"--{flag.name}",
+                dest=row.name,
+                metavar=flag.metavar,
+                type=flag.type,
+                choices=choices,
+                help=flag.help,
+            )
+            if flag.value_alone:
+                action.value_alone = flag.value_alone  # type: ignore[attr-defined]
+
+
+def read_settings(options: argparse.Namespace) -> dict[str, Any]:
+    """Return what was asked of the workers' settings, by name and in their units, but what the launcher decides."""
+    asked = {}
+    for row in FLAGS.values():
+        value = getattr(options, row.name)
+        # Switches that are not given are left to the environment, as is all else.
+        if row.flag is not None and row.name != "start_timeout" and value is not None and value is not False:
+            asked[row.name] = value * row.flag.unit if row.flag.unit != 1 else value
+    return asked
+
+
+def read_elastic(options: argparse.Namespace) -> Elastic | None:
+    """Return how workers may come and go; None when the job is not elastic.
+
+    Raises:
+        SpecError: a value that no job can have, or the least number of workers is not known.
+    """
+    from farandole.control.launcher.job.elastic import GRACE_SECONDS, PREEMPTION_SECONDS, TIMEOUT_SECONDS, Elastic
+    from farandole.errors import SpecError
+
+    fewest, most = _range_of_workers(options)
+    given = (
+        *(options.min_np, options.max_np, options.host_discovery_script, options.hosts_from, options.slots_per_host),
+        *(options.spares, options.reset_limit, options.elastic_timeout, options.grace),
+        *(options.preemption_file, options.preemption_command, options.preemption_interval),
+    )
+    if fewest is None and all(value is None for value in given):
+        return None
+    workers = _workers(options.num_proc)
+    least = next((value for value in (options.min_np, fewest, workers) if value is not None), None)
+    if least is None:
+        raise SpecError("with how many workers may the job go on?", "--min-np 2")
+    script = f"script:{options.host_discovery_script}" if options.host_discovery_script else ""
+    return Elastic(
+        min_size=least,
+        max_size=most if options.max_np is None else options.max_np,
+        discovery=script or options.hosts_from or "",
+        slots=options.slots_per_host or _per_host(options.nproc_per_node),
+        timeout=TIMEOUT_SECONDS if options.elastic_timeout is None else options.elastic_timeout,
+        reset_limit=options.reset_limit,
+        spares=options.spares or 0,
+        grace=GRACE_SECONDS if options.grace is None else options.grace,
+        preemption_file=options.preemption_file or "",
+        preemption_command=options.preemption_command or "",
+        preemption_interval=PREEMPTION_SECONDS if options.preemption_interval is None else options.preemption_interval,
+    )
+
+
+def _range_of_workers(options: argparse.Namespace) -> tuple[int | None, int | None]:
+    """Return the fewest and the most workers by torchrun's --nnodes FEWEST:MOST; None, None without."""
+    from farandole.errors import SpecError
+
+    fewest, colon, most = (options.nnodes or "").partition(":")
+    if not colon or fewest == most:
+        return None, None
+    if not fewest.isdecimal() or not most.isdecimal() or not 0 < int(fewest) < int(most):
+        raise SpecError(f"--nnodes {options.nnodes} is not a number of hosts", "a number, or FEWEST:MOST")
+    per_host = _per_host(options.nproc_per_node) or 1
+    return int(fewest) * per_host, int(most) * per_host
+
+
+def read_hosts(options: argparse.Namespace, elastic: Elastic | None = None) -> tuple[int | None, tuple[Host, ...]]:
+    """Return the number of workers (None: as many as there are slots, GPUs or cores) and the hosts.
+
+    Args:
+        options: of the command line.
+        elastic: how workers may come and go, if they may.
+
+    Raises:
+        SpecError: they do not fit together, or a value makes no sense.
+    """
+    from dataclasses import replace
+    from pathlib import Path
+
+    from farandole.control.launcher.job.host_list import choose, parse_hosts, read_host_file, with_slots
+    from farandole.errors import SpecError
+
+    workers = _workers(options.num_proc)
+    per_host = _per_host(options.nproc_per_node)
+    hosts: tuple[Host, ...] = ()
+    if elastic is not None and elastic.discovery:
+        if options.hosts or options.hostfile:
+            raise SpecError("hosts are either named or found", "leave -H and --hostfile away, or what finds them")
+        return workers, ()
+    if options.hosts:
+        hosts = parse_hosts(options.hosts)
+    elif options.hostfile:
+        hosts = read_host_file(Path(options.hostfile))
+    elif options.include or options.exclude:
+        raise SpecError("--include and --exclude choose among hosts, and there are none", "add -H or --hostfile")
+    if not hosts:
+        return _on_this_machine(options, workers, per_host, elastic is not None), ()
+    hosts = choose(hosts, options.include, options.exclude)
+    hosts = _first(hosts, options.nnodes)
+    if per_host is not None:
+        hosts = tuple(replace(host, slots=per_host) for host in hosts)
+    hosts = _with_python(with_slots(hosts, None), options.python)
+    return None if options.num_proc == "auto" else workers, hosts
+
+
+def read_ssh(options: argparse.Namespace) -> SshOptions:
+    """Return how other hosts are reached.
+
+    Raises:
+        SpecError: the key is not there, or the port is none.
+    """
+    from farandole.control.launcher.job.ssh_and_ship import SshOptions
+    from farandole.errors import SpecError
+
+    if options.ssh_identity and not os.path.exists(os.path.expanduser(options.ssh_identity)):
+        raise SpecError(f"there is no key {options.ssh_identity}", "check the path after --ssh-identity")
+    if options.ssh_port is not None and not 0 < options.ssh_port < 65536:
+        raise SpecError(f"{options.ssh_port} is no port", "--ssh-port takes a number from 1 to 65535")
+    return SshOptions(options.ssh, options.ssh_port, options.ssh_identity, tuple(options.ssh_option))
+
+
+def read_network(options: argparse.Namespace) -> tuple[str, ...]:
+    """Return the networks, which may also be separated by commas."""
+    return tuple(network for text in options.network for network in text.split(",") if network)
+
+
+def _workers(text: str | None) -> int | None:
+    from farandole.errors import SpecError
+
+    if text is None or text == "auto":
+        return None
+    if not text.isdecimal():
+        raise SpecError(f"-np {text} is not a number of workers", "a number from 1 on, or auto")
+    return int(text)
+
+
+def _per_host(text: str | None) -> int | None:
+    """Return --nproc-per-node; None when it does not say, or says auto and this machine decides."""
+    from farandole.control.agent.host_facts import count_gpus, visible_gpus
+    from farandole.errors import SpecError
+
+    if text is None:
+        return None
+    if text in _AUTO:
+        gpus = 0 if text == "cpu" else visible_gpus(os.environ, count_gpus)
+        if text == "gpu" and not gpus:
+            raise SpecError("--nproc-per-node gpu: no GPU is visible here", "give a number, or cpu")
+        return gpus or len(os.sched_getaffinity(0))
+    if not text.isdecimal() or int(text) < 1:
+        raise SpecError(f"--nproc-per-node {text} is not a number of workers", "a number from 1 on, auto, gpu or cpu")
+    return int(text)
+
+
+def _on_this_machine(
+    options: argparse.Namespace, workers: int | None, per_host: int | None, elastic: bool
+) -> int | None:
+    from farandole.errors import SpecError
+
+    if options.nnodes is not None and options.nnodes.partition(":")[0] != "1":
+        raise SpecError(
+            f"--nnodes {options.nnodes}: no hosts are named", "farandole is started once, not on each: add -H h1,h2"
+        )
+    if options.num_proc is None and per_host is None and not elastic:
+        raise SpecError("how many workers?", "-np 2, or -np auto; hosts have slots: -H h1:4,h2:4")
+    return workers if options.num_proc is not None else per_host
+
+
+def _first(hosts: tuple[Host, ...], nnodes: str | None) -> tuple[Host, ...]:
+    from farandole.errors import SpecError
+
+    if nnodes is None:
+        return hosts
+    fewest, colon, most = nnodes.partition(":")
+    if not fewest.isdecimal() or (colon and not most.isdecimal()) or int(fewest) < 1:
+        raise SpecError(f"--nnodes {nnodes} is not a number of hosts", "a number, or FEWEST:MOST")
+    if len(hosts) < int(fewest):
+        raise SpecError(f"--nnodes {nnodes}: there are only {len(hosts)} hosts", "name more hosts, or ask for fewer")
+    return hosts[: int(most or fewest)]
+
+
+def _with_python(hosts: tuple[Host, ...], pythons: list[str]) -> tuple[Host, ...]:
+    from dataclasses import replace
+
+    from farandole.errors import SpecError
+
+    for text in pythons:
+        label, equals, path = text.rpartition("=")
+        if equals and label not in {host.label for host in hosts}:
+            raise SpecError(f"--python {text}: {label} is not one of the hosts", "write --python HOST=PATH")
+        hosts = tuple(
+            replace(host, python=path) if label == host.label or not (equals or host.python) else host for host in hosts
+        )
+    return hosts

@@ -1,0 +1,97 @@
+"""Options of `farandole run` that a project file gives, put before those of the command line."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from farandole.control.cli import run
+
+if TYPE_CHECKING:
+    from farandole.control.launcher.configuration.project import Option, Project
+
+_PATHS = ("FILE", "DIR")
+_ONLY_ASK = ("help", "help-all", "dry-run", "json")
+
+
+def with_project(arguments: Sequence[str]) -> tuple[list[str], str]:
+    """Return a command line with what the project file says in it, and a sentence about that; "" when there is none.
+
+    Raises:
+        SpecError: the project file is wrong.
+    """
+    if arguments[:1] != ["run"] or arguments[1:2] in (["-h"], ["--help"], ["--help-all"]):
+        return list(arguments), ""
+    project = read_project()
+    if project is None:
+        return list(arguments), ""
+    from farandole.control.launcher.configuration.project import words
+
+    added = words(project, options_of_run(), os.environ, given_options(arguments[1:]))
+    shown = " ".join(word.partition("=")[0] for word in added if word != "-x")  # Values of variables may be secrets.
+    return ["run", *added, *arguments[1:]], f"options from {project.path}: {shown or 'none'}"
+
+
+def read_project() -> Project | None:
+    """Return the project file that holds for the current folder.
+
+    Raises:
+        SpecError: it is wrong.
+    """
+    from farandole.control.launcher.configuration.project import find, read
+
+    path = find(Path.cwd())
+    return None if path is None else read(path)
+
+
+def parser_of_run() -> argparse.ArgumentParser:
+    """Return the parser of `farandole run` alone."""
+    from farandole.control.cli.parser import Parser
+
+    verbs = Parser().add_subparsers(parser_class=Parser)
+    run.add_parser(verbs)
+    parser: argparse.ArgumentParser = verbs.choices["run"]
+    return parser
+
+
+def given_options(arguments: Sequence[str]) -> dict[str, Any]:
+    """Return the options of `farandole run`, by their long names, that are among words of a command line."""
+    parser = parser_of_run()
+    for action in parser._actions:
+        action.default = argparse.SUPPRESS
+        action.required = False
+    given = vars(parser.parse_known_args(arguments)[0])
+    named = {long_name(action): action for action in parser._actions}
+    return {name: given[action.dest] for name, action in named.items() if name and action.dest in given}
+
+
+def options_of_run() -> dict[str, Option]:
+    """Return the options of `farandole run` by their long names, without those that only ask or have no effect."""
+    parser = parser_of_run()
+    named = {long_name(action): action for action in parser._actions if action.help != argparse.SUPPRESS}
+    return {name: _option(name, action, parser) for name, action in named.items() if name and name not in _ONLY_ASK}
+
+
+def long_name(action: argparse.Action) -> str:
+    """Return an option's name without dashes; "" for one that has only a short name, such as -x, or none at all."""
+    return next((name[2:] for name in action.option_strings if name.startswith("--")), "")
+
+
+def _option(name: str, action: argparse.Action, parser: argparse.ArgumentParser) -> Option:
+    from farandole.control.launcher.configuration.project import Option
+
+    groups = [group._group_actions for group in parser._mutually_exclusive_groups if action in group._group_actions]
+    return Option(
+        name=name,
+        is_switch=action.nargs == 0,
+        repeats=isinstance(action, argparse._AppendAction),
+        is_path=action.metavar in _PATHS,
+        excludes=frozenset(long_name(other) for group in groups for other in group if other is not action),
+        type=action.type or str,
+        choices=tuple(map(str, action.choices or ())),
+        default=action.default,
+        description=action.help or "",
+    )

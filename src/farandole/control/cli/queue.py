@@ -1,0 +1,245 @@
+"""`farandole queue`: start, stop and set a queue for a few machines."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from farandole.control.queue.client import QueueClient
+
+_START_SECONDS = 20.0
+
+_EPILOG = """\
+  farandole queue start --hosts h1:4,h2:4 [--policy NAME]   start the daemon; --foreground stays
+  farandole queue status                                    hosts, what they run, and the settings
+  farandole queue config policy=rr quantum=600              change settings, live; without any, show them
+  farandole queue config queue.vision=weight=2,limit=8 user.ann=slots=4,jobs=20
+  farandole queue hosts add h3:4                            also drain h1, remove h1
+  farandole queue token ann                                 a token for whoever cannot be told by the kernel
+  farandole queue revoke ann                                take all of ann's tokens back
+  farandole queue backup FILE                               copy its database, while it is in use
+  farandole queue stop                                      end the daemon; jobs go on, and are found again
+
+Then: farandole submit -np 2 -- python train.py, and farandole jobs, status, logs, scale, cancel, suspend, resume.
+All about it: docs/how-to/queue.md. Policies: farandole simulate --policies.
+"""
+
+
+def add_parser(verbs: Any) -> None:
+    """Add this verb to the command line."""
+    parser = verbs.add_parser(
+        "queue",
+        help="start, stop and set a queue for a few machines",
+        usage="farandole queue start|status|config|hosts|token|revoke|backup|stop ...",
+        description="A queue for a few machines: jobs wait for slots, and get them as a policy says.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(execute=execute, parser=parser)
+    add = parser.add_argument
+    add("action", choices=tuple(_ACTIONS), metavar="ACTION", help="what to do: see below")
+    add("words", nargs="*", metavar="WORD", help="what the action takes")
+    add("--hosts", metavar="HOST:SLOTS,...", help="start: the hosts, such as h1:4,h2:4 or h1:4/a100 with a type")
+    add("--policy", metavar="NAME", help="start: as farandole simulate --policies lists them")
+    add("--state", type=Path, metavar="DIR", help="where the queue keeps its state (default: FARANDOLE_QUEUE)")
+    add("--foreground", action="store_true", help="start: stay, as systemd wants it")
+    add(
+        "--run-options", metavar="WORDS", default="", help="start: options of farandole run for all jobs, such as ssh's"
+    )
+    add("--json", action="store_true", help="print JSON, for programs")
+
+
+def execute(given: argparse.Namespace) -> int:
+    """Run the verb and return the exit code."""
+    code: int = _ACTIONS[given.action](given)
+    return code
+
+
+def _client(given: argparse.Namespace, retry: float = 0.0) -> QueueClient:
+    from farandole.control.queue.client import QueueClient, connect
+
+    return QueueClient(given.state or connect(os.environ).state, os.environ, retry)
+
+
+def _refuse_words(given: argparse.Namespace, most: int = 0) -> None:
+    from farandole.control.jobs.errors import BadSpec
+
+    if len(given.words) > most:
+        raise BadSpec(f"farandole queue {given.action}: {given.words[most]!r} means nothing here", "see --help")
+
+
+# --- start and stop --------------------------------------------------------------------------------------------------
+
+
+def _start(given: argparse.Namespace) -> int:
+    """Start the daemon, and wait until it answers."""
+    from farandole.control.queue.address import default_state
+    from farandole.control.queue.start import prepare
+
+    _refuse_words(given)
+    state = (given.state or default_state(os.environ)).absolute()  # The daemon has another working directory.
+    prepare(state, given.hosts, given.policy)
+    command = [
+        sys.executable,
+        "-m",
+        "farandole.control.queue.daemon",
+        os.fspath(state),
+        *shlex.split(given.run_options),
+    ]
+    if given.foreground:
+        sys.stdout.flush()
+        os.execv(command[0], command)
+    return _start_behind(command, state)
+
+
+def _start_behind(command: Sequence[str], state: Path) -> int:
+    from farandole.control.jobs.errors import JobError
+    from farandole.control.queue.client import QueueClient
+    from farandole.control.queue.protocol import AskQueue
+
+    with open(state / "log", "ab") as log:
+        daemon = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd="/"
+        )
+    deadline = time.monotonic() + _START_SECONDS
+    while daemon.poll() is None and time.monotonic() < deadline:
+        try:
+            told = QueueClient(state, os.environ, retry=0.0).ask(AskQueue())
+        except JobError:
+            time.sleep(0.05)
+            continue
+        hosts = ", ".join(f"{host['name']}:{host['slots']}" for host in told["hosts"])
+        daemon.returncode = 0  # This process does not wait for it.
+        print(f"farandole: the queue runs on {hosts}, policy {told['settings']['policy']}", file=sys.stderr)
+        print("hint: farandole submit -np 2 -- python train.py; farandole jobs", file=sys.stderr)
+        return 0
+    print(f"error: the queue's daemon did not start; the end of {state / 'log'}:", file=sys.stderr)
+    for line in (state / "log").read_text(errors="replace").splitlines()[-5:]:
+        print(f"    | {line}", file=sys.stderr)
+    print("hint: farandole queue start --foreground shows more", file=sys.stderr)
+    return 1
+
+
+def _stop(given: argparse.Namespace) -> int:
+    from farandole.control.queue.protocol import StopQueue
+
+    _refuse_words(given)
+    client = _client(given)
+    client.ask(StopQueue())
+    print("farandole: the queue's daemon ends; jobs go on, and farandole queue start finds them again", file=sys.stderr)
+    return 0
+
+
+# --- what there is -------------------------------------------------------------------------------------------------
+
+
+def _status(given: argparse.Namespace) -> int:
+    from farandole.base.display.tables import show
+    from farandole.control.cli.job_verbs import print_json
+    from farandole.control.queue.protocol import AskQueue
+
+    _refuse_words(given)
+    told = _client(given).ask(AskQueue())
+    if given.json:
+        print_json(told)
+        return 0
+    rows = [
+        (host["name"], f"{host['used']}/{host['slots']}", host["type"], host["state"], " ".join(host["jobs"]) or "-")
+        for host in told["hosts"]
+    ]
+    show([("host", "used", "type", "state", "jobs"), *rows])
+    counts = ", ".join(f"{number} {phase}" for phase, number in told["jobs"].items())
+    print(f"\njobs:   {counts or 'none'}\npolicy: {told['settings']['policy']}")
+    return 0
+
+
+def _config(given: argparse.Namespace) -> int:
+    from farandole.control.cli.job_verbs import print_json
+    from farandole.control.queue.protocol import AskQueue, Configure
+
+    client = _client(given)
+    if given.words:
+        client.ask(Configure(tuple(given.words)))
+    settings = client.ask(AskQueue())["settings"]
+    if given.json:
+        print_json(settings)
+    else:
+        print(*_lines(settings), sep="\n")
+    return 0
+
+
+def _lines(settings: dict[str, Any]) -> list[str]:
+    """Return settings as they are set."""
+    groups = ("queues", "quotas", "admins")
+    lines = [
+        f"{key}={value:.15g}" if isinstance(value, float) else f"{key}={value}"
+        for key, value in settings.items()
+        if key not in groups
+    ]
+    lines += [f"admins={','.join(settings['admins'])}"] if settings["admins"] else []
+    lines += [f"queue.{name}={text or '-'}" for name, text in settings["queues"].items()]
+    for user, quota in settings["quotas"].items():
+        pairs = ",".join(f"{key}={value}" for key, value in quota.items() if value is not None)
+        lines.append(f"user.{user}={pairs}" if user else f"users={pairs}")
+    return lines
+
+
+def _hosts(given: argparse.Namespace) -> int:
+    from farandole.control.jobs.errors import BadSpec
+    from farandole.control.queue.protocol import ChangeHosts
+
+    if len(given.words) < 2:
+        raise BadSpec("farandole queue hosts: what is to be done?", "add h3:4, drain h1 or remove h1")
+    _client(given).ask(ChangeHosts(given.words[0], tuple(given.words[1:])))
+    return _status(argparse.Namespace(**{**vars(given), "words": []}))
+
+
+def _token(given: argparse.Namespace) -> int:
+    from farandole.control.jobs.errors import BadSpec
+    from farandole.control.queue.client import TOKEN_VARIABLE
+    from farandole.control.queue.protocol import MakeToken
+
+    _refuse_words(given, 1)
+    if not given.words:
+        raise BadSpec(f"farandole queue {given.action}: which user?", f"farandole queue {given.action} ann")
+    revoke = given.action == "revoke"
+    told = _client(given).ask(MakeToken(given.words[0], revoke))
+    if revoke:
+        print(f"farandole: {told} tokens of {given.words[0]} are worth nothing any more", file=sys.stderr)
+    else:
+        print(told)
+        print(f"farandole: {TOKEN_VARIABLE} takes it; it is not shown again", file=sys.stderr)
+    return 0
+
+
+def _backup(given: argparse.Namespace) -> int:
+    from farandole.control.jobs.errors import BadSpec
+    from farandole.control.queue.protocol import Backup
+
+    _refuse_words(given, 1)
+    if not given.words:
+        raise BadSpec("farandole queue backup: to which file?", "farandole queue backup /backup/queue.db")
+    _client(given).ask(Backup(os.path.abspath(given.words[0])))
+    print(f"farandole: the queue as it is now is in {given.words[0]}", file=sys.stderr)
+    return 0
+
+
+_ACTIONS = {
+    "start": _start,
+    "status": _status,
+    "config": _config,
+    "hosts": _hosts,
+    "token": _token,
+    "revoke": _token,
+    "backup": _backup,
+    "stop": _stop,
+}

@@ -1,0 +1,79 @@
+"""`farandole simulate`: what a scheduling policy would do with the jobs of a trace."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+_EPILOG = """\
+examples:
+  farandole simulate --demo                            synthetic jobs, under some policies
+  farandole simulate --demo --policy fcfs,adaptive --plot page.html
+  farandole simulate --trace jobs.swf --cluster 64x1 --policy fcfs,easy,conservative
+  farandole simulate --trace DIR --profiles profiles.tar.xz --cluster aws:6x4,dgx-ext:2x8,rtx:3x8 --policy adaptive
+  farandole simulate --policies                        list the policies, and the parts of which more can be made
+
+Traces are tables of jobs (name, time, application, num_replicas, batch_size) with profiles of their applications, or
+files of the Parallel Workloads Archive (.swf). What there is and how to choose: docs/explanation/scheduling.md.
+"""
+
+_SHORT = {
+    "jobs": ("--trace", "--profiles", "--demo"),
+    "cluster and policies": ("--cluster", "--policy", "--policies"),
+    "result": ("--plot", "--json", "--help-all"),
+}
+
+
+def add_parser(verbs: Any) -> None:
+    """Add this verb to the command line."""
+    parser = verbs.add_parser(
+        "simulate",
+        help="simulate scheduling policies on traces of jobs",
+        usage="farandole simulate (--trace FILE|DIR | --demo) [--policy NAME,...] [--cluster TYPE:NODESxSLOTS,...] ...",
+        description="Simulates how the jobs of a trace would share a cluster under scheduling policies.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(execute=execute, parser=parser)
+    parser.shorten(_SHORT)
+    add = parser.add_argument
+    add("--trace", type=Path, metavar="FILE|DIR", help="the jobs; of a directory or archive, all workloads in it")
+    add("--profiles", type=Path, metavar="DIR|TAR", help="profiles of the applications (default: beside the trace)")
+    add("--demo", action="store_true", help="synthetic jobs and profiles instead of a trace")
+    add("--cluster", metavar="TYPE:NODESxSLOTS,...", help="such as aws:6x4,dgx-ext:2x8; default: one that suits")
+    add("--policy", default="fcfs,easy,srtf,adaptive", metavar="NAME,...", help="default: %(default)s")
+    add("--policies", action="store_true", help="list the policies and exit")
+    add("--only", metavar="WORKLOAD,...", help="of several workloads, only these")
+    add("--interval", type=float, metavar="S", help="seconds of a round (default: 60; 0, which is at once, for .swf)")
+    add("--restart", type=float, metavar="S", help="seconds that each restart costs (default: as profiles say)")
+    predictions = ("given", "history", "profiles", "truth")
+    add("--predict", choices=predictions, default="history", help="what policies may know (default: %(default)s)")
+    add("--fixed-batches", action="store_true", help="no job changes its batch size")
+    add("--fixed-sizes", action="store_true", help="no job gets other numbers of slots than it asked for")
+    add("--quantum", type=float, default=3600.0, metavar="S", help="time slice of round robin (default: %(default)g)")
+    add("--ageing", type=float, default=3600.0, metavar="S", help="waiting worth a priority (default: %(default)g)")
+    add("--queue", action="append", default=[], metavar="NAME:KEY=VALUE,...", help="keys: parent weight quota limit")
+    add("--jobs", type=int, default=160, metavar="N", help="how many jobs --demo has (default: %(default)d)")
+    add("--seed", type=int, default=0, metavar="N", help="which synthetic jobs (default: %(default)d)")
+    add("--save-demo", type=Path, metavar="DIR", help="write the synthetic profiles and jobs there, too")
+    add("--plot", type=Path, metavar="FILE", help="charts: .html, .svg or .png")
+    add("--json", action="store_true", help="print JSON instead of a table: all figures, and each job")
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Run the verb and return the exit code."""
+    from farandole.control.scheduler.errors import SchedulerError
+    from farandole.errors import SpecError
+
+    try:
+        from farandole.control.simulator import simulate
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] not in ("numpy", "scipy"):
+            raise
+        raise SpecError(f"the simulator needs {error.name}", "pip install 'farandole[scheduler]'") from error
+    try:
+        return simulate.run(options, sys.stdout, sys.stderr)
+    except SchedulerError as error:
+        raise SpecError(error.message, error.hint) from error

@@ -1,0 +1,46 @@
+"""`farandole stop`: end an elastic job in good order."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import Any
+
+_EPILOG = """\
+The workers get SIGTERM and some seconds to end by themselves, as with Ctrl-C; a second farandole stop kills them at
+once. It waits until the job has ended.
+"""
+
+
+def add_parser(verbs: Any) -> None:
+    """Add this verb to the command line."""
+    parser = verbs.add_parser(
+        "stop",
+        help="end an elastic job",
+        usage="farandole stop [JOB]",
+        description="Ends an elastic job in good order, from any terminal.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(execute=execute, parser=parser)
+    parser.add_argument("job", nargs="?", metavar="JOB", help="its name (default: the only one that runs)")
+
+
+def execute(given: argparse.Namespace) -> int:
+    """Run the verb and return the exit code."""
+    from farandole.control.launcher.daemon.client_requests import stop
+    from farandole.control.launcher.daemon.jobs import jobs_of_this_user
+    from farandole.errors import LaunchError, SpecError
+
+    directory, record = jobs_of_this_user(os.environ).find(given.job)
+    try:
+        stop(directory)
+    except SpecError:
+        raise
+    except LaunchError as error:
+        print(f"error: {error}", file=sys.stderr)
+        print(f"hint: once more kills its workers; its launcher is process {record.pid}", file=sys.stderr)
+        return 1
+    print(f"farandole: job {record.name} has ended", file=sys.stderr)
+    return 0

@@ -1,0 +1,110 @@
+"""`farandole test`: whether jobs work on this machine, or on these hosts, and how fast the links are."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from farandole.control.cli import options
+
+if TYPE_CHECKING:
+    from farandole.control.launcher.job.spec import JobSpec
+    from farandole.control.launcher.supervise.outcome import Outcome
+
+_NOT_GOOD = 1
+
+_EPILOG = """\
+examples:
+  farandole test -np 2
+  farandole test -H h1:2,h2:2
+  farandole test -H node[01-16]:8 --quick --json
+
+It starts a small job, which needs no framework: every collective is compared with what must come out, and every link is
+measured. The exit code is 0 when all is good, and 1 when something is wrong or slow.
+"""
+
+_SHORT = {
+    "workers and hosts": ("-np", "-H", "--hostfile"),
+    "network": ("--network", "-p", "-i"),
+    "the test": ("--quick", "--transport", "--json", "--verbose", "--help-all"),
+}
+
+
+def add_parser(verbs: Any) -> None:
+    """Add this verb to the command line."""
+    parser = verbs.add_parser(
+        "test",
+        help="see whether jobs work here, and how fast the links are",
+        usage="farandole test [-np N] [-H HOST:SLOTS,...] [options]",
+        description="Starts a small job over this machine or several, checks every collective, and measures the links.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(execute=execute, parser=parser)
+    parser.shorten(_SHORT)
+    options.add_hosts(parser)
+    options.add_network(parser)
+    add = parser.add_argument
+    add("--quick", action="store_true", help="fewer checks, and shorter measurements")
+    add("--transport", choices=("auto", "shm", "tcp"), help="how workers exchange data (default: auto)")
+    add("-x", dest="exports", action="append", default=[], metavar="NAME[=VALUE]", help="set a worker's variable")
+    add("--no-preflight", action="store_true", help="do not look at the hosts before anything starts")
+    add("--json", action="store_true", help="print JSON instead of text")
+    add("--verbose", action="store_true", help="tell the plan and every decision of the roster")
+
+
+def execute(given: argparse.Namespace) -> int:
+    """Run the verb and return the exit code."""
+    from dataclasses import replace
+
+    from farandole.control.cli.run import interrupted, run_until_end
+    from farandole.control.launcher.job.machine import look
+
+    # The job needs none of the user's files, so this folder need not exist on the other hosts.
+    machine = replace(look(), directory="/")
+    try:
+        outcome = run_until_end(_read(given), machine, verbose=given.verbose)
+    except KeyboardInterrupt:
+        return interrupted()
+    return _tell(outcome, given.json)
+
+
+def _read(given: argparse.Namespace) -> JobSpec:
+    from farandole.control.launcher.job.spec import JobSpec, read_start_timeout
+
+    num_proc, hosts = options.read_hosts(given)
+    return JobSpec(
+        command=(sys.executable, "-m", "farandole.worker.observe.self_test", "quick" if given.quick else "thorough"),
+        num_proc=num_proc,
+        hosts=hosts,
+        ssh=options.read_ssh(given),
+        network=options.read_network(given),
+        preflight=not given.no_preflight,
+        start_timeout=read_start_timeout(None, os.environ),
+        settings={} if given.transport is None else {"transport": given.transport},
+        exports=tuple(given.exports),
+    )
+
+
+def _tell(outcome: Outcome, as_json: bool) -> int:
+    """Print what was found out, and return the exit code."""
+    if outcome.exit_code:
+        print(outcome.report, file=sys.stderr)
+        # Without a report, the user has ended it.
+        return _NOT_GOOD if outcome.report else outcome.exit_code
+    import msgspec
+
+    from farandole.base.self_test.matrix import render
+    from farandole.base.self_test.report import Report
+    from farandole.base.self_test.verdict import judge
+    from farandole.base.wire.encoding import format_json
+
+    report = msgspec.json.decode(outcome.results[0] or b"", type=Report)
+    findings = judge(report)
+    if as_json:
+        print(format_json({"report": report, "findings": findings, "good": not findings}, indent=1))
+    else:
+        print(render(report, findings), end="")
+    return _NOT_GOOD if findings else 0

@@ -1,0 +1,61 @@
+"""`farandole trace summary`: what a timeline says about a training."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+_EPILOG = """\
+examples:
+  farandole trace summary timeline.json                  overlap, stragglers, the ten longest waits
+  farandole trace summary timeline.pftrace --html t.html   the same, drawn, in one file
+
+A timeline is what farandole run --timeline FILE has written, in Chrome's format or in Perfetto's. For each change of an
+elastic job's world there is a file of its own.
+"""
+
+
+def add_parser(verbs: Any) -> None:
+    """Add this verb to the command line."""
+    parser = verbs.add_parser(
+        "trace",
+        help="say what a timeline shows",
+        usage="farandole trace summary FILE [--json] [--html FILE]",
+        description="Says how much communication is hidden, for which rank others wait, and what took longest.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("what", metavar="summary", choices=("summary",), help="the only thing there is to do")
+    parser.add_argument("file", metavar="FILE", help="the timeline")
+    parser.add_argument("--json", action="store_true", help="print JSON, for programs; times are seconds")
+    parser.add_argument("--html", metavar="FILE", help="also write it as one page for a browser")
+    parser.set_defaults(execute=execute, parser=parser)
+
+
+def execute(given: argparse.Namespace) -> int:
+    """Run the verb and return the exit code."""
+    import json
+    from pathlib import Path
+
+    from farandole.base.trace.summary_text import as_plain, html_of, text_of
+    from farandole.base.trace.trace_summary import read_trace, summarize
+    from farandole.errors import SpecError
+
+    try:
+        summary = summarize(read_trace(Path(given.file)))
+    except OSError as error:
+        raise SpecError(f"{given.file} cannot be read: {error.strerror or error}", "check the path") from None
+    except (ValueError, KeyError, TypeError) as error:
+        hint = "farandole run --timeline FILE writes one; its name says the format: .json, .pftrace"
+        raise SpecError(f"{given.file} is no timeline of farandole: {error}", hint) from None
+    if not summary.calls:
+        raise SpecError(f"no collective is whole in {given.file}", "record for longer: a step or more on all ranks")
+    if given.html:
+        try:
+            Path(given.html).write_text(html_of(summary, Path(given.file).name))
+        except OSError as error:
+            raise SpecError(f"{given.html} cannot be written: {error.strerror or error}", "check the path") from None
+        print(f"farandole: drawn in {given.html}", file=sys.stderr)
+    print(json.dumps(as_plain(summary), indent=2) if given.json else "\n".join(text_of(summary)))
+    return 0

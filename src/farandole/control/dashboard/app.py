@@ -1,0 +1,128 @@
+"""The dashboard's server: one page, its script and style, and a stream of events for each browser that looks."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from farandole.control.dashboard.access import Gate
+from farandole.control.dashboard.feed import Overview
+from farandole.control.dashboard.sources import Source
+
+STATIC = Path(__file__).resolve().parent / "static"
+FILES = {"page.js": "text/javascript", "style.css": "text/css", "icon.svg": "image/svg+xml"}
+EVENT_SECONDS = 1.0
+END_SECONDS = 5
+"""How long answers that are under way may take when the server ends."""
+MOST_STREAMS = 64
+"""Browsers that look at a time."""
+_SLICES = 5
+"""How often a stream looks, between two events, whether the server is about to end."""
+
+
+class Dashboard:
+    """Answers what a page asks.
+
+    Args:
+        source: of all that is shown.
+        job: the one that is shown at first; "": the list.
+        ends: says whether the server is about to end: then streams do.
+        seconds: between two events.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        job: str = "",
+        ends: Callable[[], bool] = lambda: False,
+        seconds: float = EVENT_SECONDS,
+    ) -> None:
+        self._overview = Overview(source)
+        self._job = job
+        self._ends = ends
+        self._seconds = seconds
+        self._streams = 0
+
+    def app(self) -> Starlette:
+        """Return the server, without a gate."""
+        return Starlette(
+            routes=[
+                Route("/", self._page),
+                Route("/static/{name}", self._file),
+                Route("/api/overview", self._jobs),
+                Route("/api/job/{name}", self._one),
+                Route("/events", self._events),
+            ]
+        )
+
+    async def _page(self, request: Request) -> Response:
+        return FileResponse(STATIC / "page.html", media_type="text/html")
+
+    async def _file(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        if name not in FILES:
+            return PlainTextResponse("there is no such file\n", 404)
+        return FileResponse(STATIC / name, media_type=FILES[name])
+
+    async def _jobs(self, request: Request) -> Response:
+        return JSONResponse(await self._model("", 0))
+
+    async def _one(self, request: Request) -> Response:
+        model = await self._model(request.path_params["name"], 0)
+        return JSONResponse(model, 404 if model["job"] is None else 200)
+
+    async def _events(self, request: Request) -> Response:
+        if self._streams >= MOST_STREAMS:
+            return PlainTextResponse("too many browsers look at this already\n", 503)
+        last = request.headers.get("last-event-id", "")
+        lines_from = int(last) if last.isascii() and last.isdecimal() else 0
+        stream = self._stream(request.query_params.get("job", ""), lines_from)
+        return StreamingResponse(stream, media_type="text/event-stream")
+
+    async def _stream(self, job: str, lines_from: int) -> AsyncIterator[str]:
+        """Yield an event again and again; its id says which lines the browser has."""
+        self._streams += 1
+        try:
+            while True:
+                model = await self._model(job, lines_from)
+                if model["job"] is not None:
+                    lines_from = model["job"]["lines_next"]
+                yield f"id: {lines_from}\ndata: {json.dumps(model)}\n\n"
+                for _ in range(_SLICES):
+                    await asyncio.sleep(self._seconds / _SLICES)
+                    if self._ends():
+                        return
+        finally:
+            self._streams -= 1
+
+    async def _model(self, job: str, lines_from: int) -> dict[str, Any]:
+        return await run_in_threadpool(self._model_now, job, lines_from)
+
+    def _model_now(self, job: str, lines_from: int) -> dict[str, Any]:
+        overview = self._overview.model()
+        feed = self._overview.feed(job) if job else None
+        return {**overview, "first": self._job, "job": None if feed is None else feed.model(lines_from)}
+
+
+def make_server(source: Source, job: str, token: str, port: int, hosts: frozenset[str] | None) -> uvicorn.Server:
+    """Return the whole server, which listens nowhere yet; see `Dashboard` and `Gate`."""
+    dashboard = Dashboard(source, job, ends=lambda: server.should_exit)
+    config = uvicorn.Config(
+        Gate(dashboard.app(), token, port, hosts),
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=END_SECONDS,
+    )
+    server = uvicorn.Server(config)
+    return server

@@ -1,0 +1,70 @@
+"""Runs the dashboard's server until it is interrupted."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import socket
+import sys
+import urllib.parse
+from collections.abc import Callable, Iterator
+
+from farandole.base.metrics.address import MetricsAddress
+from farandole.control.dashboard.app import make_server
+from farandole.control.dashboard.sources import Source
+from farandole.control.jobs.errors import Refused
+
+DEFAULT_PORT = 8478
+
+
+def serve(
+    source: Source,
+    job: str,
+    address: MetricsAddress,
+    token: str = "",
+    say: Callable[[str], None] = lambda text: print(text, file=sys.stderr, flush=True),
+) -> None:
+    """Serve the dashboard, and return when the process is interrupted.
+
+    Args:
+        source: of what is shown.
+        job: that is shown at first; "": the list of jobs.
+        address: to listen on; port 0 is any that is free.
+        token: that a browser needs; "": one is made up.
+        say: told where it is.
+
+    Raises:
+        Refused: the address cannot be used.
+    """
+    token = token or secrets.token_urlsafe(24)
+    with _listening(address) as sock:
+        port = sock.getsockname()[1]
+        hosts = frozenset({"localhost", "127.0.0.1", "::1", address.host}) if address.is_loopback else None
+        server = make_server(source, job, token, port, hosts)
+        here = socket.gethostname() if address.host in ("0.0.0.0", "::") else address.host
+        say(f"farandole: dashboard: {address_with(MetricsAddress(here, port), token)}")
+        if not address.is_loopback:
+            say("note: others can read the token on its way; ssh -L 8478:localhost:8478 to this machine is safer")
+        with contextlib.suppress(KeyboardInterrupt):
+            server.run([sock])
+
+
+def address_with(address: MetricsAddress, token: str) -> str:
+    """Return what is opened in a browser: the token is a part of it."""
+    return f"http://{address}/?token={urllib.parse.quote(token, safe='')}"
+
+
+@contextlib.contextmanager
+def _listening(address: MetricsAddress) -> Iterator[socket.socket]:
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            sock.bind((address.host, address.port))
+            sock.listen(64)
+        except OSError as error:
+            raise Refused(
+                f"the dashboard cannot be served on {address}: {error.strerror or error}",
+                "choose another port: --port PORT; 0 is any that is free",
+            ) from None
+        yield sock

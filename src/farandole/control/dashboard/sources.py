@@ -1,0 +1,195 @@
+"""Where a dashboard has its jobs from: a place of `farandole.control.jobs`, or the address of one job's metrics."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import os
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from farandole.base.wire.encoding import decode_json
+from farandole.control.jobs.errors import JobError, Refused, Unreachable
+from farandole.control.jobs.log_lines import rank_and_text
+from farandole.control.jobs.service import JobService
+from farandole.control.jobs.status import JobState, JobStatus
+from farandole.control.jobs.view import JobView, Moment, OutputLine, WorkerView
+
+URL_SECONDS = 5.0
+MOST_LINES = 2000
+MOST_CHARACTERS = 2000
+"""Of a line."""
+_FINISHED_WORDS = ("exited", "finished", "succeeded", "failed", "ended")
+
+
+class Source(Protocol):
+    """What a dashboard asks. Every method may wait, and may raise `JobError`."""
+
+    def jobs(self) -> Sequence[JobStatus]:
+        """Return the jobs there are, the oldest first."""
+
+    def view(self, name: str, lines_from: int) -> tuple[JobStatus, JobView]:
+        """Return how a job is, and what can be seen of it."""
+
+    def output(self, name: str) -> Sequence[OutputLine]:
+        """Return the last lines that it printed, where `view` has none."""
+
+    def cluster(self) -> Mapping[str, Any] | None:
+        """Return hosts, settings and numbers of jobs of a queue; None where there is none."""
+
+
+class PlaceSource:
+    """The jobs of one place.
+
+    Args:
+        name: of the place.
+        service: its service.
+    """
+
+    def __init__(self, name: str, service: JobService) -> None:
+        self._name = name
+        self._service = service
+
+    def jobs(self) -> Sequence[JobStatus]:
+        """Return the jobs of the place."""
+        return self._service.jobs()
+
+    def view(self, name: str, lines_from: int) -> tuple[JobStatus, JobView]:
+        """Return how a job is, and what its launcher says of it, where it says more."""
+        status = self._service.status(name)
+        look = getattr(self._service, "view", None)
+        if look is not None and status.state is JobState.RUNNING:
+            with contextlib.suppress(JobError):  # It may have ended just now, or be busy: the status has to do.
+                return status, look(name, lines_from)
+        return status, view_of_status(status)
+
+    def output(self, name: str) -> Sequence[OutputLine]:
+        """Return the end of the job's log."""
+        lines = collections.deque(enumerate(self._service.logs(name)), MOST_LINES)
+        return [line_of_log(number, text) for number, text in lines]
+
+    def cluster(self) -> Mapping[str, Any] | None:
+        """Return what a queue says of itself."""
+        if self._name != "queue":
+            return None
+        from farandole.control.queue.protocol import AskQueue
+
+        told: Mapping[str, Any] = self._service.ask(AskQueue())  # type: ignore[attr-defined]
+        return told
+
+
+class UrlSource:
+    """One job, by the address of its metrics: of fixed size, or on a machine that is reached through a tunnel.
+
+    Args:
+        url: such as http://127.0.0.1:9478.
+        token: of the metrics; "": they need none.
+    """
+
+    def __init__(self, url: str, token: str) -> None:
+        self._url = url.rstrip("/").removesuffix("/metrics")
+        self._token = token
+
+    def jobs(self) -> Sequence[JobStatus]:
+        """Return the one job."""
+        return [self.view("", 0)[0]]
+
+    def view(self, name: str, lines_from: int) -> tuple[JobStatus, JobView]:
+        """Return what its launcher says."""
+        try:
+            view = decode_json(self._get(f"/view?lines_from={lines_from}"), JobView)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            hint = "is it the metrics of a job? those of a worker show no job"
+            raise Refused(f"{self._url} tells nothing of a job: {error}", hint) from None
+        begun = view.moments[0].at if view.moments else None
+        status = JobStatus(
+            view.name,
+            JobState.RUNNING,
+            "url",
+            workers=view.size,
+            wanted=view.size,
+            reason=view.state,
+            created=begun,
+            started=begun,
+            steps_per_second=view.per_second,
+        )
+        return status, view
+
+    def output(self, name: str) -> Sequence[OutputLine]:
+        """Return nothing: all that there is comes with the view."""
+        return ()
+
+    def cluster(self) -> None:
+        """Return nothing: there is one job."""
+
+    def _get(self, path: str) -> bytes:
+        request = urllib.request.Request(self._url + path)
+        if self._token:
+            # http.client makes one byte of each letter; the token is sent as UTF-8.
+            request.add_header("Authorization", f"Bearer {self._token}".encode().decode("latin-1"))
+        try:
+            with urllib.request.urlopen(request, timeout=URL_SECONDS) as answer:
+                content: bytes = answer.read()
+                return content
+        except urllib.error.HTTPError as error:
+            error.close()
+            hint = "set FARANDOLE_METRICS_TOKEN to the job's" if error.code == 401 else "is it the metrics of a job?"
+            raise Refused(f"{self._url} answers {error.code}", hint) from None
+        except (OSError, ValueError) as error:
+            raise Unreachable(f"{self._url} does not answer: {error}", "does the job run, with --metrics?") from None
+
+
+def view_of_status(status: JobStatus) -> JobView:
+    """Return what can be seen of a job of which only its status is known."""
+    workers = tuple(
+        WorkerView(
+            each.rank,
+            each.rank,
+            each.place,
+            runs=status.state.has_slots and not any(word in each.state.lower() for word in _FINISHED_WORDS),
+            end="" if each.state.lower() in ("running", "ready") else each.state,
+        )
+        for each in status.ranks
+    )
+    return JobView(
+        name=status.name,
+        state=status.reason,
+        size=status.workers,
+        per_second=status.steps_per_second,
+        workers=workers,
+        moments=tuple(Moment(each.at, "event", each.text) for each in status.events),
+    )
+
+
+def line_of_log(number: int, text: str) -> OutputLine:
+    """Return a line of a log, which may begin with `[RANK]<stdout>:`."""
+    rank, error, rest = rank_and_text(text.rstrip("\r\n"))
+    return OutputLine(number, rank, error, rest[:MOST_CHARACTERS])
+
+
+def source_for(
+    job: str | None,
+    place: str | None,
+    environment: Mapping[str, str] = os.environ,
+    warn: Callable[[Unreachable], None] = lambda _: None,
+) -> Source:
+    """Return the source that a command line means.
+
+    Args:
+        job: a name, or the address of a job's metrics.
+        place: where the job is; None: the default.
+        environment: this process's.
+        warn: takes the error of a default place that does not answer, and is left out.
+
+    Raises:
+        JobError: there is no such place, or it does not answer.
+    """
+    if job is not None and job.startswith(("http://", "https://")):
+        return UrlSource(job, environment.get("FARANDOLE_METRICS_TOKEN", ""))
+    from farandole.control.jobs.places import connect_to_jobs
+
+    return PlaceSource(*connect_to_jobs(place, environment, job, warn))

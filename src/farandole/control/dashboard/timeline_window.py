@@ -1,0 +1,105 @@
+"""The last seconds of a job's timeline, as a lane of waiting and moving for each rank. Pure, but for reading a file.
+
+The file is that of `--timeline`, in Chrome's format: one record a line (`worker.observe.trace`). Only its end is
+read, so that a span may have begun before what is seen.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+READ_BYTES = 1 << 20
+WINDOW_SECONDS = 5.0
+MOST_LANES = 32
+MOST_SPANS = 250
+"""Of a lane; of more, those that lie close together become one."""
+
+
+class Span(NamedTuple):
+    """A time in which a rank waited for others, or moved data."""
+
+    begin: float
+    end: float
+    waits: bool
+
+
+def read_end(path: str) -> list[str]:
+    """Return the last whole lines of a file.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with open(path, "rb") as file:
+        file.seek(0, os.SEEK_END)
+        start = max(0, file.tell() - READ_BYTES)
+        file.seek(start)
+        lines = file.read(READ_BYTES).decode(errors="replace").splitlines()
+    return lines[1:] if start else lines
+
+
+def spans_of(lines: Iterable[str]) -> dict[int, list[Span]]:
+    """Return what each rank did, in microseconds of the trace, from records one a line."""
+    spans: dict[int, list[Span]] = {}
+    open_spans: dict[tuple[int, int], list[tuple[str, float]]] = {}
+    for line in lines:
+        try:
+            record = json.loads(line.rstrip().rstrip(","))
+        except ValueError:
+            continue  # A bracket, or the line at which the window begins.
+        if not isinstance(record, dict) or record.get("ph") not in ("B", "E"):
+            continue
+        track = record["pid"], record["tid"]
+        if record["ph"] == "B":
+            open_spans.setdefault(track, []).append((record["name"], record["ts"]))
+        elif begun := open_spans.get(track):
+            name, begin = begun.pop()
+            if not begun:  # Only the outermost: what is in it is a part of it.
+                span = Span(begin, record["ts"], name.startswith("NEGOTIATE_"))
+                spans.setdefault(record["tid"], []).append(span)
+    return spans
+
+
+def window_model(spans: Mapping[int, Sequence[Span]], seconds: float = WINDOW_SECONDS) -> dict[str, Any] | None:
+    """Return the last seconds as lanes whose spans lie between 0 and 1; None when nothing is known."""
+    latest = max((span.end for there in spans.values() for span in there), default=None)
+    if latest is None:
+        return None
+    length = seconds * 1e6
+    begin = latest - length
+    lanes = []
+    for rank in sorted(spans)[:MOST_LANES]:
+        seen = [span._replace(begin=max(span.begin, begin)) for span in spans[rank] if span.end > begin]
+        lanes.append(
+            {
+                "rank": rank,
+                "spans": [
+                    [*(round((at - begin) / length, 4) for at in (each.begin, each.end)), int(each.waits)]
+                    for each in _merged(seen, length / MOST_SPANS / 2)
+                ],
+                "waiting": _share(seen, True, seconds),
+                "moving": _share(seen, False, seconds),
+            }
+        )
+    return {"seconds": seconds, "lanes": lanes, "left_out": max(0, len(spans) - MOST_LANES)}
+
+
+def _merged(spans: Sequence[Span], gap: float) -> list[Span]:
+    """Return spans of one kind that lie closer together than `gap` as one."""
+    merged: list[Span] = []
+    last: dict[bool, int] = {}
+    for span in sorted(spans):
+        at = last.get(span.waits)
+        if at is not None and span.begin - merged[at].end <= gap:
+            merged[at] = merged[at]._replace(end=max(merged[at].end, span.end))
+        else:
+            last[span.waits] = len(merged)
+            merged.append(span)
+    return merged
+
+
+def _share(spans: Sequence[Span], waits: bool, seconds: float) -> str:
+    covered = sum(span.end - span.begin for span in _merged([each for each in spans if each.waits is waits], 0.0))
+    return f"{min(1.0, covered / (seconds * 1e6)):.0%}"

@@ -1,0 +1,181 @@
+"""A job from Python: `farandole.submit` returns a handle of it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from farandole.control.jobs import function
+from farandole.control.jobs.errors import JobError, Refused, Unreachable
+from farandole.control.jobs.places import connect
+from farandole.control.jobs.service import JobService
+from farandole.control.jobs.spec import JobSpec, Workers, from_dict, parse_workers
+from farandole.control.jobs.status import JobState, JobStatus
+
+POLL_SECONDS = 0.5
+ABSENCE_SECONDS = 120.0
+"""For which a place may be away while a job of its is waited for."""
+
+
+class JobFailed(JobError):
+    """A job was waited for, and did not succeed.
+
+    Attributes:
+        status: how it ended.
+    """
+
+    def __init__(self, status: JobStatus) -> None:
+        super().__init__(f"job {status.name} {status.state.in_words}: {status.reason or 'no reason is known'}")
+        self.status = status
+
+
+class JobHandle:
+    """A job that was submitted. It is not ended when the handle goes away.
+
+    Attributes:
+        name: of the job.
+        place: where it runs.
+    """
+
+    def __init__(self, name: str, place: str, service: JobService) -> None:
+        self.name = name
+        self.place = place
+        self._service = service
+
+    def __repr__(self) -> str:
+        return f"JobHandle({self.name!r}, on {self.place!r})"
+
+    def status(self) -> JobStatus:
+        """Return how the job is."""
+        return self._service.status(self.name)
+
+    def logs(self, follow: bool = False, rank: int | None = None) -> Iterator[str]:
+        """Yield lines that its workers printed; see `JobService.logs`."""
+        return self._service.logs(self.name, follow, rank)
+
+    def scale(self, workers: int) -> None:
+        """Ask for another number of workers."""
+        self._service.scale(self.name, workers)
+
+    def cancel(self) -> None:
+        """End the job in good order; a second time: at once."""
+        self._service.cancel(self.name)
+
+    def result(self, timeout: float | None = None) -> JobStatus:
+        """Wait until the job is over, and return how it ended.
+
+        Raises:
+            JobFailed: it did not succeed.
+            TimeoutError: it is not over in time.
+            Unreachable: the place has been away for two minutes.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        answered = time.monotonic()
+        while True:
+            try:
+                status = self.status()
+            except Unreachable as error:
+                # A job may take days, and a place be started again meanwhile.
+                if time.monotonic() - answered > ABSENCE_SECONDS:
+                    raise
+                now = f"not known: {error.message}"
+            else:
+                if status.state.is_over:
+                    break
+                answered = time.monotonic()
+                now = f"{status.state.value}. {status.reason}"
+            if deadline is not None and time.monotonic() > deadline:
+                raise TimeoutError(f"job {self.name} is not over: it is {now}")
+            time.sleep(POLL_SECONDS)
+        if status.state is not JobState.SUCCEEDED:
+            raise JobFailed(status)
+        return status
+
+
+class FunctionHandle(JobHandle):
+    """A job that calls a function on each of its workers."""
+
+    def __init__(self, name: str, place: str, service: JobService, folder: Path) -> None:
+        super().__init__(name, place, service)
+        self._folder = folder
+
+    def result(self, timeout: float | None = None) -> Any:
+        """Wait until the job is over, and return what the function has returned, a list in the order of the workers.
+
+        Raises:
+            JobFailed: it did not succeed; `__cause__` is what the function raised, if that is known.
+            TimeoutError: it is not over in time.
+        """
+        try:
+            super().result(timeout)
+        except JobFailed as failed:
+            raised = [value for returned, value in function.results(self._folder) if not returned]
+            raise failed from (raised[0] if raised else None)
+        return [value for returned, value in function.results(self._folder) if returned]
+
+
+def submit(
+    script: str | Sequence[str] | Callable[..., Any],
+    *arguments: object,
+    workers: int | str | Workers | Mapping[str, int] = 1,
+    on: str | None = None,
+    shared: str | os.PathLike[str] | None = None,
+    **more: Any,
+) -> JobHandle:
+    """Submit a job and return its handle.
+
+    Args:
+        script: a Python script, a whole command as a list of words, or a function that each worker calls. The handle of
+            a function returns what it has returned by `result()`.
+        arguments: of the script or function.
+        workers: a number, `"2:8"` for from 2 to 8, or a mapping with `min`, `max` and `replicas`.
+        on: the place: `queue`, `kubernetes`, `slurm`, `lsf` or `local`; None: the default (see docs/how-to/queue.md).
+        shared: a directory that all hosts of the job share, for a function and its results; None: `.farandole-calls`
+            in the current one.
+        more: other keys of a job, such as `name`, `priority`, `queue`, `image`, `checkpoint` and `environment`.
+
+    Raises:
+        JobError: the job cannot be described like that, or is not taken.
+
+    Example:
+        >>> job = farandole.submit("train.py", "--epochs", 90, workers="2:8", priority=5)  # doctest: +SKIP
+        >>> job.result().exit_code  # doctest: +SKIP
+        0
+        >>> farandole.submit(train, 90, workers=4).result()  # doctest: +SKIP
+        [0.97, 0.97, 0.97, 0.97]
+    """
+    place, service = connect(on, os.environ)
+    if callable(script):
+        if more.get("image") or place == "kubernetes":
+            raise Refused("a function cannot be sent into a container", "submit a script that is in the image")
+        folder = function.write_call(script, arguments, None if shared is None else Path(shared))
+        spec = describe(function.command_of(folder), (), workers, **more)
+        return FunctionHandle(service.submit(spec), place, service, folder)
+    return JobHandle(service.submit(describe(script, arguments, workers, **more)), place, service)
+
+
+def describe(
+    script: str | Sequence[str],
+    arguments: Sequence[object] = (),
+    workers: int | str | Workers | Mapping[str, int] = 1,
+    **more: Any,
+) -> JobSpec:
+    """Return the spec of a job that runs a script; see `submit`.
+
+    Raises:
+        BadSpec: no job can be like that.
+    """
+    if isinstance(script, str):
+        python = "python" if more.get("image") else sys.executable
+        command = [python, script] if script.endswith(".py") else [script]
+    else:
+        command = list(script)
+    if isinstance(workers, str):
+        workers = parse_workers(workers)
+    if isinstance(workers, Workers):
+        workers = {"min": workers.min, "max": workers.max, "replicas": workers.replicas}
+    return from_dict({"command": [*command, *map(str, arguments)], "workers": workers, **more})

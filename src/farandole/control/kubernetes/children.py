@@ -1,0 +1,67 @@
+"""Metadata of what the operator makes for a job."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from farandole.control.kubernetes import names
+from farandole.control.kubernetes.kinds import Kind
+from farandole.control.kubernetes.model import Object
+
+
+def owner(kind: Kind, job: Object) -> dict[str, Any]:
+    """Return the reference by which the cluster deletes a child with its job."""
+    metadata = job["metadata"]
+    return {
+        "apiVersion": kind.api_version,
+        "kind": kind.kind,
+        "name": metadata["name"],
+        "uid": metadata["uid"],
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def metadata_of(kind: Kind, job: Object, name: str) -> dict[str, Any]:
+    """Return the metadata that every child has; callers add labels and annotations of their own."""
+    metadata = job["metadata"]
+    return {
+        "name": name,
+        "namespace": metadata["namespace"],
+        "labels": {
+            names.MANAGED_BY_LABEL: names.OPERATOR,
+            names.JOB_LABEL: label_value(metadata["name"]),
+            names.KIND_LABEL: kind.plural,
+        },
+        "ownerReferences": [owner(kind, job)],
+    }
+
+
+def label_value(name: str) -> str:
+    """Return a name as a label may have it: names may have 253 characters, values of labels 63."""
+    if len(name) <= 63:
+        return name
+    return f"{name[:50].rstrip('-.')}-{digest(name)[:12]}"
+
+
+def service_name(name: str) -> str:
+    """Return a name as a Service may have it: it must begin with a letter, which names of jobs need not."""
+    return name if name[:1].isalpha() else f"job-{name}"
+
+
+def secret_name(job: Object, what: str) -> str:
+    """Return the name of a Secret that the operator fills.
+
+    It has a part of the job's uid in it, so that one of that name can only be the job's own: the operator has no right
+    to read Secrets, and could not tell.
+    """
+    metadata = job["metadata"]
+    return f"{metadata['name']}-{what}-{digest(metadata['uid'])[:6]}"
+
+
+def digest(value: object) -> str:
+    """Return a short digest of plain data."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,53 @@
+"""Small code that travels with a job, in a ConfigMap."""
+
+from __future__ import annotations
+
+import base64
+import os
+from typing import Any
+
+from farandole.control.agent.protocol import File, Link
+from farandole.control.jobs.errors import BadSpec
+from farandole.control.launcher.ship.file_list import take_stock
+from farandole.errors import SpecError
+
+# The API server takes objects of 1.5 MB at most, and a ConfigMap of 1 MiB.
+MOST_BYTES = 700 * 1024
+_TOO_LARGE = "put it into the image, or on a volume; what git ignores is left out"
+
+
+def config_map(folder: str) -> tuple[dict[str, Any], list[dict[str, str]]]:
+    """Return a ConfigMap of the files of a folder that git would not ignore, and which key of it is which file.
+
+    A ConfigMap has no links: one to a file of the folder is sent as that file, and any other is left out.
+
+    Raises:
+        BadSpec: the folder cannot be sent like that.
+    """
+    try:
+        manifest = take_stock(folder)
+    except SpecError as error:
+        raise BadSpec(f"options.kubernetes.ship: {error.message}", error.hint) from None
+    sizes = {entry.path: entry.size for entry in manifest.entries if isinstance(entry, File)}
+    for entry in manifest.entries:
+        if isinstance(entry, Link) and (target := _inside(manifest.root, entry.path)) in sizes:
+            sizes[entry.path] = sizes[target]
+    size = sum(sizes.values())
+    if size > MOST_BYTES:
+        words = f"{folder} has {size // 1024} KiB, and a ConfigMap has room for {MOST_BYTES // 1024}"
+        raise BadSpec(f"options.kubernetes.ship: {words}", _TOO_LARGE)
+    data, items = {}, []
+    for number, path in enumerate(sizes):
+        try:
+            with open(os.path.join(manifest.root, path), "rb") as content:
+                data[f"file-{number}"] = base64.b64encode(content.read()).decode()
+        except OSError as error:
+            wrong = f"options.kubernetes.ship: {os.fsdecode(path)} cannot be read: {error.strerror}"
+            raise BadSpec(wrong, "is it being changed?") from None
+        items.append({"key": f"file-{number}", "path": os.fsdecode(path)})
+    return {"apiVersion": "v1", "kind": "ConfigMap", "binaryData": data}, items
+
+
+def _inside(root: bytes, path: bytes) -> bytes:
+    """Return where in a folder a path of it leads, after all links."""
+    return os.path.relpath(os.path.realpath(os.path.join(root, path)), root)

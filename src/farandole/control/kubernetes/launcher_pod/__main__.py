@@ -1,0 +1,226 @@
+"""`python -m farandole.control.kubernetes.launcher_pod`: the launcher of a TrainingJob, in its pod.
+
+- It takes the job over from the launcher pod before, if that has left something, or begins it.
+- SIGTERM means that this pod is to go, not the job: it ends at once, and the workers train on until the next one comes.
+- The outcome is told in the state object before this process ends, with code 0 whatever the outcome. So a kubelet that
+  starts it again finds that all is done, and does not train again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from farandole.base.wire.secret_file import SecretFile
+from farandole.control.kubernetes.launcher_pod.report import Report
+from farandole.control.kubernetes.launcher_pod.state_objects import (
+    LONGEST_WAIT_SECONDS,
+    NotWritten,
+    SealedFailover,
+    StateObjects,
+)
+from farandole.control.kubernetes.launcher_pod.state_writer import StateWriter
+from farandole.control.kubernetes.training_job import told
+from farandole.control.kubernetes.training_job.own_names import OUTCOME_KEY
+from farandole.control.launcher.job.elastic import Elastic
+from farandole.control.launcher.job.machine import Machine
+from farandole.control.launcher.job.spec import JobSpec
+from farandole.control.launcher.output.console import Console, OutputOptions, descriptor_writer
+from farandole.control.launcher.start.launch import launch
+from farandole.control.launcher.supervise.elastic_job import ElasticJob
+from farandole.control.launcher.supervise.failover_files import NothingLeft
+from farandole.control.launcher.supervise.outcome import Outcome, Running
+from farandole.errors import LaunchError
+
+REPLACED, ASKED_TO_GO = 75, 143
+# A pod's processor may be busy with the pods beside it: signs of life come later than on machines of one's own.
+HOST_SECONDS = 5.0
+# Of the time in which its pod has to end: for the API server, and for the agents.
+_SAVING_SECONDS, _TELLING_SECONDS = 20.0, 0.5
+_REST_SECONDS = 1.0
+T = TypeVar("T")
+
+
+def spec_of(described: dict[str, Any]) -> JobSpec:
+    """Return the launcher's spec of a job (see `training_job.pods.description`)."""
+    elastic = Elastic(
+        min_size=described["min"],
+        max_size=described["max"],
+        discovery=f"dial:{described['port']}:{described['secret']}",
+        timeout=described["absence"],
+        grace=described["grace"],
+        reset_limit=None if described["elastic"] else 0,
+        fills_at_once=True,
+    )
+    return JobSpec(
+        command=tuple(described["command"]),
+        num_proc=described["min"],
+        settings=described["settings"],
+        output=OutputOptions(status=False),
+        host_timeout=HOST_SECONDS,
+        elastic=elastic,
+    )
+
+
+def machine_of(described: dict[str, Any]) -> Machine:
+    """Return the machine as workers shall find it: their pods have what their image has, and nothing of this one."""
+    return Machine(socket.gethostname(), 1, 0, described["directory"], {})
+
+
+async def run(described: dict[str, Any], objects: StateObjects, failover: SealedFailover) -> Outcome:
+    """Run the job to its end, or go on with it."""
+    try:
+        return await _launch(described, objects, failover)
+    except NothingLeft as error:
+        print(f"note: {error.message}; it begins anew", flush=True)
+    await asyncio.to_thread(failover.clear)
+    return await _launch(described, objects, failover)
+
+
+async def _launch(described: dict[str, Any], objects: StateObjects, failover: SealedFailover) -> Outcome:
+    spec = spec_of(described)
+    reporting: list[asyncio.Task[None]] = []
+    writer = StateWriter(failover)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, _Leaving(writer).asked)
+
+    def started(job: Running) -> None:
+        assert isinstance(job, ElasticJob)
+        # A connection of its own: it tells in another thread.
+        report = Report(objects.again(), described["attempt"])
+        reporting.append(asyncio.get_running_loop().create_task(report.run(job)))
+
+    try:
+        console = Console(descriptor_writer(1), descriptor_writer(2), options=spec.output)
+        return await launch(spec, machine_of(described), console, started=started, failover_files=writer)
+    finally:
+        for task in reporting:
+            task.cancel()
+        await asyncio.gather(*reporting, return_exceptions=True)
+        await writer.close()
+
+
+class _Leaving:
+    """Ends the launcher when its pod is to end, without a word to the agents: they shall wait for the next launcher.
+
+    Where the API server was away for too long, agents were told to end with this one. It goes on for a while then, so
+    that they can be told otherwise.
+    """
+
+    def __init__(self, writer: StateWriter) -> None:
+        self._writer = writer
+        self._task: asyncio.Task[None] | None = None
+
+    def asked(self) -> None:
+        """End soon, at once if a successor could take over."""
+        if not self._writer.gate.lapsed:
+            os._exit(ASKED_TO_GO)
+        elif self._task is None:
+            print("farandole: the launcher waits for the API server before it ends", flush=True)
+            self._task = asyncio.get_running_loop().create_task(self._end())
+
+    async def _end(self) -> None:
+        if await self._writer.can_be_followed(_SAVING_SECONDS):
+            await asyncio.sleep(_TELLING_SECONDS)
+        os._exit(ASKED_TO_GO)
+
+
+def tell_outcome(objects: StateObjects, attempt: int, code: int, report: str) -> None:
+    """Tell the operator how the job has ended.
+
+    Raises:
+        NotWritten: see `insist`.
+    """
+    text = json.dumps({"attempt": attempt, "exitCode": code, "report": report[-2000:]})
+    insist(lambda: objects.tell(**{OUTCOME_KEY: text}), "the outcome waits")
+
+
+def is_done(objects: StateObjects, attempt: int) -> bool:
+    """Return whether this attempt has an outcome already.
+
+    Raises:
+        NotWritten: see `insist`.
+    """
+    outcome = told.parsed(insist(objects.read_state, "the launcher waits").get(OUTCOME_KEY))
+    return bool(outcome.get("attempt") == attempt)
+
+
+def insist(
+    ask: Callable[[], T],
+    what: str,
+    rest: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> T:
+    """Ask the API server until it answers.
+
+    Raises:
+        NotWritten: it has not within `LONGEST_WAIT_SECONDS`.
+    """
+    deadline = clock() + LONGEST_WAIT_SECONDS
+    while True:
+        try:
+            return ask()
+        except NotWritten as error:
+            if clock() > deadline:
+                raise
+            print(f"farandole: {what} for the API server: {error}", flush=True)
+            rest(_REST_SECONDS)
+
+
+def main() -> None:
+    """Run the job that the environment describes."""
+    try:
+        serve()
+    except NotWritten as error:
+        sys.exit(
+            f"error: the API server did not answer the launcher for {LONGEST_WAIT_SECONDS:g} s: {error}\n"
+            "hint: the kubelet starts the launcher again, and workers wait for it for launcherAbsenceSeconds; "
+            "look at the API server, and whether a NetworkPolicy keeps the launcher pod from it"
+        )
+
+
+def serve() -> None:
+    """Run the job, or go on with it.
+
+    Raises:
+        NotWritten: the API server is away for too long.
+    """
+    _end_at_once_when_asked()
+    described = json.loads(os.environ["FARANDOLE_TRAINING_JOB"])
+    pod, attempt = os.environ.get("FARANDOLE_POD") or socket.gethostname(), described["attempt"]
+    objects = StateObjects(described["namespace"], described["state"], described["failover"])
+    if is_done(objects, attempt):
+        return
+
+    def replaced() -> None:
+        print("farandole: another launcher pod has the job; this one ends", flush=True)
+        os._exit(REPLACED)
+
+    secret = SecretFile(Path(described["secret"]))
+    failover = SealedFailover(objects, secret.read, pod, attempt, replaced)
+    failover.claim()
+    try:
+        outcome = asyncio.run(run(described, objects, failover))
+        code, report = outcome.exit_code, outcome.report
+    except LaunchError as error:
+        code, report = 2, str(error)
+    _end_at_once_when_asked()  # The loop has taken its handler along.
+    if report:
+        print(report, file=sys.stderr, flush=True)
+    tell_outcome(objects, attempt, code, report)
+    failover.clear()
+
+
+def _end_at_once_when_asked() -> None:
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(ASKED_TO_GO))
+
+
+if __name__ == "__main__":
+    main()

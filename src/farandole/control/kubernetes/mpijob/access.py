@@ -1,0 +1,84 @@
+"""What the pods of an MPIJob find each other by: Service, host lists, keys, and the launcher's rights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from farandole.control.kubernetes import children, names
+from farandole.control.kubernetes.kinds import MPI_JOB
+from farandole.control.kubernetes.model import Object, Wanted
+from farandole.control.kubernetes.mpijob import hosts
+from farandole.control.kubernetes.mpijob.job_spec import KUBEXEC, MpiJobSpec
+
+SSH_KEYS = "ssh-keys"
+
+
+def config(job: Object, files: dict[str, str]) -> dict[str, Any]:
+    """Return the ConfigMap of the host lists."""
+    metadata = _metadata(job, f"{job['metadata']['name']}-config")
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": files}
+
+
+def _metadata(job: Object, name: str) -> dict[str, Any]:
+    metadata = children.metadata_of(MPI_JOB, job, name)
+    metadata["labels"][names.APP_LABEL] = children.label_value(job["metadata"]["name"])
+    return metadata
+
+
+def around(job: Object, spec: MpiJobSpec, pods: int) -> list[Wanted]:
+    """Return what pods need beside the host lists: the Service, and keys or rights.
+
+    Args:
+        pods: as many pods of workers as the launcher may run commands in.
+    """
+    wanted = [Wanted(_service(job))]
+    if spec.remote_shell == KUBEXEC:
+        return wanted + [Wanted(item) for item in _rights(job, spec, pods)]
+    return [*wanted, Wanted(_keys(job), generate=SSH_KEYS)]
+
+
+def _service(job: Object) -> dict[str, Any]:
+    # As mpi-operator's Service has it.
+    name = children.label_value(job["metadata"]["name"])
+    selector = {names.TRAINING_OPERATOR_LABEL: names.MPI_OPERATOR, names.TRAINING_JOB_LABEL: name}
+    # Names can be resolved before pods are ready, so that a launcher that is as early does not remember a failure.
+    spec = {"clusterIP": "None", "selector": selector, "publishNotReadyAddresses": True}
+    metadata = _metadata(job, hosts.service_name(job))
+    return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}
+
+
+def _keys(job: Object) -> dict[str, Any]:
+    metadata = _metadata(job, children.secret_name(job, "ssh"))
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "kubernetes.io/ssh-auth"}
+
+
+def _rights(job: Object, spec: MpiJobSpec, pods: int) -> list[dict[str, Any]]:
+    """Return the launcher's account and its right to run commands, in the job's own workers only.
+
+    An account that the template names has to be there already.
+    """
+    name, account = hosts.launcher_name(job), hosts.launcher_account(job, spec)
+    names_of_pods = [hosts.worker_name(job, index) for index in range(pods)]
+    group = "rbac.authorization.k8s.io"
+    # Without names, a rule would mean all pods.
+    run = [{"apiGroups": [""], "resources": ["pods/exec"], "resourceNames": names_of_pods, "verbs": ["create", "get"]}]
+    see = [{"apiGroups": [""], "resources": ["pods"], "resourceNames": names_of_pods, "verbs": ["get"]}]
+
+    def obj(api_version: str, kind: str, **fields: Any) -> dict[str, Any]:
+        return {
+            "apiVersion": api_version,
+            "kind": kind,
+            "metadata": _metadata(job, name),
+            **fields,
+        }
+
+    return [
+        *([obj("v1", "ServiceAccount")] if account == name else []),
+        obj(f"{group}/v1", "Role", rules=[*see, *run] if names_of_pods else []),
+        obj(
+            f"{group}/v1",
+            "RoleBinding",
+            roleRef={"apiGroup": group, "kind": "Role", "name": name},
+            subjects=[{"kind": "ServiceAccount", "name": account, "namespace": job["metadata"]["namespace"]}],
+        ),
+    ]

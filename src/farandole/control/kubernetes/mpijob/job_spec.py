@@ -1,0 +1,310 @@
+"""Reads the spec of an MPIJob, whichever version it was written in, into one form.
+
+The versions say the same things in different places: policies at the top (v1alpha2, v1) or in `runPolicy` (v2beta1),
+`mpiDistribution` or `mpiImplementation`. One schema has all these fields, and here each is looked for in each place.
+Only `remoteShell` depends on the version itself: the schemas of the versions give it different defaults.
+
+What is read may be anybody's input: whatever it is, the answer is a spec or a list of sentences, never an exception.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from farandole.control.kubernetes.model import Object
+
+SSH, KUBEXEC = "ssh", "kubexec"
+OPEN_MPI, INTEL, MPICH = "OpenMPI", "Intel", "MPICH"
+AT_STARTUP, WAIT_FOR_WORKERS = "AtStartup", "WaitForWorkersReady"
+
+# In the order in which they are tried: the way that a version's launcher reaches its workers.
+_SHELL_OF_VERSION = {"v1alpha2": KUBEXEC, "v1": KUBEXEC, "v2beta1": SSH}
+_DISTRIBUTIONS = {"open_mpi": OPEN_MPI, "intel_mpi": INTEL, "mpich": MPICH}
+_RESTART_POLICIES = ("Always", "OnFailure", "Never", "ExitCode")
+_CLEAN_POLICIES = ("None", "Running", "All")
+_LISTS_OF_POD = ("containers", "initContainers", "volumes", "imagePullSecrets", "tolerations")
+_LISTS_OF_CONTAINER = ("command", "args", "env", "envFrom", "volumeMounts", "ports")
+DEFAULT_BACKOFF_LIMIT = 6
+MOST_WORKERS = 10_000
+# Pods are named JOB-worker-N and JOB-launcher, and a pod's name is its host name here.
+LONGEST_HOST_NAME = 63
+
+
+@dataclass(frozen=True)
+class Replica:
+    """Pods of one role."""
+
+    replicas: int
+    restart_policy: str
+    labels: Object
+    annotations: Object
+    pod: Object
+
+    @property
+    def asks_for_gpu(self) -> bool:
+        """Return whether its containers have a limit of GPUs."""
+        limits = [_map(_map(item.get("resources")).get("limits")) for item in self.pod["containers"]]
+        return any("gpu" in str(name) for names in limits for name in names)
+
+
+@dataclass(frozen=True)
+class Scheduling:
+    """What a gang scheduler is told."""
+
+    min_available: int | None = None
+    queue: str = ""
+    min_resources: Object | None = None
+    priority_class: str = ""
+    timeout_seconds: int | None = None
+
+
+@dataclass(frozen=True)
+class MpiJobSpec:
+    """An MPIJob's spec, the same for all versions."""
+
+    launcher: Replica
+    worker: Replica
+    slots: int = 1
+    remote_shell: str = SSH
+    implementation: str = OPEN_MPI
+    ssh_path: str = "/root/.ssh"
+    main_container: str = ""
+    launcher_as_worker: bool = False
+    launcher_creation: str = ""
+    clean: str = "None"
+    backoff_limit: int = DEFAULT_BACKOFF_LIMIT
+    deadline: int | None = None
+    ttl: int | None = None
+    suspend: bool = False
+    scheduling: Scheduling = field(default_factory=Scheduling)
+
+    @property
+    def workers(self) -> int:
+        """How many pods of workers it has, the launcher not counted."""
+        return self.worker.replicas
+
+    @property
+    def all_slots(self) -> int:
+        """How many slots its hosts have together; a launcher that is alone has some."""
+        hosts = self.workers + (self.launcher_as_worker or not self.workers)
+        return self.slots * hosts
+
+
+class _Reader:
+    """Reads fields, and collects sentences about those that cannot be used."""
+
+    def __init__(self) -> None:
+        self.faults: list[str] = []
+
+    def integer(self, source: Object, name: str, default: int | None, least: int = 0) -> int | None:
+        value = source.get(name)
+        if value is None:
+            return default
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 2**63:
+            self.faults.append(f"{name} is {_shown(value)}, and has to be a whole number from {least}")
+            return default
+        return value
+
+    def choice(self, source: Object, name: str, among: tuple[str, ...], default: str) -> str:
+        value = source.get(name)
+        if value is None or value == "":
+            return default
+        if not isinstance(value, str) or value not in among:
+            self.faults.append(f"{name} is {_shown(value)}, and has to be one of {', '.join(among)}")
+            return default
+        return value
+
+    def text(self, source: Object, name: str, default: str = "") -> str:
+        value = source.get(name)
+        if value is None or value == "":
+            return default
+        if not isinstance(value, str):
+            self.faults.append(f"{name} is {_shown(value)}, and has to be text")
+            return default
+        return value
+
+    def flag(self, source: Object, name: str) -> bool:
+        value = source.get(name)
+        if value is not None and not isinstance(value, bool):
+            self.faults.append(f"{name} is {_shown(value)}, and has to be true or false")
+        return value is True
+
+    def mapping(self, source: Object, name: str) -> Object:
+        value = source.get(name)
+        if value is not None and not isinstance(value, Mapping):
+            self.faults.append(f"{name} is {_shown(value)}, and has to have fields")
+        return _map(value)
+
+
+def managed_by(job: Object) -> str:
+    """Return whom the job names as its operator, "" if none."""
+    spec = _map(job.get("spec"))
+    value = _map(spec.get("runPolicy")).get("managedBy") or spec.get("managedBy")
+    return value if isinstance(value, str) else ""
+
+
+def read(job: Object) -> tuple[MpiJobSpec | None, list[str]]:
+    """Return a job's spec, or None and what is wrong with it."""
+    reader = _Reader()
+    spec = reader.mapping(job, "spec")
+    policy = reader.mapping(spec, "runPolicy")
+    # What the run policy says goes before what stands at the top.
+    policies = {**spec, **{key: value for key, value in policy.items() if value is not None}}
+    replicas = reader.mapping(spec, "mpiReplicaSpecs")
+    launcher = _replica(reader, replicas, "Launcher")
+    worker = _replica(reader, replicas, "Worker")
+    shell = reader.choice(spec, "remoteShell", (SSH, KUBEXEC), _SHELL_OF_VERSION.get(_version(job), SSH))
+    reader.flag(spec, "runLauncherAsWorker")
+    if launcher is not None and worker is None and not reader.faults:
+        # It is alone: then it is a worker as well, or its mpirun starts all processes where it is.
+        worker = Replica(0, "Never", {}, {}, launcher.pod)
+    read_spec = _policies(reader, spec, policies, launcher, worker, shell)
+    _check_name(reader, job, worker.replicas if worker is not None else 0)
+    if reader.faults or read_spec is None:
+        return None, reader.faults or ["mpiReplicaSpecs has no Launcher"]
+    return read_spec, []
+
+
+def _policies(
+    reader: _Reader, spec: Object, policies: Object, launcher: Replica | None, worker: Replica | None, shell: str
+) -> MpiJobSpec | None:
+    implementation = reader.choice(spec, "mpiImplementation", (OPEN_MPI, INTEL, MPICH), "")
+    distribution = reader.choice(spec, "mpiDistribution", tuple(_DISTRIBUTIONS), "open_mpi")
+    slots = reader.integer(spec, "slotsPerWorker", 1, least=1) or 1
+    if launcher is None or worker is None:
+        return None
+    # v1alpha2 and v1 have no runLauncherAsWorker: there, a launcher with GPUs is one.
+    as_worker = spec.get("runLauncherAsWorker") is True or (shell == KUBEXEC and launcher.asks_for_gpu)
+    creation = AT_STARTUP if spec.get("launcherCreationPolicy") == AT_STARTUP else ""
+    if reader.flag(spec, "waitForWorkers"):
+        creation = WAIT_FOR_WORKERS
+    return MpiJobSpec(
+        launcher=launcher,
+        worker=worker,
+        slots=slots,
+        remote_shell=shell,
+        implementation=implementation or _DISTRIBUTIONS[distribution],
+        ssh_path=reader.text(spec, "sshAuthMountPath", "/root/.ssh"),
+        main_container=_main_container(reader, spec, worker),
+        launcher_as_worker=as_worker,
+        launcher_creation=reader.choice(spec, "launcherCreationPolicy", (AT_STARTUP, WAIT_FOR_WORKERS), creation),
+        clean=reader.choice(policies, "cleanPodPolicy", _CLEAN_POLICIES, "None"),
+        backoff_limit=reader.integer(policies, "backoffLimit", DEFAULT_BACKOFF_LIMIT) or 0,
+        deadline=reader.integer(policies, "activeDeadlineSeconds", None, least=1),
+        ttl=reader.integer(policies, "ttlSecondsAfterFinished", None),
+        suspend=reader.flag(policies, "suspend"),
+        scheduling=_scheduling(reader, policies),
+    )
+
+
+def _main_container(reader: _Reader, spec: Object, worker: Replica) -> str:
+    name = reader.text(spec, "mainContainer")
+    names = [container["name"] for container in worker.pod["containers"]]
+    if name and name not in names:
+        reader.faults.append(f"mainContainer is {name}, and a worker's containers are {', '.join(names)}")
+    return name
+
+
+def _scheduling(reader: _Reader, policies: Object) -> Scheduling:
+    policy = reader.mapping(policies, "schedulingPolicy")
+    resources = reader.mapping(policy, "minResources")
+    return Scheduling(
+        min_available=reader.integer(policy, "minAvailable", None),
+        queue=reader.text(policy, "queue"),
+        min_resources=dict(resources) if resources else None,
+        priority_class=reader.text(policy, "priorityClass"),
+        timeout_seconds=reader.integer(policy, "scheduleTimeoutSeconds", None),
+    )
+
+
+def _replica(reader: _Reader, replicas: Object, role: str) -> Replica | None:
+    if replicas.get(role) is None:
+        if role == "Launcher":
+            reader.faults.append("mpiReplicaSpecs has no Launcher")
+        return None
+    spec = reader.mapping(replicas, role)
+    count = reader.integer(spec, "replicas", 1)
+    if role == "Launcher" and count != 1:
+        reader.faults.append(f"Launcher has {count} replicas, and has to have 1")
+    if count is not None and count > MOST_WORKERS:
+        reader.faults.append(f"{role} has {count} replicas, and may have {MOST_WORKERS}")
+    template = reader.mapping(spec, "template")
+    metadata = reader.mapping(template, "metadata")
+    pod = reader.mapping(template, "spec")
+    if not _usable(reader, role, pod):
+        return None
+    return Replica(
+        replicas=count or 0,
+        restart_policy=reader.choice(spec, "restartPolicy", _RESTART_POLICIES, "Never"),
+        labels=_texts(reader, metadata, "labels"),
+        annotations=_texts(reader, metadata, "annotations"),
+        pod=pod,
+    )
+
+
+def _usable(reader: _Reader, role: str, pod: Object) -> bool:
+    """Return whether a pod's spec has the shape that things can be added to; the API server checks the rest."""
+    faults = len(reader.faults)
+    _check_lists(reader, f"{role}'s pod", pod, _LISTS_OF_POD)
+    _check_lists(reader, f"{role}'s dnsConfig", reader.mapping(pod, "dnsConfig"), ("searches",))
+    containers = pod.get("containers")
+    if not containers and faults == len(reader.faults):
+        reader.faults.append(f"{role}'s pod has no containers")
+    if faults != len(reader.faults):
+        return False
+    for number, container in enumerate(containers or ()):
+        name = container.get("name") if isinstance(container, Mapping) else None
+        if not isinstance(name, str) or not name:
+            reader.faults.append(f"{role}'s container {number} is {_shown(container)}, which has no name")
+            continue
+        _check_lists(reader, f"{role}'s container {name}", container, _LISTS_OF_CONTAINER)
+        _check_limits(reader, f"{role}'s container {name}", container)
+    return faults == len(reader.faults)
+
+
+def _check_lists(reader: _Reader, what: str, source: Object, names: tuple[str, ...]) -> None:
+    for name in names:
+        if source.get(name) is not None and not isinstance(source[name], list):
+            reader.faults.append(f"{what} has {name} {_shown(source[name])}, which has to be a list")
+
+
+def _check_limits(reader: _Reader, what: str, container: Object) -> None:
+    resources = container.get("resources")
+    for value in (resources, _map(resources).get("limits")):
+        if value is not None and not isinstance(value, Mapping):
+            reader.faults.append(f"{what} has resources {_shown(value)}, which have to have fields")
+
+
+def _texts(reader: _Reader, metadata: Object, name: str) -> Object:
+    found = reader.mapping(metadata, name)
+    if all(isinstance(key, str) and isinstance(value, str) for key, value in found.items()):
+        return found
+    reader.faults.append(f"{name} of a template have to be text: {_shown(found)}")
+    return {}
+
+
+def _check_name(reader: _Reader, job: Object, workers: int) -> None:
+    name = str(_map(job.get("metadata")).get("name"))
+    ending = max("-launcher", f"-worker-{max(workers, 1) - 1}", key=len)
+    if len(name) + len(ending) > LONGEST_HOST_NAME:
+        reader.faults.append(
+            f"the name {name} has {len(name)} characters, and may have {LONGEST_HOST_NAME - len(ending)}: "
+            f"the host names of its pods, such as {ending[1:]}, have its name before them"
+        )
+    elif "." in name:
+        reader.faults.append(f"the name {name} has a dot, which the host names of its pods must not have")
+
+
+def _version(job: Object) -> str:
+    return str(job.get("apiVersion") or "").rpartition("/")[2]
+
+
+def _map(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,154 @@
+"""Which pods are to be there, and with which host lists."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from farandole.control.kubernetes import children, names, pod_state
+from farandole.control.kubernetes.model import Deletion, Object, Observed, Ref, Wanted, earliest, ref_of
+from farandole.control.kubernetes.mpijob import access, gang, hosts, pods
+from farandole.control.kubernetes.mpijob.job_status import JobStatus
+from farandole.control.kubernetes.mpijob.job_view import JobView
+
+# A scheduler has not looked at a new pod yet, and an image may not be there at the first try.
+_HINDRANCE_AGE = 10.0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a job is to have."""
+
+    reason: str
+    wanted: tuple[Wanted, ...]
+    deletions: tuple[Deletion, ...]
+    again_at: float | None
+
+
+def plan(view: JobView, status: JobStatus) -> tuple[JobStatus, Plan]:
+    """Return what is to be there, and the status with what was decided about workers that are to go."""
+    files = hosts.data(view.observed.job, view.spec, view.ready)
+    status = _leaving(view, status, files)
+    deletions, drain_at = _deletions(view, status)
+    wanted, retry_at, reason = _wanted(view, status, files)
+    if deletions:
+        reason = f"{deletions[0].ref.name} is to go: {deletions[0].why}"
+    kept, later = _not_refused(view.observed, wanted)
+    return status, Plan(reason, tuple(kept), tuple(deletions), earliest([drain_at, retry_at, later]))
+
+
+def _leaving(view: JobView, status: JobStatus, files: dict[str, str]) -> JobStatus:
+    """Note since when workers beyond the wanted number are out of the host list, as it is there for pods to read."""
+    before = status.history.leaving
+    surplus = [index for index in view.workers if index >= view.spec.workers]
+    since = view.observed.now if _lists_are(view, files) else None
+    noted = {index: before.get(index, since) for index in surplus}
+    leaving = {index: at for index, at in noted.items() if at is not None}
+    retries = {
+        index: at
+        for index, at in status.history.worker_retry_at.items()
+        if index < view.spec.workers and (at > view.observed.now or index not in view.workers)
+    }
+    return status.with_history(replace(status.history, leaving=leaving, worker_retry_at=retries))
+
+
+def _lists_are(view: JobView, files: dict[str, str]) -> bool:
+    metadata = view.observed.metadata
+    config = view.observed.children.get(Ref("v1", "ConfigMap", metadata["namespace"], f"{metadata['name']}-config"))
+    return config is not None and config.get("data") == files
+
+
+def _deletions(view: JobView, status: JobStatus) -> tuple[list[Deletion], float | None]:
+    """Return the pods that are to go now, and when the next one may."""
+    found, times = [], []
+    for index, pod in sorted(view.workers.items(), reverse=True):
+        if pod_state.terminating(pod):
+            continue
+        if index >= view.spec.workers:
+            due = _drained_at(view, pod, status.history.leaving.get(index))
+            if due is None or due > view.observed.now:
+                times.append(due)
+                continue
+            found.append(_deletion(pod, f"the job has {view.spec.workers} workers now"))
+        elif pod_state.phase(pod) == "Failed" and pod["metadata"]["uid"] in view.history.counted:
+            found.append(_deletion(pod, "it failed, and is started again"))
+        elif pod_state.phase(pod) == "Succeeded" and view.history.attempt and not view.launcher:
+            found.append(_deletion(pod, "it has ended, and the next attempt of the launcher needs it again"))
+    return found, earliest(times)
+
+
+def _drained_at(view: JobView, pod: Object, since: float | None) -> float | None:
+    """Return when a worker may go; None if that depends on something that has yet to happen."""
+    if not pod_state.running(pod) or not view.launcher_running:
+        return view.observed.now
+    return None if since is None else since + view.observed.options.drain_seconds
+
+
+def _deletion(pod: Object, why: str) -> Deletion:
+    return Deletion(ref_of({"apiVersion": "v1", "kind": "Pod", **pod}), pod["metadata"]["uid"], why)
+
+
+def _wanted(view: JobView, status: JobStatus, files: dict[str, str]) -> tuple[list[Wanted], float | None, str]:
+    """Return all objects that are to be there, when more may be wanted, and a sentence."""
+    job, spec, options, now = view.observed.job, view.spec, view.observed.options, view.observed.now
+    most = max([spec.workers, *(index + 1 for index in view.workers)])
+    wanted = [*access.around(job, spec, most), Wanted(access.config(job, files))]
+    wanted += [Wanted(config) for config in pods.environments(job, spec)]
+    group = gang.pod_group(job, spec, options)
+    if group is not None:
+        wanted.append(Wanted(group))
+    due = {index: status.history.worker_retry_at.get(index, now) for index in range(spec.workers)}
+    absent = [index for index in due if index not in view.workers]
+    # Of a worker that is there, nothing is changed.
+    wanted += [Wanted(pods.worker(job, spec, options, index)) for index in absent if due[index] <= now]
+    times = [due[index] for index in absent if due[index] > now]
+    launcher, at, reason = _launcher(view, status, files)
+    wanted += [launcher] if launcher is not None else []
+    return wanted, earliest([*times, at]), reason
+
+
+def _launcher(view: JobView, status: JobStatus, files: dict[str, str]) -> tuple[Wanted | None, float | None, str]:
+    job, spec, options, now = view.observed.job, view.spec, view.observed.options, view.observed.now
+    if view.launcher is not None:
+        if pod_state.finished(view.launcher) or pod_state.terminating(view.launcher):
+            return None, None, "the launcher has ended"
+        return Wanted(_hosts_mark(view.launcher, files)), None, "the launcher is there"
+    retry_at = status.history.retry_at if status.history.attempt else None
+    if retry_at is not None and retry_at > now:
+        return None, retry_at, f"attempt {status.history.attempt} of the launcher waits"
+    if view.gathers_first and len(view.ready) < spec.workers:
+        return None, None, f"{len(view.ready)} of {spec.workers} workers are ready; the launcher waits for all"
+    pod = pods.launcher(job, spec, options, status.history.attempt, children.digest(files))
+    return Wanted(pod), None, f"attempt {status.history.attempt} of the launcher starts"
+
+
+def _hosts_mark(launcher: Object, files: dict[str, str]) -> dict[str, Any]:
+    """Return a launcher that is there with the digest of its host list: a change makes the kubelet refresh volumes."""
+    metadata = launcher["metadata"]
+    name = {"name": metadata["name"], "namespace": metadata["namespace"]}
+    mark = {"annotations": {names.HOSTS_ANNOTATION: children.digest(files)}}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {**name, **mark}}
+
+
+def _not_refused(observed: Observed, wanted: list[Wanted]) -> tuple[list[Wanted], float | None]:
+    """Leave out what was refused not long ago, and say when it may be tried again."""
+    waits = {item.ref: observed.problems[item.ref].retry_at for item in wanted if item.ref in observed.problems}
+    later = [at for at in waits.values() if at > observed.now]
+    return [item for item in wanted if waits.get(item.ref, observed.now) <= observed.now], earliest(later)
+
+
+def hindrance(view: JobView) -> tuple[str, str] | None:
+    """Return why the job does not get what it wants, None if nothing is in its way."""
+    for _, problem in sorted(view.observed.problems.items()):
+        return problem.reason, f"{problem.ref}: {problem.message}"[:1000]
+    old = [pod for pod in view.observed.pods if view.observed.now - pod_state.created_at(pod) >= _HINDRANCE_AGE]
+    found = [pod_state.hindrance(pod) for pod in old]
+    return next((item for item in found if item is not None), None)
+
+
+def hindrance_due(view: JobView) -> float | None:
+    """Return when a pod that is hindered has been so for long enough to say it."""
+    now = view.observed.now
+    young = [pod for pod in view.observed.pods if pod_state.hindrance(pod) is not None]
+    due = [pod_state.created_at(pod) + _HINDRANCE_AGE for pod in young]
+    return earliest(at for at in due if at > now)

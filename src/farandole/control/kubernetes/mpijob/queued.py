@@ -1,0 +1,44 @@
+"""An MPIJob in a queue of ours: it has all its pods, or waits without any, as if it were suspended.
+
+It is in a queue if its `schedulingPolicy` names one that there is: without a Queue of that name, the name is for a gang
+scheduler, as with mpi-operator.
+"""
+
+from __future__ import annotations
+
+from farandole.control.kubernetes import conditions, times
+from farandole.control.kubernetes.accounting import KEY, read_account
+from farandole.control.kubernetes.model import Observed, Outcome
+from farandole.control.kubernetes.mpijob import suspension
+from farandole.control.kubernetes.mpijob.job_spec import MpiJobSpec
+from farandole.control.kubernetes.mpijob.job_status import JobStatus
+
+REASON = "Queued"
+
+
+def with_slots(observed: Observed, status: JobStatus, slots: int) -> JobStatus:
+    """Return the status with what the job may have from now on; without a queue, it says nothing of that."""
+    if observed.admission is None and KEY not in status.fields:
+        return status
+    submitted = times.from_text(observed.metadata.get("creationTimestamp")) or 0.0
+    account = read_account(observed.job.get("status"), submitted)
+    nodes = observed.admission.nodes if observed.admission is not None else None
+    return status.with_fields(**{KEY: account.changed(slots, observed.now, nodes).as_data()})
+
+
+def admitted(observed: Observed, status: JobStatus) -> JobStatus:
+    """Return the status of a job that is to run, if its queue lets it."""
+    return status if observed.admission is None else with_slots(observed, status, observed.admission.workers)
+
+
+def waits(observed: Observed) -> bool:
+    """Return whether the job is to have no pods now."""
+    return observed.admission is not None and not observed.admission.workers
+
+
+def waiting(observed: Observed, spec: MpiJobSpec, status: JobStatus) -> Outcome:
+    """Return the outcome for a job that waits: without pods, and with the reason in its condition Suspended."""
+    assert observed.admission is not None
+    told = conditions.find(status.conditions, conditions.SUSPENDED) or {}
+    news = (told.get("status"), told.get("reason")) != ("True", REASON)
+    return suspension.without_pods(observed, spec, status, (REASON, observed.admission.reason), news)

@@ -1,0 +1,118 @@
+"""What an MPIJob needs: `reconcile(observed) -> outcome`, pure (see `kubernetes.model`).
+
+In the order in which it is asked: is it ours; has it ended (`ending`); is it suspended (`suspension`), or does it wait
+in a queue (`queued`); what has failed since the last time, and may it be started again (`losses`); which pods are to be
+there (`placement`); what does its status say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from farandole.control.kubernetes import conditions, names, times
+from farandole.control.kubernetes.model import Note, Observed, Outcome, earliest
+from farandole.control.kubernetes.mpijob import ending, job_spec, losses, placement, queued, suspension
+from farandole.control.kubernetes.mpijob.blocked import with_blocked
+from farandole.control.kubernetes.mpijob.job_spec import MpiJobSpec
+from farandole.control.kubernetes.mpijob.job_status import JobStatus, replica_statuses
+from farandole.control.kubernetes.mpijob.job_view import JobView
+
+
+def reconcile(observed: Observed) -> Outcome:
+    """Say what an MPIJob needs."""
+    job = observed.job
+    if job["metadata"].get("deletionTimestamp"):
+        return Outcome("it is being deleted, and the cluster deletes what it owns")
+    manager = job_spec.managed_by(job)
+    if manager not in ("", names.MPI_MANAGER, f"{names.GROUP}/{names.OPERATOR}"):
+        return Outcome(f"it is managed by {manager}")
+    status = JobStatus.of(job)
+    spec, faults = job_spec.read(job)
+    if status.ended:
+        return ending.after_end(observed, spec, status)
+    if spec is None:
+        return _invalid(observed, status, faults)
+    status = _created(observed, spec, status)
+    if JobView.of(observed, spec, status.history).launcher_succeeded:
+        return ending.succeeded(observed, spec, status)
+    if spec.suspend:
+        return suspension.suspended(observed, spec, queued.with_slots(observed, status, 0))
+    status = queued.admitted(observed, status)
+    if queued.waits(observed):
+        return queued.waiting(observed, spec, status)
+    status = suspension.resumed(observed, status)
+    return _active(observed, spec, status)
+
+
+def _invalid(observed: Observed, status: JobStatus, faults: list[str]) -> Outcome:
+    message = "; ".join(faults)[:1000]
+    status = with_blocked(status, ("InvalidSpec", message), observed.now)
+    return status.outcome(observed, f"its spec cannot be used: {message}")
+
+
+def _created(observed: Observed, spec: MpiJobSpec, status: JobStatus) -> JobStatus:
+    if conditions.find(status.conditions, conditions.CREATED):
+        return status
+    name = _name(observed)
+    status = status.with_condition(
+        conditions.CREATED, True, "MPIJobCreated", f"MPIJob {name} is created.", observed.now
+    )
+    if spec.launcher.pod.get("restartPolicy"):
+        message = "The restart policy of the launcher's pod template does not hold; Launcher.restartPolicy does."
+        status = status.noted(Note("SetPodTemplateRestartPolicy", message, warning=True))
+    return status.noted(Note("MPIJobCreated", f"MPIJob {name} is created."))
+
+
+def _active(observed: Observed, spec: MpiJobSpec, status: JobStatus) -> Outcome:
+    now = observed.now
+    view = JobView.of(observed, spec, status.history)
+    overdue_at = _deadline(spec, status)
+    if overdue_at is not None and now >= overdue_at:
+        message = f"the job was active for longer than activeDeadlineSeconds: {spec.deadline}"
+        return ending.failed(observed, spec, status, "DeadlineExceeded", message)
+    status, fatal = losses.count(view, status)
+    if fatal is not None:
+        return ending.failed(observed, spec, status, *fatal)
+    view = JobView.of(observed, spec, status.history)
+    status, plan = placement.plan(view, status)
+    status = _truth(view, status)
+    status = with_blocked(status, placement.hindrance(view), now)
+    status = status.with_fields(replicaStatuses=replica_statuses(observed, spec))
+    again = earliest([plan.again_at, overdue_at, placement.hindrance_due(view)])
+    return status.outcome(observed, plan.reason, plan.wanted, plan.deletions, again)
+
+
+def _deadline(spec: MpiJobSpec, status: JobStatus) -> float | None:
+    start = times.from_text(status.fields.get("startTime"))
+    return None if spec.deadline is None or start is None else start + spec.deadline
+
+
+def _truth(view: JobView, status: JobStatus) -> JobStatus:
+    """Return the status with Running and Restarting as they are."""
+    now = view.observed.now
+    name = _name(view.observed)
+    was_running = conditions.holds(status.conditions, conditions.RUNNING)
+    if view.whole:
+        formed = view.spec.workers if view.all_running else min(status.history.formed, view.spec.workers)
+        message = f"MPIJob {name} is running."
+        status = status.with_history(replace(status.history, formed=formed))
+        status = status.with_condition(conditions.RESTARTING, False, "MPIJobRunning", message, now)
+        status = status.with_condition(conditions.RUNNING, True, "MPIJobRunning", message, now)
+        return status if was_running else status.noted(Note("MPIJobRunning", message))
+    ran_before = conditions.find(status.conditions, conditions.RUNNING) is not None
+    restarts = status.history.attempt > 0 or (ran_before and status.history.formed > 0)
+    if not restarts:
+        return status.with_condition(conditions.RUNNING, False, "MPIJobStarting", "Pods are being started.", now)
+    reason, message = view.loss()
+    status = status.with_condition(conditions.RUNNING, False, reason, message, now)
+    restarting = conditions.find(status.conditions, conditions.RESTARTING)
+    news = restarting is None or (restarting.get("status"), restarting.get("message")) != ("True", message)
+    status = status.with_condition(conditions.RESTARTING, True, reason, message, now)
+    return status.noted(Note(reason, message, warning=True)) if news else status
+
+
+def _name(observed: Observed) -> str:
+    metadata: Mapping[str, Any] = observed.metadata
+    return f"{metadata['namespace']}/{metadata['name']}"

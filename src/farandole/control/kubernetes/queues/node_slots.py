@@ -1,0 +1,85 @@
+"""The slots of a cluster's nodes, for queues that name a resource: which there are, and on which each job's are. Pure.
+
+What pods ask for beside that resource, and pods that belong to no queue, are not counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+from farandole.control.kubernetes import resources
+from farandole.control.kubernetes.model import Object
+from farandole.control.scheduler.cluster import Allocation, Cluster, Node
+
+if TYPE_CHECKING:
+    from farandole.control.kubernetes.queues.decide import QueuedJob
+
+SLOT = "slot"
+_ELSEWHERE = "elsewhere"
+
+
+def count(nodes: Iterable[Object], resource: str, of_slot: Decimal, labels: Mapping[str, str]) -> tuple[Node, ...]:
+    """Return the nodes that may take pods and have some of a resource, with so many slots each.
+
+    Args:
+        nodes: the cluster's, as the API has them.
+        of_slot: how much of the resource a slot is.
+        labels: that a node has to have.
+    """
+    found = []
+    for node in sorted(nodes, key=lambda node: str(node["metadata"]["name"])):
+        given = node["metadata"].get("labels") or {}
+        if not _takes_pods(node) or any(given.get(name) != value for name, value in labels.items()):
+            continue
+        slots = int(resources.amount((node.get("status") or {}).get("allocatable"), resource) // of_slot)
+        if slots > 0:
+            found.append(Node(str(node["metadata"]["name"]), SLOT, slots))
+    return tuple(found)
+
+
+def _takes_pods(node: Object) -> bool:
+    conditions = (node.get("status") or {}).get("conditions") or ()
+    ready = any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions)
+    return ready and not (node.get("spec") or {}).get("unschedulable")
+
+
+def seat(nodes: Sequence[Node], jobs: Sequence[QueuedJob]) -> tuple[Cluster, dict[str, Allocation]]:
+    """Return the nodes as a policy sees them, and on which of them each job has its slots.
+
+    A job has them where its pods are; as far as these are nowhere yet, where it was to have them; and else wherever
+    there is room. Where nodes have gone, so that there is none, the cluster has one more, for them alone.
+    """
+    index = {node.name: number for number, node in enumerate(nodes)}
+    free = [node.slots for node in nodes]
+    parts: dict[str, dict[int, int]] = {job.name: {} for job in jobs}
+    left = {job.name: job.account.workers for job in jobs}
+
+    def take(job: str, number: int, most: int) -> None:
+        slots = min(most, free[number], left[job])
+        if slots > 0:
+            free[number] -= slots
+            left[job] -= slots
+            parts[job][number] = parts[job].get(number, 0) + slots
+
+    for places in ({job.name: job.places for job in jobs}, {job.name: job.account.nodes for job in jobs}):
+        for name, mine in places.items():
+            for node, slots in sorted(mine.items()):
+                if node in index:
+                    take(name, index[node], slots - parts[name].get(index[node], 0))
+    for job in jobs:
+        for number in sorted(range(len(nodes)), key=lambda number: (-free[number], number)):
+            take(job.name, number, left[job.name])
+    more = sum(left.values())
+    cluster = Cluster((*nodes, Node(_ELSEWHERE, SLOT, more)) if more else tuple(nodes))
+    for name, slots in left.items():
+        if slots:
+            parts[name][len(nodes)] = slots
+    return cluster, {name: Allocation(SLOT, tuple(sorted(mine.items()))) for name, mine in parts.items() if mine}
+
+
+def by_name(cluster: Cluster, allocation: Allocation) -> dict[str, int]:
+    """Return an allocation by the names of nodes."""
+    named = {cluster.nodes[number].name: slots for number, slots in allocation.parts}
+    return {name: slots for name, slots in named.items() if name != _ELSEWHERE}

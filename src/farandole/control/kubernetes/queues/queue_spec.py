@@ -1,0 +1,250 @@
+"""Reads Queues, and makes trees of them: each with the slots that it shares, its policy and its rules. Pure.
+
+What is read may be anybody's input: a queue that cannot be used has a sentence that says why, and its jobs wait.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+
+from farandole.control.kubernetes import resources
+from farandole.control.kubernetes.model import Object
+from farandole.control.kubernetes.queues import node_slots
+from farandole.control.kubernetes.queues.node_slots import SLOT
+from farandole.control.scheduler.cluster import Cluster, Node
+from farandole.control.scheduler.errors import SchedulerError
+from farandole.control.scheduler.policies import make_policy
+from farandole.control.scheduler.policy import Policy
+from farandole.control.scheduler.rules import Queue, Rules
+
+DEFAULT_POLICY = "priority+easy+elastic"
+MOST_SLOTS = 1_000_000
+_ROOT_KEYS = ("slots", "resource", "resourcePerSlot", "nodes", "policy", "quantum", "ageing", "round", "restartCost")
+"""What only a queue without a parent has: it holds for its whole tree."""
+
+
+@dataclass(frozen=True)
+class QueueSpec:
+    """A Queue's spec."""
+
+    name: str
+    parent: str = ""
+    weight: float = 1.0
+    quota: int | None = None
+    limit: int | None = None
+    priority: int = 0
+    """Is added to the priorities of its jobs."""
+    slots: int = 0
+    resource: str = ""
+    """Of nodes, whose amounts are counted instead of `slots`."""
+    of_slot: Decimal = Decimal(1)
+    """How much of the resource a slot is."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Of the nodes that are counted."""
+    policy: str = DEFAULT_POLICY
+    quantum: float = 3600.0
+    ageing: float = 3600.0
+    round: float = 60.0
+    restart_cost: float = 0.0
+
+
+@dataclass(frozen=True)
+class Tree:
+    """Queues that share slots: one without a parent, and all below it."""
+
+    root: QueueSpec
+    queues: Mapping[str, QueueSpec]
+    rules: Rules
+    nodes: tuple[Node, ...] = ()
+    """With their slots; none: on which nodes pods run is not known."""
+
+    def cluster_of(self, slots: int) -> Cluster:
+        """Return slots as a policy sees them. On which nodes pods run, the cluster's own scheduler says."""
+        return Cluster((Node(self.root.name, SLOT, slots),))
+
+    def make_policy(self) -> Policy:
+        return make_policy(self.root.policy, self.rules)
+
+
+@dataclass(frozen=True)
+class Forest:
+    """All queues of a namespace.
+
+    Attributes:
+        trees: by the name of their root.
+        root_of: of each queue that can be used.
+        faults: sentences about queues that cannot be used.
+    """
+
+    trees: Mapping[str, Tree] = field(default_factory=dict)
+    root_of: Mapping[str, str] = field(default_factory=dict)
+    faults: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def names(self) -> list[str]:
+        return sorted({*self.root_of, *self.faults})
+
+    def tree_of(self, queue: str) -> Tree | None:
+        """Return the tree that a queue belongs to, if both can be used."""
+        return self.trees.get(self.root_of.get(queue, ""))
+
+    def priority(self, queue: str) -> int:
+        """Return what a queue, and those above it, add to the priorities of their jobs."""
+        tree, total, name = self.tree_of(queue), 0, queue
+        while tree is not None and name:
+            total += tree.queues[name].priority
+            name = tree.queues[name].parent
+        return total
+
+
+def read_queues(objects: Sequence[Object], nodes: Sequence[Object] = ()) -> Forest:
+    """Return the queues of one namespace, in a cluster with these nodes."""
+    specs: dict[str, QueueSpec] = {}
+    faults: dict[str, str] = {}
+    for each in sorted(objects, key=lambda each: str(each["metadata"]["name"])):
+        name = str(each["metadata"]["name"])
+        reader = _Reader(each.get("spec"))
+        spec = _read(name, reader)
+        if reader.fault:
+            faults[name] = reader.fault
+        else:
+            specs[name] = spec
+    root_of: dict[str, str] = {}
+    for name in specs:
+        top = _root(name, specs)
+        if isinstance(top, QueueSpec):
+            root_of[name] = top.name
+        else:
+            faults[name] = top[0]
+    trees = {}
+    for root in dict.fromkeys(root_of.values()):
+        tree = _tree(root, {name: specs[name] for name, mine in root_of.items() if mine == root}, nodes)
+        if fault := _policy_fault(tree) or _nodes_fault(tree):
+            faults |= {name: fault for name in tree.queues}
+        else:
+            trees[root] = tree
+    return Forest(trees, {name: root for name, root in root_of.items() if root in trees}, faults)
+
+
+class _Reader:
+    """Reads fields, and keeps a sentence about the first that cannot be used."""
+
+    def __init__(self, spec: object) -> None:
+        self.spec: Mapping[str, object] = spec if isinstance(spec, Mapping) else {}
+        self.fault = "" if isinstance(spec, Mapping) else "it has no spec"
+
+    def whole(self, key: str, least: int, default: int | None = None, most: int = MOST_SLOTS) -> int | None:
+        value = self.spec.get(key)
+        if value is None:
+            return default
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            return self._is_no(key, f"whole number from {least} to {most}", default)
+        return value
+
+    def amount(self, key: str) -> Decimal:
+        value = self.spec.get(key)
+        found = None if isinstance(value, bool) else resources.quantity(str(value))
+        if value is not None and (found is None or found <= 0):
+            self._is_no(key, "amount above 0", None)
+        return found if found is not None and found > 0 else Decimal(1)
+
+    def texts(self, key: str) -> Mapping[str, str]:
+        value = self.spec.get(key)
+        if value is None:
+            return {}
+        if not isinstance(value, Mapping) or not all(isinstance(each, str) for pair in value.items() for each in pair):
+            self._is_no(key, "mapping of labels to texts", None)
+            return {}
+        return dict(value)
+
+    def number(self, key: str, default: float, zero: bool = False) -> float:
+        value = self.spec.get(key)
+        if value is None:
+            return default
+        usable = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        if not usable or not (value > 0 or (zero and value == 0)):  # type: ignore[operator]
+            self._is_no(key, "number from 0 on" if zero else "number above 0", None)
+            return default
+        return float(value)  # type: ignore[arg-type]
+
+    def text(self, key: str, default: str = "") -> str:
+        value = self.spec.get(key)
+        if value is not None and not isinstance(value, str):
+            self._is_no(key, "text", None)
+        return value if isinstance(value, str) and value else default
+
+    def _is_no(self, key: str, what: str, default: int | None) -> int | None:
+        self.fault = self.fault or f"{key}: {str(self.spec.get(key))[:40]!r} is no {what}"
+        return default
+
+
+def _read(name: str, reader: _Reader) -> QueueSpec:
+    spec = QueueSpec(
+        name,
+        parent=reader.text("parent"),
+        weight=reader.number("weight", 1.0),
+        quota=reader.whole("quota", 0),
+        limit=reader.whole("limit", 1),
+        priority=reader.whole("priority", -MOST_SLOTS, 0) or 0,
+        slots=reader.whole("slots", 1, 0) or 0,
+        resource=reader.text("resource"),
+        of_slot=reader.amount("resourcePerSlot"),
+        labels=reader.texts("nodes"),
+        policy=reader.text("policy", DEFAULT_POLICY),
+        quantum=reader.number("quantum", 3600.0),
+        ageing=reader.number("ageing", 3600.0),
+        round=reader.number("round", 60.0),
+        restart_cost=reader.number("restartCost", 0.0, zero=True),
+    )
+    if not reader.fault and spec.slots and spec.resource:
+        reader.fault = "slots: they are counted on nodes, because there is a resource; leave one of the two out"
+    if not reader.fault and not spec.parent and not (spec.slots or spec.resource):
+        reader.fault = "slots: a queue without a parent says how many workers it shares out, such as slots: 16"
+    surplus = [key for key in _ROOT_KEYS if spec.parent and reader.spec.get(key) is not None]
+    if not reader.fault and surplus:
+        reader.fault = f"{surplus[0]}: the queue at the top says that for all below it; leave it out here"
+    return spec
+
+
+def _root(name: str, specs: Mapping[str, QueueSpec]) -> QueueSpec | tuple[str]:
+    """Return the queue at the top of the tree, or a sentence that says why there is none."""
+    seen = [name]
+    while specs[seen[-1]].parent:
+        parent = specs[seen[-1]].parent
+        if parent not in specs:
+            return (f"parent: there is no queue {parent} in this namespace that can be used",)
+        if parent in seen:
+            return (f"parent: {' is below '.join([*seen, parent])}, which is a circle",)
+        seen.append(parent)
+    return specs[seen[-1]]
+
+
+def _tree(root: str, queues: Mapping[str, QueueSpec], nodes: Sequence[Object]) -> Tree:
+    top = queues[root]
+    counted = node_slots.count(nodes, top.resource, top.of_slot, top.labels) if top.resource else ()
+    if top.resource:
+        top = replace(top, slots=sum(node.slots for node in counted))
+        queues = {**queues, root: top}
+    plain = {each.name: Queue(each.name, each.parent, each.weight, each.quota, each.limit) for each in queues.values()}
+    return Tree(top, queues, Rules(top.quantum, top.ageing, plain, top.round), counted)
+
+
+def _nodes_fault(tree: Tree) -> str:
+    if not tree.root.resource or tree.nodes:
+        return ""
+    which = ", ".join(f"{name}={value}" for name, value in sorted(tree.root.labels.items()))
+    of = f" of those with {which}" if which else ""
+    return f"resource: no node{of} that takes pods is known to have {tree.root.of_slot} {tree.root.resource}"
+
+
+def _policy_fault(tree: Tree) -> str:
+    try:
+        tree.make_policy()
+    except SchedulerError as error:
+        return f"policy: {error.message}; {error.hint}" if error.hint else f"policy: {error.message}"
+    except ModuleNotFoundError as error:
+        return f"policy: {tree.root.policy} needs {error.name}, which the operator's image does not have"
+    return ""

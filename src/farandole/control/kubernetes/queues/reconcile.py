@@ -1,0 +1,32 @@
+"""What a Queue needs: nothing but a status that says how it is. Pure; what its jobs get is in `decide`."""
+
+from __future__ import annotations
+
+from farandole.control.kubernetes import conditions
+from farandole.control.kubernetes.model import Observed, Outcome
+
+READY = "Ready"
+
+
+def reconcile(observed: Observed) -> Outcome:
+    """Say what a Queue's status is to be."""
+    figures = observed.figures
+    if figures is None or observed.metadata.get("deletionTimestamp"):
+        return Outcome("it is about to go, or was only just made")
+    status = observed.job.get("status")
+    old = status if isinstance(status, dict) else {}
+    message = figures.fault or "It shares its workers among its jobs."
+    reason = "InvalidSpec" if figures.fault else "Serving"
+    known = conditions.with_condition(
+        conditions.of_status(old), READY, not figures.fault, reason, message, observed.now
+    )
+    if figures.fault and not known:
+        known = [{"type": READY, "status": "False", "reason": reason, "message": message}]
+    new = {
+        **old,
+        "conditions": known,
+        "used": figures.used,
+        "running": figures.running,
+        "waiting": figures.waiting,
+    }
+    return Outcome(f"{figures.running} jobs run, {figures.waiting} wait", None if new == old else new)

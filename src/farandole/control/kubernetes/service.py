@@ -1,0 +1,379 @@
+"""The place `kubernetes`: jobs are TrainingJobs in the namespace that kubectl would use.
+
+A job needs the rights of its user on TrainingJobs, on ConfigMaps if code is sent along, and on pods and their logs to
+show what it prints; nothing more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import time
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import httpx2
+import yaml  # type: ignore[import-untyped]
+from lightkube.config.client_adapter import Client, ConnectionParams
+from lightkube.config.kubeconfig import KubeConfig
+from lightkube.core.exceptions import ConfigError
+
+from farandole.base.wire.os_text import shown
+from farandole.control.jobs.errors import BadSpec, JobError, NotAllowed, Refused, UnknownJob, Unreachable
+from farandole.control.jobs.log_lines import of_rank
+from farandole.control.jobs.spec import JobSpec, to_dict
+from farandole.control.jobs.status import JobStatus
+from farandole.control.kubernetes import children, code, names, pod_state
+from farandole.control.kubernetes.kinds import TRAINING_JOB
+from farandole.control.kubernetes.model import Object
+from farandole.control.kubernetes.reading import lines_of_failures, status_of
+from farandole.control.kubernetes.training_job.job_spec import KUBERNETES_KEYS
+
+NAMESPACE_VARIABLE, IMAGE_VARIABLE = "FARANDOLE_NAMESPACE", "FARANDOLE_IMAGE"
+PLACE = "kubernetes"
+_SECONDS = 15.0
+_POLL_SECONDS = 0.5
+# A request to make an object whose answer is lost is repeated for that long.
+_RETRY_SECONDS = 10.0
+# After so many seconds without a line it is seen whether there is still a job, and an API server.
+_QUIET_SECONDS = 5.0
+# A connection to a log that breaks so often without another line is given up.
+_MOST_BREAKS = 5
+_MERGE = "application/merge-patch+json"
+_NO_CLUSTER = "is KUBECONFIG right, and does `kubectl get pods` answer?"
+
+
+class KubernetesJobs:
+    """A `JobService` of one namespace.
+
+    Args:
+        client: speaks to the API server.
+        namespace: the jobs'.
+        image: of jobs that name none; "": they must.
+    """
+
+    def __init__(self, client: httpx2.Client, namespace: str, image: str = "") -> None:
+        self._client = client
+        # Nobody closes a handle of a job: the connection ends with whoever has it.
+        weakref.finalize(self, client.close)
+        self._namespace = namespace
+        self._image = image
+        self._jobs = f"/apis/{TRAINING_JOB.api_version}/namespaces/{namespace}/{TRAINING_JOB.plural}"
+        self._core = f"/api/v1/namespaces/{namespace}"
+
+    def submit(self, spec: JobSpec) -> str:
+        """Make a TrainingJob; return its name."""
+        body, shipped = object_of(spec, self._image)
+        ship = body["spec"].get("ship")
+        key = secrets.token_hex(8)
+        made = self._make(self._jobs, {**body, "spec": {**body["spec"], **({"suspend": True} if shipped else {})}}, key)
+        name = str(made["metadata"]["name"])
+        if shipped is not None:
+            # Not before the job is there, with which it is deleted; and no pod waits for it meanwhile.
+            config = {**shipped, "metadata": children.metadata_of(TRAINING_JOB, {**made, **_kind()}, ship["configMap"])}
+            try:
+                self._make(f"{self._core}/configmaps", config, key)
+                self._patch(name, {"suspend": bool(body["spec"].get("suspend"))})
+            except JobError:
+                self._take_back(made)
+                raise
+        return name
+
+    def preview(self, spec: JobSpec) -> str:
+        """Return the TrainingJob as YAML, and after it the ConfigMap with the code, if code is sent along."""
+        body, shipped = object_of(spec, self._image)
+        objects = [body]
+        if shipped is not None:
+            objects.append({**shipped, "metadata": {"name": body["spec"]["ship"]["configMap"]}})
+        return str(yaml.safe_dump_all(objects, sort_keys=False))
+
+    def _take_back(self, made: Mapping[str, Any]) -> None:
+        """Delete a job without its code, which would stay suspended and keep its name, if the API server lets us."""
+        metadata = made["metadata"]
+        options = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": metadata["uid"]}}
+        with contextlib.suppress(JobError):
+            self._ask("DELETE", f"{self._jobs}/{metadata['name']}", options)
+
+    def jobs(self) -> Sequence[JobStatus]:
+        """Return all jobs of the namespace, the oldest first."""
+        found = self._ask("GET", self._jobs)["items"]
+        return sorted((status_of(each) for each in found), key=lambda status: (status.created or 0.0, status.name))
+
+    def status(self, name: str) -> JobStatus:
+        """Return how a job is, with its last Events."""
+        job = self._job(name)
+        query = {"fieldSelector": f"involvedObject.name={name},involvedObject.kind={TRAINING_JOB.kind}"}
+        try:
+            events = self._ask("GET", f"{self._core}/events", query=query)["items"]
+        except NotAllowed:
+            events = []
+        return status_of(job, events)
+
+    def logs(self, name: str, follow: bool = False, rank: int | None = None) -> Iterator[str]:
+        """Yield what the job's workers have printed, from one launcher pod after the other."""
+        return of_rank(self._lines(name, follow), rank)
+
+    def scale(self, name: str, workers: int) -> None:
+        """Ask for another number of workers."""
+        limits = self._job(name)["spec"]["workers"]
+        if not limits["min"] <= workers <= limits["max"]:
+            raise Refused(
+                f"job {name} cannot have {workers} workers: at least {limits['min']} and at most {limits['max']}",
+                "these limits are fixed when it is submitted: -np MIN:MAX",
+            )
+        self._alive(name)
+        self._patch(name, {"workers": {"replicas": workers}})
+
+    def cancel(self, name: str) -> None:
+        """End a job in good order; a second time: at once."""
+        job = self._job(name)
+        if not status_of(job).state.is_over:
+            self._patch(name, {"cancel": True})
+        elif (job["spec"] or {}).get("cancel"):
+            options = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0}
+            self._ask("DELETE", f"{self._core}/pods", options, {"labelSelector": _pods_of(name)})
+        else:
+            raise Refused(f"job {name} is over", f"kubectl delete trainingjob {name} removes what is left of it")
+
+    def suspend(self, name: str) -> None:
+        """Take a job's pods away until it is resumed."""
+        self._alive(name)
+        self._patch(name, {"suspend": True})
+
+    def resume(self, name: str) -> None:
+        """Let a suspended job go on."""
+        self._alive(name)
+        self._patch(name, {"suspend": False})
+
+    # --- logs ---------------------------------------------------------------------------------------------------
+
+    def _lines(self, name: str, follow: bool) -> Iterator[str]:
+        logs: dict[tuple[str, int], _Log] = {}
+        shown: set[str] = set()
+        while True:
+            job = self._job(name)
+            over, rests = status_of(job).state.is_over, False
+            for failed, lines in lines_of_failures(job):
+                if failed not in shown:
+                    shown.add(failed)
+                    yield from lines
+            for pod in self._launchers(name):
+                if pod_state.phase(pod) == "Pending":
+                    continue
+                # A program that the kubelet has started again writes a log of its own.
+                log = logs.setdefault((str(pod["metadata"]["uid"]), pod_state.restarts(pod)), _Log())
+                if not log.is_whole:
+                    yield from self._lines_of(pod["metadata"]["name"], follow, log)
+                    rests = rests or not log.is_whole
+            if (over or not follow) and not rests:
+                return
+            time.sleep(_POLL_SECONDS)
+
+    def _launchers(self, name: str) -> list[Object]:
+        query = {"labelSelector": f"{_pods_of(name)},{names.ROLE_LABEL}={names.LAUNCHER}"}
+        found: list[Object] = self._ask("GET", f"{self._core}/pods", query=query)["items"]
+        return sorted(found, key=lambda pod: int(pod["metadata"]["labels"].get(names.INDEX_LABEL, 0)))
+
+    def _lines_of(self, pod: str, follow: bool, log: _Log) -> Iterator[str]:
+        """Yield the lines of a log that were not yielded yet. Where the connection breaks, it is not whole.
+
+        Nor is it where nothing has come for a while: whether there is an API server, and the job, is asked then.
+        """
+        query = {"container": names.LAUNCHER, "follow": str(follow).lower(), "timestamps": "true"}
+        if log.newest:
+            query["sinceTime"] = log.newest
+        patience = httpx2.Timeout(_SECONDS, read=_QUIET_SECONDS if follow else _SECONDS)
+        before = log.newest
+        try:
+            with self._client.stream("GET", f"{self._core}/pods/{pod}/log", params=query, timeout=patience) as answer:
+                # Otherwise, it has gone, or has not begun.
+                for line in answer.iter_lines() if answer.status_code < 400 else ():
+                    # All time stamps of a node are equally long.
+                    stamp, _, text = line.partition(" ")
+                    if stamp > log.newest:
+                        log.newest = stamp
+                        yield text + "\n"
+            log.is_whole = True
+        except httpx2.HTTPError as error:
+            if log.newest > before:
+                log.breaks = 0
+            if not (follow and isinstance(error, httpx2.ReadTimeout)):
+                # If its node has gone, the next launcher pod goes on.
+                log.breaks += 1
+            log.is_whole = log.breaks > _MOST_BREAKS
+
+    # --- asking -------------------------------------------------------------------------------------------------
+
+    def _job(self, name: str) -> dict[str, Any]:
+        try:
+            return self._ask("GET", f"{self._jobs}/{name}")
+        except UnknownJob:
+            known = ", ".join(status.name for status in self.jobs())
+            hint = f"there are: {known}" if known else f"it has no jobs; {NAMESPACE_VARIABLE} names another namespace"
+            raise UnknownJob(f"there is no job {name} in namespace {self._namespace}", hint) from None
+
+    def _alive(self, name: str) -> None:
+        status = status_of(self._job(name))
+        if status.state.is_over:
+            raise Refused(f"job {name} is over: it {status.state.in_words}")
+
+    def _patch(self, name: str, spec: Mapping[str, Any]) -> None:
+        self._ask("PATCH", f"{self._jobs}/{name}", {"spec": spec}, kind=_MERGE)
+
+    def _make(self, path: str, body: Mapping[str, Any], key: str) -> dict[str, Any]:
+        """Make an object, once: if the answer is lost, it is asked for again, and known by the key if it was made.
+
+        Raises:
+            JobError: it was not made, or nobody knows.
+        """
+        metadata = body["metadata"]
+        annotations = {**metadata.get("annotations", {}), names.SUBMISSION_ANNOTATION: key}
+        body = {**body, "metadata": {**metadata, "annotations": annotations}}
+        deadline = time.monotonic() + _RETRY_SECONDS
+        lost = False
+        while True:
+            try:
+                answer = self._client.request("POST", path, json=body, headers={"Content-Type": "application/json"})
+            except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+                if not lost:
+                    raise self._no_answer(error) from None  # It was not even asked.
+            except httpx2.HTTPError as error:
+                lost, why = True, str(error) or type(error).__name__
+            else:
+                if answer.status_code == 409 and lost:
+                    found = self._ask("GET", f"{path}/{metadata['name']}")
+                    if found["metadata"].get("annotations", {}).get(names.SUBMISSION_ANNOTATION) == key:
+                        return found
+                if answer.status_code >= 300:
+                    _refuse(answer.status_code, path, _message(answer))
+                made: dict[str, Any] = answer.json()
+                return made
+            if time.monotonic() > deadline:
+                raise Unreachable(
+                    f"the API server does not answer: {why}; it is not known whether it has made {metadata['name']}",
+                    "see whether it is there, before you submit it again: farandole jobs --on kubernetes",
+                )
+            time.sleep(_POLL_SECONDS)
+
+    @staticmethod
+    def _no_answer(error: Exception) -> Unreachable:
+        return Unreachable(f"the API server does not answer: {error or type(error).__name__}", _NO_CLUSTER)
+
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        query: Mapping[str, str] | None = None,
+        kind: str = "application/json",
+    ) -> dict[str, Any]:
+        try:
+            answer = self._client.request(
+                method, path, json=body, params=query, headers={"Content-Type": kind} if body is not None else {}
+            )
+        except httpx2.HTTPError as error:
+            raise self._no_answer(error) from None
+        if answer.status_code >= 300:
+            _refuse(answer.status_code, path, _message(answer))
+        found: dict[str, Any] = answer.json()
+        return found
+
+
+@dataclass
+class _Log:
+    """What was shown of a launcher pod's log."""
+
+    newest: str = ""
+    """The time stamp of the last line."""
+    breaks: int = 0
+    """How often the connection has broken since the last new line."""
+    is_whole: bool = False
+
+
+def connect(environment: Mapping[str, str]) -> KubernetesJobs:
+    """Return the service of the namespace that kubectl would use.
+
+    Raises:
+        Unreachable: no cluster is configured.
+    """
+    try:
+        config = KubeConfig.from_env().get()
+    except (ConfigError, OSError) as error:
+        raise Unreachable(f"no Kubernetes cluster is configured: {error}", _NO_CLUSTER) from None
+    if config is None:
+        raise Unreachable("no Kubernetes cluster is configured", _NO_CLUSTER)
+    client = Client(config, ConnectionParams(timeout=httpx2.Timeout(_SECONDS)))
+    namespace = str(environment.get(NAMESPACE_VARIABLE) or config.namespace)
+    return KubernetesJobs(client, namespace, environment.get(IMAGE_VARIABLE, ""))
+
+
+def object_of(spec: JobSpec, image: str = "") -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """Return the TrainingJob that a job is, and the ConfigMap with its code, without metadata, if it sends some along.
+
+    Raises:
+        BadSpec: Kubernetes has no such job.
+    """
+    spec.check()
+    described = to_dict(spec)
+    own = dict(described.pop("options", {}).get(PLACE, {}))
+    unknown = [key for key in own if key not in KUBERNETES_KEYS]
+    if unknown:
+        raise BadSpec(
+            f"options.kubernetes.{unknown[0]}: there is no such key", f"there are {', '.join(KUBERNETES_KEYS)}"
+        )
+    name = described.pop("name", "") or _made_up(spec.command)
+    if not described.get("image") and image:
+        described["image"] = image
+    if not described.get("image") and not own.get("template"):
+        raise BadSpec("image: Kubernetes needs one, with farandole in it", f"--image IMAGE, or set {IMAGE_VARIABLE}")
+    for text in (*spec.command, *spec.environment.values()):
+        if shown(text) != text:
+            raise BadSpec(f"{shown(text)}: Kubernetes takes only text in UTF-8", "write it in UTF-8, or in a file")
+    shipped = None
+    if isinstance(folder := own.get("ship"), str):
+        shipped, items = code.config_map(folder)
+        own["ship"] = {"configMap": f"{name}-code", "items": items}
+    body = {**_kind(), "metadata": {"name": name}, "spec": {**described, **own}}
+    return body, shipped
+
+
+def _kind() -> dict[str, str]:
+    return {"apiVersion": TRAINING_JOB.api_version, "kind": TRAINING_JOB.kind}
+
+
+def _made_up(command: Sequence[str]) -> str:
+    script = next((word for word in command if word.endswith(".py")), command[0])
+    stem = re.sub(r"[^a-z0-9]+", "-", os.path.basename(script).removesuffix(".py").lower()).strip("-")
+    return f"{stem[:30] or 'job'}-{secrets.token_hex(3)}"
+
+
+def _pods_of(name: str) -> str:
+    return f"{names.JOB_LABEL}={children.label_value(name)},{names.KIND_LABEL}={TRAINING_JOB.plural}"
+
+
+def _message(answer: httpx2.Response) -> str:
+    try:
+        return str(answer.json().get("message", ""))
+    except (ValueError, AttributeError):
+        return str(answer.text[:300])
+
+
+def _refuse(code: int, path: str, message: str) -> NoReturn:
+    """Raise what an answer means.
+
+    Raises:
+        JobError: always.
+    """
+    if code == 404 and "could not find the requested resource" in message:
+        raise Unreachable("the cluster does not know TrainingJobs", "farandole kubernetes install")
+    if code == 404:
+        raise UnknownJob(message)
+    if code in (401, 403):
+        raise NotAllowed(message, "ask whoever looks after the cluster for the right")
+    if code >= 500 or code == 429:
+        raise Unreachable(f"the API server cannot answer: {message}", "try again")
+    raise Refused(message)

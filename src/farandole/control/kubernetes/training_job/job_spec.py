@@ -1,0 +1,297 @@
+"""Reads the spec of a TrainingJob: the keys that jobs have everywhere (`control.jobs.spec`), and those of Kubernetes.
+
+What is read may be anybody's input: the answer is a spec or a list of sentences, never an exception.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from farandole.control.jobs.errors import BadSpec
+from farandole.control.jobs.spec import JobSpec, from_dict
+from farandole.control.kubernetes.model import Object
+
+MOST_WORKERS = 10_000
+MOST_SLOTS = 64
+# Pods are named JOB-worker-9999, and a pod's name is its host name here, which has 63 characters at most.
+LONGEST_NAME = 63 - len("-launcher-9999")
+ABSENCE_SECONDS = 600.0
+NODE_LOSS_SECONDS = 30
+CLAIM = "pvc:"
+_NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
+_LISTS_OF_POD = (
+    "containers",
+    "initContainers",
+    "volumes",
+    "imagePullSecrets",
+    "tolerations",
+    "topologySpreadConstraints",
+)
+_LISTS_OF_CONTAINER = ("command", "args", "env", "envFrom", "volumeMounts", "ports")
+
+KUBERNETES_KEYS = (
+    "slotsPerPod",
+    "template",
+    "python",
+    "suspend",
+    "cancel",
+    "managedBy",
+    "priorityClassName",
+    "tolerateSpot",
+    "networkPolicy",
+    "ship",
+    "launcherAbsenceSeconds",
+    "nodeLossSeconds",
+    "activeDeadlineSeconds",
+    "ttlSecondsAfterFinished",
+    "topologySpread",
+    "keepTogether",
+    "preferNodes",
+)
+"""What a TrainingJob has beside the keys of a job: in a job for any place, these are in `options.kubernetes`."""
+
+
+@dataclass(frozen=True)
+class TrainingJobSpec:
+    """A TrainingJob's spec."""
+
+    job: JobSpec
+    slots: int = 1
+    """Workers in a pod."""
+    labels: Object = field(default_factory=dict)
+    annotations: Object = field(default_factory=dict)
+    """Of the template for worker pods."""
+    pod: Object = field(default_factory=dict)
+    """The template's spec; without containers if only `image` is given."""
+    python: str = "python3"
+    """The Python of the image that has farandole."""
+    suspend: bool = False
+    cancel: bool = False
+    priority_class: str = ""
+    tolerate_spot: bool = False
+    network_policy: bool = True
+    ship: str = ""
+    """Name of a ConfigMap with the code; "": it is in the image."""
+    ship_items: tuple[Object, ...] = ()
+    """Which of its keys is which file, as volumes have it; none: keys are files."""
+    absence: float = ABSENCE_SECONDS
+    """Seconds for which workers go on without a launcher."""
+    node_loss: int = NODE_LOSS_SECONDS
+    """Seconds after which pods of a node that is silent are given up."""
+    deadline: int | None = None
+    ttl: int | None = None
+    spread: str = ""
+    """A label of nodes, such as a zone, over whose values worker pods are spread."""
+    together: str = ""
+    """A label of nodes: worker pods had better all be where it has one value, such as a rack."""
+    preferred_nodes: Object = field(default_factory=dict)
+    """Labels of nodes, with values, on which worker pods had better be."""
+    nodes: tuple[str, ...] = ()
+    """On which the job's queue has found room for worker pods; not of the spec itself."""
+
+    @property
+    def pods(self) -> int:
+        """How many worker pods there should be."""
+        return -(-self.job.workers.replicas // self.slots)
+
+    @property
+    def least_pods(self) -> int:
+        """How many worker pods the training needs to begin."""
+        return -(-self.job.workers.min // self.slots)
+
+
+class _Reader:
+    """Reads fields, and collects sentences about those that cannot be used."""
+
+    def __init__(self, spec: Object) -> None:
+        self.spec = spec
+        self.faults: list[str] = []
+
+    def integer(self, name: str, default: int | None, least: int, most: int = 2**31) -> int | None:
+        value = self.spec.get(name)
+        if value is None:
+            return default
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value < most:
+            self.faults.append(f"{name}: {_shown(value)} is no whole number from {least} to {most - 1}")
+            return default
+        return value
+
+    def text(self, name: str, default: str = "") -> str:
+        value = self.spec.get(name)
+        if value is None or value == "":
+            return default
+        if not isinstance(value, str):
+            self.faults.append(f"{name}: {_shown(value)} is no text")
+            return default
+        return value
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        value = self.spec.get(name)
+        if value is None:
+            return default
+        if not isinstance(value, bool):
+            self.faults.append(f"{name}: {_shown(value)} is neither true nor false")
+            return default
+        return value
+
+    def mapping(self, source: Object, name: str) -> Object:
+        value = source.get(name)
+        if value is not None and not isinstance(value, Mapping):
+            self.faults.append(f"{name}: {_shown(value)} has to have fields")
+        return value if isinstance(value, Mapping) else {}
+
+
+def managed_by(job: Object) -> str:
+    """Return whom the job names as its operator, "" if none."""
+    spec = job.get("spec")
+    value = spec.get("managedBy") if isinstance(spec, Mapping) else None
+    return value if isinstance(value, str) else ""
+
+
+def read(job: Object) -> tuple[TrainingJobSpec | None, list[str]]:
+    """Return a job's spec, or None and what is wrong with it."""
+    reader = _Reader({})
+    spec = reader.spec = reader.mapping(job, "spec")
+    shared = _shared(reader, spec)
+    template = reader.mapping(spec, "template")
+    pod = reader.mapping(template, "spec")
+    metadata = reader.mapping(template, "metadata")
+    read_spec = TrainingJobSpec(
+        job=shared or JobSpec(("true",), _no_workers()),
+        slots=reader.integer("slotsPerPod", 1, 1, MOST_SLOTS + 1) or 1,
+        labels=_texts(reader, metadata, "labels", "template.metadata."),
+        annotations=_texts(reader, metadata, "annotations", "template.metadata."),
+        pod=pod,
+        python=reader.text("python", "python3"),
+        suspend=reader.flag("suspend"),
+        cancel=reader.flag("cancel"),
+        priority_class=reader.text("priorityClassName"),
+        tolerate_spot=reader.flag("tolerateSpot"),
+        network_policy=reader.flag("networkPolicy", True),
+        ship=_ship(reader, spec),
+        ship_items=_ship_items(reader, spec),
+        absence=float(reader.integer("launcherAbsenceSeconds", int(ABSENCE_SECONDS), 1) or ABSENCE_SECONDS),
+        node_loss=reader.integer("nodeLossSeconds", NODE_LOSS_SECONDS, 0) or 0,
+        deadline=reader.integer("activeDeadlineSeconds", None, 1),
+        ttl=reader.integer("ttlSecondsAfterFinished", None, 0),
+        spread=reader.text("topologySpread"),
+        together=reader.text("keepTogether"),
+        preferred_nodes=_texts(reader, spec, "preferNodes", ""),
+    )
+    _check_pod(reader, pod)
+    _check_image(reader, read_spec)
+    _check_name(reader, job)
+    return (None, reader.faults) if reader.faults or shared is None else (read_spec, [])
+
+
+def _no_workers() -> Any:
+    from farandole.control.jobs.spec import Workers
+
+    return Workers(1, 1, 1)
+
+
+def _shared(reader: _Reader, spec: Object) -> JobSpec | None:
+    """Read the keys that jobs have everywhere."""
+    found = {str(key): value for key, value in spec.items() if key not in KUBERNETES_KEYS}
+    try:
+        shared = from_dict(found)
+        shared.check()
+    except BadSpec as error:
+        reader.faults.append(f"{error.message} ({error.hint})" if error.hint else error.message)
+        return None
+    except (TypeError, ValueError, OverflowError) as error:  # Whatever reading anybody's input may raise.
+        reader.faults.append(f"it cannot be read: {error}"[:300])
+        return None
+    if shared.workers.max > MOST_WORKERS:
+        reader.faults.append(f"workers.max: {shared.workers.max} are more than {MOST_WORKERS}")
+        return None
+    return shared
+
+
+def _ship(reader: _Reader, spec: Object) -> str:
+    name = reader.mapping(spec, "ship").get("configMap", "")
+    if not isinstance(name, str):
+        reader.faults.append(f"ship.configMap: {_shown(name)} is no name")
+        return ""
+    return name
+
+
+def _ship_items(reader: _Reader, spec: Object) -> tuple[Object, ...]:
+    items = reader.mapping(spec, "ship").get("items") or []
+    usable = isinstance(items, list) and all(
+        isinstance(item, Mapping) and isinstance(item.get("key"), str) and isinstance(item.get("path"), str)
+        for item in items
+    )
+    if not usable:
+        reader.faults.append(f"ship.items: {_shown(items)} is no list of keys and paths")
+        return ()
+    return tuple({"key": item["key"], "path": item["path"]} for item in items)
+
+
+def _texts(reader: _Reader, source: Object, name: str, where: str) -> Object:
+    found = reader.mapping(source, name)
+    if all(isinstance(key, str) and isinstance(value, str) for key, value in found.items()):
+        return found
+    reader.faults.append(f"{where}{name}: {_shown(found)} has to be text")
+    return {}
+
+
+def _check_pod(reader: _Reader, pod: Object) -> None:
+    """See that the template has the shape that things can be added to; the API server checks the rest."""
+    _check_lists(reader, "template.spec", pod, _LISTS_OF_POD)
+    containers = pod.get("containers")
+    for container in containers if isinstance(containers, list) else ():
+        if not isinstance(container, Mapping) or not isinstance(container.get("name"), str):
+            reader.faults.append(f"template.spec.containers: {_shown(container)} has no name")
+            continue
+        _check_lists(reader, f"template.spec.containers {container['name']}", container, _LISTS_OF_CONTAINER)
+        variables = container.get("env")
+        for variable in variables if isinstance(variables, list) else ():
+            if not isinstance(variable, Mapping):
+                where = f"template.spec.containers {container['name']}.env"
+                reader.faults.append(f"{where}: {_shown(variable)} has to have fields")
+        for name in ("resources", "securityContext"):
+            if container.get(name) is not None and not isinstance(container[name], Mapping):
+                reader.faults.append(f"template.spec.containers {container['name']}: {name} has to have fields")
+    _check_affinity(reader, pod)
+    context = pod.get("securityContext")
+    if context is not None and not isinstance(context, Mapping):
+        reader.faults.append(f"template.spec.securityContext: {_shown(context)} has to have fields")
+
+
+def _check_affinity(reader: _Reader, pod: Object) -> None:
+    affinity = reader.mapping(pod, "affinity")
+    for kind in ("nodeAffinity", "podAffinity"):
+        wishes = reader.mapping(affinity, kind)
+        _check_lists(
+            reader, f"template.spec.affinity.{kind}", wishes, ("preferredDuringSchedulingIgnoredDuringExecution",)
+        )
+
+
+def _check_lists(reader: _Reader, what: str, source: Object, lists: tuple[str, ...]) -> None:
+    for name in lists:
+        if source.get(name) is not None and not isinstance(source[name], list):
+            reader.faults.append(f"{what}.{name}: {_shown(source[name])} has to be a list")
+
+
+def _check_image(reader: _Reader, spec: TrainingJobSpec) -> None:
+    containers = spec.pod.get("containers")
+    if not spec.job.image and not containers:
+        reader.faults.append("image: there is none, and no template with containers; name an image that has farandole")
+
+
+def _check_name(reader: _Reader, job: Object) -> None:
+    metadata = job.get("metadata")
+    name = str(metadata.get("name") if isinstance(metadata, Mapping) else "")
+    if len(name) > LONGEST_NAME or not _NAME.fullmatch(name):
+        reader.faults.append(
+            f"the name {name[:80]!r} is none for pods: up to {LONGEST_NAME} small letters, digits and dashes"
+        )
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

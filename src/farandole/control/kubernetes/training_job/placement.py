@@ -1,0 +1,232 @@
+"""Which pods a TrainingJob is to have: one launcher pod, so many worker pods, and none of those that have ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from farandole.control.kubernetes import names, pod_state, times
+from farandole.control.kubernetes.model import Deletion, Object, Observed, Wanted, earliest, ref_of
+from farandole.control.kubernetes.training_job import kueue, own_names, pods, told
+from farandole.control.kubernetes.training_job.around import around
+from farandole.control.kubernetes.training_job.job_spec import TrainingJobSpec
+from farandole.control.kubernetes.training_job.job_status import TrainingJobStatus
+
+# A worker pod that has ended well has done so because the job is about to end, or it was given up: this tells which.
+_SETTLE_SECONDS = 10.0
+# A pod that was told to end, and is there for so long after its time of grace, is on a node that is lost.
+_STUCK_SECONDS = 20.0
+_MOST_AT_ONCE = 100
+
+
+@dataclass(frozen=True)
+class Placement:
+    """What is to be made and deleted, and why."""
+
+    wanted: tuple[Wanted, ...]
+    deletions: tuple[Deletion, ...]
+    again_at: float | None
+    reason: str
+
+
+def live(observed: Observed, role: str) -> list[Object]:
+    """Return pods of a role that run or are about to, those first that were made first."""
+    found = [
+        pod
+        for pod in observed.pods
+        if pod_state.role(pod) == role and not pod_state.finished(pod) and not pod_state.terminating(pod)
+    ]
+    return sorted(found, key=lambda pod: pod_state.number(pod, names.INDEX_LABEL) or 0)
+
+
+def ready_workers(observed: Observed) -> int:
+    """Return how many worker pods run."""
+    return sum(pod_state.running(pod) for pod in live(observed, names.WORKER))
+
+
+def plan(observed: Observed, spec: TrainingJobSpec, status: TrainingJobStatus) -> tuple[TrainingJobStatus, Placement]:
+    """Return what an active job needs now."""
+    status, finished, settled_at = _clear_away(observed, status)
+    powerless = _without_account(observed)
+    status, launchers = _launcher(observed, spec, status)
+    status, workers, retry_at = _workers(observed, spec, status)
+    surplus = _surplus(observed, spec)
+    stuck, stuck_at = stuck_pods(observed)
+    group = pods.pod_group(observed.job, spec, observed.options)
+    groups = [Wanted(group)] if group is not None else []
+    configs = [Wanted(each) for each in pods.environments(observed.job, spec)]
+    beside = [*around(observed.job, spec), *configs, *groups]
+    wanted, refused_at = _not_refused(observed, [*beside, *launchers, *workers])
+    made = [item.ref.name for item in (*launchers, *workers)]
+    reason = f"to be made: {', '.join(made[:5])}" if made else "it has the pods that it needs"
+    again = earliest([settled_at, retry_at, refused_at, stuck_at])
+    return status, Placement(tuple(wanted), (*finished, *powerless, *surplus, *stuck), again, reason)
+
+
+def _clear_away(
+    observed: Observed, status: TrainingJobStatus
+) -> tuple[TrainingJobStatus, list[Deletion], float | None]:
+    """Count pods that have failed, keep what they printed last, and delete what has ended."""
+    with_workers = told.pods_with_workers(observed, status.history.attempt)
+    present = {str(pod["metadata"].get("uid")) for pod in observed.pods}
+    status = status.with_history(counted=status.history.counted & present)
+    deletions, settled = [], []
+    lifetimes: dict[str, float] = {}
+    for pod in observed.pods:
+        if not pod_state.finished(pod) or pod_state.terminating(pod):
+            continue
+        name, uid = pod["metadata"]["name"], str(pod["metadata"].get("uid"))
+        if pod_state.phase(pod) == "Succeeded":
+            ended = pod_state.ended_at(pod)
+            if ended is not None and observed.now < ended + _SETTLE_SECONDS:
+                settled.append(ended + _SETTLE_SECONDS)
+                continue
+            deletions.append(Deletion(ref_of(pod), uid, "it has ended, and the job goes on"))
+            continue
+        failure = pod_state.failure(pod)
+        if uid not in status.history.counted:
+            status = status.with_history(counted=status.history.counted | {uid})
+            if not failure.disrupted:
+                status = status.with_failure(name, failure, observed.now)
+            if _may_fail_again(failure, name in with_workers):
+                lifetimes[uid] = pod_state.lifetime(pod)
+            kind = "Evicted" if failure.disrupted else "Failed"
+            role = pod_state.role(pod).capitalize()
+            status = status.noted(f"{role}{kind}", f"{name} failed ({failure.what}); another one follows", warning=True)
+        deletions.append(Deletion(ref_of(pod), uid, "it has failed, and another one follows"))
+    status = replace(status, history=status.history.failed(lifetimes, observed.now))
+    return status, deletions, earliest(settled)
+
+
+def _may_fail_again(failure: pod_state.Failure, had_workers: bool) -> bool:
+    """Return whether the next pod may fail for the same reason, and so is made later and later.
+
+    A pod that was fit for workers and was killed from outside says nothing of the next one.
+    """
+    return not failure.disrupted and not (failure.killed and had_workers)
+
+
+def _launcher(
+    observed: Observed, spec: TrainingJobSpec, status: TrainingJobStatus
+) -> tuple[TrainingJobStatus, list[Wanted]]:
+    """Have one launcher pod. One that is about to end does not count: its successor fences it off."""
+    if live(observed, names.LAUNCHER) or _holds_the_place(observed):
+        return status, []
+    refused = _refused(observed, names.LAUNCHER)
+    index = refused[0] if refused else status.history.launchers
+    attempt = status.history.attempt
+    single = not kueue.missing_members(observed, spec, attempt, names.LAUNCHER)
+    pod = pods.launcher(observed.job, spec, observed.options, index, attempt)
+    pod = kueue.join(pod, observed.job, spec, attempt, single)
+    if refused:
+        return status, [Wanted(pod)]
+    if index:
+        status = status.noted("LauncherReplaced", f"{pod['metadata']['name']} takes the job over")
+    return status.with_history(launchers=index + 1), [Wanted(pod)]
+
+
+def _without_account(observed: Observed) -> list[Deletion]:
+    """Return launcher pods that can write nothing any more: what they prove to be was deleted and made again."""
+    name = own_names.account(observed.job)
+    made = [
+        pod_state.created_at(child)
+        for ref, child in observed.children.items()
+        if (ref.kind, ref.name) == ("ServiceAccount", name)
+    ]
+    why = f"somebody has deleted its ServiceAccount {name}, and the one that is there now is another one"
+    return [
+        Deletion(ref_of(pod), str(pod["metadata"]["uid"]), why)
+        for pod in live(observed, names.LAUNCHER)
+        if made and made[0] > pod_state.created_at(pod)
+    ]
+
+
+def _refused(observed: Observed, role: str) -> list[int]:
+    """Return the indexes of pods that the API server has refused: they are tried again under the same name."""
+    start = own_names.pod(observed.job, role, 0)[:-1]
+    endings = [ref.name.removeprefix(start) for ref in observed.problems if ref.kind == "Pod"]
+    return sorted(int(ending) for ending in endings if ending.isdecimal())
+
+
+def _holds_the_place(observed: Observed) -> bool:
+    """Return whether a launcher pod has just ended well: then its outcome is about to be seen."""
+    ended = [
+        pod_state.ended_at(pod)
+        for pod in observed.pods
+        if pod_state.role(pod) == names.LAUNCHER
+        and pod_state.phase(pod) == "Succeeded"
+        and not pod_state.terminating(pod)
+    ]
+    return any(end is None or observed.now < end + _SETTLE_SECONDS for end in ended)
+
+
+def _workers(
+    observed: Observed, spec: TrainingJobSpec, status: TrainingJobStatus
+) -> tuple[TrainingJobStatus, list[Wanted], float | None]:
+    there = live(observed, names.WORKER)
+    # A worker that has just ended well may have done so because the training is over.
+    settling = sum(
+        pod_state.role(pod) == names.WORKER
+        and pod_state.phase(pod) == "Succeeded"
+        and not pod_state.terminating(pod)
+        and observed.now < (pod_state.ended_at(pod) or 0.0) + _SETTLE_SECONDS
+        for pod in observed.pods
+    )
+    attempt = status.history.attempt
+    leaving = kueue.leaving_members(observed, attempt)
+    members = kueue.missing_members(observed, spec, attempt, names.WORKER)
+    missing = min(spec.pods - len(there) - settling - leaving, _MOST_AT_ONCE)
+    if not kueue.may_have_more(observed, spec, attempt):
+        missing = min(missing, members)
+    if missing <= 0:
+        return status, [], None
+    retry_at = status.history.retry_at()
+    if retry_at is not None and observed.now < retry_at:
+        return status, [], retry_at
+    again = _refused(observed, names.WORKER)[:missing]
+    first = status.history.workers
+    more = missing - len(again)
+    indexes = [*again, *range(first, first + more)]
+    made = []
+    for place, index in enumerate(indexes):
+        pod = pods.worker(observed.job, spec, observed.options, index)
+        made.append(Wanted(kueue.join(pod, observed.job, spec, attempt, single=place >= members)))
+    return status.with_history(workers=first + more), made, None
+
+
+def _surplus(observed: Observed, spec: TrainingJobSpec) -> list[Deletion]:
+    """Return the worker pods that are too many: those first that do not run, then the youngest."""
+    there = live(observed, names.WORKER)
+    by_worth = sorted(there, key=lambda pod: (kueue.is_single(pod), not pod_state.running(pod), there.index(pod)))
+    why = f"the job is to have {spec.pods} worker pods"
+    return [Deletion(ref_of(pod), str(pod["metadata"]["uid"]), why) for pod in by_worth[spec.pods :]]
+
+
+def stuck_pods(observed: Observed) -> tuple[list[Deletion], float | None]:
+    """Return the pods whose node does not answer any more, which nobody else would let go; and when to look again."""
+    deletions, later = [], []
+    for pod in observed.pods:
+        ends = times.from_text(pod["metadata"].get("deletionTimestamp"))
+        if ends is None or (pod_state.finished(pod) and pod["metadata"].get("finalizers")):
+            continue
+        # The time stamp has the time of grace in it.
+        if observed.now >= ends + _STUCK_SECONDS:
+            why = "it was told to end, and its node does not answer"
+            deletions.append(Deletion(ref_of(pod), str(pod["metadata"]["uid"]), why, grace=0))
+        else:
+            later.append(ends + _STUCK_SECONDS)
+    return deletions, earliest(later)
+
+
+def _not_refused(observed: Observed, wanted: list[Wanted]) -> tuple[list[Wanted], float | None]:
+    """Leave out what was refused not long ago, and say when it may be tried again."""
+    waits = {item.ref: observed.problems[item.ref].retry_at for item in wanted if item.ref in observed.problems}
+    later = [at for at in waits.values() if at > observed.now]
+    return [item for item in wanted if waits.get(item.ref, observed.now) <= observed.now], earliest(later)
+
+
+def hindrance(observed: Observed) -> tuple[str, str] | None:
+    """Return why the job does not get what it wants, None if nothing is in its way."""
+    for _, problem in sorted(observed.problems.items()):
+        return problem.reason, f"{problem.ref}: {problem.message}"[:1000]
+    found = [pod_state.hindrance(pod) for pod in observed.pods]
+    return next((item for item in found if item is not None), None)

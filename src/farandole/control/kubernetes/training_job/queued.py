@@ -1,0 +1,68 @@
+"""A TrainingJob in a queue of ours: it has the workers that its queue lets it have, or waits without any pods."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import msgspec
+
+from farandole.control.jobs.status import JobState
+from farandole.control.kubernetes import conditions, gang, times
+from farandole.control.kubernetes.accounting import KEY, read_account
+from farandole.control.kubernetes.model import Deletion, Observed, Outcome
+from farandole.control.kubernetes.training_job import placement
+from farandole.control.kubernetes.training_job.job_spec import TrainingJobSpec
+from farandole.control.kubernetes.training_job.job_status import TrainingJobStatus
+
+
+def admitted(
+    observed: Observed, spec: TrainingJobSpec, status: TrainingJobStatus
+) -> tuple[TrainingJobSpec, TrainingJobStatus]:
+    """Return the spec with as many workers as the queue lets the job have, and the status that says so."""
+    admission = observed.admission
+    if admission is None:
+        return spec, status
+    status = with_workers(observed, status, admission.workers)
+    spec = replace(spec, nodes=tuple(sorted(admission.nodes)))
+    if not admission.workers:
+        return spec, status
+    limits = spec.job.workers
+    most = max(limits.max, admission.workers)
+    workers = msgspec.structs.replace(limits, replicas=admission.workers, max=most)
+    return replace(spec, job=msgspec.structs.replace(spec.job, workers=workers)), status
+
+
+def with_workers(observed: Observed, status: TrainingJobStatus, workers: int) -> TrainingJobStatus:
+    """Return the status with what the job may have from now on; without a queue, it says nothing of that."""
+    if observed.admission is None and KEY not in status.fields:
+        return status
+    submitted = times.from_text(observed.metadata.get("creationTimestamp")) or 0.0
+    account = read_account(observed.job.get("status"), submitted)
+    nodes = observed.admission.nodes if observed.admission is not None else None
+    return status.with_fields(**{KEY: account.changed(workers, observed.now, nodes).as_data()})
+
+
+def waits(observed: Observed) -> bool:
+    """Return whether the job is to have no pods now."""
+    return observed.admission is not None and not observed.admission.workers
+
+
+def waiting(
+    observed: Observed, status: TrainingJobStatus, deletions: Sequence[Deletion], again_at: float | None
+) -> Outcome:
+    """Return the outcome for a job that waits: without pods and what it holds in a gang scheduler, with the reason."""
+    assert observed.admission is not None
+    reason, now = observed.admission.reason, observed.now
+    if status.history.launchers and not status.holds(conditions.SUSPENDED):
+        # It has run: what follows goes on from its checkpoint, as after a suspension by its user.
+        status = status.noted("Preempted", f"The job gives its pods back: {reason}"[:1000])
+        status = status.with_condition(conditions.SUSPENDED, True, "Preempted", reason, now)
+        for other in (conditions.RUNNING, conditions.RESTARTING):
+            status = status.with_condition(other, False, "Preempted", reason, now)
+    left = len(observed.pods)
+    told = reason if not left else f"{reason}; {left} pods are ending"
+    status = status.with_state(JobState.WAITING, told)
+    status = status.with_fields(workers=placement.ready_workers(observed), wanted=0, launcher=None, progress=None)
+    going = [*deletions, *gang.given_back(observed, "its queue lets it wait")]
+    return status.outcome("it waits in its queue", (), going, again_at)

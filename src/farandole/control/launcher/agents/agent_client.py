@@ -1,0 +1,338 @@
+"""The launcher's ends of the agents: starting them, asking them, and noticing when one is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from farandole.base.wire.async_channel import AsyncChannel
+from farandole.base.wire.errors import BadMessage, WireError
+from farandole.base.wire.frames import LARGEST_FRAME, Codec
+from farandole.control.agent.protocol import (
+    GREETING,
+    Answer,
+    Beat,
+    End,
+    Ended,
+    FromAgent,
+    FromFiles,
+    Ready,
+    RelayClosed,
+    RelayCredit,
+    Relayed,
+    RelayOpened,
+    Resumed,
+    ToAgent,
+)
+from farandole.control.launcher.agents.agent_link import EXIT_SECONDS, AgentLink
+from farandole.control.launcher.agents.agent_lost import AgentLost
+from farandole.control.launcher.agents.agent_process import AgentProcess
+from farandole.control.launcher.agents.relayed_links import RelayedLinks
+from farandole.control.launcher.agents.send_gate import SendGate
+from farandole.control.launcher.failure.record import signal_name
+from farandole.control.launcher.job.host_list import Host
+from farandole.control.launcher.job.ssh_and_ship import SshOptions
+
+# A host lets us in, its Python starts and answers within so many seconds, or the job does not start.
+READY_SECONDS = 30.0
+BEAT_SECONDS = 0.5
+# Within so many seconds, a launcher that is going to be stopped is.
+PAUSE_SECONDS = 1.0
+# An agent that has not been told to end is given so long to end its workers, before it is killed.
+CLOSE_SECONDS = 0.5
+_LOOK_SECONDS = 0.1
+
+
+class AgentClient:
+    """The launcher's end of one agent.
+
+    Attributes:
+        host: where it is.
+        local: whether that is this machine.
+        facts: what it says of its host; set by `ready`.
+        clock_ahead: seconds by which its clock is ahead of this machine's, as far as the way from there is short.
+        patience: for so many seconds it waits for another launcher when it hears nothing of this one; None: it ends its
+            workers then at once.
+
+    Args:
+        gate: behind which what it is told waits until that is written down; None: nothing waits.
+    """
+
+    def __init__(
+        self, host: Host, local: bool, process: AgentLink, patience: float | None = None, gate: SendGate | None = None
+    ) -> None:
+        self.host = host
+        self.local = local
+        self.facts: Ready | None = None
+        self.clock_ahead = 0.0
+        self.patience = patience
+        self._gate = gate or SendGate()
+        self._process = process
+        self._channel = AsyncChannel(process.output, process.input, LARGEST_FRAME)
+        self._codec: Codec[FromAgent] = Codec(FromAgent)
+        loop = asyncio.get_running_loop()
+        self._ready: asyncio.Future[Ready] = loop.create_future()
+        self._ended: asyncio.Future[Ended] = loop.create_future()
+        self._resumed: asyncio.Future[Resumed] = loop.create_future()
+        for future in (self._ready, self._ended, self._resumed):
+            future.add_done_callback(_retrieve)
+        self._answers: dict[int, asyncio.Future[Answer]] = {}
+        # The agent may still answer what the launcher before this one has asked.
+        self._asked = secrets.randbits(40)
+        self._untaken: list[FromAgent] = []
+        """What came before anybody listened: an agent that is taken over speaks at once, and others may come later."""
+        self._take: Callable[[FromAgent], None] = self._untaken.append
+        self._take_files: Callable[[FromFiles], None] = lambda message: None
+        self._relayed: RelayedLinks | None = None
+        self._heard_at = time.monotonic()
+        self._paused_until = 0.0
+        self._lost: AgentLost | None = None
+        self._closed = False
+        self._reading = loop.create_task(self._read())
+
+    @classmethod
+    async def start(cls, host: Host, local: bool, ssh: SshOptions, socket_names: Sequence[str] = ()) -> AgentClient:
+        """Start an agent, or take one over; see `AgentProcess.start`.
+
+        Raises:
+            AgentLost: there is no ssh here.
+        """
+        return cls(host, local, await AgentProcess.start(host, local, ssh, socket_names))
+
+    # --- talking ----------------------------------------------------------------------------------------------------
+
+    def tell(self, message: ToAgent) -> None:
+        """Send an order, behind the gate; no-op when the agent is lost, or has ended."""
+        if self._lost is None and not self._ended.done():
+            payload = self._codec.encode(message)
+            self._gate.send(lambda: self._post(payload))
+
+    def _post(self, payload: bytes) -> None:
+        if self._lost is None and not self._ended.done():
+            self._channel.post(payload)
+
+    async def ask(self, make: Callable[[int], ToAgent], seconds: float) -> Answer:
+        """Send the question that `make` makes with a number, and return its answer.
+
+        Raises:
+            AgentLost: the agent is gone, or has not answered within so many seconds.
+        """
+        if self._lost is not None:
+            raise self._lost
+        self._asked += 1
+        number = self._asked
+        answer = self._answers[number] = asyncio.get_running_loop().create_future()
+        self.tell(make(number))
+        try:
+            return await asyncio.wait_for(answer, seconds)
+        except (TimeoutError, asyncio.TimeoutError):
+            raise AgentLost(f"its agent did not answer within {seconds:g} s") from None
+        finally:
+            del self._answers[number]
+
+    async def ready(self) -> Ready:
+        """Wait until the agent has said what its host is like.
+
+        Raises:
+            AgentLost: it did not start; the text is the last that was said about it.
+        """
+        try:
+            self.facts = await asyncio.wait_for(asyncio.shield(self._ready), READY_SECONDS)
+        except (TimeoutError, asyncio.TimeoutError):
+            raise AgentLost(f"connection timed out: no agent after {READY_SECONDS:g} s") from None
+        return self.facts
+
+    async def resumed(self) -> Resumed:
+        """Wait until an agent that is taken over has said what there is.
+
+        Raises:
+            AgentLost: it is not there any more.
+        """
+        return await asyncio.shield(self._resumed)
+
+    def relay_to(self, roster: str) -> None:
+        """Let the workers of this agent's host reach the roster through it."""
+        self._relayed = RelayedLinks(roster, self.tell)
+
+    def hear_of_files(self, take: Callable[[FromFiles], None]) -> None:
+        """Pass messages about files on."""
+        self._take_files = take
+
+    async def listen(self, take: Callable[[FromAgent], None]) -> tuple[int, ...]:
+        """Pass messages about workers on until all have ended; return the processes that could not be ended.
+
+        Raises:
+            AgentLost: the agent is gone, and nothing more is known of its workers.
+        """
+        self._take = take
+        for message in self._untaken:
+            take(message)
+        self._untaken.clear()
+        survivors = (await self._ended).survivors
+        # Waiting for its exit makes sure that nothing of us is left either. An ssh whose network breaks just now would
+        # wait for ever.
+        if await self._process.exit_code() is None:
+            self.kill()
+        return survivors
+
+    @property
+    def heard_at(self) -> float:
+        """When it was last heard of, on the monotonic clock."""
+        return self._heard_at
+
+    def heard(self) -> None:
+        """Count what the launcher itself did for this agent's workers as a sign that things go on."""
+        self._heard_at = time.monotonic()
+
+    # --- losing ----------------------------------------------------------------------------------------------------
+
+    async def watch(self, timeout: float) -> None:
+        """Exchange signs of life until the agent is lost. For agents on other hosts.
+
+        Args:
+            timeout: seconds of silence after which it is.
+        """
+        beat_at = 0.0
+        looked_at = self._heard_at = time.monotonic()
+        while self._lost is None and not self._ended.done():
+            now = time.monotonic()
+            if now - looked_at > BEAT_SECONDS:
+                self._heard_at = now  # It was the launcher that did not listen: it was stopped, or had no processor.
+            looked_at = now
+            if now >= max(beat_at, self._paused_until):
+                self.tell(Beat(timeout if self.patience is None else math.inf))
+                beat_at = now + BEAT_SECONDS
+            silence = now - self._heard_at
+            if silence > timeout:
+                why = f"nothing was heard from it for {silence:.1f} s; it has died, or the network to it is cut"
+                self.lose(why, self._heard_at)
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    async def lost(self) -> AgentLost:
+        """Wait until the agent is of no more use, and return why."""
+        try:
+            await asyncio.shield(self._ended)
+        except AgentLost as error:
+            return error
+        return AgentLost("it has ended")
+
+    def pause(self) -> None:
+        """Let an agent on another host know that the launcher is going to be stopped, and lives."""
+        self.tell(Beat(math.inf))
+        # Until it is stopped, nothing else may be said; afterwards this is long past.
+        self._paused_until = time.monotonic() + PAUSE_SECONDS
+
+    def lose(self, why: str, silent_since: float | None = None) -> None:
+        """Give the agent up; the kernel ends its workers with it, or its own watch does.
+
+        Args:
+            why: how that was noticed.
+            silent_since: when it was last heard of, if it is lost because it is not heard of.
+        """
+        if self._lost is None and not self._ended.done():
+            # It may hear us, though we do not hear it, and must not wait for another launcher. Nothing follows from it
+            # that a successor would have to know: it finds that there is no agent.
+            self._post(self._codec.encode(End(0)))
+            self._lost = AgentLost(why, silent_since)
+            waiting: list[asyncio.Future[Any]] = [self._ready, self._resumed, self._ended, *self._answers.values()]
+            for future in waiting:
+                if not future.done():
+                    future.set_exception(self._lost)
+        if self.local:
+            self.kill()
+        else:
+            self._channel.close()  # An ssh that is killed would not pass on the rest.
+
+    def kill(self) -> None:
+        """Kill the agent, or the ssh to it."""
+        self._process.kill()
+
+    async def close(self) -> None:
+        """Kill it if it lives, and wait until it has ended. No-op the second time."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            if self._ready.done() and self._lost is None and not self._ended.done():
+                self.tell(End(0))
+                with contextlib.suppress(TimeoutError, asyncio.TimeoutError):
+                    await asyncio.wait_for(self._process.wait(), CLOSE_SECONDS)
+        finally:
+            self.kill()
+        # It ends with the process, and must not end before: the end of a pipe that is not read is not noticed.
+        await asyncio.wait({self._reading}, timeout=EXIT_SECONDS)
+        self._reading.cancel()
+        await asyncio.gather(self._reading, return_exceptions=True)
+        if self._relayed is not None:
+            await self._relayed.close()
+        await self._process.wait()
+        await self._channel.closed()
+        self._process.close()
+
+    # --- reading ---------------------------------------------------------------------------------------------------
+
+    async def _read(self) -> None:
+        try:
+            await self._channel.skip_to(GREETING)
+            while True:
+                self._hear(self._codec.decode(await self._channel.receive()))
+        except BadMessage as error:
+            self.lose(f"its agent speaks something else: {error}")
+            await self._channel.forget_the_rest()
+        except WireError:
+            if not self._ended.done():
+                self.lose(self._how_it_ended(await self._process.exit_code()))
+        except Exception as error:
+            # A fault of ours: tasks that wait for this agent must not wait for ever.
+            self.lose(f"what its agent says cannot be taken: {error!r}")
+            raise
+
+    def _hear(self, message: FromAgent) -> None:
+        if self._lost is not None:
+            return
+        self._heard_at = time.monotonic()
+        if isinstance(message, Beat):
+            return
+        if isinstance(message, Ready):
+            self.clock_ahead = message.clock - time.time()
+            self._process.is_ready()
+            self._ready.set_result(message)
+        elif isinstance(message, Resumed):
+            if self.local:
+                self._process.leads_to(message.pid)
+            self._resumed.set_result(message)
+            self._take(message)
+        elif isinstance(message, Answer):
+            waiting = self._answers.get(message.number)
+            if waiting is not None and not waiting.done():
+                waiting.set_result(message)
+        elif isinstance(message, RelayOpened | Relayed | RelayCredit | RelayClosed):
+            if self._relayed is not None:
+                self._relayed.take(message)
+        elif isinstance(message, FromFiles):
+            self._take_files(message)
+        elif isinstance(message, Ended):
+            self._ended.set_result(message)
+        else:
+            self._take(message)
+
+    def _how_it_ended(self, code: int | None) -> str:
+        said = self._process.said().strip()
+        if said and not self._ready.done():
+            return said
+        how = "it hung up" if code is None else signal_name(-code) if code < 0 else f"exit code {code}"
+        last = f": {said.splitlines()[-1]}" if said else ""
+        if self.local:
+            return f"the agent that watches over the workers died ({how}){last}"
+        return f"the connection to its agent ended ({how}){last}"
+
+
+def _retrieve(future: asyncio.Future[Any]) -> None:
+    """Record an exception that is perhaps not waited for; asyncio would complain."""
+    if not future.cancelled():
+        future.exception()

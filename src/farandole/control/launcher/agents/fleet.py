@@ -1,0 +1,74 @@
+"""The agents of all hosts of a job: started together, and told the same."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from farandole.control.agent.protocol import (
+    ToAgent,
+)
+from farandole.control.launcher.agents.agent_client import AgentClient
+from farandole.control.launcher.agents.agent_lost import AgentLost
+from farandole.control.launcher.job.host_list import Host
+from farandole.control.launcher.job.ssh_and_ship import SshOptions
+
+# So many are being started at a time: each costs a process here, and often much more in its first moment.
+STARTED_AT_ONCE = 32
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """The agents of one job."""
+
+    agents: Mapping[str, AgentClient]
+    """By label of the host."""
+    ssh: SshOptions
+    """How other hosts are reached."""
+    timeout: float
+    """Seconds of silence after which another host counts as lost."""
+
+    @property
+    def elsewhere(self) -> list[AgentClient]:
+        """Those on other hosts."""
+        return [agent for agent in self.agents.values() if not agent.local]
+
+    def tell(self, order: ToAgent) -> None:
+        """Send an order to all."""
+        for agent in self.agents.values():
+            agent.tell(order)
+
+
+async def start_agents(
+    hosts: Sequence[tuple[Host, bool]], ssh: SshOptions
+) -> tuple[list[AgentClient], dict[str, AgentLost]]:
+    """Start an agent on every host at once and wait until each is ready or has failed.
+
+    Args:
+        hosts: and whether each is this machine.
+        ssh: how others are reached.
+
+    Returns:
+        The agents that are ready, in the order of the hosts; and for the other hosts, by label, why not.
+    """
+    room = asyncio.Semaphore(STARTED_AT_ONCE)
+    lost: dict[str, AgentLost] = {}
+
+    async def start(host: Host, local: bool) -> AgentClient | None:
+        async with room:
+            agent = None
+            try:
+                agent = await AgentClient.start(host, local, ssh)
+                await agent.ready()
+                return agent
+            except BaseException as error:
+                if agent is not None:
+                    await agent.close()
+                if not isinstance(error, AgentLost):
+                    raise
+                lost[host.label] = error
+                return None
+
+    started = await asyncio.gather(*(start(host, local) for host, local in hosts))
+    return [agent for agent in started if agent is not None], lost

@@ -1,0 +1,395 @@
+"""Hosts that dial the launcher, because it has no way to reach them: the pods of Kubernetes, for instance.
+
+The other side is `control.agent.dial`. A host is *waiting* from its proof on until the launcher needs it, and *taken*
+while its agent is connected. What dials and does not hold the secret is sent away before anything else that it sends is
+decoded.
+
+Guarantees:
+- A host whose agent lives (it has lost a launcher) is never begun anew: it is led to its agent, if this launcher takes
+  the job over and knows it; otherwise it is told to end its agent and workers first.
+- `gone` returns when nothing of a lost agent and its workers is left: its host has said so, or is no more (its
+  connection has ended, and it does not dial again, though it would within a second), or its agent has waited for a
+  launcher as long as it may.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import farandole
+from farandole.base.wire.async_channel import AsyncChannel
+from farandole.base.wire.dialing import MOST_SLOTS, Begin, Bridged, Continue, Hello, Leave, Order
+from farandole.base.wire.errors import AuthenticationFailed, ConnectionLost, WireError
+from farandole.base.wire.frames import Codec
+from farandole.base.wire.secret_file import SecretFile
+from farandole.control.launcher.agents.agent_link import EXIT_SECONDS
+from farandole.control.launcher.agents.agent_lost import AgentLost
+from farandole.control.launcher.job.host_list import Host
+from farandole.errors import SpecError
+
+# From the first host on that finds this launcher, if it is a new one: a name server may remember the last launcher's
+# address for others. As long as nobody comes, nobody may be able to, and agents wait for as long as they may.
+FIRST_ARRIVAL_SECONDS = 60.0
+# After so many seconds without a host people are told.
+TELL_SECONDS = 10.0
+# From the first host on that has lost a launcher: another one may notice the silence of a lost machine only after
+# KEEPALIVE_SECONDS, and dial a launcher that is gone, in vain, for as long as the proof may take. A busy machine
+# doubles that.
+LATE_ARRIVAL_SECONDS = 20.0
+# The same for a host whose workers have ended, as others know, while these stand still. If its agent lives, nothing on
+# that host keeps it from dialing, and it does so twice a second.
+MISSED_ARRIVAL_SECONDS = 1.0
+HELLO_SECONDS = 10.0
+BRIDGED_SECONDS = 20.0
+# Within so many seconds a dialer whose connection has ended dials again, or is no more.
+REDIAL_SECONDS = 4.0
+# An agent that has waited for a launcher as long as it may ends its workers; after so many seconds more it has.
+FENCED_SECONDS = 3.0
+_REST_SECONDS = 0.05
+_FRAME_LIMIT = 1 << 16
+_STREAM_LIMIT = 1 << 16
+
+
+@dataclass
+class _Arrival:
+    """A host that has dialed, and waits."""
+
+    hello: Hello
+    reader: _Reader
+    writer: asyncio.StreamWriter
+    channel: AsyncChannel
+
+    @property
+    def stands(self) -> bool:
+        """Whether the connection is there, as far as is known."""
+        return not self.reader.over.is_set()
+
+
+class _Reader(asyncio.StreamReader):
+    """Knows that the other side has ended, also while nobody reads."""
+
+    def __init__(self) -> None:
+        super().__init__(limit=_STREAM_LIMIT)
+        self.over = asyncio.Event()
+
+    def feed_eof(self) -> None:
+        self.over.set()
+        super().feed_eof()
+
+    def set_exception(self, exc: BaseException) -> None:
+        self.over.set()
+        super().set_exception(exc)  # type: ignore[arg-type]
+
+
+class DialedAgent:
+    """The connection to an agent whose host has dialed; see `AgentLink`."""
+
+    def __init__(self, reader: _Reader, writer: asyncio.StreamWriter) -> None:
+        self.input = writer
+        self.output: asyncio.StreamReader = reader
+        self._over = reader.over
+
+    def is_ready(self) -> None:
+        """Nothing is said beside the messages."""
+
+    def leads_to(self, pid: int) -> None:
+        """It is on another machine."""
+
+    def said(self) -> str:
+        """Return nothing: what its host has to say is in that host's own log."""
+        return ""
+
+    def kill(self) -> None:
+        """End the connection. The host dials again, and is told to end its agent."""
+        self.input.transport.abort()
+        self._over.set()
+
+    async def wait(self) -> object:
+        """Wait until the connection has ended."""
+        return await self._over.wait()
+
+    async def exit_code(self) -> int | None:
+        """Return 0 when the other side has closed, None when it does not."""
+        try:
+            await asyncio.wait_for(self._over.wait(), EXIT_SECONDS)
+        except (TimeoutError, asyncio.TimeoutError):
+            return None
+        return 0
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class Reception:
+    """Accepts the hosts of one job.
+
+    Args:
+        port: at which to listen, on all addresses.
+        read_secret: returns what a host must prove to hold; asked each time, because a mounted file may be replaced.
+        outlive: seconds for which an agent there waits for another launcher.
+    """
+
+    def __init__(self, port: int, read_secret: Callable[[], bytes], outlive: float) -> None:
+        self.outlive = outlive
+        self._port = port
+        self._read_secret = read_secret
+        self._server: asyncio.Server | None = None
+        self._waiting: dict[str, _Arrival] = {}
+        self._taken: dict[str, tuple[Host, DialedAgent]] = {}
+        self._told_off: dict[str, float] = {}
+        """When a host was last told to end its agent."""
+        self._offered: dict[str, float] = {}
+        """When a host last said that no agent lives there."""
+        self._expecting = True
+        """Whether agents may come that have lost another launcher."""
+        self._first_alive: float | None = None
+        """When the first host came whose agent lives."""
+        self._first_new: float | None = None
+        """When the first host came without an agent. It says little of the others: it had nobody to lose."""
+        self._has_told = False
+        """Whether people know that no host has come yet."""
+        self._say: Callable[[str], None] = lambda text: None
+        self._welcoming: set[asyncio.Task[None]] = set()
+
+    @classmethod
+    def at(cls, place: str, outlive: float) -> Reception:
+        """Return the reception that `PORT:FILE` means, with the secret that is in the file.
+
+        Raises:
+            SpecError: it means none.
+        """
+        port, _, path = place.partition(":")
+        if not port.isdecimal() or not 0 < int(port) < 1 << 16 or not path:
+            raise SpecError(f"dial:{place} names no port and no file", "write dial:PORT:FILE, the file with the secret")
+        secret = SecretFile(Path(path))
+        try:
+            secret.read()
+        except OSError as error:
+            raise SpecError(f"the secret of hosts that dial cannot be read: {error}", "check the path") from None
+        except AuthenticationFailed as error:
+            raise SpecError(str(error), "give it 16 bytes or more: openssl rand -hex 32") from None
+        return cls(int(port), secret.read, outlive)
+
+    async def start(self, say: Callable[[str], None], expecting: bool) -> None:
+        """Listen.
+
+        Args:
+            say: tells people who was sent away.
+            expecting: whether agents may come that have lost another launcher.
+
+        Raises:
+            SpecError: the port is taken.
+        """
+        self._say, self._expecting = say, expecting
+        loop = asyncio.get_running_loop()
+
+        def protocol() -> asyncio.StreamReaderProtocol:
+            reader = _Reader()
+            return asyncio.StreamReaderProtocol(reader, lambda _, writer: self._accept(reader, writer))
+
+        try:
+            self._server = await loop.create_server(protocol, None, self._port, reuse_address=True)
+        except OSError as error:
+            raise SpecError(f"hosts cannot dial port {self._port}: {error.strerror}", "choose another port") from None
+
+    async def close(self) -> None:
+        """Accept nobody any more; hosts that wait are told to go on looking."""
+        if self._server is not None:
+            self._server.close()
+        for task in self._welcoming:
+            task.cancel()
+        await asyncio.gather(*self._welcoming, return_exceptions=True)
+        for arrival in self._waiting.values():
+            arrival.writer.close()
+        self._waiting.clear()
+
+    def hosts(self) -> tuple[Host, ...]:
+        """Return the hosts that there are: those that wait, and those that are connected."""
+        self._tidy()
+        found = {name: host for name, (host, _) in self._taken.items()}
+        for name, arrival in self._waiting.items():
+            if not arrival.hello.lives:
+                found.setdefault(name, Host(name, arrival.hello.slots))
+        return tuple(found.values())
+
+    # --- those who come -----------------------------------------------------------------------------------------
+
+    def _accept(self, reader: _Reader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.get_running_loop().create_task(self._welcome(reader, writer))
+        self._welcoming.add(task)
+        task.add_done_callback(self._welcoming.discard)
+
+    async def _welcome(self, reader: _Reader, writer: asyncio.StreamWriter) -> None:
+        channel = AsyncChannel(reader, writer, _FRAME_LIMIT)
+        try:
+            await channel.accept(self._read_secret())
+            hello = Codec[Hello](Hello).decode(await asyncio.wait_for(channel.receive(), HELLO_SECONDS))
+            _check(hello)
+        except (WireError, TimeoutError, asyncio.TimeoutError) as error:
+            if isinstance(error, ConnectionLost):
+                writer.close()  # It has only looked whether this port is open, as readiness probes do.
+                return
+            peer = (writer.get_extra_info("peername") or ("somebody",))[0]
+            self._say(f"warning: a host at {peer} that dialed was sent away: {error or 'it said nothing'}")
+            writer.close()
+            return
+        _watch_over(writer)
+        await self._arrived(_Arrival(hello, reader, writer, channel))
+
+    async def _arrived(self, arrival: _Arrival) -> None:
+        name = arrival.hello.name
+        if arrival.hello.lives:
+            self._first_alive = self._first_alive or time.monotonic()
+        else:
+            self._first_new = self._first_new or time.monotonic()
+            self._offered[name] = time.monotonic()
+        if (before := self._waiting.pop(name, None)) is not None:
+            before.writer.close()
+        if name in self._taken and not self._taken[name][1].output.at_eof():
+            # It has noticed before us that the connection has ended.
+            self._taken[name][1].kill()
+        self._waiting[name] = arrival
+        if arrival.hello.lives and not self._expecting:
+            await self._send_away(name, "it was given up when the connection to it had ended")
+
+    async def _send_away(self, name: str, why: str) -> None:
+        arrival = self._waiting.pop(name)
+        self._told_off[name] = time.monotonic()
+        with contextlib.suppress(WireError):
+            await arrival.channel.send(Codec[Order](Order).encode(Leave(why)))
+        arrival.writer.close()
+
+    def _tidy(self) -> None:
+        for name in [name for name, arrival in self._waiting.items() if not arrival.stands]:
+            self._waiting.pop(name).writer.close()
+        for name in [name for name, (_, agent) in self._taken.items() if agent.output.at_eof() or _is_over(agent)]:
+            del self._taken[name]
+
+    # --- taking them --------------------------------------------------------------------------------------------
+
+    async def begin(self, host: Host) -> DialedAgent:
+        """Start an agent on a host that waits.
+
+        Raises:
+            AgentLost: it does not wait any more.
+        """
+        self._tidy()
+        arrival = self._waiting.get(host.name)
+        if arrival is None or arrival.hello.lives:
+            raise AgentLost("it has not dialed again since its connection ended")
+        return await self._bridge(host, arrival, Begin())
+
+    async def follow(
+        self, host: Host, sockets: Sequence[str], holds_up: Callable[[], bool] = lambda: False
+    ) -> DialedAgent:
+        """Return the way to the agent on a host that has lost its launcher; one that leads nowhere if there is none.
+
+        Args:
+            host: the one that is waited for.
+            sockets: at which its agent may listen.
+            holds_up: returns whether to wait for it only holds the others up; see `MISSED_ARRIVAL_SECONDS`.
+        """
+        arrival = await self._awaited(host.name, holds_up)
+        if arrival is not None and arrival.hello.lives:
+            with contextlib.suppress(AgentLost):
+                return await self._bridge(host, arrival, Continue(tuple(sockets)))
+        return await _leading_nowhere()
+
+    async def settle(self) -> None:
+        """Expect no more agents that have lost another launcher: tell those that nobody knows to end."""
+        self._expecting = False
+        for name in [name for name, arrival in self._waiting.items() if arrival.hello.lives]:
+            await self._send_away(name, "the launcher that has taken the job over does not know it")
+
+    async def _awaited(self, name: str, holds_up: Callable[[], bool]) -> _Arrival | None:
+        began = time.monotonic()
+        while name not in self._waiting:
+            if time.monotonic() > self._end_of_wait(began, holds_up()):
+                return None
+            self._tell_of_wait(began)
+            await asyncio.sleep(_REST_SECONDS)
+        return self._waiting[name]
+
+    def _end_of_wait(self, began: float, holds_up: bool) -> float:
+        """Return until when a host is waited for that has lost its launcher."""
+        if self._first_alive is not None:
+            return self._first_alive + (MISSED_ARRIVAL_SECONDS if holds_up else LATE_ARRIVAL_SECONDS)
+        if self._first_new is not None:
+            return max(began, self._first_new) + FIRST_ARRIVAL_SECONDS
+        return began + self.outlive + FENCED_SECONDS
+
+    def _tell_of_wait(self, began: float) -> None:
+        if self._has_told or self._first_alive is not None or time.monotonic() - began < TELL_SECONDS:
+            return
+        self._has_told = True
+        self._say(
+            "note: no host of the job has come yet; if any live, they train on, and look for this launcher "
+            f"for up to {self.outlive:g} s"
+        )
+
+    async def _bridge(self, host: Host, arrival: _Arrival, order: Order) -> DialedAgent:
+        del self._waiting[host.name]
+        try:
+            await arrival.channel.send(Codec[Order](Order).encode(order))
+            payload = await asyncio.wait_for(arrival.channel.receive(), BRIDGED_SECONDS)
+            if not Codec[Bridged](Bridged).decode(payload).found:
+                raise AgentLost("its agent has ended")
+        except (WireError, TimeoutError, asyncio.TimeoutError) as error:
+            arrival.writer.close()
+            raise AgentLost(f"the connection that it had dialed broke: {error}") from None
+        agent = DialedAgent(arrival.reader, arrival.writer)
+        self._taken[host.name] = host, agent
+        return agent
+
+    async def gone(self, name: str, silent: bool, since: float) -> None:
+        """Wait until nothing of a lost agent and its workers is left, as far as that can be known.
+
+        Args:
+            name: of its host.
+            silent: whether it fell silent; otherwise its connection ended.
+            since: when, on the monotonic clock.
+        """
+        may_live = self.outlive + FENCED_SECONDS
+        while time.monotonic() - since < may_live:
+            if self._offered.get(name, 0.0) > since:
+                return  # It says that no agent lives there.
+            told_off = self._told_off.get(name, 0.0) > since
+            if not silent and not told_off and time.monotonic() - since > REDIAL_SECONDS:
+                return
+            await asyncio.sleep(_REST_SECONDS)
+
+
+def _check(hello: Hello) -> None:
+    if hello.version != farandole.__version__:
+        raise WireError(f"{hello.name} has farandole {hello.version}, and the launcher {farandole.__version__}")
+    if not 1 <= hello.slots <= MOST_SLOTS or not hello.name:
+        raise WireError(f"a host with {hello.slots} slots")
+
+
+def _is_over(agent: DialedAgent) -> bool:
+    return agent._over.is_set()
+
+
+def _watch_over(writer: asyncio.StreamWriter) -> None:
+    sock = writer.get_extra_info("socket")
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 2)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4)
+
+
+async def _leading_nowhere() -> DialedAgent:
+    """Return the way to an agent that has ended."""
+    here, there = socket.socketpair()
+    there.close()
+    reader = _Reader()
+    loop = asyncio.get_running_loop()
+    transport, protocol = await loop.create_connection(lambda: asyncio.StreamReaderProtocol(reader), sock=here)
+    return DialedAgent(reader, asyncio.StreamWriter(transport, protocol, reader, loop))

@@ -1,0 +1,100 @@
+"""The launcher's end of the way from workers on other hosts to the roster: see `control.agent.roster_relay`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from farandole.base.wire.address import parse_address
+from farandole.control.agent.protocol import WINDOW, Relay, RelayClosed, RelayCredit, Relayed, RelayOpened, ToAgent
+
+_CHUNK = 64 * 1024
+
+
+class RelayedLinks:
+    """The connections that come through one agent. Everything runs in the loop's thread.
+
+    Args:
+        roster: host:port of the roster.
+        tell: takes messages to the agent.
+    """
+
+    def __init__(self, roster: str, tell: Callable[[ToAgent], None]) -> None:
+        self._host, self._port = parse_address(roster)
+        self._tell = tell
+        self._links: dict[int, _Link] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def take(self, message: RelayOpened | Relay) -> None:
+        """Do what the agent says about a connection. It may be over already."""
+        if isinstance(message, RelayOpened):
+            link = self._links[message.link] = _Link(message.link)
+            task = asyncio.get_running_loop().create_task(self._serve(link))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            return
+        known = self._links.get(message.link)
+        if known is None:
+            return
+        if isinstance(message, RelayCredit):
+            known.ahead -= message.count
+            known.credited.set()
+        else:
+            known.coming.put_nowait(message.data if isinstance(message, Relayed) else b"")
+
+    async def close(self) -> None:
+        """Hang up on all."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _serve(self, link: _Link) -> None:
+        try:
+            reader, writer = await asyncio.open_connection(self._host, self._port)
+        except OSError:
+            self._forget(link)
+            return
+        upward = asyncio.get_running_loop().create_task(self._pass_up(link, writer))
+        try:
+            await self._pass_down(link, reader)
+        except OSError:
+            pass  # The roster has hung up.
+        finally:
+            upward.cancel()
+            writer.close()
+            self._forget(link)
+
+    async def _pass_up(self, link: _Link, writer: asyncio.StreamWriter) -> None:
+        """From the worker to the roster."""
+        try:
+            while data := await link.coming.get():
+                writer.write(data)
+                await writer.drain()
+                self._tell(RelayCredit(link.number, len(data)))
+        except OSError:
+            return
+        # The worker has hung up. What it sent last is still read: closing writes it out.
+        writer.close()
+
+    async def _pass_down(self, link: _Link, reader: asyncio.StreamReader) -> None:
+        """From the roster to the worker."""
+        while data := await reader.read(_CHUNK):
+            link.ahead += len(data)
+            self._tell(Relayed(link.number, data))
+            while link.ahead >= WINDOW:
+                link.credited.clear()
+                await link.credited.wait()
+
+    def _forget(self, link: _Link) -> None:
+        del self._links[link.number]
+        self._tell(RelayClosed(link.number))
+
+
+class _Link:
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.ahead = 0
+        """Bytes that the agent has not passed on yet."""
+        self.credited = asyncio.Event()
+        self.coming: asyncio.Queue[bytes] = asyncio.Queue()
+        """What the worker says, bounded by the agent's window; empty: it has hung up."""

@@ -1,0 +1,76 @@
+"""What a worker of `farandole.run` runs: fetch the call, call it, send back what came of it."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+import traceback
+from typing import Any
+
+from farandole.base.external_launcher import find
+from farandole.base.wire.frames import LARGEST_FRAME
+from farandole.base.wire.roster_client import RosterClient
+from farandole.errors import lost_rank_behind
+
+
+def main() -> None:
+    """Serve one call.
+
+    Raises:
+        Exception: what the function raised, after it was sent back.
+    """
+    client = RosterClient.connect(
+        os.environ["FARANDOLE_ROSTER"],
+        bytes.fromhex(os.environ["FARANDOLE_SECRET"]),
+        worker=_worker(),
+        frame_limit=LARGEST_FRAME,
+    )
+    with client:
+        # The roster has proven that it is the launcher's: what it sends may be unpickled. The path comes first:
+        # unpickling the rest may import modules from it.
+        sys.path[:], call = pickle.loads(client.fetch_call())
+        try:
+            function, args, kwargs = pickle.loads(call)
+            client.send_result(_dump(True, function(*args, **kwargs)))
+        except Exception as error:
+            client.report_failure(_traceback(error), _one_line(error), lost_rank_behind(error))
+            client.send_result(_dump_exception(error))
+            # Python prints it, and the engine's hook, if there is an engine, tells the other workers.
+            raise
+
+
+def _worker() -> int:
+    """Return this worker's number, by whom it was started: our own launcher, or another program."""
+    place = find(os.environ)
+    if place is None:
+        raise RuntimeError("no launcher has started this process: none of their variables says which rank it is")
+    return place.rank
+
+
+def _dump(returned: bool, value: Any) -> bytes:
+    import cloudpickle  # type: ignore[import-untyped]
+
+    payload: bytes = cloudpickle.dumps((returned, value))
+    return payload
+
+
+def _dump_exception(error: Exception) -> bytes:
+    try:
+        return _dump(False, error)
+    except Exception:  # Whatever an attribute of it raises: its text has been reported already.
+        return _dump(False, None)
+
+
+def _traceback(error: Exception) -> str:
+    # The first frame is ours and tells the user nothing.
+    frames = error.__traceback__.tb_next if error.__traceback__ is not None else None
+    return "".join(traceback.format_exception(type(error), error, frames))
+
+
+def _one_line(error: Exception) -> str:
+    return traceback.format_exception_only(error)[-1].strip()
+
+
+if __name__ == "__main__":
+    main()

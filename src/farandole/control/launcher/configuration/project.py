@@ -1,0 +1,204 @@
+"""The project file: options of `farandole run`, and variables of its workers, that hold for everything in a folder.
+
+    # farandole.toml; in pyproject.toml the same under [tool.farandole.run] and [tool.farandole.env]
+    [run]
+    num-proc = 4
+    start-timeout = 60
+
+    [env]
+    NCCL_DEBUG = "WARN"
+
+A flag wins over the environment, that over the project file, and that over the default.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from farandole.base.settings.table import FLAGS, SETTINGS
+from farandole.errors import SpecError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+NAME = "farandole.toml"
+SHARED_NAME = "pyproject.toml"
+TABLES = ("run", "env")
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option of `farandole run`, as far as a project file needs to know it."""
+
+    name: str
+    """The long one, without its dashes."""
+    is_switch: bool = False
+    """It takes no value."""
+    repeats: bool = False
+    """It may be given several times."""
+    is_path: bool = False
+    excludes: frozenset[str] = frozenset()
+    """Options that cannot be given beside it."""
+    type: Any = str
+    """Called with the text of a value; raises ValueError if it cannot be."""
+    choices: tuple[str, ...] = ()
+    default: Any = None
+    description: str = ""
+
+
+@dataclass(frozen=True)
+class Project:
+    """What a project file says."""
+
+    path: Path
+    run: Mapping[str, Any]
+    """By option: text, a number, true or false, or a list of those."""
+    environment: Mapping[str, str]
+
+
+def find(directory: Path) -> Path | None:
+    """Return the project file for a folder: in it or above, up to the root of its git work tree.
+
+    Above the folder itself, a file counts only if it belongs to this user or to root: another user must not say from
+    /tmp what is to be run.
+    """
+    for folder in (directory, *directory.parents):
+        for path in (folder / NAME, folder / SHARED_NAME):
+            if _speaks_to_us(path) and (folder == directory or path.stat().st_uid in (os.getuid(), 0)):
+                return path
+        if (folder / ".git").exists():
+            return None
+    return None
+
+
+def _speaks_to_us(path: Path) -> bool:
+    if not path.is_file():
+        return False
+    try:
+        return path.name == NAME or b"[tool.farandole" in path.read_bytes()
+    except OSError:
+        return False  # A file of other tools that cannot be read: it has no settings of farandole.
+
+
+def read(path: Path) -> Project:
+    """Read a project file.
+
+    Raises:
+        SpecError: it cannot be read, or holds a table or a variable that means nothing here.
+    """
+    try:
+        tables = tomllib.loads(path.read_text())
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise SpecError(f"{path} cannot be read: {error}", "correct it, or move it away") from None
+    if path.name == SHARED_NAME:
+        tables = tables.get("tool", {}).get("farandole", {})
+    for name, table in tables.items():
+        if name not in TABLES:
+            raise SpecError(f"{path} has {name!r}, which means nothing here", nearest(name, TABLES, "[run] and [env]"))
+        if not isinstance(table, dict):
+            raise SpecError(f"{path}: {name} is not a table", f"write [{name}] on a line of its own")
+    environment = {name: _variable(path, name, value) for name, value in tables.get("env", {}).items()}
+    return Project(path, tables.get("run", {}), environment)
+
+
+def _variable(path: Path, name: str, value: object) -> str:
+    for option, row in FLAGS.items():
+        # As a variable it would win over the flag.
+        if name in row.variables:
+            raise SpecError(f"{path}: {name} is what --{option} sets", f"write it under [run]: {option} = ...")
+    if not isinstance(value, str | int | float):
+        raise SpecError(f"{path}: {name} is not text or a number", f'write {name} = "..."')
+    return str(int(value)) if isinstance(value, bool) else str(value)
+
+
+def words(
+    project: Project, options: Mapping[str, Option], environment: Mapping[str, str], given: Collection[str] = ()
+) -> list[str]:
+    """Return the options that a project file stands for, to be put before those of the command line.
+
+    What the environment or the command line says already is left out.
+
+    Args:
+        project: what the file says.
+        options: of `farandole run`, by name.
+        environment: of the launcher.
+        given: options on the command line.
+
+    Raises:
+        SpecError: there is no such option, or it does not take such a value.
+    """
+    found = []
+    for name, value in project.run.items():
+        option = options.get(name)
+        if option is None:
+            hint = nearest(name, options, "farandole run --help lists them, and they are written without dashes here")
+            raise SpecError(f"{project.path}: farandole run has no option {name!r}", hint)
+        row = FLAGS.get(name)
+        texts = values(project, option, value)
+        if name in given or not option.excludes.isdisjoint(given):
+            continue
+        if row is None or not any(environment.get(variable) for variable in row.variables):
+            found += [f"--{name}" if option.is_switch else f"--{name}={text}" for text in texts]
+    for name, text in project.environment.items():
+        if not environment.get(name) and not any(environment.get(other) for other in _other_names(name)):
+            found += ["-x", f"{name}={text}"]
+    return found
+
+
+def _other_names(variable: str) -> tuple[str, ...]:
+    """Return all names of the setting that a variable is read for."""
+    return next((row.variables for row in SETTINGS.values() if variable in row.variables), ())
+
+
+def values(project: Project, option: Option, value: object) -> list[str]:
+    """Return a value of a project file as the texts that its option takes, one for each time that it is given.
+
+    Raises:
+        SpecError: it is none that the option takes.
+    """
+    where = f"{project.path}: {option.name}"
+    if option.is_switch:
+        if not isinstance(value, bool):
+            raise SpecError(f"{where} is {value!r}", "it takes true or false")
+        return ["true"] if value else []
+    parts = value if isinstance(value, list) else [value]
+    if not parts or any(isinstance(part, bool) or not isinstance(part, str | int | float) for part in parts):
+        raise SpecError(f"{where} is {value!r}", "it takes text, a number, or a list of those")
+    texts = [_path(project, str(part)) if option.is_path else str(part) for part in parts]
+    texts = texts if option.repeats else [",".join(texts)]
+    for text in texts:
+        _check(where, option, text)
+    return texts
+
+
+def _path(project: Project, text: str) -> str:
+    """Return a path as it is meant from the project's folder."""
+    return os.path.join(project.path.parent, os.path.expanduser(text))
+
+
+def _check(where: str, option: Option, text: str) -> None:
+    if option.choices and text not in option.choices:
+        raise SpecError(f"{where} is {text!r}", f"choose from {', '.join(option.choices)}")
+    try:
+        option.type(text)
+    except (ValueError, TypeError):
+        raise SpecError(f"{where} is {text!r}", f"see --{option.name} in farandole run --help") from None
+
+
+def nearest(name: str, known: Iterable[str], otherwise: str) -> str:
+    """Return a hint for a name that is not known: the one that is most like it, or something else to say."""
+    spelled = {_plain(each): each for each in reversed(list(known))}
+    close = difflib.get_close_matches(_plain(name), spelled, 1)
+    return f"did you mean {spelled[close[0]]!r}?" if close else otherwise
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("_", "-").lstrip("-")

@@ -1,0 +1,428 @@
+"""The process that the user starts, sees and signals, while a daemon runs the job.
+
+A client hands its standard output and error to the daemon, which writes there. The client waits, passes on what the
+user wants, and ends with the job's exit code. It imports next to nothing: the daemon loads what a launcher needs.
+
+| to the client | to the job |
+|---|---|
+| Ctrl-C, SIGTERM | ends in good order, the second time at once; with `--detach`: nothing, the client leaves |
+| Ctrl-Z | nothing; the client stops, and catches up when it goes on |
+| SIGHUP, SIGKILL, nobody reads its output | nothing |
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from farandole.base.child_python import own_environment
+from farandole.base.wire.errors import ConnectionLost, WireError, WireTimeout
+from farandole.control.launcher.daemon.client_protocol import (
+    Ended,
+    Hidden,
+    Hide,
+    Launch,
+    Refused,
+    Stop,
+    TakenOver,
+    Unread,
+)
+from farandole.control.launcher.daemon.daemon_connection import DaemonConnection
+from farandole.control.launcher.daemon.jobs import JobDirectory, JobRecord, Jobs, jobs_of_this_user
+from farandole.control.launcher.daemon.launch_request import ERR, OUT, LaunchRequest, show_here
+from farandole.control.launcher.daemon.recent_lines import RECALLED_LINES
+from farandole.control.launcher.failure.record import signal_name
+from farandole.errors import Picklable, SpecError
+
+# The daemon lets go of the terminal in less time.
+_HIDE_SECONDS = 2.0
+# A daemon that was killed is followed by another within that time.
+_FOLLOW_SECONDS = 15.0
+_RETRY_SECONDS = 0.02
+_MOST_FOLLOWED = 10
+# A daemon whose socket has ended is about to end itself.
+_EXIT_SECONDS = 5.0
+_STOPPING = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
+
+
+class ClientOptions(NamedTuple):
+    """How a client is to behave."""
+
+    name: str | None = None
+    """Of the job; None: one is made up, or it is the only one."""
+    detach: bool = False
+    """Whether Ctrl-C and SIGTERM let the client leave, and leave the job alone."""
+
+
+def run_in_daemon(request: LaunchRequest, options: ClientOptions) -> Ended:
+    """Run a job in a daemon, show it, and return how it ended, or why this process shows it no more.
+
+    Raises:
+        SpecError: it cannot be started; nothing was.
+    """
+    _open_what_is_closed()
+    jobs = jobs_of_this_user(os.environ)
+    started = jobs.start(options.name)
+    if started is None:
+        assert options.name is not None
+        return _attach_to_same(jobs, options, request)
+    directory, lock = started
+    with _SignalWakeup() as alarm, _Client(directory, request.spec.output.color, options.detach, alarm) as client:
+        return client.run(lambda: client.start(pickle.dumps(request), lock))
+
+
+def attach(options: ClientOptions, color: str) -> Ended:
+    """Show a job that runs, or one that has ended meanwhile; return how it ended.
+
+    Raises:
+        SpecError: there is none of that name.
+    """
+    _open_what_is_closed()
+    directory, record = jobs_of_this_user(os.environ).find(options.name, ended_too=True)
+    return _attach(directory, record, color, options.detach)
+
+
+def _attach_to_same(jobs: Jobs, options: ClientOptions, request: LaunchRequest) -> Ended:
+    """Show the job of this name, which runs already, if it is the one that was to be started.
+
+    Raises:
+        SpecError: it is another one.
+    """
+    directory, record = jobs.find(options.name)
+    if record.command != request.spec.command:
+        raise SpecError(
+            f"job {record.name} runs already, and it is another one: {' '.join(record.command)}",
+            f"choose another name, or end that one: farandole stop {record.name}",
+        )
+    print(f"farandole: job {record.name} runs already; here it is", file=sys.stderr)
+    return _attach(directory, record, request.spec.output.color, options.detach, pickle.dumps(request))
+
+
+def _attach(directory: JobDirectory, record: JobRecord, color: str, detach: bool, request: bytes = b"") -> Ended:
+    if directory.ended() is not None:
+        return show_end(directory)
+    with _SignalWakeup() as alarm, _Client(directory, color, detach, alarm) as client:
+        return client.run(lambda: client.connect(record, request))
+
+
+def show_end(directory: JobDirectory) -> Ended:
+    """Show the last lines of a job that ended while no client showed it, forget the job, and return how it ended."""
+    ended = directory.ended() or Ended(1)
+    with contextlib.suppress(OSError):
+        lines = directory.log.read_text(errors="replace").splitlines(keepends=True)
+        print(*lines[-RECALLED_LINES:], sep="", end="", flush=True)
+    if (lock := directory.claim()) is not None:
+        directory.remove()
+        os.close(lock)
+    return ended
+
+
+class _SignalWakeup:
+    """A descriptor that can be read when a signal has come. Without it, a signal just before a wait would be missed."""
+
+    def __enter__(self) -> int:
+        self._reading, self._writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._before = signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
+        return self._reading
+
+    def __exit__(self, *error: object) -> None:
+        signal.set_wakeup_fd(self._before)
+        os.close(self._reading)
+        os.close(self._writing)
+
+
+class _Leave(Picklable, BaseException):
+    """A signal that ends the client and not the job."""
+
+    def __init__(self, signum: int) -> None:
+        super().__init__(signum)
+        self.signum = signum
+
+
+class _Client:
+    """This process, as it shows one job.
+
+    Args:
+        directory: where the job is found.
+        color: whether prefixes have colours; see `OutputOptions`.
+        detach: see `ClientOptions`.
+        alarm: see `DaemonConnection`.
+    """
+
+    def __init__(self, directory: JobDirectory, color: str, detach: bool, alarm: int) -> None:
+        self._directory = directory
+        self._color = color
+        self._detach = detach
+        self._alarm = alarm
+        self._followed = 0
+        """How many daemons were killed and followed by another."""
+        self._link: DaemonConnection | None = None
+        self._daemon: subprocess.Popen[bytes] | None = None
+        self._hide_until: float | None = None
+        """Set while a Ctrl-Z waits for the daemon to let go of the terminal."""
+        self._hidden = False
+        """Whether the job is not shown here because of a Ctrl-Z."""
+        self._reached = False
+        """Whether there is a daemon that can be told something."""
+        self._early_signals: list[int] = []
+        """Signals that came while there was none."""
+        self._last_stop: int | None = None
+        """The last signal that this daemon was told of."""
+
+    def __enter__(self) -> _Client:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._link is not None:
+            self._link.close()
+        if self._daemon is not None and self._daemon.poll() is None:
+            self._daemon.returncode = 0  # This process does not wait for it.
+
+    # --- starting ------------------------------------------------------------------------------------------------
+
+    def start(self, request: bytes, lock: int) -> None:
+        """Start the daemon and have it run the job, or go on with one whose daemon was killed.
+
+        Args:
+            request: see `Launch`.
+            lock: the claim to the job's directory.
+
+        Raises:
+            SpecError: it cannot be started.
+        """
+        ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                self._daemon = subprocess.Popen(
+                    [sys.executable, "-m", "farandole.control.launcher.daemon", self._directory.name],
+                    stdin=theirs.fileno(),
+                    start_new_session=True,  # What happens to this terminal is nothing to it.
+                    cwd="/",  # python -m looks for modules here first; nothing of the user's may be taken for ours.
+                    env=own_environment(),
+                )
+            except OSError as error:
+                raise SpecError(f"{sys.executable} cannot be started: {error.strerror}") from None
+        self._link = DaemonConnection(ours, self._alarm)
+        self._link.send(Launch(request, os.fspath(self._directory.path)), [lock])
+        os.close(lock)
+        self._show()
+
+    def connect(self, record: JobRecord, request: bytes = b"") -> None:
+        """Reach the daemon that runs; if it was killed, the one that follows; or have the request done anew.
+
+        Raises:
+            SpecError: that is not possible.
+        """
+        try:
+            self._link = DaemonConnection(self._directory.connect(), self._alarm)
+        except OSError as error:
+            if self._follow(request):
+                return
+            raise SpecError(
+                f"the launcher of job {record.name}, process {record.pid}, cannot be reached: {error}",
+                f"see whether it lives: ps {record.pid}",
+            ) from None
+        self._show()
+
+    def _follow(self, request: bytes = b"") -> bool:
+        """Reach the successor of a killed daemon, or start one if no other process does; False: there is none."""
+        deadline = time.monotonic() + _FOLLOW_SECONDS
+        self._followed += 1
+        while self._followed <= _MOST_FOLLOWED and time.monotonic() < deadline and self._directory.can_be_taken_over():
+            if (lock := self._directory.claim()) is not None:
+                self.start(request, lock)
+                return True
+            with contextlib.suppress(OSError):
+                self._link = DaemonConnection(self._directory.connect(), self._alarm)
+                self._show()
+                return True
+            time.sleep(_RETRY_SECONDS)
+        return False
+
+    def _show(self, *, again: bool = False) -> None:
+        assert self._link is not None
+        self._link.send(show_here(self._color, again=again), [OUT, ERR])
+
+    # --- running ------------------------------------------------------------------------------------------------
+
+    def run(self, begin: Callable[[], None]) -> Ended:
+        """Begin, and wait for the end.
+
+        Raises:
+            SpecError: the job cannot be started; nothing was.
+        """
+        try:
+            with self._signals():
+                begin()
+                self._pass_on_early_signals()
+                while (ended := self._wait_while_connected()) is None:
+                    self._reached = False
+                    if not self._follow():
+                        return self._lost()
+                    self._pass_on_early_signals()
+                return ended
+        except _Leave as left:
+            return self._left(left.signum)
+        except ConnectionLost:
+            return self._lost()
+
+    def _pass_on_early_signals(self) -> None:
+        """Pass on the signals that came while there was no daemon to be told."""
+        self._reached = True
+        early, self._early_signals = self._early_signals, []
+        for signum in early:
+            self._stop_signal(signum, None)
+
+    def _wait_while_connected(self) -> Ended | None:
+        """Return what `_wait` does; None when the daemon is gone."""
+        assert self._link is not None
+        try:
+            return self._wait()
+        except ConnectionLost:
+            if self._link.unread and self._last_stop is not None:
+                self._early_signals.append(self._last_stop)
+            self._last_stop = None
+            return None
+
+    def _wait(self) -> Ended:
+        assert self._link is not None
+        while True:
+            try:
+                message = self._link.receive(self._receive_deadline())
+            except WireTimeout:
+                self._resume()
+                continue
+            if isinstance(message, Ended):
+                return self._ended(message)
+            if isinstance(message, Refused):
+                self._reap()
+                raise SpecError(message.message, message.hint)
+            if isinstance(message, TakenOver):
+                return Ended(1, f"farandole: job {self._directory.name} is shown elsewhere now")
+            if isinstance(message, Unread):
+                return Ended(
+                    128 + signal.SIGPIPE, f"farandole: nobody reads the output any more; {self._how_to_return()}"
+                )
+            if isinstance(message, Hidden) and self._hide_until is not None:
+                self._suspend()
+
+    def _receive_deadline(self) -> float | None:
+        """Return until when to wait for a message."""
+        # What came while this process was stopped may be that nothing is to be shown here any more.
+        return time.monotonic() if self._hidden else self._hide_until
+
+    def _resume(self) -> None:
+        """Do what a Ctrl-Z wants when nothing else has come."""
+        if self._hidden:
+            self._show(again=True)
+            self._hidden = False
+        else:
+            self._suspend()
+
+    def _ended(self, message: Ended) -> Ended:
+        self._reap()
+        # This process may have asked to be shown the job again when it was already too late.
+        return message if message.shown else show_end(self._directory)
+
+    def _suspend(self) -> None:
+        """Stop, as Ctrl-Z wants it."""
+        self._hide_until = None
+        self._hidden = True
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    def _left(self, signum: int) -> Ended:
+        """Have the terminal tidied up, and return."""
+        assert self._link is not None
+        with contextlib.suppress(WireError):
+            self._link.send(Hide())
+            deadline = time.monotonic() + _HIDE_SECONDS
+            while not isinstance(self._link.receive(deadline), Hidden):
+                continue
+        name = self._directory.name
+        return Ended(128 + signum, f"farandole: {self._how_to_return()}; farandole stop {name} ends it")
+
+    def _how_to_return(self) -> str:
+        name = self._directory.name
+        return f"job {name} goes on; farandole run --attach {name} shows it again"
+
+    def _lost(self) -> Ended:
+        """Say what became of a daemon that has told this client nothing of its end; the directory may say it."""
+        code = self._reap()
+        if self._directory.ended() is not None:
+            return show_end(self._directory)
+        if code is None:
+            how = "has ended"
+        else:
+            how = f"exited with code {code}" if code >= 0 else f"was killed by {signal_name(-code)}"
+        return Ended(1, f"error: the launcher of job {self._directory.name} {how}; {self._what_is_left()}")
+
+    def _what_is_left(self) -> str:
+        name, record = self._directory.name, self._directory.record()
+        if self._directory.can_be_taken_over():
+            return f"the workers wait for another one\nhint: take the job over: farandole run --attach {name}"
+        within = "" if record is None or not record.outlived else f" within {record.outlived:g} s"
+        return f"the workers are ended by their agents{within}\nhint: start the job again; what it has saved is kept"
+
+    def _reap(self) -> int | None:
+        """Wait for the daemon if it is our child, and return its exit code."""
+        if self._daemon is None:
+            return None
+        try:
+            return self._daemon.wait(_EXIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            return None
+
+    # --- signals ------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        """Take this process's signals, but those that it was told to ignore."""
+        handlers = {
+            signal.SIGINT: self._stop_signal,
+            signal.SIGTERM: self._stop_signal,
+            signal.SIGTSTP: self._pause_signal,
+        }
+        before = {
+            signum: signal.signal(signum, handler)
+            for signum, handler in handlers.items()
+            if signal.getsignal(signum) is not signal.SIG_IGN
+        }
+        try:
+            yield
+        finally:
+            for signum, handler in before.items():
+                signal.signal(signum, handler)
+
+    def _stop_signal(self, signum: int, where: object) -> None:
+        if not self._reached:
+            self._early_signals.append(signum)
+            return
+        if self._detach:
+            raise _Leave(signum)
+        assert self._link is not None
+        try:
+            self._link.send(Stop(128 + signum, _STOPPING[signal.Signals(signum)]))
+            self._last_stop = signum
+        except WireError:
+            self._early_signals.append(signum)  # `_wait` notices it too, and looks for another daemon.
+
+    def _pause_signal(self, signum: int, where: object) -> None:
+        if self._reached and self._link is not None and self._hide_until is None:
+            self._hide_until = time.monotonic() + _HIDE_SECONDS
+            with contextlib.suppress(WireError):
+                self._link.send(Hide())
+
+
+def _open_what_is_closed() -> None:
+    """Put descriptors that lead nowhere in the place of standard ones that are closed, before others get there."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= ERR:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)

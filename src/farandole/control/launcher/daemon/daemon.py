@@ -1,0 +1,424 @@
+"""Runs the launcher of a job in a session of its own, so that the job outlives the client that started it.
+
+The daemon's standard input is the connection to that client, which first says what is to be done. From then on the
+daemon has no terminal, pipe or file of its client but what the client hands it to show the job on, and lets go of that
+when the client is gone. All later clients connect to a Unix socket in the job's directory (see `jobs`), and must be
+processes of the same user.
+
+When the daemon is killed, another one follows (see `watchdog`), finds in the job's directory what this one has left
+there, and takes over the agents, which wait for it: see `farandole.control.launcher.supervise.take_over`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import importlib
+import os
+import pickle
+import signal
+import socket
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from farandole.base.wire import clock
+from farandole.base.wire.errors import BadMessage, ConnectionLost, WireError
+from farandole.base.wire.frames import LENGTH_BYTES, Codec, frame_length
+from farandole.base.wire.unix_socket import MOST_DESCRIPTORS
+from farandole.control.jobs.view import JobView
+from farandole.control.launcher.daemon.client_connection import ClientConnection
+from farandole.control.launcher.daemon.client_protocol import (
+    MESSAGE_LIMIT,
+    AddHosts,
+    AskStatus,
+    AskView,
+    Done,
+    Ended,
+    FromClient,
+    FromDaemon,
+    Hide,
+    HostsAre,
+    HostsRequest,
+    Kill,
+    Launch,
+    ListHosts,
+    Refused,
+    RemoveHost,
+    Scale,
+    ScheduleBatch,
+    Show,
+    StatusIs,
+    Stop,
+    ViewIs,
+)
+from farandole.control.launcher.daemon.daemon_connection import DaemonConnection, check_peer
+from farandole.control.launcher.daemon.display import STREAMS, JobDisplay
+from farandole.control.launcher.daemon.jobs import LIFE_SECONDS, JobDirectory, JobRecord, cannot_write
+from farandole.control.launcher.daemon.launch_request import LaunchRequest
+from farandole.control.launcher.daemon.log_file import LogFile
+from farandole.control.launcher.daemon.output_sink import let_writes_be_interrupted
+from farandole.control.launcher.daemon.watchdog import run_watched
+from farandole.control.launcher.job.host_list import parse_hosts, slots_of
+from farandole.control.launcher.supervise.control import Job
+from farandole.control.launcher.supervise.ending import READER_SECONDS
+from farandole.control.launcher.supervise.failover_files import NothingLeft, NotTakenOver
+from farandole.control.launcher.supervise.outcome import Outcome
+from farandole.errors import SpecError
+
+# What a successor needs that a daemon loads when it knows what is to be done.
+_ELASTIC = "farandole.control.launcher.start.elastic"
+
+LAUNCH_REQUEST_SECONDS = 30.0
+LAST_WORD_SECONDS = 2.0
+
+
+class JobDaemon:
+    """One job and its clients. Everything is done in the loop's thread.
+
+    Args:
+        request: what to run.
+        directory: where the job is found, claimed already.
+        first: the connection to the client that started it, if one did.
+        anew: what to run if a daemon before has left nothing that can be taken over; None: the job has ended then.
+    """
+
+    def __init__(
+        self, request: LaunchRequest, directory: JobDirectory, first: socket.socket | None, anew: bytes | None = None
+    ) -> None:
+        self._request = request
+        self._anew = anew
+        self._directory = directory
+        self._failover_files = directory.failover_files()
+        self._follows = self._failover_files.is_whole()
+        """There was a daemon before, which was killed."""
+        self._loop = asyncio.get_running_loop()
+        self._log, self._listener = self._make_ready()
+        self._display = JobDisplay(self._log, request.spec.output)
+        self._console = self._display.console
+        self._job: Job | None = None
+        self._stops: list[Stop] = []
+        """Orders that came before the job was taken over."""
+        self._goes_on_without = False
+        """Whether the job goes on without this daemon, which could not take it over."""
+        self._running: asyncio.Task[FromDaemon] | None = None
+        self._peers = set() if first is None else {ClientConnection(first, self._take, self._gone)}
+
+    def _make_ready(self) -> tuple[LogFile, socket.socket]:
+        """Return where the output goes, and where clients come.
+
+        Raises:
+            SpecError: the disk does not take it; nothing was started.
+            OSError: the same, for a daemon that takes a job over.
+        """
+        try:
+            return LogFile(self._directory.log), self._directory.listen()
+        except OSError as error:
+            if self._follows:
+                raise  # Refused, the job would be forgotten, and a client may yet find it.
+            raise cannot_write(self._directory.path, error) from None
+
+    async def run(self) -> None:
+        """Run the job to its end, and tell a client of it, or leave word in the directory.
+
+        Raises:
+            SpecError: the job could not be found again; nothing was started.
+        """
+        self._let_go_of_the_client()
+        self._write_record()
+        self._listener.setblocking(False)
+        self._loop.add_reader(self._listener, self._accept)
+        for signum in (signal.SIGTERM, signal.SIGINT):
+            if signal.getsignal(signum) is not signal.SIG_IGN:
+                self._loop.add_signal_handler(signum, self._stop, Stop(128 + signum, signum.name))
+        self._loop.add_signal_handler(signal.SIGHUP, lambda: None)  # There is no terminal that could hang up.
+        self._running = self._loop.create_task(self._run_job())
+        alive = self._loop.create_task(self._show_life())
+        await self._tell_the_end(await self._running)
+        alive.cancel()
+        self._loop.remove_reader(self._listener)
+        self._listener.close()
+
+    def _let_go_of_the_client(self) -> None:
+        # What a bug would print is kept where output is kept.
+        for stream in STREAMS:
+            os.dup2(self._log.fileno(), stream)
+        os.chdir(self._request.machine.directory)
+
+    async def _show_life(self) -> None:
+        while True:
+            # A file server may take its time, and agents on other hosts wait to hear of this process meanwhile.
+            await asyncio.to_thread(self._directory.show_life)
+            await asyncio.sleep(LIFE_SECONDS)
+
+    def _write_record(self) -> None:
+        try:
+            self._directory.write_record(self._record())
+        except SpecError:
+            if not self._follows:
+                raise
+            # What the daemon before has written is there, and wrong only about its process.
+
+    def _record(self) -> JobRecord:
+        before = self._directory.record()
+        elastic = self._request.spec.elastic
+        return JobRecord(
+            self._directory.name,
+            os.getpid(),
+            socket.gethostname(),
+            time.time() if before is None else before.started,
+            self._request.spec.command,
+            tuple(host.label for host in self._request.spec.hosts),
+            clock.identity(),
+            0.0 if elastic is None else elastic.search_timeout,
+        )
+
+    # --- the job ------------------------------------------------------------------------------------------------
+
+    async def _run_job(self) -> FromDaemon:
+        """Run it, and return what its client is told at the end."""
+        try:
+            outcome = await self._launch_or_begin_anew()
+        except NotTakenOver as error:
+            self._goes_on_without = True
+            return Refused(error.message, error.hint)
+        except SpecError as error:
+            return Refused(error.message, error.hint)
+        except asyncio.CancelledError:
+            return Ended(130, "error: interrupted before anything was started")
+        except Exception:
+            return Ended(1, f"error: the launcher failed:\n{traceback.format_exc()}")
+        return Ended(outcome.exit_code, outcome.report, outcome.rank)
+
+    async def _launch_or_begin_anew(self) -> Outcome:
+        try:
+            return await self._launch()
+        except NothingLeft as error:
+            if self._anew is None:
+                await asyncio.to_thread(self._console.close, READER_SECONDS)
+                raise
+            self._console.say(f"note: {error.message}; it begins anew")
+        self._failover_files.clear()
+        self._directory.write_launch_request(self._anew)
+        self._request, self._follows = pickle.loads(self._anew), False
+        return await self._launch()
+
+    async def _launch(self) -> Outcome:
+        request = self._request
+        launch = _find(request.launch)
+        observer = None if request.observe is None else request.observe(self._console)
+        outcome: Outcome = await launch(
+            request.spec,
+            request.machine,
+            self._console,
+            started=self._started,
+            verbose=request.verbose,
+            observer=observer,
+            failover_files=self._failover_files,
+            name=self._directory.name,
+        )
+        return outcome
+
+    def _started(self, job: Job) -> None:
+        self._job = job
+        for order in self._stops:
+            self._loop.call_soon(self._stop, order)  # It is about to begin.
+        if self._follows:
+            return
+        name = self._directory.name
+        self._console.say(f"farandole: job {name}; farandole run --attach {name} shows it again")
+
+    def _stop(self, order: Stop) -> None:
+        if self._job is not None:
+            self._job.stop(order.code, order.why)
+        elif self._follows:
+            self._stops.append(order)  # There are workers, which would go on alone.
+        elif self._running is not None:
+            self._running.cancel()
+
+    async def _tell_the_end(self, end: FromDaemon) -> None:
+        if not self._goes_on_without:
+            with contextlib.suppress(OSError):  # On a full disk, at least the client is told.
+                self._directory.write_ended(_as_ended(end))
+            self._failover_files.clear()
+            self._directory.forget_launch_request()
+        client = self._display.client
+        if client is None or not client.open:
+            return
+        shown = self._display.is_shown
+        client.post(msgspec.structs.replace(end, shown=shown) if isinstance(end, Ended) else end)
+        # A client that is stopped, with Ctrl-Z, has not seen the last lines, and will look for them here.
+        if await client.all_sent(LAST_WORD_SECONDS) and shown and not self._goes_on_without:
+            self._directory.remove()
+
+    # --- clients -----------------------------------------------------------------------------------------------
+
+    def _accept(self) -> None:
+        try:
+            sock, _ = self._listener.accept()
+        except OSError:
+            return  # It has gone again.
+        try:
+            check_peer(sock)
+        except WireError as error:
+            self._console.say(f"warning: a client was sent away: {error}")
+            sock.close()
+            return
+        self._peers.add(ClientConnection(sock, self._take, self._gone))
+
+    def _take(self, peer: ClientConnection, message: FromClient) -> None:
+        if isinstance(message, Show):
+            self._display.show(peer, message)
+        elif isinstance(message, Hide):
+            self._display.hide(peer)
+        elif isinstance(message, Stop):
+            self._stop(message)
+        elif isinstance(message, AskStatus):
+            peer.post(self._status())
+        elif isinstance(message, AskView):
+            peer.post(ViewIs(self._view(message.lines_from)))
+        elif isinstance(message, Launch):
+            raise BadMessage("a daemon keeps one job")
+        else:
+            peer.post(self._answer(message))
+
+    def _gone(self, peer: ClientConnection) -> None:
+        self._peers.discard(peer)
+        self._display.gone(peer)
+
+    def _status(self) -> StatusIs:
+        if self._job is None:
+            return StatusIs(0, 0, "it is being started")
+        return StatusIs(**self._job.status())
+
+    def _view(self, lines_from: int) -> JobView:
+        view = JobView(state="it is being started") if self._job is None else self._job.view()
+        lines, lines_next = self._display.output_from(lines_from)
+        return msgspec.structs.replace(view, name=self._directory.name, lines=lines, lines_next=lines_next)
+
+    def _answer(self, request: HostsRequest) -> FromDaemon:
+        try:
+            return _ask(self._job, request)
+        except SpecError as error:
+            return Refused(error.message, error.hint)
+
+
+def _find(name: str) -> Any:
+    module, _, function = name.partition(":")
+    return getattr(importlib.import_module(module), function)
+
+
+def _as_ended(end: FromDaemon) -> Ended:
+    """Return what is kept for a client that asks later."""
+    if isinstance(end, Ended):
+        return end
+    assert isinstance(end, Refused)
+    return Ended(2, f"error: {end.message}\nhint: {end.hint}" if end.hint else f"error: {end.message}")
+
+
+def _ask(job: Job | None, request: HostsRequest) -> FromDaemon:
+    """Pass a request on to the job.
+
+    Raises:
+        SpecError: it cannot be done, or not yet.
+    """
+    if job is None:
+        raise SpecError("the job is being started: nothing of it can be asked for or changed yet", "try again soon")
+    if isinstance(request, ListHosts):
+        return HostsAre(tuple(job.list_hosts()))
+    if isinstance(request, AddHosts):
+        return Done(tuple(job.add_host(host, slots_of(host)) for host in parse_hosts(request.hosts)))
+    if isinstance(request, RemoveHost):
+        return Done((job.remove_host(request.name),))
+    if isinstance(request, Kill):
+        return Done((job.kill(request.rank, request.signal),))
+    if isinstance(request, ScheduleBatch):
+        return Done((job.schedule_batch(request.samples),))
+    if isinstance(request, Scale):
+        return Done((job.scale(request.workers),))
+    return Done((job.drain_host(request.name),))
+
+
+def _receive(sock: socket.socket) -> tuple[Launch, int]:
+    """Return the first message of the client that started this process, and the claim to the job; no byte more is read.
+
+    Raises:
+        WireError: there is none.
+        OSError: there is none in time.
+    """
+    sock.settimeout(LAUNCH_REQUEST_SECONDS)
+    header, descriptors, _, _ = socket.recv_fds(sock, LENGTH_BYTES, MOST_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
+    length = frame_length(header, MESSAGE_LIMIT)
+    payload = bytearray()
+    while len(payload) < length:
+        if not (piece := sock.recv(length - len(payload))):
+            raise ConnectionLost("the client is gone")
+        payload += piece
+    message: FromClient = Codec[FromClient](FromClient).decode(bytes(payload))
+    if not isinstance(message, Launch):
+        raise BadMessage("the first message is not what to launch")
+    if len(descriptors) != 1:
+        raise BadMessage("a job that nobody has claimed")
+    return message, descriptors[0]
+
+
+async def _serve(directory: JobDirectory, first: socket.socket | None, anew: bytes | None) -> None:
+    await JobDaemon(pickle.loads(directory.launch_request()), directory, first, anew).run()
+
+
+def _write_launch_request(directory: JobDirectory, request: bytes) -> None:
+    """Keep what is to be done for a successor. A job that goes on does so as it was begun.
+
+    Raises:
+        SpecError: it cannot be kept.
+    """
+    if request and not directory.failover_files().is_whole():
+        directory.write_launch_request(request)
+
+
+def _refuse(client: socket.socket, directory: JobDirectory, error: SpecError) -> None:
+    """Tell the client that the job cannot be kept, and leave nothing of it."""
+    directory.remove()
+    with contextlib.suppress(WireError):
+        DaemonConnection(client).send(Refused(error.message, error.hint))
+
+
+def main() -> None:
+    """Keep the job that the client at the other end of standard input asks for."""
+    let_writes_be_interrupted()
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    first = socket.socket(fileno=os.dup(0))
+    os.dup2(nowhere, 0)
+    try:
+        message, claim = _receive(first)
+    except OSError:  # The client is gone; nothing has been started.
+        sys.exit(1)
+    directory = JobDirectory(Path(message.directory))
+    try:
+        _write_launch_request(directory, message.request)
+    except SpecError as error:
+        _refuse(first, directory, error)
+        sys.exit(1)
+
+    def keep(follows: bool) -> None:
+        try:
+            asyncio.run(_serve(directory, None if follows else first, None if follows else message.request or None))
+        except SpecError as error:
+            _refuse(first, directory, error)
+        # The watchdog has the claim too, and may take a moment to end.
+        fcntl.flock(claim, fcntl.LOCK_UN)
+
+    def let_go() -> None:
+        first.close()
+        for stream in STREAMS:
+            os.dup2(nowhere, stream)
+
+    def prepare() -> None:
+        importlib.import_module(_ELASTIC)
+
+    run_watched(keep, let_go, prepare, directory.can_be_continued)

@@ -1,0 +1,172 @@
+"""The places that a job is shown on, which change while it runs: clients leave, are killed, or follow each other.
+
+A *sink* is one place that lines go to: a terminal, a pipe, a file, the log. The console has two threads, one for each
+stream, and each writes to the sink of its stream, which is one for both when both are the same terminal. Other
+threads only say which sink is next. A writing thread leaves the old sink and enters the new one by itself, between two
+lines. So that it does not wait for ever before that, the thread that takes a sink away *severs* its descriptors: a
+write that waits fails then, and its lines go to the next sink.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Callable, Sequence
+
+from farandole.control.agent.protocol import STDERR, STDOUT
+from farandole.control.launcher.daemon.recent_lines import RecentLines
+from farandole.control.launcher.output.console import descriptor_writer
+from farandole.control.launcher.output.line_writer import LineWriter, line_writer_for
+from farandole.control.launcher.output.terminal import Look
+
+INTERRUPT_SIGNAL = signal.SIGUSR1
+"""Sent to a thread that waits in a write. It needs a handler that does nothing; see `let_writes_be_interrupted`."""
+
+
+def let_writes_be_interrupted() -> None:
+    """Let a write that waits be interrupted in this process. Only the main thread can do that."""
+    signal.signal(INTERRUPT_SIGNAL, lambda signum, where: None)
+
+
+class SeverableWriter:
+    """Writes to a descriptor, which it owns, until another thread severs it.
+
+    Args:
+        descriptor: where to.
+        unread_pipe: the writing end of a pipe that nobody reads.
+    """
+
+    def __init__(self, descriptor: int, unread_pipe: int) -> None:
+        self._descriptor = descriptor
+        self._unread_pipe = unread_pipe
+        self._write = descriptor_writer(descriptor)
+        self._thread: int | None = None
+        """The thread that is writing."""
+        self._lock = threading.Lock()
+        """Held while the descriptor changes; never during a write."""
+        self._closed = False
+
+    def __call__(self, data: bytes) -> None:
+        """Write all of it.
+
+        Raises:
+            OSError: it has no reader any more, or it was severed.
+        """
+        self._thread = threading.get_ident()
+        try:
+            self._write(data)
+        finally:
+            self._thread = None
+
+    def sever(self) -> None:
+        """Let go of the file behind the descriptor, from any thread: a write that waits fails, and later ones too."""
+        # The writing thread may be anywhere. Before the kernel has looked the descriptor up, it finds the pipe that
+        # nobody reads. After that, the signal ends its wait, or keeps it from beginning; Python writes once more, and
+        # finds that pipe.
+        with self._lock:
+            if self._closed:
+                return
+            os.dup2(self._unread_pipe, self._descriptor, inheritable=False)
+            if (thread := self._thread) is not None:
+                signal.pthread_kill(thread, INTERRUPT_SIGNAL)
+
+    def close(self) -> None:
+        """Close the descriptor, after the last write."""
+        with self._lock:
+            self._closed = True
+            os.close(self._descriptor)
+
+
+class OutputSink:
+    """One place that lines go to.
+
+    Args:
+        line_writer: shows them.
+        streams: those that are shown there.
+        writer: what is let go of at the end; None: the sink stays.
+        since: how many lines of the job were shown there before.
+        left: called with it, in a writing thread, when all is written that is to be.
+    """
+
+    def __init__(
+        self,
+        line_writer: LineWriter,
+        streams: Sequence[int],
+        writer: SeverableWriter | None = None,
+        since: int | None = None,
+        left: Callable[[OutputSink], None] = lambda sink: None,
+    ) -> None:
+        self.line_writer = line_writer
+        self.lock = threading.Lock()
+        """Held by the thread that writes."""
+        self._writer = writer
+        self._since = since
+        self._left = left
+        self._streams = tuple(streams)
+        self._staying = set(streams)
+        self._entered = False
+
+    def enter(self, recent: RecentLines) -> None:
+        """Catch up, once, on what has been shown elsewhere. With the lock.
+
+        Raises:
+            OSError: it has no reader.
+        """
+        if self._entered:
+            return
+        self._entered = True
+        for line in () if self._since is None else recent.since(self._since, self._streams):
+            if line.source is None:
+                self.line_writer.say(line.text)
+            else:
+                self.line_writer.show(line.source, [line.text])
+        if STDERR in self._streams:
+            self.line_writer.show_status(recent.status)
+
+    def leave(self, stream: int) -> None:
+        """Write no line of this stream any more. The last one tidies up."""
+        if self._writer is None:
+            return
+        with self.lock:
+            self._staying.discard(stream)
+            if self._staying:
+                return
+            with contextlib.suppress(OSError):  # Nobody sees it.
+                self.line_writer.finish()
+            self._writer.close()
+        self._left(self)
+
+    def sever(self) -> None:
+        """Let go at once of what is behind it, in any thread."""
+        if self._writer is not None:
+            self._writer.sever()
+
+
+def open_sinks(
+    descriptors: Sequence[int],
+    looks: Sequence[Look],
+    unread_pipe: int,
+    since: int,
+    left: Callable[[OutputSink], None],
+) -> dict[int, OutputSink]:
+    """Return the sinks of both streams: one for both when they are the same terminal.
+
+    Args:
+        descriptors: of standard output and error; they belong to the sinks now.
+        looks: of both.
+        unread_pipe: see `SeverableWriter`.
+        since: how many lines of the job were shown there before.
+        left: called with each of them, in a writing thread, when all is written that is to be.
+    """
+    streams = (STDOUT, STDERR)
+    writers = [SeverableWriter(descriptor, unread_pipe) for descriptor in descriptors]
+    if looks[0].terminal is not None and looks[0].terminal == looks[1].terminal:
+        writers[0].close()
+        both = OutputSink(line_writer_for(writers[1], looks[1]), streams, writers[1], since, left)
+        return {STDOUT: both, STDERR: both}
+    return {
+        stream: OutputSink(line_writer_for(writer, look), (stream,), writer, since, left)
+        for stream, writer, look in zip(streams, writers, looks, strict=True)
+    }

@@ -1,0 +1,97 @@
+"""What one thread of the console writes to, while others decide which output sink the lines go to."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+from farandole.control.launcher.daemon.output_sink import OutputSink
+from farandole.control.launcher.daemon.recent_lines import RecentLines
+from farandole.control.launcher.output.line_writer import LineWriter
+from farandole.control.launcher.output.terminal import Source
+
+
+class SwitchedLineWriter(LineWriter):
+    """What the console's thread for one stream writes to: the sink that it is on.
+
+    Args:
+        stream: which.
+        log: the sink for when there is no other, which takes all.
+        recent: gets every line.
+        lost: called, in the writing thread, with a sink that has no reader any more.
+    """
+
+    def __init__(self, stream: int, log: OutputSink, recent: RecentLines, lost: Callable[[OutputSink], None]) -> None:
+        self._stream = stream
+        self._log = log
+        self._recent = recent
+        self._lost = lost
+        self._lock = threading.Lock()
+        """Held while these change."""
+        self._current = log
+        self._next = log
+        self._skipped: list[OutputSink] = []
+        """Those that were next and are not any more."""
+
+    def switch_to(self, sink: OutputSink | None) -> None:
+        """Go on there with the next line; None: in the log. May be called in any thread."""
+        with self._lock:
+            if self._next is not self._current:
+                self._skipped.append(self._next)
+            self._next = sink or self._log
+
+    def show(self, source: Source, lines: Sequence[str]) -> None:
+        """Write lines of a worker."""
+        self._do(lambda line_writer: line_writer.show(source, lines), source, lines)
+
+    def say(self, text: str) -> None:
+        """Write a line of the launcher's own."""
+        self._do(lambda line_writer: line_writer.say(text), None, [text])
+
+    def end(self, source: Source) -> None:
+        """Record that this stream is over."""
+        self._do(lambda line_writer: line_writer.end(source))
+
+    def show_status(self, status: Callable[[int], str] | None) -> None:
+        """Change the status line, here and wherever the job is shown later."""
+        self._recent.status = status
+        self._do(lambda line_writer: line_writer.show_status(status))
+
+    def rest(self) -> None:
+        """Record that there is nothing else to write now."""
+        self._do(lambda line_writer: line_writer.rest())
+
+    def finish(self) -> None:
+        """Leave the sink; nothing comes any more."""
+        self._settle().leave(self._stream)
+
+    def _do(self, call: Callable[[LineWriter], None], source: Source | None = None, lines: Sequence[str] = ()) -> None:
+        while True:
+            sink = self._settle()
+            with sink.lock:
+                try:
+                    sink.enter(self._recent)
+                    call(sink.line_writer)
+                    # Not before: what cannot be written here is written, and so remembered, elsewhere.
+                    self._recent.add(self._stream, source, lines)
+                    return
+                except OSError:
+                    pass
+            self._fall_back(sink)
+
+    def _settle(self) -> OutputSink:
+        """Go to the sink that is next, and return it."""
+        with self._lock:
+            left, self._skipped = self._skipped, []
+            if self._next is not self._current:
+                left.append(self._current)
+            sink = self._current = self._next
+        for each in left:
+            each.leave(self._stream)
+        return sink
+
+    def _fall_back(self, sink: OutputSink) -> None:
+        with self._lock:
+            if self._next is sink:
+                self._next = self._log
+        self._lost(sink)

@@ -1,0 +1,144 @@
+"""In what hosts of one job differ though they should not: a pure function of the facts about each."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Mapping, Sequence
+
+from farandole.control.agent.inspect.facts import Facts
+from farandole.control.launcher.doctor.advice import Finding, Level, in_order, is_usable
+
+# Below this, logs of two hosts still tell which came first, for people.
+CLOCK_SECONDS = 1.0
+
+
+def differences(hosts: Mapping[str, Facts]) -> list[Finding]:
+    """Return what hosts do not have in common, problems first; nothing for fewer than two."""
+    findings = [_differing(hosts, *row) for row in _ROWS]
+    findings += [*_same_name(hosts), *_clocks(hosts), *_networks(hosts)]
+    return in_order(finding for finding in findings if finding is not None)
+
+
+def _minor(version: str) -> str:
+    return ".".join(version.split(".")[:2])
+
+
+def _torch(facts: Facts) -> str:
+    return next((each.version or "unknown" for each in facts.frameworks if each.name == "torch"), "none")
+
+
+def _gpus(facts: Facts) -> str:
+    kinds = sorted({gpu.name for gpu in facts.gpus.devices})
+    return f"{len(facts.gpus.devices)} {' and '.join(kinds)}".strip()
+
+
+# What is compared: level, subject, what it is called, how it is read, what to do.
+_ROWS: Sequence[tuple[Level, str, str, Callable[[Facts], str], str]] = (
+    (
+        "problem",
+        "farandole",
+        "versions of farandole",
+        lambda facts: facts.software.version,
+        "install the same one everywhere",
+    ),
+    (
+        "note",
+        "python",
+        "versions of Python",
+        lambda facts: _minor(facts.software.python),
+        "farandole.run(function) needs the same one everywhere; scripts may not",
+    ),
+    ("note", "frameworks", "versions of torch", _torch, "install the same one everywhere"),
+    (
+        "note",
+        "cores",
+        "numbers of cores",
+        lambda facts: str(facts.processor.allowed),
+        "the slowest worker sets the pace: give hosts slots that fit",
+    ),
+    ("note", "gpus", "GPUs", _gpus, "the slowest worker sets the pace: give hosts slots that fit"),
+    ("note", "library", "processors", lambda facts: facts.system.architecture, ""),
+)
+
+
+def _differing(
+    hosts: Mapping[str, Facts], level: Level, subject: str, noun: str, read: Callable[[Facts], str], todo: str
+) -> Finding | None:
+    groups: dict[str, list[str]] = {}
+    for host, facts in hosts.items():
+        groups.setdefault(read(facts), []).append(host)
+    if len(groups) < 2:
+        return None
+    told = "; ".join(f"{value} on {shorten(names)}" for value, names in groups.items())
+    return Finding(level, subject, f"hosts have different {noun}: {told}", todo)
+
+
+def shorten(names: Sequence[str]) -> str:
+    """Write names of hosts, at most three of them.
+
+    Example:
+        >>> shorten(["a", "b", "c", "d", "e"])
+        'a, b, c and 2 more'
+    """
+    rest = len(names) - 3
+    return ", ".join(names) if rest < 1 else f"{', '.join(names[:3])} and {rest} more"
+
+
+def _same_name(hosts: Mapping[str, Facts]) -> list[Finding]:
+    """Find names that stand for one machine, and machines that call themselves the same."""
+    findings = []
+    groups: dict[str, list[str]] = {}
+    for host, facts in hosts.items():
+        groups.setdefault(facts.system.hostname, []).append(host)
+    for hostname, names in groups.items():
+        if len(names) < 2:
+            continue
+        if len({hosts[name].system.boot for name in names}) == 1:
+            text = f"{shorten(names)} are the same machine ({hostname})"
+            findings.append(Finding("note", "system", text, "name it once, with all its slots"))
+        else:
+            text = f"{shorten(names)} are different machines that all call themselves {hostname}"
+            findings.append(Finding("problem", "system", text, "give each its own name: hostnamectl set-hostname NAME"))
+    return findings
+
+
+def _clocks(hosts: Mapping[str, Facts]) -> list[Finding]:
+    findings = []
+    for host, facts in hosts.items():
+        ahead = facts.clock.ahead
+        if ahead is not None and abs(ahead) >= CLOCK_SECONDS:
+            how = "ahead of" if ahead > 0 else "behind"
+            text = f"the clock of {host} is {abs(ahead):.1f} s {how} this machine's"
+            findings.append(Finding("note", "clock", text, "run chrony, ntpd or systemd-timesyncd there"))
+    return findings
+
+
+def _networks(hosts: Mapping[str, Facts]) -> list[Finding]:
+    """Find hosts without a network in common, and networks on which hosts disagree about the size of packets."""
+    shared = _shared_networks(hosts)
+    findings = []
+    for network, members in shared.items():
+        if len(set(members.values())) > 1:
+            told = ", ".join(f"{mtu} on {host}" for host, mtu in list(members.items())[:4])
+            text = f"hosts have different MTUs in {network} ({told}): big packets may be lost without a word"
+            findings.append(Finding("problem", "network", text, "ip link set INTERFACE mtu N, the same everywhere"))
+    if len(hosts) > 1 and not any(len(members) == len(hosts) for members in shared.values()):
+        text = "there is no network that all hosts are in: they need routes to each other"
+        findings.append(Finding("note", "network", text, "see that workers can connect to each other on any port"))
+    return findings
+
+
+def _shared_networks(hosts: Mapping[str, Facts]) -> dict[str, dict[str, int | None]]:
+    """Return the hosts of each network, each with the MTU of its interface."""
+    members: dict[str, dict[str, int | None]] = {}
+    owner: dict[str, str] = {}
+    private = set()
+    for host, facts in hosts.items():
+        for interface in filter(is_usable, facts.network):
+            for each in interface.addresses:
+                network = ipaddress.ip_network(f"{each.address}/{each.prefix}", strict=False)
+                members.setdefault(str(network), {})[host] = interface.mtu
+                # 172.17.0.1 is many a machine's own: such a network does not join them.
+                if network.is_link_local or owner.setdefault(each.address, host) != host:
+                    private.add(str(network))
+    return {network: sizes for network, sizes in members.items() if network not in private}

@@ -1,0 +1,91 @@
+"""Asks hosts what they are like: this machine directly, others through ssh."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import msgspec
+
+from farandole.base.wire.encoding import decode_json
+from farandole.control.agent.inspect import inspect
+from farandole.control.agent.inspect.facts import Facts
+from farandole.control.agent.inspect.software import IMPORT_SECONDS
+from farandole.control.launcher.job.host_list import Host
+from farandole.control.launcher.job.ssh_and_ship import SshOptions
+from farandole.control.launcher.targets.local import LocalNames
+from farandole.control.launcher.targets.not_started import explain
+from farandole.control.launcher.targets.ssh import by_hand, ssh_command
+
+AT_ONCE = 16
+HOST_SECONDS = 20.0
+_MODULE = ("-m", "farandole.control.agent.inspect")
+
+
+@dataclass(frozen=True)
+class Silence:
+    """Why a host could not be asked, and what to do about it."""
+
+    why: str
+    hint: str = ""
+
+
+Inspect = Callable[[Sequence[Host]], dict[str, Facts | Silence]]
+
+
+def inspect_hosts(hosts: Sequence[Host], ssh: SshOptions, *, try_import: bool = False) -> dict[str, Facts | Silence]:
+    """Ask several hosts at once what they are like.
+
+    Args:
+        hosts: those of this machine are not asked through ssh.
+        ssh: how the others are reached.
+        try_import: also import the frameworks there.
+
+    Returns:
+        By label, in the order given: what the host is like, or why that is not known.
+    """
+    names = LocalNames()
+
+    def ask(host: Host) -> Facts | Silence:
+        return inspect(try_import=try_import) if names.has(host) else _ask(host, ssh, try_import)
+
+    with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
+        return dict(zip((host.label for host in hosts), pool.map(ask, hosts), strict=True))
+
+
+def _ask(host: Host, ssh: SshOptions, try_import: bool) -> Facts | Silence:
+    seconds = HOST_SECONDS + (IMPORT_SECONDS if try_import else 0)
+    command = ssh_command(host, ssh, (*_MODULE, "--import") if try_import else _MODULE)
+    asked_at = time.time()
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=seconds
+        )
+    except OSError as error:
+        return Silence(f"{ssh.program} cannot be started: {error}", "install openssh-client, or name another: --ssh")
+    except subprocess.TimeoutExpired:
+        return Silence(f"no answer within {seconds:g} s", f"see how long it takes: {by_hand(host, ssh, 'true')}")
+    if done.returncode != 0:
+        return Silence(*explain(host, done.stderr, ssh))
+    return _read(host, done.stdout, asked_at, time.time())
+
+
+def _read(host: Host, told: str, asked_at: float, answered_at: float) -> Facts | Silence:
+    # What a shell's start-up files print comes first.
+    answer = next((line for line in reversed(told.splitlines()) if line.startswith("{")), "")
+    try:
+        facts = decode_json(answer, Facts)
+    except msgspec.DecodeError as error:
+        return Silence(f"its answer cannot be read: {error}", f"install the same version of farandole on {host.name}")
+    clock = msgspec.structs.replace(facts.clock, ahead=_ahead(facts.clock.now, asked_at, answered_at))
+    return msgspec.structs.replace(facts, clock=clock)
+
+
+def _ahead(told: float, asked_at: float, answered_at: float) -> float:
+    """Return by how much at least a clock is ahead that was read between two moments of this one."""
+    if told > answered_at:
+        return told - answered_at
+    return min(told - asked_at, 0.0)

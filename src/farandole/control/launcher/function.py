@@ -1,0 +1,215 @@
+"""`farandole.run`: a Python function on several workers, from a script or a notebook."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import sys
+import threading
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from farandole.control.launcher.job.host_list import parse_hosts, with_slots
+from farandole.control.launcher.job.machine import Machine, look
+from farandole.control.launcher.job.spec import JobSpec, read_start_timeout
+from farandole.control.launcher.output.console import Console, text_writer
+from farandole.control.launcher.start.external import ExternalJob, launch_external
+from farandole.control.launcher.start.launch import launch
+from farandole.control.launcher.supervise.outcome import Observer, Outcome, Running
+from farandole.control.launcher.targets.launch_order import Starter
+from farandole.errors import JobFailed
+
+_INTERRUPTED = 130
+
+
+def run(
+    func: Callable[..., Any],
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    num_proc: int | None = 1,
+    *,
+    start_timeout: float | None = None,
+    output_dir: str | PathLike[str] | None = None,
+    env: Mapping[str, str] | None = None,
+    executable: str | None = None,
+    fusion_threshold_mb: int | None = None,
+    transport: str | None = None,
+    hosts: str | None = None,
+    network: str | None = None,
+    verbose: bool = False,
+) -> list[Any]:
+    """Call a function on several new workers, of this machine or of several, and return their results in rank order.
+
+    The function, its arguments and results are pickled by cloudpickle, so functions of a notebook or of the main
+    script work. What workers print is printed here, line by line, with the rank before it.
+
+    Args:
+        func: called in every worker as `func(*args, **kwargs)`.
+        args: positional arguments.
+        kwargs: keyword arguments.
+        num_proc: number of workers; None: all slots of the hosts or, without hosts, one for each GPU or core.
+        start_timeout: seconds that workers wait in `init()` for others after the latest one that came.
+        output_dir: also keep what workers print in `output_dir/rank.N/stdout` and `stderr`.
+        env: variables of the workers, on top of this process's environment.
+        executable: Python interpreter of the workers; this one by default.
+        fusion_threshold_mb: tensors are fused up to this size; 0: not.
+        hosts: `h1:4,h2:4`, as after -H of farandole run; this machine by default. The others need what the function
+            imports.
+        network: the network between the workers of different hosts, as after --network.
+        transport: `auto`, `shm` or `tcp`; by default what FARANDOLE_TRANSPORT says, or `auto`.
+        verbose: tell the plan and every decision of the roster.
+
+    Raises:
+        SpecError: it cannot be started.
+        JobFailed: a worker failed; the text tells the first failure. When the function raised, `__cause__` is its
+            exception, if that could be pickled.
+
+    Example:
+        >>> import farandole
+        >>> farandole.run(pow, args=(2, 5), num_proc=2)
+        [32, 32]
+    """
+    machine = look()
+    machine = replace(machine, environment={**machine.environment, **(env or {})})
+    spec = JobSpec(
+        command=call_command(executable),
+        num_proc=num_proc,
+        hosts=() if hosts is None else with_slots(parse_hosts(hosts), None),
+        network=() if network is None else tuple(network.split(",")),
+        start_timeout=read_start_timeout(start_timeout, machine.environment),
+        settings=_asked(fusion_threshold_mb, transport),
+        output_dir=None if output_dir is None else Path(output_dir),
+    )
+    call = pickle_call(func, args, kwargs or {})
+    return results_of(run_in_background(spec, machine, call=call, verbose=verbose))
+
+
+def _asked(fusion_threshold_mb: int | None, transport: str | None) -> dict[str, Any]:
+    """Return what is asked of the workers' settings, in the settings' units."""
+    threshold = None if fusion_threshold_mb is None else fusion_threshold_mb * 1024 * 1024
+    asked = {"fusion_threshold": threshold, "transport": transport}
+    return {name: value for name, value in asked.items() if value is not None}
+
+
+def call_command(executable: str | None = None) -> tuple[str, ...]:
+    """Return the command of workers that run a function instead of a program."""
+    return (executable or sys.executable, "-m", "farandole.control.launcher.call")
+
+
+def pickle_call(func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
+    """Return what such workers fetch and call."""
+    import cloudpickle  # type: ignore[import-untyped]
+
+    # The path first, in a pickle of its own: unpickling the rest may import modules from it.
+    return pickle.dumps((sys.path, cloudpickle.dumps((func, tuple(args), dict(kwargs)))))
+
+
+def run_in_background(
+    spec: JobSpec,
+    machine: Machine,
+    *,
+    call: bytes | None = None,
+    verbose: bool = False,
+    observe: Callable[[Console], Observer] | None = None,
+    through: Starter | None = None,
+) -> Outcome:
+    """Run a job from within a program that has other things to do as well, and return how it ended.
+
+    What workers print goes to `sys.stdout` and `sys.stderr` as they are now. KeyboardInterrupt ends the job.
+
+    Args:
+        spec: what the user wants.
+        machine: where it runs.
+        call: the pickled call that the workers fetch, if they run a function.
+        verbose: tell the plan and every decision of the roster.
+        observe: returns the object that is told of failures at once, and may print them on the console.
+        through: the program that starts the workers; by default, that is done here.
+
+    Raises:
+        SpecError: it cannot be started; nothing was.
+    """
+    console = Console(text_writer(sys.stdout), text_writer(sys.stderr))
+    if through is not None:
+        external = _BackgroundJob()
+        return external.run(
+            launch_external(through, spec, machine, console, started=external.started, call=call, verbose=verbose)
+        )
+    observer = None if observe is None else observe(console)
+    job = _BackgroundJob()
+    return job.run(launch(spec, machine, console, started=job.started, call=call, verbose=verbose, observer=observer))
+
+
+def results_of(outcome: Outcome) -> list[Any]:
+    """Return what the function returned, in rank order.
+
+    Raises:
+        JobFailed: a worker failed.
+    """
+    if outcome.exit_code != 0:
+        report = outcome.report or "the job was ended before the function returned"
+        raise JobFailed(report, outcome.rank, outcome.exit_code) from cause_of(outcome)
+    for rank, pickled in enumerate(outcome.results):
+        if pickled is None:
+            raise JobFailed(f"rank {rank} exited with code 0 before the function returned", rank, 1)
+    return [pickle.loads(pickled)[1] for pickled in outcome.results if pickled is not None]
+
+
+def cause_of(outcome: Outcome) -> BaseException | None:
+    """Return the exception that the function raised on the worker that failed first, if it can be had."""
+    if outcome.raised is None:
+        return None
+    try:
+        returned, value = pickle.loads(outcome.raised)
+    except Exception:  # Many exceptions cannot be made again from their pickle; the report has the text.
+        return None
+    return value if not returned and isinstance(value, BaseException) else None
+
+
+class _BackgroundJob:
+    """Runs a job's loop in a thread of its own, because the caller may be in a notebook, whose loop already runs."""
+
+    def __init__(self) -> None:
+        self._done: Future[Outcome] = Future()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._supervisor: Running | ExternalJob | None = None
+        self._interrupted = False
+
+    def started(self, supervisor: Running | ExternalJob) -> None:
+        """Remember whom to tell about Ctrl-C. Runs in the job's thread."""
+        self._loop = asyncio.get_running_loop()
+        self._supervisor = supervisor
+        if self._interrupted:
+            supervisor.stop(_INTERRUPTED, "interrupted")
+
+    def run(self, job: Coroutine[Any, Any, Outcome]) -> Outcome:
+        """Wait for the job; KeyboardInterrupt ends it, in good order the first time, at once the second."""
+
+        def thread() -> None:
+            try:
+                self._done.set_result(asyncio.run(job))
+            except BaseException as error:
+                self._done.set_exception(error)
+
+        threading.Thread(target=thread, name="farandole-launcher").start()
+        try:
+            return self._done.result()
+        except KeyboardInterrupt:
+            while not self._done.done():
+                self._interrupt()
+            raise
+
+    def _interrupt(self) -> None:
+        self._interrupted = True
+        try:
+            if self._loop is not None and self._supervisor is not None:
+                self._loop.call_soon_threadsafe(self._supervisor.stop, _INTERRUPTED, "interrupted")
+        except RuntimeError:
+            pass  # The loop is closed: the job has just ended by itself.
+        try:
+            self._done.exception()
+        except KeyboardInterrupt:
+            return

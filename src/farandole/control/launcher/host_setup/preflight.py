@@ -1,0 +1,322 @@
+"""Looks at all hosts at once before anything starts: whether they can be reached, can run the script, reach each other.
+
+What is found is a table; what does not hold says what to do. Nothing has been started when the job is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import farandole
+from farandole.base.display.tables import lines
+from farandole.base.wire.interfaces import Address, list_addresses, pick
+from farandole.control.agent.protocol import (
+    ConnectTarget,
+    ConnectTried,
+    Look,
+    Looked,
+    OpenPorts,
+    PortsOpened,
+    Ready,
+    TryConnect,
+)
+from farandole.control.launcher.agents.agent_client import AgentClient
+from farandole.control.launcher.agents.agent_lost import AgentLost
+from farandole.control.launcher.job.host_list import Host
+from farandole.control.launcher.job.ssh_and_ship import SshOptions
+from farandole.control.launcher.plan.model import HostPlan
+from farandole.control.launcher.targets.installation import install_command
+from farandole.control.launcher.targets.not_started import explain
+from farandole.errors import SpecError
+
+# Up to so many hosts connect to all others; of more, each connects to some.
+MOST_THAT_TRY_ALL = 32
+CONNECT_SECONDS = 3.0
+_ANSWER_SECONDS = 30.0
+# Clocks that differ by more make logs and timelines of several hosts hard to read, and certificates fail.
+_CLOCK_SECONDS = 2.0
+
+
+@dataclass
+class Finding:
+    """What was found about one host."""
+
+    label: str
+    slots: int
+    facts: Ready | None = None
+    clock_ahead: float = 0.0
+    """Seconds by which its clock is ahead of the launcher's."""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    reaches: tuple[int, int] = (0, 0)
+    """How many of how many other hosts it reaches."""
+    networks: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """Name of each network interface, and its addresses that other hosts reach; the preferred one first."""
+    problem: str = ""
+    hint: str = ""
+
+
+def not_reached(host: Host, slots: int, why: AgentLost, ssh: SshOptions) -> Finding:
+    """Return what is to be said of a host whose agent did not start."""
+    problem, hint = explain(host, str(why), ssh)
+    return Finding(host.label, slots, problem=problem, hint=hint)
+
+
+def first_look(agent: AgentClient, ssh: SshOptions) -> Finding:
+    """Judge what an agent says of its host, which ssh reaches with these options."""
+    facts = agent.facts
+    assert facts is not None
+    finding = Finding(agent.host.label, agent.host.slots or 0, facts, clock_ahead=agent.clock_ahead)
+    if facts.version != farandole.__version__:
+        python = agent.host.python or sys.executable
+        finding.problem = f"it has farandole {facts.version}, and this machine {farandole.__version__}"
+        finding.hint = f"install the same there: {install_command(agent.host, ssh, python)}"
+    return finding
+
+
+def choose_networks(finding: Finding, wanted: Sequence[str]) -> None:
+    """Note at which addresses the host can be reached, as far as it knows itself."""
+    assert finding.facts is not None
+    found = [Address(each.name, each.address, each.prefix, each.speed) for each in finding.facts.interfaces]
+    chosen = pick(found, wanted) if wanted else found
+    if not chosen:
+        finding.problem = f"no address of it is in the network {','.join(wanted)}; it has: {list_addresses(found)}"
+        finding.hint = "name what every host has; a network in numbers works best: --network 10.0.0.0/8"
+        return
+    grouped: dict[str, list[str]] = {}
+    for each in chosen:
+        grouped.setdefault(each.interface, []).append(each.address)
+    finding.networks = tuple((name, tuple(listed)) for name, listed in grouped.items())
+
+
+async def look_at_workers(
+    agents: Sequence[AgentClient],
+    findings: Mapping[str, Finding],
+    plans: Mapping[str, tuple[HostPlan, Mapping[str, str]]],
+    ssh: SshOptions,
+) -> None:
+    """Find out on every host whether its workers can be started there, and with which versions.
+
+    Args:
+        agents: of the hosts.
+        findings: by label, to be completed.
+        plans: by label, what is planned for the host, and the environment of its workers.
+        ssh: how other hosts are reached.
+    """
+
+    async def look(agent: AgentClient) -> None:
+        label = agent.host.label
+        host, environment = plans[label]
+        try:
+            answer = await agent.ask(
+                lambda number: Look(number, host.command, host.directory, dict(environment)),
+                _ANSWER_SECONDS,
+            )
+        except AgentLost as error:
+            findings[label].problem = str(error)
+            return
+        assert isinstance(answer, Looked)
+        findings[label].versions = answer.versions
+        if answer.problem:
+            findings[label].problem, findings[label].hint = answer.problem, answer.hint
+        if answer.missing:
+            there = None if agent.local else ssh
+            findings[label].hint = _how_to_get(answer.missing, agent.host, there, answer.python)
+
+    await asyncio.gather(*map(look, agents))
+
+
+def _how_to_get(modules: Sequence[str], host: Host, ssh: SshOptions | None, python: str) -> str:
+    """Return what to do about modules that a Python lacks, here (`ssh` is None) or on another host."""
+    command = install_command(host, ssh, python, modules)
+    return f"install it: {command}; a file of yours has to be beside the script: --ship . sends it"
+
+
+async def look_at_networks(agents: Sequence[AgentClient], findings: Mapping[str, Finding]) -> None:
+    """Let the hosts try to reach each other, and keep the addresses that all others reach."""
+    opened: dict[str, PortsOpened] = {}
+
+    async def open_ports(agent: AgentClient) -> None:
+        listed = tuple(address for _, addresses in findings[agent.host.label].networks for address in addresses)
+        try:
+            answer = await agent.ask(lambda number: OpenPorts(number, listed), _ANSWER_SECONDS)
+        except AgentLost as error:
+            findings[agent.host.label].problem = str(error)
+            return
+        assert isinstance(answer, PortsOpened)
+        opened[agent.host.label] = answer
+
+    await asyncio.gather(*map(open_ports, agents))
+    reachable = [agent for agent in agents if agent.host.label in opened]
+    labels = [agent.host.label for agent in reachable]
+    answers: dict[tuple[int, int], dict[str, str]] = {}
+
+    async def try_connect(number: int) -> None:
+        agent = reachable[number]
+        targets = _targets_of(number, len(reachable))
+        wanted = tuple(
+            each
+            for target in targets
+            for each in _open_targets(target, findings[labels[target]], opened[labels[target]])
+        )
+        try:
+            answer = await agent.ask(lambda question: TryConnect(question, wanted, CONNECT_SECONDS), _ANSWER_SECONDS)
+        except AgentLost as error:
+            findings[agent.host.label].problem = str(error)
+            return
+        assert isinstance(answer, ConnectTried)
+        for target in targets:
+            answers[number, target] = {}
+        for each in answer.answers:
+            answers[number, each.host][each.address] = each.trouble
+
+    await asyncio.gather(*map(try_connect, range(len(reachable))))
+    judge_networks([findings[agent.host.label] for agent in reachable], answers)
+
+
+def _targets_of(number: int, hosts: int) -> list[int]:
+    """Return to which hosts a host connects: to all others or, of many hosts, to those 1, 2, 4, 8 ... places on."""
+    if hosts <= MOST_THAT_TRY_ALL:
+        return [other for other in range(hosts) if other != number]
+    steps = (2**power for power in range(hosts.bit_length()))
+    return sorted({(number + step) % hosts for step in steps if step < hosts} - {number})
+
+
+def _open_targets(target: int, finding: Finding, opened: PortsOpened) -> list[ConnectTarget]:
+    listed = [address for _, addresses in finding.networks for address in addresses]
+    return [
+        ConnectTarget(target, address, port, opened.token)
+        for address, port in zip(listed, opened.ports, strict=True)
+        if port
+    ]
+
+
+def judge_networks(findings: Sequence[Finding], answers: Mapping[tuple[int, int], Mapping[str, str]]) -> None:
+    """Say which hosts do not reach each other, and keep the addresses that work.
+
+    Args:
+        findings: of the hosts, to be completed.
+        answers: by the host that connected and the one it connected to (places in `findings`): for each address why
+            it was not reached; "" when it was.
+    """
+    for (number, target), heard in answers.items():
+        reached = [address for address, trouble in heard.items() if not trouble]
+        done, asked = findings[number].reaches
+        findings[number].reaches = (done + bool(reached), asked + 1)
+        if not reached and not findings[number].problem:
+            tried = "; ".join(f"{address}: {trouble}" for address, trouble in heard.items()) or "it has no address"
+            findings[number].problem = f"it does not reach {findings[target].label} ({tried})"
+            findings[number].hint = (
+                "workers talk to each other over any TCP port: open the firewall between these hosts, or name a "
+                "network that joins them: --network 10.0.0.0/8"
+            )
+    for target, finding in enumerate(findings):
+        heard_by = [heard for (_, other), heard in answers.items() if other == target]
+        _keep_what_all_reach(finding, heard_by)
+
+
+def _keep_what_all_reach(finding: Finding, heard_by: Sequence[Mapping[str, str]]) -> None:
+    """Leave out addresses that some host does not reach, unless there is none that all reach."""
+
+    def reached_by_all(address: str) -> bool:
+        return all(heard.get(address, "not tried") == "" for heard in heard_by)
+
+    kept = tuple(
+        (name, tuple(filter(reached_by_all, addresses)))
+        for name, addresses in finding.networks
+        if any(map(reached_by_all, addresses))
+    )
+    finding.networks = kept or finding.networks
+
+
+def compare(findings: Sequence[Finding], local_machines: Sequence[str]) -> list[str]:
+    """Return what is strange but no reason not to start.
+
+    Args:
+        findings: of all hosts.
+        local_machines: what identifies each host that is named as this machine; it may be named twice.
+    """
+    warnings = []
+    for finding in findings:
+        if abs(finding.clock_ahead) > _CLOCK_SECONDS:
+            ahead = "ahead of" if finding.clock_ahead > 0 else "behind"
+            warnings.append(
+                f"the clock of {finding.label} is {abs(finding.clock_ahead):.0f} s {ahead} this machine's; logs will "
+                "not be in order. Is NTP running there?"
+            )
+    for name in sorted({name for finding in findings for name in finding.versions}):
+        by_version: dict[str, list[str]] = {}
+        for finding in findings:
+            if name in finding.versions:
+                by_version.setdefault(finding.versions[name], []).append(finding.label)
+        if len(by_version) > 1:
+            which = "; ".join(f"{version or '?'} on {', '.join(labels)}" for version, labels in by_version.items())
+            warnings.append(f"{name} is not the same everywhere: {which}")
+    by_machine: dict[str, list[str]] = {}
+    for finding in findings:
+        if finding.facts is not None:
+            by_machine.setdefault(finding.facts.machine, []).append(finding.label)
+    for machine, labels in by_machine.items():
+        if len(labels) > 1 and machine not in local_machines:
+            shown = labels if len(labels) <= 3 else [*labels[:2], f"{len(labels) - 2} more"]
+            warnings.append(f"{' and '.join(shown)} are one machine: its workers share it")
+    return warnings
+
+
+class HostsRefused(SpecError):
+    """Hosts cannot take part.
+
+    Attributes:
+        findings: of those.
+    """
+
+    def __init__(self, message: str, hint: str, findings: Sequence[Finding]) -> None:
+        super().__init__(message, hint)
+        self.findings = tuple(findings)
+
+
+def refuse_if_wrong(findings: Sequence[Finding], ssh: SshOptions) -> None:
+    """Raise HostsRefused if something does not hold; its text has the table, and what to do for each host."""
+    wrong = [finding for finding in findings if finding.problem]
+    if not wrong:
+        return
+    lines = [f"{len(wrong)} of {len(findings)} hosts cannot take part; nothing was started", ""]
+    lines += [f"    {line}" for line in render(findings)] + [""]
+    for finding in wrong:
+        lines += [f"  {finding.label}: {finding.problem}"]
+        lines += [f"    hint: {finding.hint}"] if finding.hint else []
+    doctor = ["farandole", "doctor", *ssh.flags, "-H", ",".join(finding.label for finding in wrong)]
+    hint = f"{shlex.join(doctor)} tells more"
+    raise HostsRefused("\n".join(lines), hint, wrong)
+
+
+def render(findings: Sequence[Finding]) -> list[str]:
+    """Return the table."""
+    names = sorted({name for finding in findings for name in finding.versions if name not in ("python", "farandole")})
+    rows = [["host", "slots", "cores", "load", "gpus", "python", "farandole", *names, "clock", "reaches", ""]]
+    rows += [_row(finding, names) for finding in findings]
+    return lines(rows)
+
+
+def _row(finding: Finding, names: Sequence[str]) -> list[str]:
+    verdict = "NOT READY" if finding.problem else "ready"
+    facts = finding.facts
+    if facts is None:
+        return [finding.label, str(finding.slots), *["-"] * (len(names) + 7), verdict]
+    reached, asked = finding.reaches
+    return [
+        finding.label,
+        str(finding.slots),
+        str(facts.cores),
+        f"{facts.load:.1f}",
+        str(facts.gpus),
+        finding.versions.get("python") or facts.python,
+        facts.version,
+        *(finding.versions.get(name, "-") or "?" for name in names),
+        f"{finding.clock_ahead:+.1f} s",
+        f"{reached} of {asked}" if asked else "-",
+        verdict,
+    ]

@@ -1,0 +1,227 @@
+"""Makes hosts ready for a job: looks whether they can take part, sends the code, runs the user's command there."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from farandole.control.agent.protocol import File, Task, TaskEnded
+from farandole.control.launcher.agents.agent_client import AgentClient
+from farandole.control.launcher.agents.agent_lost import AgentLost
+from farandole.control.launcher.host_setup import preflight
+from farandole.control.launcher.host_setup.preflight import Finding
+from farandole.control.launcher.job.host_list import Host
+from farandole.control.launcher.job.machine import Machine
+from farandole.control.launcher.job.spec import JobSpec
+from farandole.control.launcher.output.console import Console
+from farandole.control.launcher.plan.environment import inherited_elsewhere
+from farandole.control.launcher.plan.make import make_plan
+from farandole.control.launcher.plan.model import LOOPBACK, HostPlan, Identity, Plan, Site
+from farandole.control.launcher.ship.file_list import Hashes, Manifest, in_units, take_stock
+from farandole.control.launcher.ship.missing_files import command_on_hosts, hint_for_missing, where_to_run
+from farandole.control.launcher.ship.send import ship
+from farandole.control.launcher.wording import count
+from farandole.errors import SpecError
+
+# What prepares a host may compile things.
+SETUP_SECONDS = 3600.0
+_REDRAW_SECONDS = 0.25
+
+
+class Preparation:
+    """Makes the hosts of one job ready.
+
+    Args:
+        spec: what the user wants; its hosts are those that are planned for.
+        machine: the one that this runs on.
+        console: where words to the user go.
+        log: takes lines that are printed with --verbose only.
+        job: the job's id.
+        spreads: whether workers of other hosts may come later, though all hosts that are known are this machine.
+    """
+
+    def __init__(
+        self,
+        spec: JobSpec,
+        machine: Machine,
+        console: Console,
+        log: Callable[[str], None],
+        job: str,
+        spreads: bool = False,
+    ) -> None:
+        self._spec = spec
+        self._machine = machine
+        self._console = console
+        self._log = log
+        self._job = job
+        self._spreads = spreads
+        self._manifest: Manifest | None = None
+        """What --ship sends."""
+
+    def for_host(self, host: Host) -> Preparation:
+        """Return the same for one host, which comes by itself."""
+        spec = replace(self._spec, hosts=(host,), num_proc=host.slots, elastic=None)
+        one = Preparation(spec, self._machine, self._console, self._log, self._job, self._spreads)
+        one._manifest = self._manifest
+        return one
+
+    def plan(self, identity: Identity, sites: Mapping[str, Site]) -> Plan:
+        """Return the plan, as far as these say.
+
+        Raises:
+            SpecError: there can be none.
+        """
+        return make_plan(self._spec, self._machine, identity, sites)
+
+    def show(self, text: str) -> None:
+        """Show on a terminal what takes its time."""
+        if self._console.has_status:
+            self._console.show_status(lambda columns: text[: columns - 1])
+
+    # --- making hosts ready -------------------------------------------------------------------------------------
+
+    async def prepare(self, agents: Sequence[AgentClient]) -> dict[str, Site]:
+        """Look at the hosts and make them ready; return what the plan must know of them.
+
+        Raises:
+            SpecError: some cannot take part.
+        """
+        findings = {agent.host.label: preflight.first_look(agent, self._spec.ssh) for agent in agents}
+        elsewhere = self._spreads or any(not agent.local for agent in agents)
+        if elsewhere:
+            for agent in agents:
+                self._choose_networks(agent, findings[agent.host.label])
+            preflight.refuse_if_wrong(list(findings.values()), self._spec.ssh)
+        sites = {agent.host.label: self._site(agent, findings[agent.host.label]) for agent in agents}
+        if self._manifest is not None:
+            sites.update(await self._ship(self._manifest, agents, sites))
+        if self._spec.setup:
+            await self._set_up(agents, self.plan(Identity(), sites))
+        if elsewhere and self._spec.preflight:
+            await self._look(agents, findings, self.plan(Identity(), sites))
+            sites = {label: replace(site, networks=findings[label].networks) for label, site in sites.items()}
+        return sites
+
+    async def _look(self, agents: Sequence[AgentClient], findings: Mapping[str, Finding], plan: Plan) -> None:
+        await asyncio.gather(
+            preflight.look_at_workers(
+                agents,
+                findings,
+                {host.name: (host, self._environment(plan, host)) for host in plan.hosts},
+                self._spec.ssh,
+            ),
+            preflight.look_at_networks(agents, findings),
+        )
+        ordered = [findings[agent.host.label] for agent in agents]
+        preflight.refuse_if_wrong(ordered, self._spec.ssh)
+        for line in preflight.render(ordered):
+            self._log(line)
+        here = [agent.facts.machine for agent in agents if agent.local and agent.facts is not None]
+        for warning in preflight.compare(ordered, here):
+            self._console.say(f"warning: {warning}")
+
+    def _environment(self, plan: Plan, host: HostPlan) -> dict[str, str]:
+        """Return what all workers of a host have in common, without anything secret."""
+        ours = self._machine.environment
+        return {**(ours if host.local else inherited_elsewhere(ours)), **plan.environment, **host.environment}
+
+    async def _set_up(self, agents: Sequence[AgentClient], plan: Plan) -> None:
+        """Run the user's command once on every host.
+
+        Raises:
+            SpecError: it failed somewhere.
+        """
+        self._console.say(f"farandole: --setup on {count(len(agents), 'host')}: {self._spec.setup}")
+        command = ("/bin/sh", "-c", self._spec.setup)
+
+        async def run(agent: AgentClient, host: HostPlan) -> str:
+            environment = self._environment(plan, host)
+            try:
+                answer = await agent.ask(
+                    lambda number: Task(number, command, environment, host.directory, b"", SETUP_SECONDS),
+                    SETUP_SECONDS + 1,
+                )
+            except AgentLost as error:
+                return f"{host.name}: {error}"
+            assert isinstance(answer, TaskEnded)
+            if answer.code == 0:
+                return ""
+            last = answer.output.decode("utf-8", "replace").rstrip().splitlines()[-10:]
+            return "\n".join([f"{host.name}: it ended with code {answer.code}", *(f"    | {line}" for line in last)])
+
+        failed = [words for words in await asyncio.gather(*map(run, agents, plan.hosts)) if words]
+        if failed:
+            what = f"--setup failed on {len(failed)} of {count(len(agents), 'host')}; nothing was started"
+            raise SpecError("\n  ".join([what, *failed]), "try it there by hand")
+
+    # --- sending the code ---------------------------------------------------------------------------------------
+
+    async def take_stock(self) -> None:
+        """Look at what --ship sends, and refuse what it cannot.
+
+        Raises:
+            SpecError: there is too much of it, or what is to be run is not in it.
+        """
+        directory = os.path.join(self._machine.directory, self._spec.ship)
+        manifest = await asyncio.to_thread(take_stock, directory, self._spec.ship_limit, Hashes.of(directory))
+        for note in manifest.notes:
+            self._console.say(f"note: {note}")
+        # A script that is left out is refused before any host is asked.
+        command_on_hosts(manifest, self._spec.command, self._machine.directory)
+        where_to_run(manifest, self._machine.directory)
+        self._manifest = manifest
+
+    async def _ship(
+        self, manifest: Manifest, agents: Sequence[AgentClient], sites: Mapping[str, Site]
+    ) -> dict[str, Site]:
+        """Send the code to the other hosts; here, workers run where the user is. Return the sites that have changed."""
+        receivers = [agent for agent in agents if not agent.local]
+        files = count(sum(isinstance(entry, File) for entry in manifest.entries), "file")
+        self._log(f"--ship: {files}, {in_units(manifest.size)}, to {count(len(receivers), 'host')}")
+        shown_at = 0.0
+
+        def progress(done: int, total: int) -> None:
+            nonlocal shown_at
+            if time.monotonic() - shown_at > _REDRAW_SECONDS:
+                shown_at = time.monotonic()
+                self.show(f"sending the code: {in_units(done)} of {in_units(total)}")
+
+        try:
+            directories = await ship(manifest, receivers, self._job, progress, self._spec.ship_cache)
+        finally:
+            self._console.show_status(None)
+        where = where_to_run(manifest, self._machine.directory)
+        command = command_on_hosts(manifest, self._spec.command, self._machine.directory)
+        return {
+            label: replace(sites[label], directory=os.path.join(directory, where).rstrip("/"), command=command)
+            for label, directory in directories.items()
+        }
+
+    def hint(self, host: HostPlan, said: str) -> str:
+        """Return what to do about what a worker said that failed; "" if the failure alone tells that."""
+        if self._manifest is None or host.local:
+            return ""
+        where = where_to_run(self._manifest, self._machine.directory)
+        root = host.directory.removesuffix(where).rstrip("/")
+        return hint_for_missing(said, self._manifest, where, [root])
+
+    def _choose_networks(self, agent: AgentClient, finding: Finding) -> None:
+        assert finding.facts is not None
+        if agent.local and self._spreads and not finding.facts.interfaces:
+            # A machine without any network can still have workers of its own.
+            finding.networks = (("lo", (LOOPBACK,)),)
+        else:
+            preflight.choose_networks(finding, self._spec.network)
+
+    def _site(self, agent: AgentClient, finding: Finding) -> Site:
+        assert agent.facts is not None
+        return Site(
+            local=agent.local,
+            cores=agent.facts.cores,
+            roster=agent.facts.roster,
+            networks=finding.networks,
+            spreads=self._spreads,
+        )

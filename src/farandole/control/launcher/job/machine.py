@@ -1,0 +1,35 @@
+"""What the launcher needs to know about the machine it runs on, read once."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from farandole.control.agent.host_facts import count_gpus, visible_gpus
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One host, as the plan sees it."""
+
+    hostname: str
+    cores: int
+    """That this process may use."""
+    gpus: int
+    """That CUDA_VISIBLE_DEVICES leaves visible."""
+    directory: str
+    environment: Mapping[str, str]
+
+
+def look() -> Machine:
+    """Return the facts about this machine and this process."""
+    environment = dict(os.environ)
+    return Machine(
+        hostname=socket.gethostname(),
+        cores=len(os.sched_getaffinity(0)),
+        gpus=visible_gpus(environment, count_gpus),
+        directory=os.getcwd(),
+        environment=environment,
+    )

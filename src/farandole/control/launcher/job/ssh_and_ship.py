@@ -1,0 +1,55 @@
+"""What the user wants of ssh and of the code that is sent to the hosts."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from farandole.control.launcher.wording import SIZE_UNITS
+from farandole.errors import SpecError
+
+
+@dataclass(frozen=True)
+class SshOptions:
+    """What the user wants of ssh, besides what ssh's own configuration says."""
+
+    program: str = "ssh"
+    """Called as ssh is. Options are given only to one with ssh in its name: `kubexec.sh HOST COMMAND` knows none."""
+    port: int | None = None
+    identity: str = ""
+    options: tuple[str, ...] = ()
+    """`NAME=value`, as after ssh's -o."""
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """The same as options of farandole's verbs."""
+        named = {"--ssh": self.program.removeprefix("ssh"), "--ssh-port": self.port, "--ssh-identity": self.identity}
+        pairs = [(name, str(value)) for name, value in named.items() if value]
+        pairs += [("--ssh-option", option) for option in self.options]
+        return tuple(word for pair in pairs for word in pair)
+
+
+@dataclass(frozen=True)
+class ShipLimit:
+    """How much is sent at most: more than that is more likely a mistake than code."""
+
+    size: int = 2_000_000_000
+    """Bytes."""
+    files: int = 100_000
+
+
+def read_ship_limit(text: str) -> ShipLimit:
+    """Read `SIZE` or `SIZE,FILES`.
+
+    Raises:
+        SpecError: the text is neither.
+
+    Example:
+        >>> read_ship_limit("10G,300000")
+        ShipLimit(size=10000000000, files=300000)
+    """
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?)B?(?:,([0-9]+))?", text.strip(), re.IGNORECASE)
+    if found is None:
+        raise SpecError(f"--ship-limit {text} is not a size", "write 500M, 10G or, with a number of files, 10G,300000")
+    size = int(float(found[1]) * SIZE_UNITS[found[2].upper()])
+    return ShipLimit(size) if found[3] is None else ShipLimit(size, int(found[3]))

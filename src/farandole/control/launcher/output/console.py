@@ -1,0 +1,418 @@
+"""What workers print, on its way to the launcher's own standard output and error, and into files.
+
+Every line becomes `[<rank>]<stdout>:line` or `[<rank>]<stderr>:line`. A line ends with a newline or, as progress bars
+do it, with a carriage return; the ending stays what it was, but on a terminal (see `terminal`). Files get the bytes as
+the worker wrote them.
+
+Two threads write, one to each of the launcher's streams, because writing may block for as long as a reader likes. When
+both streams are the same terminal it is one thread, which knows all that is on it. All else stays in the caller's
+thread. What waits to be written is bounded by the agents' flow control.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import re
+import select
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, TextIO
+
+from farandole.control.agent.protocol import STDERR, STDOUT
+from farandole.control.launcher.output.alike import Alike
+from farandole.control.launcher.output.line_writer import ByteWriter, LineWriter, line_writer_for
+from farandole.control.launcher.output.lines import LineSplitter
+from farandole.control.launcher.output.logs import begin_attempt, rank_folder, unusable
+from farandole.control.launcher.output.terminal import COLOR_CHOICES, STREAM_NAMES, Look, Source, look_of
+from farandole.errors import SpecError
+
+PLAIN = Look()
+
+
+@dataclass(frozen=True)
+class OutputOptions:
+    """How the output of a job is shown, as the user wants it.
+
+    Raises:
+        SpecError: a value that cannot be.
+    """
+
+    color: str = "auto"
+    """Whether prefixes have colours: `auto` is on a terminal, unless NO_COLOR is set."""
+    only_ranks: tuple[range, ...] | None = None
+    """Ranks whose output is shown; None: all. Files get that of all ranks in any case."""
+    tee: bool = False
+    """The user wrote that output is both shown and kept; it is so whenever there is a directory."""
+    status: bool = True
+    """Whether a terminal gets a status line."""
+    is_seen_with_report: bool = False
+    """Whether the report of a failure follows this output before the same eyes, so that it repeats nothing of it."""
+    once: bool = False
+    """Whether what many ranks print alike is shown once."""
+
+    def __post_init__(self) -> None:
+        if self.color not in COLOR_CHOICES:
+            raise SpecError(f"--color {self.color} is not known", f"choose from {', '.join(COLOR_CHOICES)}")
+
+    def shows(self, rank: int) -> bool:
+        """Return whether the output of this rank is shown."""
+        return self.only_ranks is None or any(rank in ranks for ranks in self.only_ranks)
+
+    def check(self, size: int, directory: Path | None) -> None:
+        """Find out whether a job of this size, with this output directory, can be shown so.
+
+        Raises:
+            SpecError: a rank that it does not have, or nowhere to keep what is to be kept.
+        """
+        highest = max((ranks[-1] for ranks in self.only_ranks or ()), default=0)
+        if highest >= size:
+            raise SpecError(f"--only-rank: there is no rank {highest} among {size}", f"ranks go from 0 to {size - 1}")
+        if self.tee and directory is None:
+            raise SpecError("--tee: there is no place to keep the output", "add --output-dir DIR")
+
+    def describe(self, directory: str | None) -> str:
+        """Say where the output goes, for the plan."""
+        kept = "" if directory is None else f"{directory}/rank.*/"
+        if self.only_ranks is None:
+            return f"console and {kept}" if kept else "console"
+        shown = ", ".join(str(ranks[0]) if len(ranks) == 1 else f"{ranks[0]}-{ranks[-1]}" for ranks in self.only_ranks)
+        console = f"console (rank {shown} only)" if shown else ""
+        return " and ".join(filter(None, (console, kept))) or "nowhere"
+
+
+def read_ranks(text: str) -> tuple[range, ...]:
+    """Read what --only-rank takes: numbers and ranges, or `none`.
+
+    Raises:
+        SpecError: it is something else.
+
+    Example:
+        >>> read_ranks("0,4-7")
+        (range(0, 1), range(4, 8))
+    """
+    ranges = []
+    for part in text.split(",") if text != "none" else ():
+        found = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", part, re.ASCII)
+        first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
+        if last < first:
+            raise SpecError(f"--only-rank {text}: {part!r} is not a rank", "write such as 0 or 0,4-7, or none")
+        ranges.append(range(first, last + 1))
+    return tuple(ranges)
+
+
+class Console:
+    """The launcher's standard output and error.
+
+    Args:
+        out: where workers' standard output goes: what writes bytes, or a line writer, which shows lines in its own way.
+        err: where their standard error and the launcher's own words go.
+        on_broken: called, in a writing thread, when a stream has no reader any more. What comes later is dropped.
+        options: what is shown.
+        out_look: how standard output looks.
+        err_look: how standard error looks.
+    """
+
+    def __init__(
+        self,
+        out: ByteWriter | LineWriter,
+        err: ByteWriter | LineWriter,
+        on_broken: Callable[[], None] = lambda: None,
+        *,
+        options: OutputOptions | None = None,
+        out_look: Look = PLAIN,
+        err_look: Look = PLAIN,
+    ) -> None:
+        self.options = options or OutputOptions()
+        self.has_status = self.options.status and (err_look.terminal is not None or isinstance(err, LineWriter))
+        """Whether there is a place for a status line, or may be one."""
+        self._said: set[str] = set()
+        once = self.options.once
+        error = _Writer("farandole-stderr", _line_writer(err, err_look, on_broken), once)
+        # One terminal has one writer: two would not know what the other has drawn there.
+        shared = err_look.terminal is not None and out_look.terminal == err_look.terminal
+        self._writers = {
+            STDOUT: error if shared else _Writer("farandole-stdout", _line_writer(out, out_look, on_broken), once),
+            STDERR: error,
+        }
+
+    def submit(self, stream: int, job: Callable[[LineWriter], None]) -> None:
+        """Let the stream's thread run `job` with what it writes to, after all that was submitted before."""
+        self._writers[stream].jobs.put(job)
+
+    def say(self, text: str) -> None:
+        """Write a line of the launcher's own to standard error."""
+        self.submit(STDERR, lambda line_writer: line_writer.say(text))
+
+    def say_once(self, text: str) -> None:
+        """Write a line unless it has been written."""
+
+        def job(line_writer: LineWriter) -> None:
+            if text not in self._said:
+                self._said.add(text)
+                line_writer.say(text)
+
+        self.submit(STDERR, job)
+
+    def show_status(self, status: Callable[[int], str] | None) -> None:
+        """Show a status line: a function from the columns there are to a text, called in the thread that writes."""
+        self.submit(STDERR, lambda line_writer: line_writer.show_status(status))
+
+    def close(self, seconds: float | None) -> bool:
+        """Wait until all is written, at most so long; False when something was not."""
+        deadline = None if seconds is None else time.monotonic() + seconds
+        # Standard error last: what goes wrong with the other is told there.
+        for writer in (self._writers[STDOUT], self._writers[STDERR]):
+            writer.jobs.put(None)
+            writer.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
+        return not any(writer.is_alive() for writer in self._writers.values())
+
+
+class _Writer(threading.Thread):
+    def __init__(self, name: str, line_writer: LineWriter, once: bool) -> None:
+        # A daemon: a reader that never reads on must not keep an interrupted launcher alive.
+        super().__init__(name=name, daemon=True)
+        self.jobs: queue.SimpleQueue[Callable[[LineWriter], None] | None] = queue.SimpleQueue()
+        self._alike = Alike(line_writer) if once else None
+        self._line_writer: LineWriter = self._alike or line_writer
+        self.start()
+
+    def run(self) -> None:
+        while True:
+            try:
+                job = self.jobs.get(timeout=None if self._alike is None else self._alike.seconds_to_wait)
+            except queue.Empty:
+                self._line_writer.rest()
+                continue
+            if job is None:
+                break
+            job(self._line_writer)
+            if self.jobs.empty():
+                self._line_writer.rest()
+        self._line_writer.finish()
+
+
+def _line_writer(target: ByteWriter | LineWriter, look: Look, on_broken: Callable[[], None]) -> LineWriter:
+    if isinstance(target, LineWriter):
+        return target
+    return line_writer_for(_until_broken(target, on_broken), look)
+
+
+def _until_broken(writer: ByteWriter, on_broken: Callable[[], None]) -> ByteWriter:
+    """Return a writer that drops all that comes after its last reader has gone."""
+    broken = False
+
+    def write(data: bytes) -> None:
+        nonlocal broken
+        if broken or not data:
+            return
+        try:
+            writer(data)
+        except (OSError, ValueError):  # ValueError: a Python stream that was closed.
+            broken = True
+            on_broken()
+
+    return write
+
+
+def open_console(options: OutputOptions, environment: Mapping[str, str], on_broken: Callable[[], None]) -> Console:
+    """Return a console over this process's own standard output and error, which look as they can and may.
+
+    Args:
+        options: what is shown.
+        environment: in which NO_COLOR and TERM may be set.
+        on_broken: see `Console`.
+    """
+    return Console(
+        descriptor_writer(STDOUT),
+        descriptor_writer(STDERR),
+        on_broken,
+        options=options,
+        out_look=look_of(STDOUT, options.color, environment),
+        err_look=look_of(STDERR, options.color, environment),
+    )
+
+
+class WorkerStream:
+    """One stream of one worker: splits, prefixes, writes.
+
+    Args:
+        file: gets the bytes as they are, or the lines with their prefixes; closed at the end.
+        prefixes_in_file: whether the file gets lines with prefixes.
+        timestamps: whether the time stands before each prefix.
+        written: called, in the console's thread, with the number of bytes that were taken care of.
+    """
+
+    def __init__(
+        self,
+        console: Console,
+        rank: int,
+        stream: int,
+        *,
+        file: BinaryIO | None = None,
+        prefixes_in_file: bool = False,
+        timestamps: bool = False,
+        written: Callable[[int], None] = lambda count: None,
+    ) -> None:
+        self._console = console
+        self._source = Source(rank, stream)
+        self._shown = console.options.shows(rank)
+        self._splitter = LineSplitter(self._source.prefix, time.asctime if timestamps else None)
+        self._file = file
+        self._prefixes_in_file = prefixes_in_file
+        self._written = written
+        if self._shown:
+            console.submit(stream, lambda line_writer: line_writer.begin(self._source))
+
+    def write(self, data: bytes) -> None:
+        """Take what the worker wrote. Returns at once."""
+
+        def job(line_writer: LineWriter) -> None:
+            lines = self._splitter.feed(data)
+            self._keep("".join(lines).encode() if self._prefixes_in_file else data)
+            if self._shown:
+                line_writer.show(self._source, lines)
+            line_writer.when_shown(lambda: self._written(len(data)))
+
+        self._console.submit(self._source.stream, job)
+
+    def close(self) -> None:
+        """Write the last line, even if it has no end."""
+
+        def job(line_writer: LineWriter) -> None:
+            rest = self._splitter.flush()
+            if self._prefixes_in_file:
+                self._keep("".join(rest).encode())
+            if self._shown:
+                line_writer.show(self._source, rest)
+                line_writer.end(self._source)
+            if self._file is not None:
+                self._file.close()
+
+        self._console.submit(self._source.stream, job)
+
+    def _keep(self, data: bytes) -> None:
+        if self._file is None:
+            return
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[self._file.write(view) :]
+        except OSError as error:  # A full disk must not end a training that runs.
+            self._console.say(f"warning: {self._file.name} ends here: {error.strerror}")
+            self._console.say_once("hint: training goes on; make room for the next run, or choose another --output-dir")
+            self._file.close()
+            self._file = None
+
+
+def open_streams(
+    console: Console,
+    size: int,
+    directory: Path | None,
+    written: Callable[[int, int], Callable[[int], None]],
+    *,
+    prefixes_in_files: bool = False,
+    timestamps: bool = False,
+) -> dict[tuple[int, int], WorkerStream]:
+    """Return the streams of all workers, by rank and stream, with their files open.
+
+    Args:
+        console: where they are shown.
+        size: number of workers.
+        directory: where they are kept, if anywhere. Files of an earlier run there are moved: see `logs`.
+        written: from rank and stream to what is called with the number of bytes that were taken care of.
+        prefixes_in_files: whether files get lines as they are shown.
+        timestamps: whether the time stands before each prefix.
+
+    Raises:
+        SpecError: the directory cannot be used.
+    """
+    if directory is not None and (earlier := begin_attempt(directory)) is not None:
+        console.say(f"note: what an earlier run left in {directory} is now in {earlier}")
+    streams: dict[tuple[int, int], WorkerStream] = {}
+    try:
+        for rank in range(size):
+            folder = None if directory is None else rank_folder(directory, rank, size)
+            streams |= open_worker(
+                console, rank, folder, written, prefixes_in_files=prefixes_in_files, timestamps=timestamps
+            )
+    except SpecError:
+        for opened in streams.values():
+            opened.close()
+        raise
+    return streams
+
+
+def open_worker(
+    console: Console,
+    rank: int,
+    folder: Path | None,
+    written: Callable[[int, int], Callable[[int], None]],
+    *,
+    prefixes_in_files: bool = False,
+    timestamps: bool = False,
+) -> dict[tuple[int, int], WorkerStream]:
+    """Return both streams of one worker, by rank and stream; see `open_streams`.
+
+    Raises:
+        SpecError: its files cannot be opened.
+    """
+    files: dict[int, BinaryIO | None] = dict.fromkeys((STDOUT, STDERR))
+    if folder is not None:
+        with contextlib.ExitStack() as opened:
+            for stream in files:
+                files[stream] = opened.enter_context(open_log(folder, stream))
+            opened.pop_all()
+    return {
+        (rank, stream): WorkerStream(
+            console,
+            rank,
+            stream,
+            file=file,
+            prefixes_in_file=prefixes_in_files,
+            timestamps=timestamps,
+            written=written(rank, stream),
+        )
+        for stream, file in files.items()
+    }
+
+
+def open_log(folder: Path, stream: int) -> BinaryIO:
+    """Open `folder/stdout` or `stderr` for writing at its end, without a buffer.
+
+    Raises:
+        SpecError: it cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return open(folder / STREAM_NAMES[stream], "ab", buffering=0)
+    except OSError as error:
+        raise unusable(error) from None
+
+
+def descriptor_writer(fd: int) -> ByteWriter:
+    """Write to a file descriptor, whether it blocks or not."""
+
+    def write(data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            try:
+                view = view[os.write(fd, view) :]
+            except BlockingIOError:
+                select.select([], [fd], [])
+
+    return write
+
+
+def text_writer(stream: TextIO) -> ByteWriter:
+    """Write to a Python text stream, such as a notebook's."""
+
+    def write(data: bytes) -> None:
+        stream.write(data.decode())
+        stream.flush()
+
+    return write

@@ -1,0 +1,249 @@
+"""The status line: which ranks are up, how fast steps are, and which ranks the others wait for.
+
+    6/6 up · h1 2/2 · h2 2/2 · h3 2/2 · 12.3 steps/s · slowest rank 5 (h3), others waited 31%
+
+`Status` is what is known, as data, and its text; `StatusLine` keeps it and has it shown, not more often than a person
+can read. Waiting shows which rank is slow: in a collective all wait for the last one, which itself hardly waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from farandole.control.launcher.output.console import Console
+from farandole.control.launcher.output.terminal import cut
+from farandole.control.roster.events import ranks
+
+MOST_HOSTS = 8
+"""Of more hosts, only those are named that are not complete."""
+MOST_NAMED = 3
+WINDOW_SECONDS = 10.0
+"""Over how long steps and waiting are measured."""
+SHORTEST_SECONDS = 1.5
+"""Over less than this, they say nothing yet."""
+LEAST_DIFFERENCE = 0.1
+"""No rank is called slow while the one that waits most does so for no larger part of the time than this, compared with
+the one that waits least."""
+REDRAW_SECONDS = 0.25
+
+
+class Report(NamedTuple):
+    """What a worker told about itself."""
+
+    at: float
+    """When it was heard, in seconds on the launcher's monotonic clock."""
+    steps: int
+    waited: float
+    """Seconds that it has spent waiting in collectives, since the world began."""
+
+
+class Pace(NamedTuple):
+    """How a worker gets on, over the last seconds."""
+
+    steps: int
+    """That it has done since it began."""
+    per_second: float | None
+    """None while that is not known."""
+    waiting: float | None
+    """The part of the time that it waits in collectives; None while that is not known."""
+
+
+class Slowest(NamedTuple):
+    """The ranks that the others wait for."""
+
+    ranks: tuple[int, ...]
+    waited: float
+    """Which part of the time the others wait longer than these do, on average."""
+
+
+@dataclass(frozen=True)
+class Status:
+    """What is known about a running job."""
+
+    hosts: tuple[tuple[str, tuple[int, ...]], ...]
+    """Names, and the ranks that run there."""
+    up: frozenset[int] = frozenset()
+    reports: Mapping[int, tuple[Report, ...]] = field(default_factory=dict)
+    """By rank, those of the last `WINDOW_SECONDS`, the newest last."""
+
+    def placed(self, hosts: Sequence[tuple[str, tuple[int, ...]]]) -> Status:
+        """Return what is known once workers run, or are about to run, on these hosts."""
+        return replace(self, hosts=tuple(hosts))
+
+    def started(self, rank: int) -> Status:
+        """Return what is known once this worker runs."""
+        return replace(self, up=self.up | {rank})
+
+    def ended(self, rank: int) -> Status:
+        """Return what is known once it does not run any more."""
+        reports = {other: known for other, known in self.reports.items() if other != rank}
+        return replace(self, up=self.up - {rank}, reports=reports)
+
+    def told(self, rank: int, report: Report) -> Status:
+        """Return what is known once this worker has told how it gets on."""
+        known = self.reports.get(rank, ())
+        # A worker that has begun a new world counts from zero.
+        begun_anew = bool(known) and (report.steps < known[-1].steps or report.waited < known[-1].waited)
+        recent = () if begun_anew else tuple(old for old in known if old.at > report.at - WINDOW_SECONDS)
+        return replace(self, reports={**self.reports, rank: (*recent, report)})
+
+    def text(self, columns: int) -> str:
+        """Write it as one line of at most so many columns."""
+        size = sum(len(there) for _, there in self.hosts)
+        parts = [f"{len(self.up)}/{size} up", *self._host_parts(), *self._speed_parts()]
+        return cut(" · ".join(parts), columns)
+
+    def _host_parts(self) -> list[str]:
+        if len(self.hosts) == 1:
+            return []
+        counts = [(name, len(self.up.intersection(there)), len(there)) for name, there in self.hosts]
+        if len(self.hosts) <= MOST_HOSTS:
+            return [f"{name} {up}/{of}" for name, up, of in counts]
+        missing = [f"{name} {up}/{of}" for name, up, of in counts if up < of]
+        more = [f"{len(missing) - MOST_NAMED} more"] if len(missing) > MOST_NAMED else []
+        named = ", ".join([*missing[:MOST_NAMED], *more])
+        return [f"{len(self.hosts)} hosts" + (f", not complete: {named}" if named else "")]
+
+    @property
+    def steps_per_second(self) -> float | None:
+        """The median over ranks that have taken steps; None while there are none, or too few reports."""
+        # Workers that wait for their first world are no slower than others.
+        spans = [(first, last) for first, last in self._spans().values() if last.steps]
+        if not spans:
+            return None
+        return statistics.median((last.steps - first.steps) / (last.at - first.at) for first, last in spans)
+
+    @property
+    def paces(self) -> dict[int, Pace]:
+        """How each worker gets on that has told it."""
+        waiting, spans = self._waiting(), self._spans()
+        rates = {rank: (last.steps - first.steps) / (last.at - first.at) for rank, (first, last) in spans.items()}
+        return {rank: Pace(known[-1].steps, rates.get(rank), waiting.get(rank)) for rank, known in self.reports.items()}
+
+    @property
+    def slowest(self) -> Slowest | None:
+        """The ranks that the others wait for; None while all are alike, or it is not known."""
+        return find_slowest(self._waiting())
+
+    def _waiting(self) -> dict[int, float]:
+        return {
+            rank: (last.waited - first.waited) / (last.at - first.at) for rank, (first, last) in self._spans().items()
+        }
+
+    def _spans(self) -> dict[int, tuple[Report, Report]]:
+        """Return the first and the last report of each rank that has told something for long enough."""
+        return {
+            rank: (known[0], known[-1])
+            for rank, known in self.reports.items()
+            if known[-1].at - known[0].at >= SHORTEST_SECONDS
+        }
+
+    def _speed_parts(self) -> list[str]:
+        spans = self._spans()
+        if not spans:
+            return []
+        parts = []
+        if (rate := self.steps_per_second) is not None:
+            parts.append(f"{_number(rate)} steps/s")
+        slowest = self.slowest
+        if slowest is not None:
+            parts.append(f"slowest {self._with_host(slowest.ranks)}, others waited {slowest.waited:.0%}")
+        return parts
+
+    def _with_host(self, slow: Sequence[int]) -> str:
+        hosts = [name for name, there in self.hosts if set(there).intersection(slow)]
+        where = f" ({hosts[0]})" if len(hosts) == 1 < len(self.hosts) else ""
+        return ranks(slow) + where
+
+
+def find_slowest(waiting: Mapping[int, float]) -> Slowest | None:
+    """Return which ranks the others wait for; None while all are alike.
+
+    Args:
+        waiting: by rank, which part of the time it waits in collectives.
+
+    Example:
+        >>> find_slowest({0: 0.4, 1: 0.36, 2: 0.05})
+        Slowest(ranks=(2,), waited=0.33)
+    """
+    if len(waiting) < 2:
+        return None
+    least, most = min(waiting.values()), max(waiting.values())
+    if most - least < LEAST_DIFFERENCE:
+        return None
+    slow = tuple(sorted(rank for rank, part in waiting.items() if part - least <= (most - least) / 4))
+    others = [part for rank, part in waiting.items() if rank not in slow]
+    if len(slow) > len(others):
+        return None  # Most are alike, and a few wait for them: no rank is slow, but those few are quick.
+    longer = statistics.fmean(others) - statistics.fmean(waiting[rank] for rank in slow)
+    return Slowest(slow, min(1.0, longer))
+
+
+def _number(rate: float) -> str:
+    return f"{rate:.0f}" if rate >= 100 else f"{rate:.1f}" if rate >= 1 else f"{rate:.2f}"
+
+
+class StatusLine:
+    """Keeps a job's status and has the console show it, if there is a place for it. Used in the loop's thread."""
+
+    def __init__(self, console: Console, hosts: Sequence[tuple[str, Sequence[int]]]) -> None:
+        """Show that no rank is up yet.
+
+        Args:
+            console: on which it is shown.
+            hosts: names, and the ranks that run there.
+        """
+        self._console = console
+        self._status = Status(tuple((name, tuple(there)) for name, there in hosts))
+        self._loop = asyncio.get_running_loop()
+        self._shown_at = -REDRAW_SECONDS
+        self._timer: asyncio.TimerHandle | None = None
+        self._change(self._status)
+
+    def workers_placed(self, hosts: Sequence[tuple[str, tuple[int, ...]]]) -> None:
+        """Record the hosts there are now, and the workers on them."""
+        self._change(self._status.placed(hosts))
+
+    def worker_started(self, rank: int) -> None:
+        """Record that a worker runs."""
+        self._change(self._status.started(rank))
+
+    def worker_ended(self, rank: int) -> None:
+        """Record that a worker does not run any more, or not where we could see it."""
+        self._change(self._status.ended(rank))
+
+    def progress(self, rank: int, steps: int, waited_seconds: float, at: float) -> None:
+        """Record how a worker gets on: what it has done and waited for since its world began."""
+        if rank in self._status.up:
+            self._change(self._status.told(rank, Report(at, steps, waited_seconds)))
+
+    @property
+    def now(self) -> Status:
+        """What is known."""
+        return self._status
+
+    @property
+    def steps_per_second(self) -> float | None:
+        """See `Status`."""
+        return self._status.steps_per_second
+
+    def close(self) -> None:
+        """Remove the line."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._console.show_status(None)
+
+    def _change(self, status: Status) -> None:
+        self._status = status
+        if self._console.has_status and self._timer is None:
+            wait = self._shown_at + REDRAW_SECONDS - self._loop.time()
+            self._timer = self._loop.call_later(max(0.0, wait), self._show)
+
+    def _show(self) -> None:
+        self._timer = None
+        self._shown_at = self._loop.time()
+        self._console.show_status(self._status.text)

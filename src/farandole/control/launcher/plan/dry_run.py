@@ -1,0 +1,90 @@
+"""The plan as text for people, and as JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping
+
+from farandole.control.launcher.plan.environment import PLACE_PREFIXES
+from farandole.control.launcher.plan.model import UNKNOWN, HostPlan, Plan
+from farandole.control.launcher.wording import count
+
+
+def render(plan: Plan) -> str:
+    """Write the whole plan for people, without any secret."""
+    lines = [
+        f"{count(plan.size, 'worker')} on {count(len(plan.hosts), 'host')}",
+        "",
+        f"command        {shlex.join(plan.command)}",
+        f"directory      {plan.directory}",
+        f"start timeout  {plan.start_timeout:g} s",
+        f"output         {plan.output.describe(plan.output_dir)}",
+    ]
+    lines += [f"note           {note}" for note in dict.fromkeys((*plan.notes, *plan.details))]
+    lines += ["", "every worker gets the launcher's environment, and"]
+    lines += [f"  {name}={_shown(name, value, plan.private)}" for name, value in plan.environment.items()]
+    for host in plan.hosts:
+        lines += ["", *_render_host(plan, host)]
+    return "\n".join(lines) + "\n"
+
+
+def _render_host(plan: Plan, host: HostPlan) -> list[str]:
+    cores = count(host.cores, "core") if host.cores else "cores not known yet"
+    lines = [f"host {host.name} ({cores}), started by {host.started_by}"]
+    if host.directory != plan.directory:
+        lines += [f"  directory {host.directory}"]
+    lines += [f"  network {name}: {' '.join(addresses)}" for name, addresses in host.networks]
+    lines += [f"  {name}={_shown(name, value, plan.private)}" for name, value in host.environment.items()]
+    for worker in host.workers:
+        lines += [f"  {plan.noun} {worker.rank}"]
+        lines += [f"    {family}" for family in _families(worker.environment, plan.private)]
+    return lines
+
+
+def as_json(plan: Plan) -> str:
+    """Write the whole plan for programs, without any secret."""
+
+    def plain(environment: Mapping[str, str]) -> dict[str, str]:
+        return {name: "***" if name in plan.private else value for name, value in environment.items()}
+
+    hosts = [
+        {
+            "name": host.name,
+            "local": host.local,
+            "cores": host.cores or None,
+            "started_by": host.started_by,
+            "command": host.command,
+            "directory": host.directory,
+            "networks": dict(host.networks),
+            "environment": plain(host.environment),
+            "workers": [{"rank": each.rank, "environment": plain(each.environment)} for each in host.workers],
+        }
+        for host in plan.hosts
+    ]
+    whole = {
+        "size": plan.size,
+        "command": plan.command,
+        "directory": plan.directory,
+        "start_timeout": plan.start_timeout,
+        "output_dir": plan.output_dir,
+        "notes": plan.notes,
+        "environment": plain(plan.environment),
+        "hosts": hosts,
+    }
+    return json.dumps(whole, indent=2) + "\n"
+
+
+def _families(environment: Mapping[str, str], private: frozenset[str]) -> list[str]:
+    """Write variables in one line for each prefix they come with."""
+    families: dict[str, list[str]] = {}
+    for name, value in environment.items():
+        prefix = next((prefix for prefix in PLACE_PREFIXES if name.startswith(prefix)), "")
+        families.setdefault(prefix, []).append(f"{name}={_shown(name, value, private)}")
+    return [" ".join(family) for family in families.values()]
+
+
+def _shown(name: str, value: str, private: frozenset[str]) -> str:
+    if name in private:
+        return "***"
+    return value if UNKNOWN in value else shlex.quote(value)

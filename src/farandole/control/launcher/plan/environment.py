@@ -1,0 +1,96 @@
+"""The environment variables of workers."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+
+from farandole.base.metrics.address import parse_metrics_address
+from farandole.base.tensorflow1 import START_FOLDER, is_asked_for
+from farandole.base.wire.address import format_address
+from farandole.control.agent.worker_cleanup import WORKER_VARIABLE
+from farandole.control.launcher.job.spec import JobSpec
+from farandole.control.launcher.job.worker_settings import settings_environment
+from farandole.control.launcher.plan.model import LOOPBACK, UNKNOWN, Identity, Site, all_local
+
+# Horovod's numbers under farandole's names, Horovod's own, and torch.distributed's.
+PLACE_PREFIXES = ("FARANDOLE_", "HOROVOD_")
+
+
+def common_environment(spec: JobSpec, directory: str, identity: Identity, sites: Mapping[str, Site]) -> dict[str, str]:
+    """Return what every worker gets on top of what it inherits."""
+    variables = {
+        "FARANDOLE_JOB": identity.job,
+        "FARANDOLE_SECRET": identity.secret,
+        "FARANDOLE_START_TIMEOUT": f"{spec.start_timeout:g}",
+    }
+    variables |= settings_environment(spec.settings, directory)
+    if "FARANDOLE_METRICS" in variables:
+        # The port that the user names is the launcher's, which says where each worker serves its own.
+        variables["FARANDOLE_METRICS"] = str(parse_metrics_address(variables["FARANDOLE_METRICS"]).with_port(0))
+    carrier = "mpi" if spec.settings.get("backend") == "mpi" else "gloo"
+    master, _, port = _master(spec, identity, sites).rpartition(":")
+    variables |= {
+        "HOROVOD_CONTROLLER": carrier,
+        "HOROVOD_CPU_OPERATIONS": carrier,
+        "MASTER_ADDR": master.strip("[]"),
+        "MASTER_PORT": port,
+        "PYTHONUNBUFFERED": "1",
+    }
+    return variables
+
+
+def with_python_path(environment: dict[str, str], inherited: Mapping[str, str]) -> dict[str, str]:
+    """Return the workers' variables with a PYTHONPATH where their scripts are for TensorFlow 1.
+
+    Args:
+        environment: what every worker gets.
+        inherited: what it is on top of.
+    """
+    both = {**inherited, **environment}
+    if not is_asked_for(both):
+        return environment
+    return {**environment, "PYTHONPATH": os.pathsep.join(filter(None, [START_FOLDER, both.get("PYTHONPATH")]))}
+
+
+def _master(spec: JobSpec, identity: Identity, sites: Mapping[str, Site]) -> str:
+    host = LOOPBACK if all_local(sites) else UNKNOWN
+    return spec.master or identity.master or f"{host}:{UNKNOWN}"
+
+
+def master_address(site: Site, port: int) -> str:
+    """Return host:port at which scripts that use torch.distributed as well may meet on rank 0's host."""
+    first = next((addresses[0] for _, addresses in site.networks if addresses), LOOPBACK)
+    return format_address(first, port)
+
+
+# What says something about a machine or a login, and is wrong or dangerous on another.
+_BOUND_TO_ONE_HOST = re.compile(
+    r"HOME|USER|LOGNAME|SHELL|SHLVL|PWD|OLDPWD|_|HOST|HOSTNAME|HOSTTYPE|MACHTYPE|OSTYPE|MAIL|TERM|TERM_.*|COLORTERM"
+    r"|TMPDIR|TMP|TEMP|DISPLAY|WAYLAND_DISPLAY|XAUTHORITY|XDG_.*|DBUS_.*|SSH_.*|GPG_.*|SUDO_.*|WINDOWID|LS_COLORS"
+    r"|STY|TMUX.*|VTE_.*|BASH_FUNC_.*"
+)
+
+
+def inherited_elsewhere(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that workers on other machines inherit: all but those that belong to this one."""
+    return {name: value for name, value in environment.items() if not _BOUND_TO_ONE_HOST.fullmatch(name)}
+
+
+def place_of(worker: int, slot: int, size: int) -> dict[str, str]:
+    """Return a worker's place, as far as it has one before its first world."""
+    # A newcomer's number may be above the size: scripts that look here only want to tell one worker from the other.
+    place = {"RANK": worker, "SIZE": max(size, worker + 1), "LOCAL_RANK": slot}
+    variables = {f"{prefix}{name}": str(value) for prefix in PLACE_PREFIXES for name, value in place.items()}
+    return {
+        **variables,
+        "RANK": str(worker),
+        "WORLD_SIZE": variables["FARANDOLE_SIZE"],
+        "LOCAL_RANK": str(slot),
+        WORKER_VARIABLE: str(worker),
+        "FARANDOLE_ELASTIC": "1",
+        "HOROVOD_ELASTIC": "1",
+        # Whether workers get anywhere decides whether they are worth another start.
+        "FARANDOLE_PROGRESS": "1",
+    }

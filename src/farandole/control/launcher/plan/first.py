@@ -1,0 +1,63 @@
+"""What an elastic job starts first, as a plan: for `--dry-run`, and to refuse what no plan can do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from farandole.control.launcher.job.elastic import Elastic
+from farandole.control.launcher.job.host_list import Host
+from farandole.control.launcher.job.machine import Machine
+from farandole.control.launcher.job.spec import JobSpec
+from farandole.control.launcher.plan.environment import place_of
+from farandole.control.launcher.plan.make import make_plan
+from farandole.control.launcher.plan.model import HostPlan, Identity, Plan, Site
+from farandole.control.launcher.slots.slot_state import SlotPolicy
+from farandole.control.launcher.wording import count
+from farandole.errors import SpecError
+
+
+def first_plan(
+    spec: JobSpec, policy: SlotPolicy, machine: Machine, hosts: Sequence[Host], sites: Mapping[str, Site]
+) -> Plan:
+    """Plan the workers that are started first.
+
+    Args:
+        spec: what the user wants.
+        policy: how many workers there may be.
+        machine: the one that the launcher runs on.
+        hosts: those there are now, each with its slots.
+        sites: what is known of each.
+
+    Raises:
+        SpecError: there is no room for any worker, or a value that no plan can have.
+    """
+    assert spec.elastic is not None
+    slots = sum(host.slots or 0 for host in hosts)
+    if not slots:
+        raise SpecError("there are no hosts now", f"hosts come from {spec.elastic.discovery}")
+    size = int(min(slots, policy.most_at_first))
+    plan = make_plan(replace(spec, hosts=tuple(hosts), num_proc=size, elastic=None), machine, Identity(), sites)
+    expected = min(size, policy.most_at_first - policy.spares)
+    return replace(
+        plan,
+        hosts=tuple(_as_elastic(host, int(expected)) for host in plan.hosts),
+        details=(*plan.details, describe(spec.elastic)),
+        noun="worker",
+    )
+
+
+def describe(elastic: Elastic) -> str:
+    """Say between which sizes a job goes on, and where its hosts come from."""
+    most = "any number of" if elastic.max_size is None else elastic.max_size
+    spares = f", and {count(elastic.spares, 'spare')}" if elastic.spares else ""
+    hosts = f"hosts come from {elastic.discovery}" if elastic.discovery else "no other hosts come by themselves"
+    return f"elastic: it goes on with {elastic.min_size} to {most} workers{spares}; {hosts}"
+
+
+def _as_elastic(host: HostPlan, size: int) -> HostPlan:
+    workers = tuple(
+        replace(worker, environment={**worker.environment, **place_of(worker.rank, worker.local_rank, size)})
+        for worker in host.workers
+    )
+    return replace(host, workers=workers)

@@ -1,0 +1,250 @@
+"""Who runs where, with what environment: computed as data, shown by `--dry-run`, executed by `start`.
+
+Nothing here looks at a machine or touches it: `make_plan` is a pure function of what the user wants, what this machine
+is like, what the hosts have told of themselves, and what is known only once the job starts.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+
+from farandole.control.launcher.job.host_list import Host, with_slots
+from farandole.control.launcher.job.machine import Machine
+from farandole.control.launcher.job.spec import JobSpec, read_exports
+from farandole.control.launcher.plan.environment import PLACE_PREFIXES, common_environment, with_python_path
+from farandole.control.launcher.plan.model import (
+    LOOPBACK,
+    SECRET_NAMES,
+    UNKNOWN,
+    HostPlan,
+    Identity,
+    Plan,
+    Site,
+    WorkerPlan,
+    all_local,
+)
+from farandole.control.launcher.targets.local import local_command
+from farandole.control.launcher.targets.ssh import ssh_command
+from farandole.control.launcher.wording import count
+from farandole.errors import SpecError
+
+
+def job_size(spec: JobSpec, machine: Machine) -> int:
+    """Return the number of workers: as asked for, or all slots, or one for each GPU or core of this machine.
+
+    Raises:
+        SpecError: there are hosts, and none of them has a slot.
+    """
+    if spec.num_proc is not None:
+        return spec.num_proc
+    if spec.hosts:
+        slots = sum(host.slots or 0 for host in with_slots(spec.hosts, None))
+        if not slots:
+            names = ", ".join(host.label for host in spec.hosts)
+            raise SpecError(f"there is no slot for a worker on {names}", "give the number of slots: -H h1:4")
+        return slots
+    return machine.gpus or machine.cores
+
+
+def hosts_in_use(spec: JobSpec, machine: Machine) -> tuple[Host, ...]:
+    """Return the hosts that get workers, with as many slots as are used.
+
+    Raises:
+        SpecError: they have too few.
+    """
+    size = job_size(spec, machine)
+    return _used(with_slots(spec.hosts or (Host(machine.hostname, size),), None), size)
+
+
+def make_plan(spec: JobSpec, machine: Machine, identity: Identity, sites: Mapping[str, Site] | None = None) -> Plan:
+    """Plan a job.
+
+    Args:
+        spec: what the user wants.
+        machine: the one that the launcher runs on.
+        identity: what is known only when the job starts.
+        sites: what is known of each host, by its label; without it, every host is this machine.
+
+    Raises:
+        SpecError: a variable to export is not set, or the hosts have too few slots.
+    """
+    used = hosts_in_use(spec, machine)
+    spec.output.check(job_size(spec, machine), spec.output_dir)
+    here = Site(cores=machine.cores, roster=_roster_here(sites))
+    known = {host.label: (sites or {}).get(host.label, here) for host in used}
+    exports = {**dict(spec.private), **read_exports(spec.exports, machine.environment)}
+    threads_chosen = "OMP_NUM_THREADS" in machine.environment or "OMP_NUM_THREADS" in exports
+    hosts = tuple(
+        _plan_host(spec, machine, host, known[host.label], workers, all_local(known), threads_chosen)
+        for host, workers in zip(used, _place(used), strict=True)
+    )
+    return Plan(
+        command=spec.command,
+        directory=machine.directory,
+        start_timeout=spec.start_timeout,
+        output_dir=None if spec.output_dir is None else str(spec.output_dir),
+        output=spec.output,
+        prefixes_in_files=spec.prefixes_in_files,
+        timestamps=spec.timestamps,
+        environment=with_python_path(
+            common_environment(spec, machine.directory, identity, known) | exports, machine.environment
+        ),
+        hosts=hosts,
+        notes=_notes(spec, machine, hosts),
+        details=(*_ship_details(spec), *(() if threads_chosen else map(_thread_share, hosts))),
+        private=SECRET_NAMES.union(name for name, _ in spec.private),
+    )
+
+
+def _roster_here(sites: Mapping[str, Site] | None) -> str:
+    return next((site.roster for site in (sites or {}).values() if site.local), f"{LOOPBACK}:{UNKNOWN}")
+
+
+def _plan_host(
+    spec: JobSpec,
+    machine: Machine,
+    host: Host,
+    site: Site,
+    workers: tuple[WorkerPlan, ...],
+    all_local: bool,
+    threads_chosen: bool,
+) -> HostPlan:
+    roster, _, port = site.roster.rpartition(":")
+    environment = {
+        "FARANDOLE_ROSTER": site.roster,
+        "FARANDOLE_LISTEN": LOOPBACK if all_local else UNKNOWN,
+        "HOROVOD_GLOO_RENDEZVOUS_ADDR": roster,
+        "HOROVOD_GLOO_RENDEZVOUS_PORT": port,
+    }
+    if not threads_chosen and site.cores:
+        environment["OMP_NUM_THREADS"] = str(max(1, site.cores // len(workers)))
+    if not all_local and site.networks:
+        del environment["FARANDOLE_LISTEN"]
+        workers = tuple(_with_addresses(worker, site.networks, bool(spec.network)) for worker in workers)
+    if host.python:
+        path = machine.environment.get("PATH", os.defpath)
+        environment["PATH"] = os.pathsep.join([os.path.dirname(host.python), path])
+    starter = local_command(host.python) if site.local else ssh_command(host, spec.ssh)
+    return HostPlan(
+        name=host.label,
+        cores=site.cores,
+        workers=workers,
+        local=site.local,
+        command=_command_on(host, site.command or spec.command),
+        directory=site.directory or machine.directory,
+        environment=environment,
+        started_by=shlex.join(starter).replace(sys.executable, "python"),
+        networks=site.networks,
+    )
+
+
+def _command_on(host: Host, command: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the command as a host runs it, which may have another Python than the launcher."""
+    return (host.python, *command[1:]) if host.python and command[0] == sys.executable else command
+
+
+def _with_addresses(worker: WorkerPlan, networks: Sequence[tuple[str, tuple[str, ...]]], together: bool) -> WorkerPlan:
+    """Let a worker listen on all addresses of its host.
+
+    Peers take the first in the list that answers. When the user has named several networks, each worker of a host
+    prefers another one, so that together they use all.
+    """
+    first = worker.local_rank % len(networks) if together else 0
+    ordered = [*networks[first:], *networks[:first]]
+    listed = ",".join(address for _, addresses in ordered for address in addresses)
+    return WorkerPlan(
+        worker.rank, worker.local_rank, worker.cross_rank, {**worker.environment, "FARANDOLE_LISTEN": listed}
+    )
+
+
+def place_workers(hosts: Sequence[Host], size: int) -> tuple[HostPlan, ...]:
+    """Fill the hosts in order; ranks count through. Hosts that get no worker are left out.
+
+    Args:
+        hosts: where there is room.
+        size: number of workers.
+
+    Raises:
+        SpecError: there are too few slots.
+    """
+    used = _used(hosts, size)
+    return tuple(HostPlan(host.label, 0, workers) for host, workers in zip(used, _place(used), strict=True))
+
+
+def _used(hosts: Sequence[Host], size: int) -> tuple[Host, ...]:
+    slots = sum(host.slots or 0 for host in hosts)
+    if slots < size:
+        # Horovod's words: its users' tests look for them.
+        raise SpecError(
+            f"Requested more processes ({size}) than there are available slots ({slots})",
+            "give the hosts more slots, or start fewer workers",
+        )
+    used: list[Host] = []
+    left = size
+    for host in hosts:
+        if left and host.slots:
+            used.append(Host(host.name, min(left, host.slots), host.python))
+            left -= used[-1].slots or 0
+    return tuple(used)
+
+
+def _place(used: Sequence[Host]) -> list[tuple[WorkerPlan, ...]]:
+    """Return the workers of each host."""
+    counts = [host.slots or 0 for host in used]
+    return [
+        tuple(_worker(used, counts, number, local_rank) for local_rank in range(count))
+        for number, count in enumerate(counts)
+    ]
+
+
+def _worker(used: Sequence[Host], counts: Sequence[int], number: int, local_rank: int) -> WorkerPlan:
+    across = [other for other, count in enumerate(counts) if count > local_rank]
+    rank = sum(counts[:number]) + local_rank
+    place = {
+        "RANK": rank,
+        "SIZE": sum(counts),
+        "LOCAL_RANK": local_rank,
+        "LOCAL_SIZE": counts[number],
+        "CROSS_RANK": across.index(number),
+        "CROSS_SIZE": len(across),
+        "HOSTNAME": used[number].label,
+    }
+    environment = {f"{prefix}{name}": str(value) for prefix in PLACE_PREFIXES for name, value in place.items()}
+    environment |= {
+        "RANK": str(rank),
+        "WORLD_SIZE": str(sum(counts)),
+        "LOCAL_RANK": str(local_rank),
+        "LOCAL_WORLD_SIZE": str(counts[number]),
+    }
+    return WorkerPlan(rank, local_rank, across.index(number), environment)
+
+
+def _notes(spec: JobSpec, machine: Machine, hosts: Sequence[HostPlan]) -> tuple[str, ...]:
+    notes = []
+    size = sum(len(host.workers) for host in hosts)
+    if spec.num_proc is None and not spec.hosts:
+        notes.append(f"{count(size, 'worker')}: one for each {'GPU' if machine.gpus else 'core, as no GPU is visible'}")
+    # Names of one machine share its cores.
+    here = [host for host in hosts if host.local]
+    groups = [*([here] if here else []), *([host] for host in hosts if not host.local)]
+    for group in groups:
+        workers, cores = sum(len(host.workers) for host in group), group[0].cores
+        if 0 < cores < workers:
+            where = "" if len(groups) == 1 else f" of {group[0].name}"
+            words = f"{workers} workers share {count(cores, 'core')}{where}"
+            notes.append(f"{words}: it works, but each gets only a part of one")
+    return tuple(notes)
+
+
+def _ship_details(spec: JobSpec) -> tuple[str, ...]:
+    return (f"--ship sends {spec.ship} to the other hosts, where workers run in it",) if spec.ship else ()
+
+
+def _thread_share(host: HostPlan) -> str:
+    shares = f"{count(host.cores, 'core')} for {count(len(host.workers), 'worker')}"
+    if not host.cores:
+        return f"OMP_NUM_THREADS was not set; on {host.name} it will be its cores, shared by its workers"
+    return f"OMP_NUM_THREADS was not set; {shares} make it {host.environment['OMP_NUM_THREADS']}"

@@ -1,0 +1,347 @@
+"""What `--ship` sends: the files of a directory that git would not ignore, each with its hash.
+
+`take_stock` walks the directory. Links stay links: one that points out of the directory keeps its target, as an
+absolute path, since data often lies at one path on all hosts; a note says so. `.git` is never sent.
+
+Hashes are kept between runs, so that what has not changed is not read again. A file is taken for unchanged when its
+size, its times and its inode are what they were. The time of its last change of state (ctime) is among these: no
+program can set that back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from farandole.control.agent.protocol import Directory, Entry, File, Link
+from farandole.control.launcher.job.ssh_and_ship import ShipLimit
+from farandole.control.launcher.ship.ignore import Rules, decide, entered, outer_rules, tracked_though_ignored
+from farandole.control.launcher.wording import SIZE_UNITS
+from farandole.errors import SpecError
+
+_READ_BYTES = 1024 * 1024
+# A file that was changed just before it was hashed may change again without another time: clocks of file systems tick
+# slowly, some every 2 s.
+_TICK_NS = 2_000_000_000
+_HASHES_KEPT_SECONDS = 30 * 24 * 3600.0
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A directory as it was when stock was taken."""
+
+    root: bytes
+    """The directory, as an absolute path without links."""
+    entries: tuple[Entry, ...]
+    notes: tuple[str, ...] = ()
+    """What the user should know of what is not sent as it is."""
+    files: dict[bytes, File] = field(default_factory=dict)
+    """By digest: a file with that content."""
+
+    @property
+    def name(self) -> str:
+        """What the directory is called on the hosts."""
+        return os.fsdecode(os.path.basename(self.root)).encode("utf-8", "replace").decode() or "root"
+
+    @property
+    def size(self) -> int:
+        """Bytes of all different contents."""
+        return sum(file.size for file in self.files.values())
+
+    def path_of(self, file: File) -> bytes:
+        """Return where a file is."""
+        return os.path.join(self.root, file.path)
+
+
+def take_stock(directory: str, limit: ShipLimit | None = None, hashes: Hashes | None = None) -> Manifest:
+    """Find out what there is to send of a directory. This reads files: it may take its time.
+
+    Args:
+        directory: what to send.
+        limit: refuse more than that.
+        hashes: what is known from earlier runs; without it, every file is read.
+
+    Raises:
+        SpecError: it is not a directory, it has more than the limit, something in it cannot be read, or nothing is
+            left of it.
+    """
+    root = os.fsencode(os.path.realpath(directory))
+    if not os.path.isdir(root):
+        raise SpecError(f"--ship {directory} is not a directory", "--ship . sends the one you are in")
+    walk = _Walk(root, limit or ShipLimit())
+    walk.run()
+    walk.check_size()
+    if not walk.found:
+        raise SpecError(
+            f"there is nothing to send in {directory}: it is empty, or all in it is ignored",
+            "see what git check-ignore -v * says there",
+        )
+    digests = hashes or Hashes()
+    files = [_file(root, path, digests) for path in walk.files]
+    digests.save()
+    entries: list[Entry] = [*files, *walk.links, *walk.directories]
+    entries.sort(key=lambda entry: entry.path)
+    return Manifest(root, tuple(entries), tuple(walk.notes), {file.digest: file for file in files if file.size})
+
+
+class Hashes:
+    """Digests of files as they were, kept in a file of the user's cache.
+
+    Args:
+        path: the file; without it, nothing is kept.
+    """
+
+    def __init__(self, path: str | None = None) -> None:
+        self._path = path
+        self._known: dict[bytes, _Known] = {} if path is None else _load(path)
+        self._seen: dict[bytes, _Known] = {}
+
+    @classmethod
+    def of(cls, directory: str) -> Hashes:
+        """Return what is known of the files of a directory."""
+        name = hashlib.sha256(os.fsencode(os.path.realpath(directory))).hexdigest()[:32]
+        base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+        return cls(os.path.join(base, "farandole", "ship", "hashes", name))
+
+    def digest(self, path: bytes) -> tuple[bytes, os.stat_result]:
+        """Return the SHA-256 of a file's content and the state in which it had that.
+
+        Raises:
+            OSError: it cannot be read.
+            SpecError: it changes all the time.
+        """
+        before = os.stat(path, follow_symlinks=False)
+        known = self._known.get(path)
+        if known is None or known.state != _state(before):
+            known = _Known(_state(before), _digest(path))
+            if _state(os.stat(path, follow_symlinks=False)) != known.state:
+                raise SpecError(f"{os.fsdecode(path)} changed while it was read", "run again when nothing writes to it")
+        if time.time_ns() - max(before.st_mtime_ns, before.st_ctime_ns) > _TICK_NS:
+            self._seen[path] = known
+        return known.digest, before
+
+    def save(self) -> None:
+        """Keep what has been seen, and forget the rest."""
+        if self._path is None or self._seen == self._known:
+            return
+        folder = os.path.dirname(self._path)
+        new = f"{self._path}.{os.getpid()}"
+        try:
+            os.makedirs(folder, mode=0o700, exist_ok=True)
+            with open(new, "wb") as file:
+                file.write(msgspec.msgpack.encode(self._seen))
+            os.replace(new, self._path)
+            _forget_old(folder)
+        except OSError:
+            return  # No cache, then: it would only save time.
+
+
+class _Known(msgspec.Struct, frozen=True, array_like=True):
+    state: tuple[int, int, int, int]
+    digest: bytes
+
+
+def _state(found: os.stat_result) -> tuple[int, int, int, int]:
+    return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino
+
+
+def _load(path: str) -> dict[bytes, _Known]:
+    try:
+        with open(path, "rb") as file:
+            return msgspec.msgpack.decode(file.read(), type=dict[bytes, _Known])
+    except (OSError, msgspec.DecodeError):
+        return {}
+
+
+def _forget_old(folder: str) -> None:
+    for entry in os.scandir(folder):
+        if time.time() - entry.stat().st_mtime > _HASHES_KEPT_SECONDS:
+            os.unlink(entry.path)
+
+
+def _digest(path: bytes) -> bytes:
+    found = hashlib.sha256()
+    with open(path, "rb", buffering=0) as file:
+        while data := file.read(_READ_BYTES):
+            found.update(data)
+    return found.digest()
+
+
+def _file(root: bytes, path: bytes, hashes: Hashes) -> File:
+    try:
+        digest, found = hashes.digest(os.path.join(root, path))
+    except OSError as error:
+        raise _unreadable(path, error) from None
+    return File(path, found.st_size, bool(found.st_mode & stat.S_IXUSR), found.st_mtime_ns, digest)
+
+
+def _unreadable(path: bytes, error: OSError) -> SpecError:
+    name = os.fsdecode(path)
+    return SpecError(
+        f"--ship: {name} cannot be read: {error.strerror}",
+        f"make it readable, or leave it out: add /{name} to .gitignore",
+    )
+
+
+# --- the walk -------------------------------------------------------------------------------------------------------
+
+
+class _Walk:
+    """Collects what is to be sent of the directory `root`, as paths relative to it."""
+
+    def __init__(self, root: bytes, limit: ShipLimit) -> None:
+        self._root = root
+        self._limit = limit
+        self._sizes: dict[bytes, int] = {}
+        self.links: list[Link] = []
+        self.directories: list[Directory] = []
+        self.notes: list[str] = []
+
+    @property
+    def files(self) -> Iterable[bytes]:
+        return self._sizes
+
+    @property
+    def found(self) -> bool:
+        return bool(self._sizes or self.links or self.directories)
+
+    def run(self) -> None:
+        todo = [(b"", outer_rules(self._root))]
+        while todo:
+            directory, rules = todo.pop()
+            todo += self._directory(directory, rules)
+        for path in tracked_though_ignored(self._root):
+            self._tracked(path)
+
+    def check_size(self) -> None:
+        total = sum(self._sizes.values())
+        if total > self._limit.size:
+            raise SpecError(
+                f"--ship would send {in_units(total)}, and the limit is {in_units(self._limit.size)}",
+                f"what is big: {_largest(self._sizes)}. Add to .gitignore what the hosts do not need, or raise the "
+                f"limit: --ship-limit {_enough(total)}",
+            )
+
+    def _directory(self, directory: bytes, outside: Rules) -> list[tuple[bytes, Rules]]:
+        """Take what is in a directory; return the directories in it that are to be looked into."""
+        absolute = os.path.join(self._root, directory).rstrip(b"/") or b"/"
+        rules = entered(outside, absolute, self._root)
+        below = []
+        empty = True
+        try:
+            entries = list(os.scandir(absolute))
+        except OSError as error:
+            raise _unreadable(directory, error) from None
+        for entry in entries:
+            is_directory = entry.is_dir(follow_symlinks=False)
+            rule = decide(rules, entry.path, is_directory)
+            if entry.name == b".git" or (rule is not None and rule.ignores):
+                continue
+            path = os.path.join(directory, entry.name)
+            empty = False
+            if is_directory:
+                below.append((path, rules))
+            else:
+                self._take(path, entry.stat(follow_symlinks=False))
+        if empty and directory:
+            # Scripts write into directories of which git knows nothing, since all in them is ignored.
+            self.directories.append(Directory(directory))
+        return below
+
+    def _take(self, path: bytes, found: os.stat_result) -> None:
+        if stat.S_ISREG(found.st_mode):
+            self._sizes[path] = found.st_size
+            if len(self._sizes) > self._limit.files:
+                raise self._too_many()
+        elif stat.S_ISLNK(found.st_mode):
+            self._link(path)
+        else:
+            self.notes.append(f"{os.fsdecode(path)} is not sent: it is neither a file, a directory nor a link")
+
+    def _too_many(self) -> SpecError:
+        most = _largest(dict.fromkeys(self._sizes, 1), files=True)
+        return SpecError(
+            f"--ship would send more than {self._limit.files} files",
+            f"where there are many: {most}. Add to .gitignore what the hosts do not need, or raise the limit: "
+            f"--ship-limit {_enough(self._limit.size)},{10 * self._limit.files}",
+        )
+
+    def _link(self, path: bytes) -> None:
+        absolute = os.path.join(self._root, path)
+        target = os.readlink(absolute)
+        pointed_at = os.path.normpath(os.path.join(os.path.dirname(absolute), target))
+        if os.path.isabs(target):
+            # The way to the root may lead through links, which the target spells out and the root does not.
+            pointed_at = os.path.join(os.path.realpath(os.path.dirname(pointed_at)), os.path.basename(pointed_at))
+        inside = (pointed_at + b"/").startswith(self._root.rstrip(b"/") + b"/")
+        if inside and os.path.isabs(target):
+            target = os.path.relpath(pointed_at, os.path.dirname(absolute))
+        elif not inside:
+            target = pointed_at
+            self.notes.append(
+                f"{os.fsdecode(path)} points out of what is sent: the hosts must have {os.fsdecode(target)} themselves"
+            )
+        self.links.append(Link(path, target))
+
+    def _tracked(self, path: bytes) -> None:
+        try:
+            found = os.stat(os.path.join(self._root, path), follow_symlinks=False)
+        except OSError:
+            return  # Deleted here, and not yet in the repository.
+        if not stat.S_ISDIR(found.st_mode):
+            self._take(path, found)
+
+
+# --- words ----------------------------------------------------------------------------------------------------------
+
+
+def in_units(size: int) -> str:
+    """Write a number of bytes for people.
+
+    Example:
+        >>> in_units(2_340_000_000)
+        '2.3 GB'
+    """
+    for unit in ("TB", "GB", "MB", "KB"):
+        factor = SIZE_UNITS[unit[0]]
+        if size >= factor:
+            return f"{size / factor:.1f}".removesuffix(".0") + f" {unit}"
+    return f"{size} bytes"
+
+
+def _enough(size: int) -> str:
+    return f"{-(-size // 10**9)}G"
+
+
+def _largest(sizes: dict[bytes, int], count: int = 3, *, files: bool = False) -> str:
+    """Name the few files and directories that most of it is in."""
+    totals: dict[bytes, dict[bytes, int]] = {}
+    for path, size in sizes.items():
+        while path:
+            above = os.path.dirname(path)
+            inside = totals.setdefault(above, {})
+            inside[path] = inside.get(path, 0) + size
+            path = above
+    largest = sorted(totals[b""].items(), key=lambda item: item[1], reverse=True)[:count]
+    words = []
+    for path, size in largest:
+        path = _where_most_is(path, size, totals)
+        name = os.fsdecode(path) + ("/" if path in totals else "")
+        words.append(f"{name} ({size} files)" if files else f"{name} ({in_units(size)})")
+    return ", ".join(words)
+
+
+def _where_most_is(path: bytes, size: int, totals: dict[bytes, dict[bytes, int]]) -> bytes:
+    """Go down from a directory as long as one in it has nearly all of its size."""
+    while path in totals:
+        below, its_size = max(totals[path].items(), key=lambda item: item[1])
+        if its_size < 0.9 * size:
+            break
+        path = below
+    return path

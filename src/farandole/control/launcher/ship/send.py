@@ -1,0 +1,335 @@
+"""Sends a directory to the hosts of a job, and to each only what it has not got.
+
+`Shipment` is what goes on with one host, a state machine without I/O of its own: it takes the agent's messages and
+returns what to tell it. `Shipping` drives those of all hosts, and `ship` those of real agents.
+`farandole.control.agent.protocol` has the messages.
+
+Memory is bounded. A host has at most a window of bytes on the way, and the windows of all hosts together are bounded
+as well; a piece that several hosts need at about the same time is read and compressed once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import zlib
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from farandole.control.agent.protocol import (
+    PIECE_BYTES,
+    Entry,
+    File,
+    FromFiles,
+    Lacking,
+    Link,
+    NotShipped,
+    Offer,
+    Piece,
+    Received,
+    Shipped,
+    ToFiles,
+)
+from farandole.control.launcher.agents.agent_client import AgentClient
+from farandole.control.launcher.ship.file_list import Manifest
+from farandole.errors import SpecError
+
+HOST_WINDOW = 4 * 1024 * 1024
+ALL_WINDOWS = 64 * 1024 * 1024
+"""Bytes on the way to one host, and to all of them together."""
+# Longer than in a job that runs: on a network that is filled with files, signs of life come late.
+SILENCE_SECONDS = 20.0
+_REMEMBERED_BYTES = 16 * 1024 * 1024
+_SAMPLE_BYTES = 4096
+_BATCH_ENTRIES = 1000
+
+ReadPiece = Callable[[bytes, int], Piece]
+"""Given a digest and an offset, return that piece."""
+
+
+class PieceReader:
+    """Reads pieces of a manifest's files, and compresses those that get smaller by it."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        self._manifest = manifest
+        self._remembered: OrderedDict[tuple[bytes, int], Piece] = OrderedDict()
+        self._remembered_bytes = 0
+
+    def __call__(self, digest: bytes, offset: int) -> Piece:
+        """Return the piece of the file with that digest that begins at `offset`.
+
+        Raises:
+            SpecError: the file has changed since stock was taken, or cannot be read.
+        """
+        key = digest, offset
+        if key in self._remembered:
+            self._remembered.move_to_end(key)
+            return self._remembered[key]
+        piece = _piece(digest, offset, self._read(self._manifest.files[digest], offset))
+        self._remembered[key] = piece
+        self._remembered_bytes += len(piece.data)
+        while self._remembered_bytes > _REMEMBERED_BYTES:
+            self._remembered_bytes -= len(self._remembered.popitem(last=False)[1].data)
+        return piece
+
+    def _read(self, file: File, offset: int) -> bytes:
+        path = self._manifest.path_of(file)
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+            try:
+                data = os.pread(fd, PIECE_BYTES, offset)
+                found = os.fstat(fd)
+            finally:
+                os.close(fd)
+        except OSError as error:
+            raise SpecError(f"{os.fsdecode(file.path)} cannot be read any more: {error.strerror}") from None
+        if (found.st_size, found.st_mtime_ns) != (file.size, file.modified_ns):
+            raise changed(file)
+        return data
+
+
+def changed(file: File) -> SpecError:
+    """Return the error that says that a file is not what it was."""
+    return SpecError(
+        f"{os.fsdecode(file.path)} changed while it was being sent",
+        "run again when nothing writes to it, or leave it out by .gitignore if the hosts do not need it",
+    )
+
+
+def _piece(digest: bytes, offset: int, data: bytes) -> Piece:
+    # Data that does not get smaller shows it at its beginning; compressing all of it would cost more than to send it.
+    sample = data[:_SAMPLE_BYTES]
+    if len(zlib.compress(sample, 1)) < 0.9 * len(sample):
+        packed = zlib.compress(data, 1)
+        if len(packed) < len(data):
+            return Piece(digest, offset, packed, True)
+    return Piece(digest, offset, data, False)
+
+
+class Shipment:
+    """What one host still needs of a manifest.
+
+    Args:
+        manifest: what is sent.
+        read: where pieces come from.
+        job: the job's id.
+        window: bytes that may be on the way. One piece always may.
+        cache: the directory on the host for what is sent; "" leaves it to the host.
+    """
+
+    def __init__(self, manifest: Manifest, read: ReadPiece, job: str, window: int, cache: str = "") -> None:
+        self._manifest = manifest
+        self._read = read
+        self._window = window
+        self._offers = _offers(manifest, job, cache)
+        self._queue: deque[tuple[bytes, int]] = deque()
+        """Digest and next offset of files that are lacking."""
+        self._on_the_way: deque[tuple[int, int]] = deque()
+        """Of each piece that was not received yet: bytes of the message, and bytes of the file."""
+        self._way_bytes = 0
+        self._all_offered = False
+        self._sent_twice: set[bytes] = set()
+        self.total = 0
+        """Bytes that the host lacks, or lacked: known when all has been offered."""
+        self.done = 0
+        """Bytes of these that it has received."""
+        self.directory: str | None = None
+        """The tree's root on the host, once all is there."""
+
+    def begin(self) -> list[ToFiles]:
+        """Return what to tell the agent first."""
+        return [next(self._offers)]
+
+    def heard(self, message: FromFiles) -> list[ToFiles]:
+        """Take a message of the agent and return what to tell it.
+
+        Raises:
+            SpecError: this shipment fails.
+        """
+        if isinstance(message, NotShipped):
+            raise SpecError(message.reason, message.hint)
+        if isinstance(message, Shipped):
+            self.directory = message.directory
+            self.done = self.total
+            return []
+        if isinstance(message, Lacking):
+            self._lacks(message)
+            offer = next(self._offers, None)
+            if offer is not None:
+                return [offer]
+            self._all_offered = True
+        elif isinstance(message, Received):
+            wire_bytes, file_bytes = self._on_the_way.popleft()
+            self._way_bytes -= wire_bytes
+            self.done += file_bytes
+        else:
+            self._send_again(message.digest)
+        return list(self._pieces()) if self._all_offered else []
+
+    def _lacks(self, message: Lacking) -> None:
+        for digest, have in message.files:
+            size = self._manifest.files[digest].size
+            self.total += size - have
+            if have < size:
+                self._queue.append((digest, have))
+
+    def _send_again(self, digest: bytes) -> None:
+        file = self._manifest.files[digest]
+        if digest in self._sent_twice:
+            # Its size and time have not changed, or it would not have been sent.
+            raise changed(file)
+        self._sent_twice.add(digest)
+        self._queue = deque(entry for entry in self._queue if entry[0] != digest)
+        self._queue.appendleft((digest, 0))
+        self.total += file.size
+
+    def _pieces(self) -> Iterator[Piece]:
+        while self._queue and (self._way_bytes < self._window or not self._on_the_way):
+            digest, offset = self._queue.popleft()
+            piece = self._read(digest, offset)
+            size = self._manifest.files[digest].size
+            end = min(size, offset + PIECE_BYTES)
+            if end < size:
+                self._queue.appendleft((digest, end))
+            self._on_the_way.append((len(piece.data), end - offset))
+            self._way_bytes += len(piece.data)
+            yield piece
+
+
+def _offers(manifest: Manifest, job: str, cache: str) -> Iterator[Offer]:
+    batches = list(_batches(manifest.entries))
+    for number, batch in enumerate(batches, 1):
+        yield Offer(job, manifest.name, cache, batch, number == len(batches))
+
+
+def _batches(entries: tuple[Entry, ...]) -> Iterator[tuple[Entry, ...]]:
+    """Cut entries into batches that make messages about as large as a piece."""
+    batch: list[Entry] = []
+    size = 0
+    for entry in entries:
+        batch.append(entry)
+        size += len(entry.path) + (len(entry.target) if isinstance(entry, Link) else 0)
+        if len(batch) == _BATCH_ENTRIES or size > PIECE_BYTES // 2:
+            yield tuple(batch)
+            batch, size = [], 0
+    if batch:
+        yield tuple(batch)
+
+
+# --- all hosts ---------------------------------------------------------------------------------------------------
+
+Tell = Callable[[ToFiles], None]
+Progress = Callable[[int, int], None]
+"""Told bytes that have arrived, and bytes that have to, of all hosts together."""
+
+
+class Shipping:
+    """Sends a manifest to several hosts at once.
+
+    Args:
+        manifest: what is sent.
+        hosts: by name, how to tell each host's agent something. Whatever the agent answers goes to `heard`.
+        job: the job's id.
+        progress: is told how far it is, often.
+        cache: the directory on the hosts for what is sent; "" leaves it to them.
+    """
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        hosts: Mapping[str, Tell],
+        job: str,
+        progress: Progress = lambda done, total: None,
+        cache: str = "",
+    ) -> None:
+        read = PieceReader(manifest)
+        window = min(HOST_WINDOW, ALL_WINDOWS // max(1, len(hosts)))
+        self._hosts = hosts
+        self._shipments = {host: Shipment(manifest, read, job, window, cache) for host in hosts}
+        self._progress = progress
+        self._done = 0
+        self._total = 0
+        self._missing = set(hosts)
+        """Hosts that do not have it yet."""
+        self._finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def send(self) -> dict[str, str]:
+        """Send all, and return each host's directory when all of them have it.
+
+        Raises:
+            SpecError: a host cannot have it, or a file has changed. No other host is waited for.
+        """
+        for host, shipment in self._shipments.items():
+            for message in shipment.begin():
+                self._hosts[host](message)
+        if self._shipments:
+            await self._finished
+        return {host: shipment.directory or "" for host, shipment in self._shipments.items()}
+
+    def heard(self, host: str, message: FromFiles) -> None:
+        """Take a message of a host's agent."""
+        if self._finished.done():
+            return  # This host has failed; the others have not been told yet.
+        shipment = self._shipments[host]
+        before = shipment.done, shipment.total
+        try:
+            for answer in shipment.heard(message):
+                self._hosts[host](answer)
+        except SpecError as error:
+            told = f"{host}: {error.message}" if isinstance(message, NotShipped) else error.message
+            self._finished.set_exception(SpecError(f"the directory could not be sent: {told}", error.hint))
+            return
+        self._done += shipment.done - before[0]
+        self._total += shipment.total - before[1]
+        self._progress(self._done, self._total)
+        if shipment.directory is not None:
+            self._missing.discard(host)
+        if not self._missing:
+            self._finished.set_result(None)
+
+    def lost(self, host: str, why: str) -> None:
+        """Record that a host's agent can be told nothing more."""
+        if not self._finished.done() and host in self._missing:
+            self._finished.set_exception(SpecError(f"the directory could not be sent: {host}: {why}"))
+
+
+async def ship(
+    manifest: Manifest,
+    agents: Sequence[AgentClient],
+    job: str,
+    progress: Progress = lambda done, total: None,
+    cache: str = "",
+) -> dict[str, str]:
+    """Send a manifest to the hosts of agents, and return by label where the tree is on each.
+
+    Args:
+        manifest: what is sent.
+        agents: of the hosts that are to have it; they are ready, and no worker runs there yet.
+        job: the job's id.
+        progress: is told how far it is, often.
+        cache: the directory on the hosts for what is sent; "" leaves it to them.
+
+    Raises:
+        SpecError: a host cannot have it, or was lost, or a file has changed.
+    """
+    shipping = Shipping(manifest, {agent.host.label: agent.tell for agent in agents}, job, progress, cache)
+    tasks = []
+    for agent in agents:
+        agent.hear_of_files(functools.partial(shipping.heard, agent.host.label))
+        tasks.append(asyncio.create_task(_notice_loss(agent, shipping)))
+        if not agent.local:
+            tasks.append(asyncio.create_task(agent.watch(SILENCE_SECONDS)))
+    try:
+        return await shipping.send()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for agent in agents:
+            if not agent.local:
+                agent.pause()  # Silence is counted anew by the watch that follows.
+
+
+async def _notice_loss(agent: AgentClient, shipping: Shipping) -> None:
+    shipping.lost(agent.host.label, str(await agent.lost()))

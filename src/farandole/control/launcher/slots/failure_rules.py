@@ -1,0 +1,188 @@
+"""What the end of a worker means: for its slot, for its host, and for the job.
+
+A slot whose worker failed gets another one at once; if that fails soon too, later and later (`backoff`).
+A host on which many workers fail within a minute is left alone for a while (*quarantine*). Horovod's users may have its
+way instead: a host with one failed worker is not used any more, for good or for a while (*blacklist*).
+
+A worker that fails in the same way again and again is not started for ever: the job ends with that failure, unless the
+worker never comes into a world that others train in. The job also ends when all workers that were started first fail
+before a step was counted, or a minute over, and no other is in a world; and at once when no worker is left that holds
+the state of the training. Once a worker has finished, no other is started any more, and newcomers that are refused have
+not failed. A worker that was asked to leave has neither failed nor finished.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from farandole.control.launcher.slots.backoff import waiting_time
+from farandole.control.launcher.slots.phrases import others, who_leaves
+from farandole.control.launcher.slots.slot_events import (
+    FAILED,
+    FINISHED,
+    STATE_LOST,
+    SUCCEEDED,
+    Action,
+    DrainWorkers,
+    EndJob,
+    Say,
+    WorkerEnded,
+)
+from farandole.control.launcher.slots.slot_state import (
+    Repeat,
+    State,
+    Step,
+    drain,
+    living,
+    site_of,
+    with_site,
+    with_slots,
+)
+
+# A worker that has been in a world for so long was all right: what happens to it later is something new.
+HEALTHY_SECONDS = 60.0
+# So many failures of one host within that time are the host's own.
+FLAPS = 5
+FLAP_SECONDS = 60.0
+FIRST_QUARANTINE = 30.0
+LONGEST_QUARANTINE = 600.0
+# The same failure of the same rank, so many times in a row, is not going to go away.
+SAME_FAILURES = 3
+
+
+def worker_ended(state: State, event: WorkerEnded, now: float) -> Step:
+    """Record the end of a worker's process."""
+    place = living(state).get(event.worker)
+    if place is None:
+        return state, [], f"worker {event.worker}, which nobody waits for, has ended"
+    site, slot = place
+    healthy = now - state.joined_at.get(event.worker, now) >= HEALTHY_SECONDS
+    member = event.worker in state.members or not state.worlds
+    rank = state.ranks.get(event.worker)
+    state = _without(state, event.worker, progressed=healthy)
+    name = f"worker {event.worker} on {site.label}"
+    if event.how == FINISHED:
+        return _finished(state, name)
+    if slot.draining or (slot.left and event.how == SUCCEEDED):
+        return state, [], f"{name} has left"
+    if event.how == SUCCEEDED and member:
+        return _finished(state, name)
+    if event.how == SUCCEEDED and state.closing:
+        return state, [], f"{name} came too late, and was refused"
+    if event.how == STATE_LOST and not state.finished:
+        return state, [_end_without_state(state)], f"{name} {event.how}: nobody can go on"
+    state, actions = _slot_failed(state, event.worker, site.label, slot.index, now, healthy)
+    if event.how == FAILED:
+        state, more = _failed_by_itself(state, event, rank, f"{site.label}:{slot.index}", healthy)
+        # What was to become of the slot does not matter when the job ends.
+        actions = more if any(isinstance(action, EndJob) for action in more) else actions + more
+    return state, actions, f"{name} {event.how}"
+
+
+def _finished(state: State, name: str) -> Step:
+    return replace(state, finished=True), [], f"{name} has finished: nobody is started any more"
+
+
+def _end_without_state(state: State) -> EndJob:
+    how = "were asked to leave before it was finished" if state.asked else "are lost"
+    why = f"all workers that held the state of the training {how}, and no other worker has it"
+    hint = (
+        "start it again; a loop over hvd.elastic.steps goes on from its last checkpoint with --checkpoint-dir DIR "
+        "--resume auto, other scripts from what they have saved by themselves"
+    )
+    return EndJob(why, hint)
+
+
+def _without(state: State, worker: int, progressed: bool) -> State:
+    state = with_slots(state, {worker: {"worker": None, "draining": False, "left": False}})
+    return replace(
+        state,
+        joined_at={each: at for each, at in state.joined_at.items() if each != worker},
+        ranks={each: rank for each, rank in state.ranks.items() if each != worker},
+        progressed=state.progressed or progressed,
+    )
+
+
+def _slot_failed(
+    state: State, worker: int, label: str, index: int, now: float, healthy: bool
+) -> tuple[State, list[Action]]:
+    site = site_of(state, label)
+    assert site is not None
+    slot = next(each for each in site.slots if each.index == index)
+    failures = 1 if healthy else slot.failures + 1
+    wait = waiting_time(failures - 1)
+    slots = tuple(
+        replace(each, failures=failures, not_before=now + wait) if each.index == index else each for each in site.slots
+    )
+    recent = (*(at for at in site.failed_at if at > now - FLAP_SECONDS), now)
+    state = with_site(state, label, slots=slots, failed_at=recent)
+    if state.finished or site.closed:
+        return state, []
+    if state.policy.blacklist:
+        return _blacklist(state, worker, label, now)
+    if len(recent) >= FLAPS and site.barred_until <= now:
+        return _quarantine(state, label, now)
+    words = f"another one starts on {label} in {wait:g} s: {failures} have failed there, one after the other"
+    tells = wait > 0 and not state.closing
+    return state, [Say(f"farandole: in the place of worker {worker}, {words}")] if tells else []
+
+
+def _quarantine(state: State, label: str, now: float) -> tuple[State, list[Action]]:
+    site = site_of(state, label)
+    assert site is not None
+    wait = min(FIRST_QUARANTINE * 2**site.quarantines, LONGEST_QUARANTINE)
+    state = with_site(state, label, quarantines=site.quarantines + 1, barred_until=now + wait, failed_at=())
+    words = f"{FLAPS} workers failed on it within {FLAP_SECONDS:g} s; nothing is started there for {wait:g} s"
+    return state, [Say(f"warning: host {label} is in quarantine: {words}")]
+
+
+def _blacklist(state: State, worker: int, label: str, now: float) -> tuple[State, list[Action]]:
+    """Do as Horovod does: one failed worker takes its whole host out."""
+    site = site_of(state, label)
+    assert site is not None
+    if site.barred_until > now:
+        return state, []
+    wait = math.inf
+    if state.policy.cooldown is not None:
+        least, most = state.policy.cooldown
+        wait = min(least * 2**site.quarantines, most)
+    here = tuple(slot.worker for slot in site.slots if slot.worker is not None and not slot.draining)
+    state = drain(state, here, now)
+    state = with_site(state, label, quarantines=site.quarantines + 1, barred_until=now + wait)
+    how_long = "" if math.isinf(wait) else f" for {wait:g} s"
+    said = f"host {label} is blacklisted{how_long}: worker {worker} failed on it"
+    actions: list[Action] = [Say(f"warning: {said}; {others(state, (), 'goes on', 'go on')}")]
+    if here:
+        actions = [
+            Say(f"warning: {said}; {who_leaves(state, here)}"),
+            DrainWorkers(here, f"host {label} is blacklisted"),
+        ]
+    return state, actions
+
+
+def _failed_by_itself(
+    state: State, event: WorkerEnded, rank: int | None, slot: str, healthy: bool
+) -> tuple[State, list[Action]]:
+    who = slot if rank is None else f"rank {rank}"
+    before = state.repeats.get(who)
+    times = before.times + 1 if before is not None and before.what == event.what and not healthy else 1
+    firsts = state.firsts - {event.worker}
+    in_world = any(worker in state.members for worker in living(state))
+    early = bool(state.firsts) and not firsts and not (state.progressed or in_world)
+    state = replace(
+        state,
+        repeats={**state.repeats, who: Repeat(event.what, times)},
+        firsts=firsts,
+        firsts_known=True,
+    )
+    if state.finished:
+        return state, []
+    if early:
+        return state, [EndJob("all workers that were started first have failed, and no other was training")]
+    # A worker that never came into a world that lives does not end it: its slot is tried less and less often.
+    if times >= SAME_FAILURES and (rank is not None or not in_world):
+        name = f"rank {rank}" if rank is not None else "a worker of the same slot"
+        why = f"{name} failed {times} times in a row in the same way ({event.what})"
+        return state, [EndJob(why, worker=event.worker)]
+    return state, []

@@ -1,0 +1,51 @@
+"""How workers are spoken of in the lines that people read."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from farandole.control.launcher.slots.slot_state import State, living
+from farandole.control.launcher.wording import count
+
+
+def named(workers: Iterable[int]) -> str:
+    """Write workers for people.
+
+    Example:
+        >>> named([3, 1, 2])
+        'workers 1, 2 and 3'
+    """
+    ordered = [str(worker) for worker in sorted(workers)]
+    if len(ordered) == 1:
+        return f"worker {ordered[0]}"
+    return f"workers {', '.join(ordered[:-1])} and {ordered[-1]}"
+
+
+def who_leaves(state: State, workers: Collection[int]) -> str:
+    """Say which workers are to leave, until when, and how many stay.
+
+    Args:
+        state: of the slots.
+        workers: that are to leave.
+    """
+    if not workers:
+        return "no worker runs there"
+    leave = "leaves" if len(workers) == 1 else "leave"
+    within = f"within {state.policy.grace:g} s"
+    return f"{named(workers)} there {leave} at the end of a step, {within}; {others(state, workers, 'stays', 'stay')}"
+
+
+def others(state: State, workers: Collection[int], does: str, do: str) -> str:
+    """Say what those do that live and are not to leave either.
+
+    Args:
+        state: of the slots.
+        workers: that do something else.
+        does: what they do, if it is one.
+        do: what they do, if they are several.
+    """
+    here = living(state).items()
+    number = sum(worker not in workers and not (site.closed or slot.draining) for worker, (site, slot) in here)
+    if not number:
+        return f"no other worker {does}"
+    return f"{count(number, 'other worker')} {does if number == 1 else do}"

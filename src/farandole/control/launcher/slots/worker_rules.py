@@ -1,0 +1,186 @@
+"""Which worker gets a slot, which is one too many, and what is done when there are too few slots.
+
+Slots are filled in the order of the hosts, the host that is known longest first, until there are as many workers as the
+job may have, and its spares: before the first world, as many as it is to begin with.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from farandole.control.launcher.slots.phrases import named, others
+from farandole.control.launcher.slots.slot_events import (
+    Action,
+    DrainWorkers,
+    EndJob,
+    Say,
+    StartWorker,
+    WorkerLeaves,
+    WorldBegan,
+)
+from farandole.control.launcher.slots.slot_state import (
+    State,
+    Step,
+    at_work,
+    drain,
+    living,
+    site_of,
+    with_deadline,
+    with_site,
+    with_slots,
+)
+from farandole.control.launcher.wording import count
+
+
+def world_began(state: State, event: WorldBegan, now: float) -> Step:
+    """Record a new world, and the workers that are no longer in it."""
+    members = frozenset(event.members)
+    here = living(state)
+    joined_at = {
+        worker: state.joined_at.get(worker, now) for worker in here if worker in members | state.joined_at.keys()
+    }
+    # A worker that was in a world and is not in this one should be about to end.
+    out = joined_at.keys() - members
+    state = with_deadline(with_slots(state, {worker: {"left": True} for worker in out}), out, now)
+    ranks = {worker: rank for worker, rank in state.ranks.items() if worker in here}
+    ranks |= {worker: rank for rank, worker in enumerate(event.members) if worker in here}
+    if state.worlds == 0:
+        state = replace(state, firsts=members, firsts_known=True)
+    all_were_asked = members.isdisjoint(state.members) and state.asked.issuperset(state.members)
+    if not all_were_asked:
+        state = replace(state, asked=state.asked & members)
+    state = replace(state, worlds=state.worlds + 1, members=event.members, ranks=ranks, joined_at=joined_at)
+    return state, [], f"a world of {len(event.members)}"
+
+
+def worker_leaves(state: State, event: WorkerLeaves, now: float) -> Step:
+    """Record that a worker leaves though its host stays: another one gets its slot."""
+    site, slot = living(state).get(event.worker, (None, None))
+    if site is None or slot is None or slot.draining or slot.left:
+        return state, [], f"worker {event.worker} leaves already: {event.why}"
+    who = f"worker {event.worker} on {site.label}"
+    within = f"it leaves at the end of a step, within {state.policy.grace:g} s"
+    said = f"{who} was asked to leave: {event.why}; {within}; {others(state, [event.worker], 'stays', 'stay')}"
+    return drain(state, [event.worker], now), [Say(f"farandole: {said}")], said
+
+
+def end_if_over(state: State, now: float) -> tuple[State, list[Action]]:
+    """End the job when no worker is left that has something to do, and none can be started."""
+    here = living(state)
+    # What the roster knows for certain may have been lost here, with the launcher before.
+    if not (state.finished or (state.finishing and not here)):
+        barred = all(math.isinf(site.barred_until) for site in state.sites)
+        if here or not state.sites or not barred:
+            return state, []
+        hint = "--blacklist-cooldown-range gives hosts another chance"
+        return state, [EndJob("all hosts are blacklisted", hint)]
+    # Spares wait for a world that will not come.
+    left = [worker for worker in here if not state.worlds or worker in state.members]
+    return state, [] if left else [EndJob("")]
+
+
+def shrink(state: State, now: float) -> tuple[State, list[Action]]:
+    """Let the newest go when there are more than there may be."""
+    most = state.policy.max_size
+    if most is None:
+        return state, []
+    staying = {worker for worker, (_, slot) in at_work(state).items() if not (slot.draining or slot.left)}
+    members = [worker for worker in state.members if worker in staying]
+    surplus = set(sorted(members)[most:])
+    others = sorted(staying - surplus, key=lambda worker: (worker not in members, worker))
+    surplus |= set(others[int(state.policy.most) :])
+    if not surplus:
+        return state, []
+    leaving = tuple(sorted(surplus))
+    state = drain(state, leaving, now)
+    why = f"the job is to have no more than {count(most, 'worker')}"
+    said = f"{why}; {named(leaving)} {'leaves' if len(leaving) == 1 else 'leave'} at the end of a step"
+    return state, [Say(f"farandole: {said}"), DrainWorkers(leaving, why)]
+
+
+def fill(state: State, now: float) -> tuple[State, list[Action]]:
+    """Give workers to slots that may have one."""
+    if state.closing or (state.next_worker == 0 and _more_are_coming(state)):
+        return state, []
+    free = [
+        (site.label, slot.index)
+        for site in state.sites
+        if site.phase == "ready" and not site.closed and site.barred_until <= now
+        for slot in site.slots
+        if slot.worker is None and slot.index < site.size and slot.not_before <= now
+    ]
+    here = at_work(state).values()
+    room = (state.policy.most if state.worlds else state.policy.most_at_first) - len(here)
+    if here and all(site.closed or slot.draining or slot.left for site, slot in here):
+        room = max(room, 1)  # No worker stays: the last one that leaves hands the state over to this one.
+    actions: list[Action] = []
+    for label, index in free[: int(min(max(room, 0), len(free)))]:
+        worker = state.next_worker
+        actions.append(StartWorker(worker, label, index))
+        site = site_of(state, label)
+        assert site is not None
+        slots = tuple(replace(slot, worker=worker) if slot.index == index else slot for slot in site.slots)
+        state = replace(with_site(state, label, slots=slots), next_worker=worker + 1)
+        if not state.firsts_known:
+            state = replace(state, firsts=state.firsts | {worker})
+    return state, actions
+
+
+def will_start(state: State, now: float) -> bool:
+    """Return whether workers will be started soon, or as soon as others have left: there is a free slot for one.
+
+    Those on hosts that are being reached, or will be, count too, and slots that are about to be free. That of the
+    first member is not, while it may be the one that stays until others have the state.
+    """
+    first = next((worker for worker in state.members if worker in living(state)), None)
+    return not (state.closing or state.ended) and any(
+        slot.index < site.size and (slot.worker is None or ((slot.draining or slot.left) and slot.worker != first))
+        for site in state.sites
+        if site.phase in ("new", "reaching", "ready") and not site.closed and site.barred_until <= now
+        for slot in site.slots
+    )
+
+
+def _more_are_coming(state: State) -> bool:
+    """Return whether the first workers should wait for hosts that are being reached, to begin in one world.
+
+    They do for hosts that come before one that is ready: users count on rank 0 being on the first host.
+    """
+    ready = [index for index, site in enumerate(state.sites) if site.phase == "ready" and not site.closed]
+    reached = [index for index, site in enumerate(state.sites) if site.phase == "reaching" and not site.tries]
+    slots = sum(state.sites[index].size for index in ready)
+    return bool(reached) and (slots < state.policy.first_size or min(reached) < max(ready, default=0))
+
+
+def count_time(state: State, now: float) -> tuple[State, list[Action]]:
+    """Say that there are too few slots, and end the job when it stays so for too long."""
+    least = state.policy.min_size
+    if state.closing:
+        return state, []
+    # Slots that back off will have workers again; those of a host that is barred only keep the ones they have.
+    usable = sum(
+        slot.worker is not None or site.barred_until <= now
+        for site in state.sites
+        if site.phase == "ready" and not site.closed
+        for slot in site.slots
+        if slot.index < site.size
+    )
+    if usable >= least:
+        return replace(state, short_since=None), []
+    if state.short_since is None and any(
+        site.size and site.phase in ("new", "reaching", "lost") and not site.tries for site in state.sites
+    ):
+        return state, []
+    if state.short_since is None:
+        words = f"{usable} of at least {count(least, 'worker')} have a place; the job waits for more hosts"
+        said = Say(f"farandole: {words}, for {state.policy.timeout:g} s at most")
+        return replace(state, short_since=now), [said]
+    if now < state.short_since + state.policy.timeout:
+        return state, []
+    # Horovod's words: its users look for them.
+    why = (
+        f"timed out: after {state.policy.timeout:g} s only {usable} of at least {least} workers have a place. Please "
+        f"check that you have enough resources to run at least {least} Horovod processes."
+    )
+    return state, [EndJob(why, "add hosts or slots, or give it more time: --elastic-timeout")]

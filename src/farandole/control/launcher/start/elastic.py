@@ -1,0 +1,311 @@
+"""Starts an elastic job: wires discovery, policy, setup, roster and supervisor together."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import replace
+
+from farandole.base.wire.address import parse_address
+from farandole.control.launcher.agents.reception import FENCED_SECONDS, Reception
+from farandole.control.launcher.discovery.discovery import Discovery, make_source
+from farandole.control.launcher.host_setup.host_setup import HostSetup
+from farandole.control.launcher.host_setup.preemption import PreemptionWatch
+from farandole.control.launcher.host_setup.prepare import Preparation
+from farandole.control.launcher.job.elastic import Elastic
+from farandole.control.launcher.job.host_list import Host, slots_of
+from farandole.control.launcher.job.machine import Machine
+from farandole.control.launcher.job.spec import JobSpec, check_command
+from farandole.control.launcher.plan.first import first_plan
+from farandole.control.launcher.plan.model import LOOPBACK, Identity, Plan, Site
+from farandole.control.launcher.slots.slot_state import SlotPolicy, most_members
+from farandole.control.launcher.start.launch_context import SECRET_BYTES, LaunchContext
+from farandole.control.launcher.supervise.elastic_job import ElasticJob
+from farandole.control.launcher.supervise.elastic_policy import ElasticPolicy
+from farandole.control.launcher.supervise.failover_files import FailoverStore, NothingLeft, NotTakenOver
+from farandole.control.launcher.supervise.failover_state import FailoverState, read_failover_state
+from farandole.control.launcher.supervise.job_metrics import serve_job_metrics
+from farandole.control.launcher.supervise.outcome import Outcome
+from farandole.control.launcher.supervise.roster_watcher import RosterWatcher
+from farandole.control.launcher.supervise.supervisor import Supervisor
+from farandole.control.launcher.supervise.workers import Workers
+from farandole.control.launcher.targets.local import LocalNames
+from farandole.control.launcher.wording import count
+from farandole.control.roster.elastic import MAJORITY_SECONDS, Limits
+from farandole.control.roster.failover_state import RosterFailoverState
+from farandole.errors import SpecError
+
+# A worker takes no shorter time to leave than that, though it may be ended earlier.
+LEAST_GRACE_SECONDS = 0.001
+_MARGIN_SECONDS = 5.0
+
+
+def first_hosts(spec: JobSpec, machine: Machine) -> tuple[Host, ...]:
+    """Return the hosts that the user named; without any, this machine.
+
+    It has as many slots as the job is to begin with, and more if there are GPUs or cores and --max-np allows it.
+
+    Raises:
+        SpecError: there is no discovery, and they have too few slots.
+    """
+    elastic = _elastic(spec)
+    if elastic.discovery:
+        return ()
+    beginning = max(spec.num_proc or 0, elastic.min_size)
+    slots = max(beginning, min(elastic.max_size or 0, machine.gpus or machine.cores)) + elastic.spares
+    hosts = spec.hosts or (Host(machine.hostname, elastic.slots or slots),)
+    slots = sum(slots_of(host, elastic.slots) for host in hosts)
+    if slots < elastic.min_size:
+        raise SpecError(
+            f"the job needs {count(elastic.min_size, 'worker')}, and its hosts have only {count(slots, 'slot')}",
+            "give the hosts more slots, or let them be found: --host-discovery-script FILE",
+        )
+    return hosts
+
+
+def policy_of(spec: JobSpec) -> SlotPolicy:
+    """Return what the user allows."""
+    elastic = _elastic(spec)
+    return SlotPolicy(
+        min_size=elastic.min_size,
+        max_size=elastic.max_size,
+        spares=elastic.spares,
+        first_size=spec.num_proc or elastic.min_size,
+        first_most=None if elastic.fills_at_once else spec.num_proc,
+        grace=elastic.grace,
+        timeout=elastic.timeout,
+        blacklist=elastic.blacklist or elastic.cooldown is not None,
+        cooldown=elastic.cooldown,
+    )
+
+
+def note_on_slots(spec: JobSpec, machine: Machine, hosts: Sequence[Host]) -> str:
+    """Return why the job does not come to have --max-np workers; "" if it may, or other hosts may come."""
+    elastic = _elastic(spec)
+    slots = sum(slots_of(host, elastic.slots) for host in hosts) - elastic.spares
+    if elastic.discovery or elastic.max_size is None or slots >= elastic.max_size:
+        return ""
+    if spec.hosts:
+        return f"the hosts have {count(slots, 'slot')}: the job stays below --max-np {elastic.max_size}"
+    what = "GPU" if machine.gpus else "core"
+    here = f"without hosts, this machine has a slot for each {what}, and at least -np: {count(slots, 'slot')}"
+    return f"{here}. -H localhost:{elastic.max_size} lets the job grow to --max-np {elastic.max_size} workers"
+
+
+def limits_of(spec: JobSpec) -> Limits:
+    """Return the same for the roster."""
+    elastic = _elastic(spec)
+    # Agents that dial outlive their launcher: only then is it certain that the workers of a silent host have ended.
+    certain = elastic.search_timeout + FENCED_SECONDS + _MARGIN_SECONDS if elastic.hosts_dial else 0.0
+    return Limits(
+        elastic.min_size,
+        most_members(elastic.max_size),
+        start_timeout=spec.start_timeout,
+        timeout=elastic.timeout,
+        majority_timeout=max(MAJORITY_SECONDS, certain),
+        reset_limit=elastic.reset_limit,
+    )
+
+
+def exports_of(spec: JobSpec) -> tuple[str, ...]:
+    """Return what its workers are told of it: how long they take to leave, and look for a roster that is lost."""
+    elastic = _elastic(spec)
+    grace = elastic.grace or LEAST_GRACE_SECONDS
+    return f"FARANDOLE_GRACE={grace:g}", f"FARANDOLE_ROSTER_PATIENCE={elastic.search_timeout:g}"
+
+
+async def plan_elastic(spec: JobSpec, machine: Machine) -> Plan:
+    """Return what would be started first, with the hosts there are now; no other host is asked anything.
+
+    Raises:
+        SpecError: it cannot be planned, or it cannot be found out which hosts there are.
+    """
+    elastic = _elastic(spec)
+    _check_command(spec, machine)
+    hosts = await make_source(elastic, first_hosts(spec, machine)).ask()
+    local = LocalNames().which(hosts) if _spreads(spec) else [True] * len(hosts)
+    sites = {
+        host.label: Site(here, machine.cores if here else 0, spreads=_spreads(spec))
+        for host, here in zip(hosts, local, strict=True)
+    }
+    plan = first_plan(spec, policy_of(spec), machine, hosts, sites)
+    note = note_on_slots(spec, machine, hosts)
+    return replace(plan, notes=(*plan.notes, note)) if note else plan
+
+
+async def launch_elastic(context: LaunchContext, failover_files: FailoverStore | None) -> Outcome:
+    """Run an elastic job to its end; see `farandole.control.launcher.start.launch.launch`.
+
+    Args:
+        context: of the job.
+        failover_files: where the job leaves what another launcher has to know; None: nowhere.
+
+    Raises:
+        NothingLeft: another launcher had it, and nothing of it lives.
+        NotTakenOver: another launcher had it, and it goes on without this one.
+        SpecError: it cannot be started; nothing was.
+    """
+    left, roster_left = _read_failover_state(failover_files) or (None, None)
+    job = _ElasticLaunch(context, failover_files, left)
+    try:
+        return await job.run(roster_left)
+    except NothingLeft:
+        raise
+    except Exception as error:
+        if left is None or job.has_taken_over:
+            raise
+        raise NotTakenOver(f"the job could not be taken over: {error}", "its workers go on; try again") from error
+
+
+def _read_failover_state(failover_files: FailoverStore | None) -> tuple[FailoverState, RosterFailoverState] | None:
+    try:
+        return read_failover_state(failover_files)
+    except Exception as error:  # Whatever reading what another version has written may raise.
+        raise NotTakenOver(
+            f"what the killed launcher has left cannot be read: {error!r}",
+            "was another version of farandole installed since? take the job over with the one that started it",
+        ) from error
+
+
+class _ElasticLaunch:
+    """One job, from what the user wants, or what another launcher has left of it, to its end."""
+
+    def __init__(
+        self, context: LaunchContext, failover_files: FailoverStore | None, left: FailoverState | None
+    ) -> None:
+        spec = context.spec
+        self._context = replace(context, spec=replace(spec, exports=(*spec.exports, *exports_of(spec))))
+        self._failover_files = failover_files
+        self._left = left
+        self._elastic = _elastic(spec)
+        self._spreads = _spreads(spec)
+        self._named = first_hosts(spec, context.machine)
+        self._policy: ElasticPolicy | None = None
+        if left is None and (note := note_on_slots(spec, context.machine, self._named)):
+            context.console.say(f"note: {note}")
+        self._reception = _reception(self._elastic)
+
+    @property
+    def has_taken_over(self) -> bool:
+        """Whether the hosts that another launcher had are this one's now."""
+        return self._policy is not None and self._policy.take_over.done
+
+    async def run(self, roster_left: RosterFailoverState | None) -> Outcome:
+        """Run the job to its end; go on with it, if another launcher has left something.
+
+        Args:
+            roster_left: what the roster of that launcher has left.
+        """
+        if self._reception is None:
+            return await self._run(roster_left)
+        await self._reception.start(self._context.console.say, self._left is not None)
+        try:
+            return await self._run(roster_left)
+        finally:
+            await self._reception.close()
+
+    async def _run(self, roster_left: RosterFailoverState | None) -> Outcome:
+        context, left = self._context, self._left
+        discovery = await self._discovery()
+        identity = _new_identity(context.spec) if left is None else left.identity
+        preparation = await self._preparation(identity)
+        policy: ElasticPolicy
+        supervisor: Supervisor
+        watcher = RosterWatcher(context.log)
+        service = context.roster(
+            bytes.fromhex(identity.secret),
+            lambda: supervisor,
+            places=(),
+            elastic=limits_of(context.spec),
+            watcher=watcher,
+            memory=roster_left,
+            remember=lambda memory: policy.writer.remember(memory),
+        )
+        # A successor listens only when it knows the workers, and where they look for it.
+        roster = await service.start(LOOPBACK) if left is None else left.roster
+        try:
+            setup = self._setup(preparation, identity, roster)
+            workers = Workers(context.spec, context.console, ElasticPolicy.noun, None)
+            policy = self._policy = ElasticPolicy(
+                policy_of(context.spec),
+                discovery,
+                workers,
+                setup,
+                lambda: service.start(*parse_address(roster)),
+                dict(context.machine.environment),
+                context.console,
+                context.log,
+                context.observer,
+                self._failover_files,
+                left,
+            )
+            watcher.tell(policy)
+            outlive = self._elastic.search_timeout if policy.writer.exists else 0.0
+            supervisor = Supervisor(
+                context.spec, policy, workers, service, setup, context.console, context.log, setup.hint, outlive
+            )
+            context.started(ElasticJob(supervisor, policy))
+            name = context.name or identity.job
+            with serve_job_metrics(context.spec, context.machine, supervisor, name, context.console.say):
+                return await supervisor.run()
+        finally:
+            await service.close()
+
+    async def _discovery(self) -> Discovery:
+        context, elastic = self._context, self._elastic
+        source = make_source(elastic, self._named, self._reception)
+        discovery = Discovery(source, context.console.say, elastic.discovery, elastic.timeout)
+        if self._left is None:
+            _check_command(context.spec, context.machine)
+            await discovery.first()
+        else:
+            discovery.hosts = self._left.hosts.found
+        return discovery
+
+    async def _preparation(self, identity: Identity) -> Preparation:
+        context = self._context
+        preparation = Preparation(
+            context.spec, context.machine, context.console, context.log, identity.job, spreads=self._spreads
+        )
+        if context.spec.ship and self._spreads:
+            try:
+                await preparation.take_stock()
+            except SpecError as error:
+                if self._left is None:
+                    raise
+                context.console.say(f"warning: hosts that come now get no code: {error.message}")
+        return preparation
+
+    def _setup(self, preparation: Preparation, identity: Identity, roster: str) -> HostSetup:
+        context = self._context
+        # Without any name of the user's, the one host is this machine, whatever its own name leads to.
+        here = frozenset() if self._spreads else frozenset(host.label for host in self._named)
+        preemption = PreemptionWatch(self._elastic, context.machine.environment, context.console.say)
+        gate = None if self._failover_files is None else self._failover_files.gate
+        return HostSetup(
+            preparation, context.spec.ssh, identity, roster, here, self._spreads, preemption, self._reception, gate
+        )
+
+
+def _reception(elastic: Elastic) -> Reception | None:
+    kind, _, place = elastic.discovery.partition(":")
+    return Reception.at(place, elastic.search_timeout) if kind == "dial" else None
+
+
+def _new_identity(spec: JobSpec) -> Identity:
+    return Identity(secrets.token_hex(8), spec.master, secrets.token_bytes(SECRET_BYTES).hex())
+
+
+def _check_command(spec: JobSpec, machine: Machine) -> None:
+    if not _spreads(spec):
+        check_command(spec.command, machine.directory, machine.environment)
+
+
+def _spreads(spec: JobSpec) -> bool:
+    """Return whether workers may come to be on other machines."""
+    return bool(_elastic(spec).discovery or spec.hosts)
+
+
+def _elastic(spec: JobSpec) -> Elastic:
+    assert spec.elastic is not None
+    return spec.elastic

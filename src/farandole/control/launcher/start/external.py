@@ -1,0 +1,363 @@
+"""Starts a job through mpirun or srun: they start the workers, this process serves the roster and says what happened.
+
+What workers print goes straight to this process's own output; the other program puts the rank before it. Which rank a
+worker has, it learns from that program too (see `core.surroundings`); on which host it is, the roster learns from it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import shlex
+import shutil
+import signal
+import subprocess
+import textwrap
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from farandole.base.wire.frames import FRAME_LIMIT, LARGEST_FRAME
+from farandole.base.wire.interfaces import addresses
+from farandole.base.wire.rendezvous import Failure
+from farandole.control.agent.process_tree import carrying, die_with_parent, send
+from farandole.control.launcher.failure.hints import hint_by_error
+from farandole.control.launcher.failure.record import shell_code, signal_name
+from farandole.control.launcher.job.machine import Machine
+from farandole.control.launcher.job.spec import JobSpec, check_command
+from farandole.control.launcher.output.console import Console
+from farandole.control.launcher.plan.make import hosts_in_use, job_size, make_plan
+from farandole.control.launcher.plan.model import LOOPBACK, SECRET_NAMES, UNKNOWN, Identity
+from farandole.control.launcher.start.launch_context import SECRET_BYTES
+from farandole.control.launcher.supervise.ending import GRACE_SECONDS, READER_SECONDS
+from farandole.control.launcher.supervise.outcome import Outcome
+from farandole.control.launcher.targets.external import check_library, command_line, environment_of, flavour_of
+from farandole.control.launcher.targets.launch_order import Flavour, LaunchOrder, Starter
+from farandole.control.launcher.targets.local import LocalNames
+from farandole.control.launcher.wording import count
+from farandole.control.roster.service import RosterService
+from farandole.errors import SpecError
+
+VERSION_SECONDS = 20.0
+# How long what the other program started may outlive it.
+REST_SECONDS = 2.0
+
+# Inside such an allocation, mpirun starts workers on its hosts without being told.
+_ALLOCATIONS = ("SLURM_JOB_ID", "PBS_NODEFILE", "PE_HOSTFILE", "LSB_HOSTS", "LSB_MCPU_HOSTS")
+# What Python needs to be the same Python elsewhere.
+_PYTHON = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
+# On which host rank 0 will be is not known before it runs.
+_MASTER = ("MASTER_ADDR", "MASTER_PORT")
+# A launcher that is itself a worker must not pass its own place on.
+_PLACE = ("FARANDOLE_RANK", "FARANDOLE_SIZE", "FARANDOLE_LISTEN")
+
+
+@dataclass(frozen=True)
+class ExternalPlan:
+    """One job, ready to start."""
+
+    flavour: Flavour
+    command: tuple[str, ...]
+    """What to run here."""
+    of_workers: tuple[str, ...]
+    """What every worker runs."""
+    size: int
+    directory: str
+    environment: Mapping[str, str]
+    """What every worker gets on top of this process's environment."""
+    local: bool
+    """Whether all workers are on this machine."""
+
+
+def plan_external(
+    starter: Starter, flavour: Flavour, spec: JobSpec, machine: Machine, identity: Identity, roster: str = UNKNOWN
+) -> ExternalPlan:
+    """Plan a job.
+
+    Args:
+        starter: the program, and what the user tells it.
+        flavour: whose program it is.
+        spec: what the user wants.
+        machine: the one that this runs on.
+        identity: what is known only when the job starts.
+        roster: where the roster listens.
+
+    Raises:
+        SpecError: that program cannot start this.
+    """
+    for given, name in ((spec.output_dir, "--output-dir"), (spec.setup, "--setup")):
+        if given:
+            raise SpecError(
+                f"{name} does not work through {starter.program}", f"{starter.program} has options of its own for that"
+            )
+    # Refuses what no launcher could start.
+    plan = make_plan(spec, machine, identity)
+    hosts = hosts_in_use(spec, machine) if spec.hosts else ()
+    environment = {name: value for name, value in plan.environment.items() if spec.master or name not in _MASTER}
+    environment["FARANDOLE_ROSTER"] = roster
+    if spec.network:
+        environment["FARANDOLE_NETWORK"] = ",".join(spec.network)
+    passed_on = [*environment, *(name for name in _PYTHON if name in machine.environment)]
+    mpi = spec.settings.get("backend") == "mpi"
+    if mpi:
+        check_library(flavour, machine.environment.get("FARANDOLE_MPI_LIBRARY", ""))
+    order = LaunchOrder(
+        starter.program,
+        job_size(spec, machine),
+        hosts,
+        tuple(passed_on),
+        spec.command,
+        root=os.geteuid() == 0,
+        mpi=mpi,
+        arguments=starter.arguments,
+        binding=starter.binding,
+    )
+    return ExternalPlan(
+        flavour,
+        command_line(flavour, order),
+        spec.command,
+        order.size,
+        machine.directory,
+        environment,
+        _is_local(flavour, spec, machine),
+    )
+
+
+def _is_local(flavour: Flavour, spec: JobSpec, machine: Machine) -> bool:
+    if flavour is Flavour.SLURM:
+        return False  # Slurm knows best what a node is.
+    if spec.hosts:
+        names = LocalNames()
+        return all(names.has(host) for host in spec.hosts)
+    return not any(machine.environment.get(variable) for variable in _ALLOCATIONS)
+
+
+def render_external(plan: ExternalPlan) -> str:
+    """Write the whole plan for people, without any secret."""
+    lines = [
+        f"{count(plan.size, 'worker')}, started by {plan.flavour.value}",
+        "",
+        f"command        {shlex.join(plan.command)}",
+        f"directory      {plan.directory}",
+        f"roster         here, on {'loopback' if plan.local else 'all addresses'}",
+        "",
+        "every worker gets the launcher's environment, and",
+    ]
+    lines += [
+        f"  {name}={'***' if name in SECRET_NAMES else value if UNKNOWN in value else shlex.quote(value)}"
+        for name, value in plan.environment.items()
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def find_flavour(kind: str, machine: Machine) -> Flavour:
+    """Ask the program whose it is.
+
+    Raises:
+        SpecError: it is not there, does not answer, or is not known.
+    """
+    program = shutil.which(kind, path=machine.environment.get("PATH", os.defpath))
+    if program is None:
+        raise SpecError(f"there is no program {kind!r} on the PATH", f"load or install what brings {kind}")
+    try:
+        told = subprocess.run(
+            [program, "--version"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=VERSION_SECONDS,
+            env=dict(machine.environment),
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise SpecError(f"{program} --version gives no answer: {error}", "try it by hand") from None
+    return flavour_of(told.stdout or told.stderr)
+
+
+class ExternalJob:
+    """A job that another program runs. Everything here runs in the loop's thread.
+
+    Args:
+        plan: what to start.
+        inherited: the environment of the program.
+        console: where words to the user go.
+        job: the job's id, which every process of it on this machine carries in its environment.
+    """
+
+    def __init__(self, plan: ExternalPlan, inherited: Mapping[str, str], console: Console, job: str) -> None:
+        self._plan = plan
+        self._environment = {
+            **{name: value for name, value in inherited.items() if name not in _PLACE},
+            **environment_of(plan.flavour),
+            **plan.environment,
+        }
+        self._console = console
+        self._job = job
+        self._loop = asyncio.get_running_loop()
+        self._process: asyncio.subprocess.Process | None = None
+        self._failures: dict[int, Failure] = {}
+        """By rank, in the order in which they were heard of."""
+        self._stop_code: int | None = None
+
+    def stop(self, code: int, why: str) -> None:
+        """End the job because the user wants it; a second time: at once. `code` becomes the exit code."""
+        if self._stop_code is not None:
+            self._signal(signal.SIGKILL)
+            return
+        self._stop_code = code
+        self._console.say(f"farandole: {why}: ending {count(self._plan.size, 'worker')}; once more to kill them")
+        self._signal(signal.SIGTERM)
+        self._loop.call_later(GRACE_SECONDS, self._signal, signal.SIGKILL)
+
+    def failure_reported(self, rank: int, failure: Failure) -> None:
+        """Record what a worker says about its own failure. Only the first of each counts."""
+        self._failures.setdefault(rank, failure)
+
+    async def run(self) -> Outcome:
+        """Start the program, and return when it has ended and nothing of the job is left on this machine."""
+        program = self._plan.command[0]
+        try:
+            # It gets SIGTERM when this process is killed, which it passes on to where we could not reach. A session of
+            # its own: Ctrl-C reaches this process only, which tells it once.
+            self._process = await asyncio.create_subprocess_exec(
+                *self._plan.command,
+                stdin=subprocess.DEVNULL,
+                cwd=self._plan.directory,
+                env=self._environment,
+                start_new_session=True,
+                preexec_fn=die_with_parent(os.getpid(), signal.SIGTERM),
+            )
+        except OSError as error:
+            raise SpecError(f"{program} cannot be started: {error.strerror or error}") from None
+        if self._stop_code is not None:
+            self._signal(signal.SIGTERM)
+        code = await self._process.wait()
+        await self._sweep()
+        if self._stop_code is not None:
+            return Outcome(self._stop_code)
+        if code == 0:
+            return Outcome(0)
+        return Outcome(shell_code(code), explain(self._plan, code, self._failures), first_to_blame(self._failures))
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process is not None and self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(number)
+
+    async def _sweep(self) -> None:
+        """Kill what the program has left behind, found by the job's id in the environment."""
+        kill_at = time.monotonic() + REST_SECONDS
+        give_up_at = kill_at + GRACE_SECONDS
+        while left := carrying(f"FARANDOLE_JOB={self._job}"):
+            if time.monotonic() > kill_at:
+                send(left, signal.SIGKILL)
+            if time.monotonic() > give_up_at:
+                self._console.say(f"warning: processes survived SIGKILL: {' '.join(map(str, left))}")
+                return
+            await asyncio.sleep(0.02)
+
+
+def first_to_blame(failures: Mapping[int, Failure]) -> int | None:
+    """Return the rank that failed first; one that only lost another counts only when no other has failed."""
+    roots = [rank for rank, failure in failures.items() if failure.consequence_of is None]
+    return next(iter(roots or failures), None)
+
+
+def explain(plan: ExternalPlan, code: int, failures: Mapping[int, Failure]) -> str:
+    """Return which worker failed first, as far as workers have told, and what to do next.
+
+    Args:
+        plan: of the job, with the program that started them.
+        code: the program's exit code, or minus the signal that ended it.
+        failures: by rank, the first heard of first.
+    """
+    program = plan.command[0]
+    how = f"was killed by {signal_name(-code)}" if code < 0 else f"ended with code {code}"
+    rank = first_to_blame(failures)
+    if rank is None:
+        return (
+            f"error: {program} {how}; no worker has reported an exception\n"
+            f"hint: what {program} and the workers printed above says why"
+        )
+    failure = failures[rank]
+    lines = [f"error: rank {rank} failed first: {failure.exception}"]
+    lines += ["", textwrap.indent(failure.traceback.rstrip(), "    "), ""] if failure.traceback.strip() else []
+    known = hint_by_error(failure.exception, plan.of_workers, plan.directory, f"the host of rank {rank}")
+    ended = f"{program} {how}; what it printed above says how the processes ended"
+    return "\n".join([*lines, f"hint: {known or ended}"])
+
+
+async def launch_external(
+    starter: Starter,
+    spec: JobSpec,
+    machine: Machine,
+    console: Console,
+    *,
+    started: Callable[[ExternalJob], None] = lambda job: None,
+    call: bytes | None = None,
+    verbose: bool = False,
+) -> Outcome:
+    """Run a job to its end through another program, and return how it ended. Closes the console.
+
+    Args:
+        starter: the program, and what the user tells it.
+        spec: what the user wants.
+        machine: where the program runs.
+        console: where our own words go. What workers print goes to this process's own output.
+        started: called with the job, whose `stop` ends it early.
+        call: the pickled call that the workers fetch, if they run a function.
+        verbose: tell the plan and every decision of the roster.
+
+    Raises:
+        SpecError: it cannot be started; nothing was.
+    """
+
+    def log(reason: str) -> None:
+        if verbose:
+            console.say(f"farandole: {reason}")
+
+    try:
+        return await _launch(starter, spec, machine, console, started, call, log)
+    finally:
+        await asyncio.to_thread(console.close, READER_SECONDS)
+
+
+async def _launch(
+    starter: Starter,
+    spec: JobSpec,
+    machine: Machine,
+    console: Console,
+    started: Callable[[ExternalJob], None],
+    call: bytes | None,
+    log: Callable[[str], None],
+) -> Outcome:
+    flavour = find_flavour(starter.program, machine)
+    draft = plan_external(starter, flavour, spec, machine, Identity())
+    if draft.local:
+        check_command(spec.command, machine.directory, machine.environment)
+    secret = secrets.token_bytes(SECRET_BYTES)
+    service = RosterService(
+        (None,) * draft.size,
+        secret,
+        on_failure=lambda rank, failure: running.failure_reported(rank, failure),
+        log=log,
+        call=call,
+        frame_limit=FRAME_LIMIT if call is None else LARGEST_FRAME,
+    )
+    try:
+        here = [LOOPBACK] if draft.local else [each.address for each in addresses(spec.network)] or [LOOPBACK]
+        roster = ",".join([await service.start(address) for address in here])
+        identity = Identity(secrets.token_hex(8), secret=secret.hex())
+        plan = plan_external(starter, flavour, spec, machine, identity, roster)
+        for line in render_external(plan).splitlines():
+            log(line)
+        running = ExternalJob(plan, machine.environment, console, identity.job)
+        started(running)
+        outcome = await running.run()
+        results = tuple(map(service.results.get, range(plan.size)))
+        return replace(outcome, results=results, raised=None if outcome.rank is None else results[outcome.rank])
+    finally:
+        await service.close()

@@ -1,0 +1,174 @@
+"""Starts a job of fixed size: reaches all hosts at once, makes them ready together, completes the plan.
+
+All hosts are checked before anything is started, so that one message tells of all that is wrong with any of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import socket
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
+
+from farandole.control.launcher.agents.agent_client import AgentClient
+from farandole.control.launcher.agents.fleet import start_agents
+from farandole.control.launcher.host_setup import preflight
+from farandole.control.launcher.host_setup.host_setup import JobHost
+from farandole.control.launcher.host_setup.prepare import Preparation
+from farandole.control.launcher.job.host_list import Host
+from farandole.control.launcher.job.machine import Machine
+from farandole.control.launcher.job.spec import JobSpec, check_command
+from farandole.control.launcher.plan.dry_run import render
+from farandole.control.launcher.plan.environment import master_address
+from farandole.control.launcher.plan.make import hosts_in_use
+from farandole.control.launcher.plan.model import LOOPBACK, Identity, Plan, Site
+from farandole.control.launcher.start.launch_context import SECRET_BYTES, LaunchContext
+from farandole.control.launcher.supervise.fixed_policy import FixedPolicy
+from farandole.control.launcher.supervise.job_metrics import serve_job_metrics
+from farandole.control.launcher.supervise.outcome import Outcome
+from farandole.control.launcher.supervise.supervisor import Supervisor
+from farandole.control.launcher.supervise.workers import Workers
+from farandole.control.launcher.targets.local import LocalNames
+from farandole.control.launcher.wording import count
+from farandole.control.roster.events import Place
+
+
+def where_hosts_are(spec: JobSpec, machine: Machine) -> list[tuple[Host, bool]]:
+    """Return the hosts that get workers, and whether each is this machine.
+
+    Raises:
+        SpecError: they have too few slots.
+    """
+    hosts = hosts_in_use(spec, machine)
+    if not spec.hosts:
+        return [(host, True) for host in hosts]
+    return list(zip(hosts, LocalNames().which(hosts), strict=True))
+
+
+def unknown_sites(hosts: Sequence[tuple[Host, bool]], machine: Machine) -> dict[str, Site]:
+    """Return what is known of hosts that have not been asked anything."""
+    return {host.label: Site(local=local, cores=machine.cores if local else 0) for host, local in hosts}
+
+
+async def launch_fixed(context: LaunchContext) -> Outcome:
+    """Run a job of fixed size to its end; see `farandole.control.launcher.start.launch.launch`.
+
+    Raises:
+        SpecError: it cannot be started; nothing was.
+    """
+    spec, machine = context.spec, context.machine
+    job = secrets.token_hex(8)
+    preparation = Preparation(spec, machine, context.console, context.log, job)
+    hosts = where_hosts_are(spec, machine)
+    all_local = all(local for _, local in hosts)
+    if all_local:
+        check_command(spec.command, machine.directory, machine.environment)
+    # What the plan refuses is refused before any host is asked.
+    preparation.plan(Identity(), unknown_sites(hosts, machine))
+    if spec.ship and not all_local:
+        await preparation.take_stock()
+    async with _agents_on(context, preparation, hosts) as agents:
+        sites = await preparation.prepare(agents)
+        return await _supervise(context, preparation, job, agents, sites)
+
+
+@contextlib.asynccontextmanager
+async def _agents_on(
+    context: LaunchContext, preparation: Preparation, hosts: Sequence[tuple[Host, bool]]
+) -> AsyncIterator[list[AgentClient]]:
+    if not all(local for _, local in hosts):
+        preparation.show(f"reaching {count(len(hosts), 'host')}")
+    agents, lost = await start_agents(hosts, context.spec.ssh)
+    context.console.show_status(None)
+    try:
+        if lost:
+            reached = {agent.host.label: preflight.first_look(agent, context.spec.ssh) for agent in agents}
+            preflight.refuse_if_wrong(
+                [
+                    reached.get(host.label)
+                    or preflight.not_reached(host, host.slots or 0, lost[host.label], context.spec.ssh)
+                    for host, _ in hosts
+                ],
+                context.spec.ssh,
+            )
+        context.log(f"{count(len(agents), 'host')} reached")
+        yield agents
+    finally:
+        await asyncio.gather(*(agent.close() for agent in agents))
+
+
+async def _supervise(
+    context: LaunchContext,
+    preparation: Preparation,
+    job: str,
+    agents: Sequence[AgentClient],
+    sites: Mapping[str, Site],
+) -> Outcome:
+    secret = secrets.token_bytes(SECRET_BYTES)
+    places = _places(preparation.plan(Identity(), sites))
+    service = context.roster(secret, lambda: supervisor, places=places)
+    address = await service.start(LOOPBACK)
+    try:
+        for agent in agents:
+            if not agent.local:
+                agent.relay_to(address)
+        sites = {label: replace(site, roster=address) if site.local else site for label, site in sites.items()}
+        plan = preparation.plan(Identity(job, _master(agents[0], sites), secret.hex()), sites)
+        _tell(context, plan)
+        hosts = _job_hosts(plan, agents)
+        policy = FixedPolicy(hosts, context.machine.environment, context.console, context.observer)
+        workers = Workers(context.spec, context.console, policy.noun, plan.size)
+        supervisor = Supervisor(
+            context.spec, policy, workers, service, None, context.console, context.log, preparation.hint
+        )
+        context.started(supervisor)
+        with serve_job_metrics(context.spec, context.machine, supervisor, context.name or job, context.console.say):
+            return await supervisor.run()
+    finally:
+        await service.close()
+
+
+def _job_hosts(plan: Plan, agents: Sequence[AgentClient]) -> list[JobHost]:
+    by_label = {agent.host.label: agent for agent in agents}
+    return [JobHost(by_label[host.name].host, by_label[host.name], replace(plan, hosts=(host,))) for host in plan.hosts]
+
+
+def _tell(context: LaunchContext, plan: Plan) -> None:
+    for note in plan.notes:
+        context.console.say(f"note: {note}")
+    for line in render(plan).splitlines():
+        context.log(line)
+
+
+def _master(first: AgentClient, sites: Mapping[str, Site]) -> str:
+    """Return host:port on rank 0's host, for scripts that use torch.distributed as well."""
+    assert first.facts is not None
+    if all(site.local for site in sites.values()):
+        return f"{LOOPBACK}:{free_port(LOOPBACK)}"
+    return master_address(sites[first.host.label], first.facts.free_port)
+
+
+def _places(plan: Plan) -> tuple[Place, ...]:
+    """By rank: where each worker runs, for the roster."""
+
+    def cross_size(local_rank: int) -> int:
+        return sum(len(host.workers) > local_rank for host in plan.hosts)
+
+    places = {
+        worker.rank: Place(
+            host.name, worker.local_rank, len(host.workers), worker.cross_rank, cross_size(worker.local_rank)
+        )
+        for host in plan.hosts
+        for worker in host.workers
+    }
+    return tuple(places[rank] for rank in range(plan.size))
+
+
+def free_port(host: str) -> int:
+    """Return a port that was free a moment ago."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.bind((host, 0))
+        port: int = probe.getsockname()[1]
+        return port

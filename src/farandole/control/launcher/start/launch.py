@@ -1,0 +1,70 @@
+"""Starts a job, runs it to its end, and closes its console."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from farandole.control.launcher.job.machine import Machine
+from farandole.control.launcher.job.spec import JobSpec
+from farandole.control.launcher.output.console import Console
+from farandole.control.launcher.start.fixed import launch_fixed
+from farandole.control.launcher.start.launch_context import LaunchContext
+from farandole.control.launcher.supervise.ending import READER_SECONDS
+from farandole.control.launcher.supervise.failover_files import FailoverStore, NothingLeft
+from farandole.control.launcher.supervise.outcome import Observer, Outcome, Running
+
+
+async def launch(
+    spec: JobSpec,
+    machine: Machine,
+    console: Console,
+    *,
+    started: Callable[[Running], None] = lambda job: None,
+    call: bytes | None = None,
+    verbose: bool = False,
+    observer: Observer | None = None,
+    failover_files: FailoverStore | None = None,
+    name: str = "",
+) -> Outcome:
+    """Run a job to its end and return how it ended. Closes the console.
+
+    Args:
+        spec: what the user wants.
+        machine: the one that this runs on.
+        console: where output goes.
+        started: called with the job, whose `stop` ends it early.
+        call: the pickled call that the workers fetch, if they run a function.
+        verbose: tell the plan and every decision of the roster.
+        observer: hears of failures at once.
+        failover_files: where an elastic job leaves what a successor of this process has to know. If there is something,
+            this process is the successor, and takes the job over.
+        name: by which the user knows the job; "": it has none.
+
+    Raises:
+        NothingLeft: this was to be the successor, and nothing of the job lives; the console is still open.
+        SpecError: it cannot be started; nothing was.
+    """
+
+    def log(reason: str) -> None:
+        if verbose:
+            console.say(f"farandole: {reason}")
+
+    try:
+        context = LaunchContext(spec, machine, console, log, started, call, observer or Observer(), name)
+        if spec.elastic is None:
+            outcome = await launch_fixed(context)
+        else:
+            # Most jobs do without, and start the sooner.
+            from farandole.control.launcher.start.elastic import launch_elastic
+
+            outcome = await launch_elastic(context, failover_files)
+    except NothingLeft:
+        raise
+    except BaseException:
+        await asyncio.to_thread(console.close, READER_SECONDS)
+        raise
+    # Like any program, a job waits for the reader of its output; an interrupted one does not.
+    interrupted = outcome.exit_code != 0 and not outcome.report
+    await asyncio.to_thread(console.close, READER_SECONDS if interrupted else None)
+    return outcome

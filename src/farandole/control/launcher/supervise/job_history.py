@@ -1,0 +1,124 @@
+"""What has happened to a job, for those who look at it later: its worlds, losses, joins and stalls."""
+
+from __future__ import annotations
+
+import collections
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from farandole.base.wire.rendezvous import Progress
+from farandole.control.jobs.view import Moment
+from farandole.control.launcher.supervise.workers import Workers
+from farandole.control.launcher.wording import count
+from farandole.control.roster.watcher import WorldChange
+
+MOST_MOMENTS = 1000
+# What a launcher leaves to its successor is written often, on Kubernetes into an object of limited size.
+SAVED_MOMENTS = 50
+
+
+@dataclass(frozen=True)
+class SavedHistory:
+    """What the successor of a launcher has to know of what happened before."""
+
+    moments: tuple[Moment, ...] = ()
+    losses: int = 0
+    joins: int = 0
+    stalls: int = 0
+    stalls_by_worker: Mapping[int, int] = field(default_factory=dict)
+
+
+class JobHistory:
+    """Keeps the last moments of a job, and counts all. Used in the loop's thread.
+
+    Attributes:
+        losses, joins, stalls: how many there were.
+        reports: by worker, what it told last.
+
+    Args:
+        clock: the time of day, in seconds since 1970.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self.losses = self.joins = self.stalls = 0
+        self.reports: dict[int, Progress] = {}
+        self._clock = clock
+        self._stalls_by_worker: dict[int, int] = {}
+        self._moments: collections.deque[Moment] = collections.deque(maxlen=MOST_MOMENTS)
+
+    @property
+    def moments(self) -> tuple[Moment, ...]:
+        """The last ones, the newest at the end."""
+        return tuple(self._moments)
+
+    def begins(self, size: int) -> None:
+        """Record that all workers of a job of fixed size are being started."""
+        self._add("world", world_sentence(size, 1), size, 1)
+
+    def world_begins(self, change: WorldChange, workers: Workers, at: float) -> None:
+        """Record a world of an elastic job: what it has lost, and what has joined it.
+
+        Args:
+            change: what the roster says of it.
+            workers: of the job; by now it should be known how those ended that were lost.
+            at: when it began, in seconds since 1970.
+        """
+        size, generation = len(change.workers), change.generation
+        for lost in change.lost:
+            self.losses += 1
+            how = workers.how_it_ended(lost) or lost.how
+            who = f"rank {lost.rank} (worker {lost.worker} on {workers.host_of(lost.worker)})"
+            self._add("loss", f"{who}: {how}", size, generation, at)
+        for left in change.finished:
+            self._add("finish", f"rank {left.rank} (worker {left.worker}): {left.how}", size, generation, at)
+        if generation > 1:
+            for rank, before in enumerate(change.previous):
+                if before < 0:
+                    self.joins += 1
+                    worker = change.workers[rank]
+                    where = workers.host_of(worker)
+                    self._add("join", f"worker {worker} on {where} joins as rank {rank}", size, generation, at)
+        self._add("world", world_sentence(size, generation), size, generation, at)
+
+    def progress(self, worker: int, workers: Workers, told: Progress) -> None:
+        """Record what a worker tells of itself."""
+        self.reports[worker] = told
+        more = told.stalls - self._stalls_by_worker.get(worker, 0)
+        self._stalls_by_worker[worker] = told.stalls
+        if more > 0:
+            self.stalls += more
+            rank = f"rank {workers.world.index(worker)}" if worker in workers.world else "no rank now"
+            where = f" at {told.stalled_at}" if told.stalled_at else ""
+            text = f"others wait for worker {worker} ({rank}, on {workers.host_of(worker)}){where}"
+            self._add("stall", text, len(workers.world), workers.generation)
+
+    def saved(self) -> SavedHistory:
+        """Return what a successor of this launcher has to know: all counts, and the last moments."""
+        moments = self.moments[-SAVED_MOMENTS:]
+        return SavedHistory(moments, self.losses, self.joins, self.stalls, dict(self._stalls_by_worker))
+
+    def go_on_from(self, saved: SavedHistory) -> None:
+        """Go on where the history of an earlier launcher of this job ended."""
+        self.losses, self.joins, self.stalls = saved.losses, saved.joins, saved.stalls
+        self._stalls_by_worker = dict(saved.stalls_by_worker)
+        self._moments.extend(saved.moments)
+
+    def forget(self, workers: Workers) -> None:
+        """Forget what workers have told that nobody knows any more."""
+        for worker in self.reports.keys() - workers.by_number.keys():
+            del self.reports[worker]
+
+    def _add(self, kind: str, text: str, size: int, generation: int, at: float | None = None) -> None:
+        self._moments.append(Moment(self._clock() if at is None else at, kind, text, size, generation))
+
+
+def world_sentence(size: int, generation: int) -> str:
+    """Say that a world begins.
+
+    Example:
+        >>> world_sentence(1, 4)
+        '1 worker goes on as generation 4'
+    """
+    singular, plural = ("begins", "begin") if generation == 1 else ("goes on", "go on")
+    return f"{count(size, 'worker')} {singular if size == 1 else plural} as generation {generation}"

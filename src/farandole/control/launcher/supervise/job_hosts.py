@@ -1,0 +1,211 @@
+"""The hosts of a job that can start workers: how a host becomes one of them, and how it ceases to be one.
+
+Where the job goes on without a host that is lost, the workers there are *suspects* at once. They count as ended when
+that is certain: what the agent left behind was swept away, or the agent must have ended them itself, because it has
+heard nothing for so long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from farandole.control.agent.protocol import End, FromAgent, Leaving, Outlive
+from farandole.control.launcher.agents.agent_client import AgentClient
+from farandole.control.launcher.agents.agent_lost import AgentLost
+from farandole.control.launcher.agents.reception import FENCED_SECONDS
+from farandole.control.launcher.host_setup.host_setup import HostSetup, JobHost, NotReady
+from farandole.control.launcher.job.host_list import Host
+from farandole.control.launcher.job.spec import JobSpec
+from farandole.control.launcher.slots import slot_events as events
+from farandole.control.launcher.supervise.background import Background
+from farandole.control.launcher.supervise.ending import Ending, sweep_elsewhere, sweep_here
+from farandole.control.launcher.supervise.job_policy import JobPolicy
+from farandole.control.launcher.supervise.worker_control import WorkerControl
+
+# For so long the agent of another host waits for another launcher when the connection to this one ends. That may have
+# ended though this launcher lives, and then its workers must have ended soon.
+OUTLIVE_SECONDS = 10.0
+
+
+class JobHosts:
+    """The hosts that can start workers, those that are made ready, and those that are being left.
+
+    Attributes:
+        ready: those that can start workers, by the name of the host.
+        survivors: processes that even SIGKILL did not end, in words.
+    """
+
+    def __init__(
+        self,
+        spec: JobSpec,
+        setup: HostSetup | None,
+        control: WorkerControl,
+        policy: JobPolicy,
+        ending: Ending,
+        background: Background,
+        log: Callable[[str], None],
+        outlive: float,
+    ) -> None:
+        """Have none yet.
+
+        Args:
+            spec: of the job.
+            setup: makes hosts ready while the job runs; None: all were ready before.
+            control: takes what is said of workers.
+            policy: of the job: hears what becomes of hosts.
+            ending: of the job.
+            background: of the job.
+            log: takes lines that are printed with --verbose only.
+            outlive: for how many seconds an agent of this machine waits for another launcher when this one is killed;
+                0: there will be none.
+        """
+        self.ready: dict[str, JobHost] = {}
+        self.survivors: list[str] = []
+        self._spec = spec
+        self._setup = setup
+        self._control = control
+        self._policy = policy
+        self._ending = ending
+        self._background = background
+        self._log = log
+        self._outlive = outlive
+        self._followed = True
+        self._setting_up: dict[str, asyncio.Task[None]] = {}
+        self._listening: set[asyncio.Task[None]] = set()
+
+    def agents(self) -> list[AgentClient]:
+        """Return the agents of those that can start workers."""
+        return [job_host.agent for job_host in self.ready.values()]
+
+    def reach(self, host: Host) -> None:
+        """Make a host ready; its owner hears of the result."""
+        self._setting_up[host.label] = self._background.spawn(self._set_up(host))
+
+    def leave(self, label: str) -> None:
+        """Have nothing more to do with a host."""
+        if label in self._setting_up:
+            self._setting_up.pop(label).cancel()
+        if label in self.ready:
+            self.ready.pop(label).agent.tell(End(0))
+
+    async def close(self) -> None:
+        """Return when all agents have ended, which were told to, or are lost."""
+        for task in list(self._setting_up.values()):
+            task.cancel()
+        await asyncio.gather(*self._setting_up.values(), return_exceptions=True)
+        while self._listening:
+            await asyncio.wait(self._listening)
+
+    async def _set_up(self, host: Host) -> None:
+        assert self._setup is not None
+        try:
+            job_host = await self._setup.set_up(host)
+        except NotReady as error:
+            if not self._ending.begun:
+                self._policy.happened(events.HostNotReady(host.label, str(error), error.refused))
+            return
+        finally:
+            if self._setting_up.get(host.label) is asyncio.current_task():
+                del self._setting_up[host.label]
+        if self._ending.begun:
+            await job_host.agent.close()
+            return
+        self.have(job_host)
+        self._let_outlive(job_host)
+        self._policy.happened(events.HostNoticed(host.label, job_host.notice))
+        self._policy.happened(events.HostReady(host.label))
+
+    def have(self, job_host: JobHost) -> None:
+        """Have a host that can start workers."""
+        self.ready[job_host.host.label] = job_host
+        task = self._background.spawn(self._listen(job_host))
+        self._listening.add(task)
+        task.add_done_callback(self._listening.discard)
+
+    def may_be_followed(self, followed: bool) -> None:
+        """Have agents wait for another launcher, or not as long as there could be none."""
+        self._followed = followed
+        self.let_all_outlive()
+
+    def let_all_outlive(self) -> None:
+        """Tell the agents where to wait from now on; a successor has to know that already."""
+        for job_host in self.ready.values():
+            self._let_outlive(job_host)
+
+    def _let_outlive(self, job_host: JobHost) -> None:
+        if self._outlive:
+            agent = job_host.agent
+            elsewhere = OUTLIVE_SECONDS if agent.patience is None else agent.patience
+            seconds = self._outlive if agent.local else elsewhere
+            agent.tell(Outlive(job_host.socket_names[-1], seconds if self._followed else 0.0))
+
+    async def _listen(self, job_host: JobHost) -> None:
+        """Take a host's messages until all of it has ended, or is lost."""
+        agent, label = job_host.agent, job_host.host.label
+        watches = []
+        if self._setup is not None:
+            notice = self._setup.watch(job_host, lambda why: self._policy.happened(events.HostNoticed(label, why)))
+            watches.append(notice)
+        if not agent.local:
+            watches.append(self._watch(agent))
+        watching = [asyncio.get_running_loop().create_task(watch) for watch in watches]
+        try:
+            survivors = await agent.listen(lambda message: self._take(job_host, message))
+            self.survivors += [f"process {pid} on {label}" for pid in survivors]
+        except AgentLost as lost:
+            await self._lose(job_host, lost)
+        finally:
+            self._forget(job_host)
+            for watch in watching:
+                watch.cancel()
+            await asyncio.gather(*watching, return_exceptions=True)
+            await agent.close()
+
+    async def _watch(self, agent: AgentClient) -> None:
+        try:
+            await agent.ready()  # One that is taken over is reached only now.
+        except AgentLost:
+            return  # Whatever listens to it hears of that too.
+        await agent.watch(self._spec.host_timeout)
+
+    def _take(self, job_host: JobHost, message: FromAgent) -> None:
+        if isinstance(message, Leaving):
+            self._policy.host_leaves(job_host.host.label)
+        else:
+            self._control.take(job_host, message)
+
+    async def _lose(self, job_host: JobHost, lost: AgentLost) -> None:
+        here = self._policy.host_lost(job_host, lost)
+        await self._make_certain(job_host, lost)
+        self._control.are_gone(here, lost)
+        if self._forget(job_host) and not self._ending.begun:
+            self._policy.happened(events.HostNotReady(job_host.host.label, str(lost)))
+
+    def _forget(self, job_host: JobHost) -> bool:
+        """Have this host no more; return whether it was its host's."""
+        current = self.ready.get(job_host.host.label) is job_host
+        if current:
+            del self.ready[job_host.host.label]
+        return current
+
+    async def _make_certain(self, job_host: JobHost, lost: AgentLost) -> None:
+        """Return when nothing of a lost agent's workers is left, as far as that can be known."""
+        if job_host.agent.local:
+            left = await sweep_here(job_host.mark)
+            self.survivors += [f"process {pid} on {job_host.host.label}" for pid in left]
+            return
+        reception = None if self._setup is None else self._setup.reception
+        if reception is not None:
+            await reception.gone(job_host.host.label, lost.silent, lost.at)
+            return
+        if not lost.silent and await sweep_elsewhere(job_host.host, self._spec.ssh, job_host.mark):
+            return
+        if self._policy.fence:
+            since = time.monotonic() - lost.at
+            alone = OUTLIVE_SECONDS if self._outlive and not lost.silent else self._spec.host_timeout
+            await asyncio.sleep(max(0.0, alone + FENCED_SECONDS - since))
+        elif not lost.silent:
+            # Where nothing is heard, nothing can be said; the agent there ends its workers by itself.
+            self._log(f"host {job_host.host.label} cannot be reached to see whether anything is left there")

@@ -1,0 +1,66 @@
+"""Everything that can be seen of a job that this process supervises."""
+
+from __future__ import annotations
+
+import time
+
+from farandole.base.wire.rendezvous import Progress
+from farandole.control.jobs.view import JobView, WorkerView
+from farandole.control.launcher.output.status_line import Pace
+from farandole.control.launcher.supervise.supervisor import Supervisor
+
+_NOTHING_TOLD = Progress(0, 0.0)
+_NO_PACE = Pace(0, None, None)
+MOST_ENDED = 20
+"""Of workers that have ended, only the last are shown."""
+
+
+def view_of(job: Supervisor) -> JobView:
+    """Return what can be seen of the job now, without its name and what its workers print."""
+    workers, history, status = job.workers, job.history, job.status.now
+    history.forget(workers)
+    slowest, paces = status.slowest, status.paces
+    ended = [number for number, each in workers.by_number.items() if each.record.ended and number not in workers.world]
+    others = [number for number, each in workers.by_number.items() if not each.record.ended]
+    shown = dict.fromkeys((*workers.world, *others, *ended[-MOST_ENDED:]))
+    return JobView(
+        at=time.time(),
+        generation=workers.generation,
+        size=len(workers.world),
+        per_second=status.steps_per_second,
+        slow=() if slowest is None else slowest.ranks,
+        slow_waiting=0.0 if slowest is None else slowest.waited,
+        workers=tuple(_worker(job, number, paces.get(number, _NO_PACE)) for number in shown),
+        moments=history.moments,
+        losses=history.losses,
+        joins=history.joins,
+        stalls=history.stalls,
+        timeline=job.timeline,
+    )
+
+
+def _worker(job: Supervisor, number: int, pace: Pace) -> WorkerView:
+    workers = job.workers
+    known = workers.by_number.get(number)
+    told = job.history.reports.get(number, _NOTHING_TOLD)
+    runs = known is not None and not known.record.ended
+    return WorkerView(
+        worker=number,
+        rank=workers.world.index(number) if number in workers.world else None,
+        host=workers.host_of(number),
+        runs=runs,
+        end=_end(job, number),
+        steps=told.steps,
+        per_second=pace.per_second if runs else None,
+        waiting=pace.waiting if runs else None,
+        stalls=told.stalls,
+        stalled_at=told.stalled_at,
+        metrics=told.metrics if runs else "",
+    )
+
+
+def _end(job: Supervisor, number: int) -> str:
+    known = job.workers.by_number.get(number)
+    if known is None or not known.record.ended:
+        return ""
+    return known.end or ("has finished" if known.record.exit_code == 0 else "was ended")

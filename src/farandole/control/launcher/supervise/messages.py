@@ -1,0 +1,208 @@
+"""What people are told of an elastic job: what happened to its workers, what the job does now, how long it took."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+
+from farandole.control.launcher.output.console import Console
+from farandole.control.launcher.slots.phrases import named
+from farandole.control.launcher.supervise.workers import Worker, Workers
+from farandole.control.launcher.wording import count
+from farandole.control.roster.events import Departure, Hold
+from farandole.control.roster.watcher import WorldChange
+
+MOST_NAMED = 3
+# The line about the next world also tells of a worker that has ended, unless that world does not come so soon.
+TOLD_SECONDS = 1.0
+# For how long the line about a new world waits to know how those ended that it has lost.
+ENDS_SECONDS = 0.5
+# What the job waits for is told when it takes longer.
+WAIT_SECONDS = 10.0
+
+
+class Messages:
+    """Tells people what happens to a job, when it is known well enough to be told in one line.
+
+    Args:
+        console: where.
+        workers: of the job.
+        ends: says whether the job is being ended: then no worker goes on.
+        finishes: says whether workers have finished already: then it is about to end.
+    """
+
+    def __init__(
+        self, console: Console, workers: Workers, ends: Callable[[], bool], finishes: Callable[[], bool]
+    ) -> None:
+        self._ends = ends
+        self._finishes = finishes
+        self._hold = Hold("")
+        self._waits_since = 0.0
+        self._console = console
+        self._workers = workers
+        self._timer: asyncio.TimerHandle | None = None
+        self._in_order = asyncio.Lock()
+
+    @property
+    def waits_for(self) -> str:
+        """For what the job waits; "" when it goes on."""
+        return self._hold.reason
+
+    async def world(self, change: WorldChange) -> None:
+        """Tell of a world that has just begun."""
+        lost = [self._workers.by_number[each.worker] for each in change.lost if each.worker in self._workers.by_number]
+        for worker in lost:
+            worker.told = True
+        async with self._in_order:
+            try:
+                await asyncio.wait_for(asyncio.gather(*(worker.over.wait() for worker in lost)), ENDS_SECONDS)
+            except (TimeoutError, asyncio.TimeoutError):
+                pass  # What the others noticed of it has to do.
+            self._console.say(
+                world_message(change, self._workers.host_of, self._workers.how_it_ended, over=self._ends())
+            )
+
+    async def end(self, worker: Worker, world: Sequence[int]) -> None:
+        """Tell of a worker that has failed, unless the line about the next world does."""
+        member = worker.number in world
+        if member:
+            await asyncio.sleep(TOLD_SECONDS)
+        if not worker.told:
+            worker.told = True
+            over = self._ends() or self._finishes()
+            self._console.say(end_message(worker, world, self.waits_for, time.monotonic(), over=over))
+
+    def waits(self, hold: Hold) -> None:
+        """Tell for what the job waits, if it does so for long; a hold of no kind: it waits no more."""
+        if (hold.kind, hold.arrivals) != (self._hold.kind, self._hold.arrivals):
+            self._waits_since = time.monotonic()
+        self._hold = hold
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if hold.kind:
+            self._timer = asyncio.get_running_loop().call_later(WAIT_SECONDS, self._tell_wait)
+
+    def _tell_wait(self) -> None:
+        so_far = duration(time.monotonic() - self._waits_since)
+        most = duration(self._hold.seconds)
+        self._console.say(f"farandole: the job {self.waits_for} ({so_far} so far, {most} at most)")
+
+
+def take_over_message(workers: int, hosts: int, seconds: float, lost: int) -> str:
+    """Return the line for a launcher that has taken over from one that was killed.
+
+    Args:
+        workers: that live.
+        hosts: on how many.
+        seconds: for which they were without a launcher.
+        lost: bytes of what they have printed meanwhile that were not kept.
+    """
+    where = f"{count(workers, 'worker')} on {count(hosts, 'host')} {'goes' if workers == 1 else 'go'} on"
+    missing = f"; of what was printed meanwhile, {lost} bytes are lost" if lost else ""
+    return f"farandole: the launcher was killed; another one has taken over after {duration(seconds)}: {where}{missing}"
+
+
+def end_message(worker: Worker, world: Sequence[int], waits_for: str, now: float, *, over: bool = False) -> str:
+    """Return the line for a worker that has failed, and without which no world goes on yet.
+
+    Args:
+        worker: whose end is known.
+        world: the latest one.
+        waits_for: for what the job waits; "" when it does not.
+        now: on the monotonic clock.
+        over: whether the job is about to end.
+    """
+    name = f"worker {worker.number} on {worker.host}"
+    waits = f"the job {waits_for.partition('. ')[0]}" if waits_for else "the job is about to end" if over else ""
+    if worker.number in world:
+        if over:
+            return f"farandole: rank {world.index(worker.number)} ({name}) {worker.end}; {waits}"
+        then = waits or "the others are about to go on"
+        ago = duration(now - worker.record.exit_time)
+        return f"farandole: rank {world.index(worker.number)} ({name}) {worker.end}; {then} ({ago} so far)"
+    size = len(world)
+    then = waits or (f"{count(size, 'worker')} {'goes' if size == 1 else 'go'} on" if world else "the job goes on")
+    if worker.was_member:
+        return f"farandole: {name} {worker.end} after it had left the world; {then}"
+    lived = duration(worker.record.exit_time - worker.started_at)
+    return f"farandole: {name} {worker.end} before it was in a world, {lived} after its start; {then}"
+
+
+def world_message(
+    change: WorldChange, where: Callable[[int], str], how: Callable[[Departure], str], *, over: bool = False
+) -> str:
+    """Return the line for a world that has just begun.
+
+    Args:
+        change: what the roster says of it.
+        where: from a worker to the host that it is on, or was.
+        how: from a loss to how the worker's process ended; "" when that is not known.
+        over: whether the job has come to its end since.
+
+    Example:
+        >>> lost = (Departure(2, 5, "closed its connections"),)
+        >>> change = WorldChange(4, (0, 1, 6), (0, 1, -1), lost, 0.023, "")
+        >>> world_message(change, lambda worker: "h1", lambda loss: "was killed by SIGKILL")[:49]
+        'farandole: rank 2 (worker 5 on h1) was killed by '
+        >>> world_message(change, lambda worker: "h1", lambda loss: "was killed by SIGKILL")[49:]
+        'SIGKILL; worker 6 on h1 joins as rank 2; 3 workers go on as generation 4 (23 ms)'
+    """
+    lost = [
+        f"rank {each.rank} (worker {each.worker} on {where(each.worker)}){how_in_words(how(each) or each.how)}"
+        for each in change.lost
+    ]
+    finished = [
+        f"rank {each.rank} (worker {each.worker} on {where(each.worker)}) {each.how}" for each in change.finished
+    ]
+    done = [*_shortened(finished, "have finished"), "no worker is started any more"] if finished else []
+    newcomers = [rank for rank, before in enumerate(change.previous) if before < 0]
+    first = change.generation == 1
+    joined = [] if first else [_joins(change.workers, newcomers, where)] if newcomers else []
+    size = len(change.workers)
+    begin = "began" if over else "begins" if size == 1 else "begin"
+    go_on = "went on" if over else "goes on" if size == 1 else "go on"
+    what = f"{count(size, 'worker')} {begin if first else go_on} as generation {change.generation}"
+    return (
+        f"farandole: {'; '.join([*_shortened(lost, 'were lost'), *done, *joined, what])} ({duration(change.seconds)})"
+    )
+
+
+def how_in_words(how: str) -> str:
+    """Write how a worker was lost, to stand behind its name.
+
+    Example:
+        >>> how_in_words("was killed by SIGKILL"), how_in_words("its process ended without saying goodbye")
+        (' was killed by SIGKILL', ': its process ended without saying goodbye')
+    """
+    how = how.partition(", so ")[0]  # What follows is for a reader of the traceback.
+    return f": {how}" if how.startswith(("it ", "its ")) else f" {how}"
+
+
+def _joins(workers: Sequence[int], ranks: Sequence[int], where: Callable[[int], str]) -> str:
+    numbers = [workers[rank] for rank in ranks]
+    hosts = ", ".join(dict.fromkeys(map(where, numbers)))
+    if len(ranks) == 1:
+        return f"{named(numbers)} on {hosts} joins as rank {ranks[0]}"
+    return f"{named(numbers)} on {hosts} join as ranks {', '.join(map(str, ranks))}"
+
+
+def _shortened(events: Sequence[str], what: str) -> list[str]:
+    if len(events) <= MOST_NAMED:
+        return list(events)
+    return [*events[:MOST_NAMED], f"{len(events) - MOST_NAMED} more {what}"]
+
+
+def duration(seconds: float) -> str:
+    """Write a time for people.
+
+    Example:
+        >>> duration(0.0234), duration(3.21), duration(75)
+        ('23 ms', '3.2 s', '75 s')
+    """
+    if seconds < 0.001:
+        return "less than 1 ms"
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"

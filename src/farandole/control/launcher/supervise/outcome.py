@@ -1,0 +1,163 @@
+"""How a job ended, from how its workers did: a pure function, but for the error files that it writes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from farandole.control.launcher.failure.error_file import write_error_files
+from farandole.control.launcher.failure.failure_text import exit_code, render_failure
+from farandole.control.launcher.failure.record import WorkerRecord, first_failure
+from farandole.control.launcher.job.spec import JobSpec
+from farandole.control.launcher.plan.model import HostPlan, Plan, WorkerPlan
+from farandole.control.launcher.supervise.workers import Workers
+
+# Failures further apart than that have nothing to do with each other: by then, others are in the places of the first.
+TOGETHER_SECONDS = 120.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a job ended."""
+
+    exit_code: int
+    report: str = ""
+    """For people; "" when all went well or the user ended it."""
+    rank: int | None = None
+    """The rank that failed first."""
+    results: tuple[bytes | None, ...] = ()
+    """What workers of `farandole.run` sent back: of the latest world by rank, then of others that finished."""
+    raised: bytes | None = None
+    """What the worker that failed first sent back."""
+
+
+class Running(Protocol):
+    """A job that can be ended early."""
+
+    def stop(self, code: int, why: str) -> None:
+        """End the job because the user wants it; a second time: at once. `code` becomes the exit code."""
+
+    def send_signal(self, number: int) -> None:
+        """Send all workers a signal, which means what they make of it."""
+
+    def pause(self) -> None:
+        """Let the agents know that the launcher is about to be stopped, so that they do not miss it."""
+
+
+class Observer:
+    """Hears what becomes of the workers while they run; this one keeps it to itself. Called in the loop's thread."""
+
+    def worker_failed(self, rank: int, code: int) -> None:
+        """A worker ended otherwise than with exit code 0; `code` is as a shell gives it."""
+
+    def ends_others(self, rank: int) -> None:
+        """The other workers are ended, because this one has failed."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Why a job was ended."""
+
+    why: str = ""
+    """"": all that was to be done is done."""
+    hint: str = ""
+    worker: int | None = None
+    """Whose failure is the reason, if it is one worker's."""
+
+
+def outcome_of(
+    spec: JobSpec,
+    verdict: Verdict,
+    workers: Workers,
+    ended_at: float,
+    results: Mapping[int, bytes],
+    hint: Callable[[HostPlan, str], str],
+) -> tuple[Outcome, str]:
+    """Return how a job ended, and what went wrong when that was written down.
+
+    Args:
+        spec: what the user wanted.
+        verdict: why it was ended.
+        workers: its last workers.
+        ended_at: when the launcher began to end what was left.
+        results: what workers of `farandole.run` sent back, by worker.
+        hint: see `Preparation.hint`.
+    """
+    world = workers.world
+    records = [worker.record for worker in workers.by_number.values()]
+    first = _to_blame(verdict, world, records, ended_at)
+    if first is None and not verdict.why:
+        return Outcome(0, results=_by_rank(results, workers)), ""
+    trouble = ""
+    if spec.output_dir is not None:
+        folders = {record.rank: workers.folder(record.rank) for record in records}
+        trouble = write_error_files(folders, records, ended_at)
+    if first is None:
+        report = f"error: {verdict.why}" + (f"\nhint: {verdict.hint}" if verdict.hint else "")
+        return Outcome(1, report), trouble
+    last = [record for record in records if record is first or record.rank in world or record.exit_time > ended_at]
+    plan = _plan_of(workers, [record.rank for record in last])
+    said = f"{first.exception}\n{first.stderr_tail.decode('utf-8', 'replace')}"
+    better = verdict.hint or hint(plan.host_of(first.rank), said)
+    report = render_failure(plan, last, first, ended_at, better, spec.ssh)
+    if verdict.why:
+        report = f"error: {verdict.why}\nfirst failure: {report.removeprefix('error: ')}"
+    rank = world.index(first.rank) if first.rank in world else None
+    return Outcome(exit_code(first, ended_at), report, rank, raised=results.get(first.rank)), trouble
+
+
+def _to_blame(
+    verdict: Verdict, world: Sequence[int], records: Sequence[WorkerRecord], ended_at: float
+) -> WorkerRecord | None:
+    """Return the worker of whose failure the report is to tell."""
+    if verdict.worker is not None:
+        return next((record for record in records if record.rank == verdict.worker), None)
+    if verdict.why:
+        return first_failure(_last_to_fail(records, ended_at), ended_at)
+    succeeded_at = min((record.exit_time for record in records if record.exit_code == 0), default=ended_at)
+    # A worker that failed before others finished was replaced, or the others did without it.
+    last = [record for record in records if (record.rank in world if world else record.exit_time >= succeeded_at)]
+    return first_failure(last, ended_at)
+
+
+def _last_to_fail(records: Sequence[WorkerRecord], ended_at: float) -> list[WorkerRecord]:
+    """Return the workers whose failures came one soon after the other, up to the last one: what was before is past."""
+    failed = [record for record in records if record.failed_by_itself(ended_at)]
+    failed.sort(key=lambda record: record.failure_time)
+    begin = max(
+        (
+            index
+            for index in range(1, len(failed))
+            if failed[index].failure_time - failed[index - 1].failure_time > TOGETHER_SECONDS
+        ),
+        default=0,
+    )
+    return failed[begin:]
+
+
+def _plan_of(workers: Workers, numbers: Sequence[int]) -> Plan:
+    """Return a plan in which just these workers are, each on its host."""
+    plans = [worker.job_host.plan for worker in workers.by_number.values()]
+    hosts = {plan.hosts[0].name: plan.hosts[0] for plan in plans}
+    return replace(
+        plans[0],
+        hosts=tuple(
+            replace(
+                host,
+                workers=tuple(WorkerPlan(each, 0, 0, {}) for each in numbers if workers.by_number[each].host == name),
+            )
+            for name, host in hosts.items()
+        ),
+        noun=workers.noun,
+    )
+
+
+def _by_rank(results: Mapping[int, bytes], workers: Workers) -> tuple[bytes | None, ...]:
+    """Return the results of the workers of the latest world by rank, and then those of other workers that finished.
+
+    A function need not call `init()`, and a worker may finish before the latest world begins: then its number decides.
+    """
+    ended_well = {number for number, worker in workers.by_number.items() if worker.record.exit_code == 0}
+    others = sorted(ended_well.intersection(results).difference(workers.world))
+    return tuple(results.get(worker) for worker in (*workers.world, *others))

@@ -1,0 +1,113 @@
+"""What workers print, between their agents and the console: bytes that were written give the agent credit for more."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from farandole.control.agent.protocol import WINDOW, Closed, Credit, Output
+from farandole.control.launcher.agents.agent_client import AgentClient
+from farandole.control.launcher.output.console import WorkerStream
+
+# Not for every line: a quarter of the window is soon enough to keep the worker going.
+CREDIT_BYTES = WINDOW // 4
+# What was written that long before a launcher is killed may be written again by the next one.
+PROMPT_SECONDS = 0.05
+
+
+class _Channel:
+    """One stream of one worker."""
+
+    def __init__(self, agent: AgentClient, shown: WorkerStream) -> None:
+        self.agent = agent
+        self.shown = shown
+        self.unwritten = 0
+        self.owed = 0
+        """Bytes written, for which the agent got no credit yet."""
+        self.closed = False
+        self.timer: asyncio.TimerHandle | None = None
+
+
+class OutputFlow:
+    """The output of all workers of a job. Used in the loop's thread, but for what `written` returns.
+
+    Attributes:
+        unwritten: bytes that the agents sent and the console has not written yet.
+
+    Args:
+        prompt: whether agents soon get credit for every byte, because they keep those without for the next launcher.
+    """
+
+    def __init__(self, prompt: bool = False) -> None:
+        self.unwritten = 0
+        self._prompt = prompt
+        self._loop = asyncio.get_running_loop()
+        self._channels: dict[tuple[int, int], _Channel] = {}
+
+    def add(self, agents: Mapping[int, AgentClient], streams: Mapping[tuple[int, int], WorkerStream]) -> None:
+        """Take on workers: their agents, by rank, and their streams."""
+        for (rank, number), shown in streams.items():
+            self._channels[rank, number] = _Channel(agents[rank], shown)
+
+    def written(self, rank: int, stream: int) -> Callable[[int], None]:
+        """Return what a stream calls, in any thread, with the number of bytes that it has taken care of."""
+
+        def written(written_bytes: int) -> None:
+            try:
+                self._loop.call_soon_threadsafe(self._note, rank, stream, written_bytes)
+            except RuntimeError:
+                pass  # The loop is closed: no agent needs credit any more.
+
+        return written
+
+    def take(self, message: Output | Closed) -> None:
+        """Pass on what an agent says."""
+        if isinstance(message, Output):
+            channel = self._channels[message.rank, message.stream]
+            self.unwritten += len(message.data)
+            channel.unwritten += len(message.data)
+            channel.shown.write(message.data)
+        else:
+            self._close(message.rank, message.stream)
+
+    def close(self, rank: int) -> None:
+        """End the streams of a worker of which nothing more will be heard."""
+        for worker, stream in [each for each in self._channels if each[0] == rank]:
+            self._close(worker, stream)
+
+    def _close(self, rank: int, stream: int) -> None:
+        channel = self._channels[rank, stream]
+        if not channel.closed:
+            channel.closed = True
+            channel.shown.close()
+            self._forget_written(rank, stream)
+
+    def _note(self, rank: int, stream: int, written_bytes: int) -> None:
+        channel = self._channels[rank, stream]
+        self.unwritten -= written_bytes
+        channel.unwritten -= written_bytes
+        channel.owed += written_bytes
+        if channel.agent.local:
+            channel.agent.heard()
+        if channel.owed >= CREDIT_BYTES:
+            self._credit(rank, stream)
+        elif self._prompt and channel.timer is None:
+            channel.timer = self._loop.call_later(PROMPT_SECONDS, self._credit, rank, stream)
+        self._forget_written(rank, stream)
+
+    def _credit(self, rank: int, stream: int) -> None:
+        channel = self._channels[rank, stream]
+        if channel.timer is not None:
+            channel.timer.cancel()
+            channel.timer = None
+        channel.agent.tell(Credit(rank, stream, channel.owed))
+        channel.owed = 0
+
+    def _forget_written(self, rank: int, stream: int) -> None:
+        """Forget a stream that is closed, once all of it was written."""
+        channel = self._channels[rank, stream]
+        if not channel.closed or channel.unwritten:
+            return
+        if self._prompt and channel.owed:
+            self._credit(rank, stream)
+        del self._channels[rank, stream]

@@ -1,0 +1,141 @@
+"""Has workers ended by the agents of their hosts, and takes what those say of them.
+
+A worker that ends is reported at once; only one that may have last words is waited for a moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable, Iterable, Sequence
+
+from farandole.control.agent.protocol import (
+    STDERR,
+    Closed,
+    Exited,
+    FromAgent,
+    NotStarted,
+    Output,
+    Resumed,
+    Stalled,
+    Started,
+)
+from farandole.control.launcher.agents.agent_lost import AgentLost
+from farandole.control.launcher.host_setup.host_setup import JobHost
+from farandole.control.launcher.output.status_line import StatusLine
+from farandole.control.launcher.supervise.background import Background
+from farandole.control.launcher.supervise.ending import GRACE_SECONDS
+from farandole.control.launcher.supervise.workers import WAS_STOPPED, Worker, Workers
+from farandole.control.roster.service import RosterService
+
+# How long the last words of a dead worker may be on their way through its roster connection.
+LAST_WORDS_SECONDS = 0.2
+# A worker that is stopped for so long, and half a second that it may take to notice, is counted out.
+STALLED_SECONDS = 0.75
+
+
+class WorkerControl:
+    """Sees to the workers of one job.
+
+    Args:
+        workers: those workers.
+        service: the roster, which is told at once what cannot wait until a worker's end is certain.
+        status: shows how many there are.
+        over: called with a worker when its end is certain and it has nothing more to say.
+        background: of the job.
+        log: takes lines that are printed with --verbose only.
+    """
+
+    def __init__(
+        self,
+        workers: Workers,
+        service: RosterService,
+        status: StatusLine,
+        over: Callable[[Worker], None],
+        background: Background,
+        log: Callable[[str], None],
+    ) -> None:
+        self._workers = workers
+        self._service = service
+        self._status = status
+        self._over = over
+        self._background = background
+        self._log = log
+
+    def take(self, job_host: JobHost, message: FromAgent) -> None:
+        """Take what an agent says of a worker; what is about something else is passed over."""
+        if isinstance(message, Output | Closed):
+            if isinstance(message, Output) and message.stream == STDERR and message.rank in self._workers.by_number:
+                self._workers.by_number[message.rank].record.heard(message.data)
+            self._workers.flow.take(message)
+        elif isinstance(message, Started):
+            self._status.worker_started(message.rank)
+            self._log(f"{self._workers.noun} {message.rank} runs on {job_host.host.label} as process {message.pid}")
+        elif isinstance(message, NotStarted | Exited):
+            self._process_ended(self._workers.by_number[message.rank], message)
+        elif isinstance(message, Resumed):
+            self._take_over(job_host, message)
+        elif isinstance(message, Stalled):
+            self._stalled(self._workers.by_number[message.rank], message.stopped)
+
+    def _take_over(self, job_host: JobHost, now: Resumed) -> None:
+        """Learn from an agent that has lost another launcher how its workers are by now."""
+        self._workers.hear_again(job_host, now.streams)
+        living = {each.rank for each in now.workers}
+        ends = {each.rank: each for each in now.ends}
+        for worker in self._workers.of(job_host):
+            if worker.number in living:
+                self._status.worker_started(worker.number)
+            elif worker.number in ends:
+                self._process_ended(worker, ends[worker.number])
+            else:
+                self._process_ended(worker, NotStarted(worker.number, "the launcher was killed before it did that"))
+
+    def drain(self, workers: Iterable[int], why: str) -> None:
+        """Let workers leave at the end of a step; those that are in no world, now."""
+        members = [worker for worker in workers if worker in self._workers.world]
+        if members:
+            self._service.drain(members, why)
+        for worker in workers:
+            if worker not in self._workers.world:
+                self._workers.by_number[worker].stop(GRACE_SECONDS)  # It has no step to finish.
+
+    def count_out(self, workers: Iterable[int], why: str) -> None:
+        """Go on without these workers at once, and kill them."""
+        for worker in workers:
+            self._service.evict(worker, why)
+            self._workers.by_number[worker].stop(0)
+
+    def suspect(self, workers: Sequence[Worker], lost: AgentLost) -> None:
+        """Go on without the workers of a host that is lost, which may still live."""
+        self._service.suspect([each.number for each in workers], f"was lost with its host: {lost}")
+
+    def are_gone(self, workers: Sequence[Worker], lost: AgentLost) -> None:
+        """Record that the workers of a host that is lost have certainly ended."""
+        for each in workers:
+            each.lost_with_host(lost)
+            self._workers.flow.close(each.number)
+            self._over(each)
+
+    def _stalled(self, worker: Worker, stopped: bool) -> None:
+        worker.stop_timer()
+        worker.is_suspended = stopped
+        if stopped and not worker.record.ended:
+            loop = asyncio.get_running_loop()
+            suspect = functools.partial(self._service.suspect, [worker.number], WAS_STOPPED)
+            worker.stalled = loop.call_later(STALLED_SECONDS, suspect)
+
+    def _process_ended(self, worker: Worker, message: NotStarted | Exited) -> None:
+        record = worker.record
+        worker.process_ended(message)
+        worker.stop_timer()
+        if isinstance(message, NotStarted):
+            self._workers.flow.close(record.rank)  # It never had any.
+        if record.exit_code is not None and record.exit_code < 0:
+            self._over(worker)
+        else:
+            self._background.spawn(self._hear_last_words(worker))
+
+    async def _hear_last_words(self, worker: Worker) -> None:
+        await self._service.silence(worker.number, LAST_WORDS_SECONDS)
+        self._over(worker)

@@ -1,0 +1,250 @@
+"""The workers of a job: where each is, what it prints, and how those ended that are not there any more."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from farandole.base.wire.rendezvous import Failure
+from farandole.control.agent.protocol import Exited, NotStarted, Stop
+from farandole.control.launcher.agents.agent_lost import AgentLost
+from farandole.control.launcher.failure.error_file import learn
+from farandole.control.launcher.failure.record import CRASHES, WorkerRecord, how_it_ended
+from farandole.control.launcher.host_setup.host_setup import JobHost
+from farandole.control.launcher.job.spec import JobSpec
+from farandole.control.launcher.output.console import Console, WorkerStream, open_worker
+from farandole.control.launcher.output.logs import begin_attempt, rank_folder, worker_folder
+from farandole.control.launcher.slots.slot_events import FAILED, KILLED, STATE_LOST, SUCCEEDED
+from farandole.control.launcher.supervise.output_flow import OutputFlow
+from farandole.control.roster.events import Departure
+from farandole.errors import SpecError, StateLostError
+
+# Of how many ended workers it is kept how they ended.
+MOST_RECORDS = 256
+# How the others see the end of a process that does not leave its world, and one that they do not hear any more; see
+# `native/transport/world_status.cc`.
+_WITHOUT_GOODBYE = "its process ended without saying goodbye"
+_SILENT = "it fell silent"
+WAS_STOPPED = "was stopped (SIGSTOP)"
+# How a worker's report of such an error begins.
+_OF_STATE_LOST = f"{StateLostError.__module__}.{StateLostError.__qualname__}"
+
+
+class Worker:
+    """One worker, from its start on.
+
+    Attributes:
+        record: what is known of its end; `rank` is the worker's number.
+        job_host: where it is.
+        started_at: on the monotonic clock.
+        over: set when its end was told to everyone.
+        told: whether people know of its end.
+        was_member: whether it is, or was, in a world.
+        stopped: the launcher itself has ended it.
+        is_suspended: whether it is stopped by SIGSTOP, as far as its agent has said, or was when it ended.
+        stalled: runs while it is.
+    """
+
+    def __init__(self, number: int, job_host: JobHost) -> None:
+        self.record = WorkerRecord(number)
+        self.job_host = job_host
+        self.started_at = time.monotonic()
+        self.over = asyncio.Event()
+        self.told = False
+        self.was_member = False
+        self.stopped = False
+        self.is_suspended = False
+        self.stalled: asyncio.TimerHandle | None = None
+
+    @property
+    def number(self) -> int:
+        """By which the roster knows it."""
+        return self.record.rank
+
+    @property
+    def host(self) -> str:
+        """What people call its host."""
+        return self.job_host.host.label
+
+    @property
+    def end(self) -> str:
+        """How it ended, in a few words; "" when that is not known, or it left or was ended: the roster knows why."""
+        by_us = self.stopped and self.record.exit_code in (-signal.SIGTERM, -signal.SIGKILL)
+        if not self.record.ended or self.record.exit_code == 0 or by_us:
+            return ""
+        how = how_it_ended(self.record)
+        return f"{how} ({self.record.exception})" if self.record.exception else how
+
+    @property
+    def kind_of_end(self) -> str:
+        """How it ended, in the words of `WorkerEnded.how`."""
+        code = self.record.exit_code
+        if code == 0:
+            return SUCCEEDED
+        if self.record.host_lost or (code is not None and code < 0 and -code not in CRASHES):
+            return KILLED
+        return STATE_LOST if self.record.exception.startswith(_OF_STATE_LOST) else FAILED
+
+    def reported(self, failure: Failure) -> None:
+        """Record what it says about its own failure. Only the first report counts."""
+        record = self.record
+        if record.report_time is None:
+            record.report_time = time.monotonic()
+            record.exception = failure.exception
+            record.traceback = failure.traceback
+            record.consequence_of = failure.consequence_of if failure.consequence_of != record.rank else None
+
+    def process_ended(self, message: NotStarted | Exited) -> None:
+        """Record how its process ended."""
+        self.record.exit_time = time.monotonic()
+        if isinstance(message, Exited):
+            self.record.exit_code = message.code
+            self.record.out_of_memory = message.out_of_memory
+            learn(self.record, message.error_file)
+        else:
+            self.record.not_started = message.reason
+
+    def lost_with_host(self, lost: AgentLost) -> None:
+        """Record that its host is lost, and that it has ended with it."""
+        self.record.host_lost, self.record.exit_time = str(lost), lost.at
+
+    def stop(self, grace: float) -> None:
+        """End it and all that it has started, if it lives: SIGTERM, and SIGKILL after so many seconds."""
+        if not self.record.ended:
+            self.stopped = True
+            self.job_host.agent.tell(Stop(self.number, grace))
+
+    def stop_timer(self) -> None:
+        """It is not stopped any more."""
+        if self.stalled is not None:
+            self.stalled.cancel()
+            self.stalled = None
+
+
+class Workers:
+    """All workers that live, and the last that have ended.
+
+    Attributes:
+        by_number: the workers.
+        world: the numbers of those of the latest world, by rank; empty before the first.
+        generation: the number of the latest world; 0 before the first.
+        flow: of what they print.
+        noun: what people call a worker, with its number.
+
+    Args:
+        spec: of the job.
+        console: where output is shown.
+        noun: see above.
+        ranks: how many there are from the beginning to the end, numbered by their ranks; None: workers come and go.
+    """
+
+    def __init__(self, spec: JobSpec, console: Console, noun: str, ranks: int | None) -> None:
+        self.by_number: dict[int, Worker] = {}
+        self.world: tuple[int, ...] = ()
+        self.generation = 0
+        # Of a job that another launcher may take over, agents keep what has not been confirmed.
+        self.flow = OutputFlow(prompt=ranks is None)
+        self.noun = noun
+        self._spec = spec
+        self._console = console
+        self._ranks = ranks
+
+    def take_on(self, number: int, job_host: JobHost) -> Worker:
+        """Have one more worker, which is about to be started.
+
+        Raises:
+            SpecError: what a worker of a job of fixed size prints cannot be kept.
+        """
+        worker = self.by_number[number] = Worker(number, job_host)
+        ended = [each for each, known in self.by_number.items() if known.over.is_set()]
+        for oldest in ended[: max(0, len(ended) - MOST_RECORDS)]:
+            del self.by_number[oldest]
+        self.flow.add({number: job_host.agent}, self._streams(number))
+        return worker
+
+    def hear_again(self, job_host: JobHost, streams: Iterable[tuple[int, int]]) -> None:
+        """Take more of what workers of a host print, after another launcher."""
+        open_ones = set(streams)
+        for number in {number for number, _ in open_ones}:
+            ours = {each: stream for each, stream in self._streams(number).items() if each in open_ones}
+            self.flow.add({number: job_host.agent}, ours)
+
+    def of(self, job_host: JobHost) -> list[Worker]:
+        """Return the workers of a host that have not ended."""
+        return [each for each in self.by_number.values() if each.job_host is job_host and not each.record.ended]
+
+    def of_rank(self, rank: int) -> Worker:
+        """Return the worker that has this rank now.
+
+        Raises:
+            SpecError: there is none, or it has ended.
+        """
+        if not self.world:
+            raise SpecError(f"the job has no rank {rank} yet: its workers are being started", "try again soon")
+        if not 0 <= rank < len(self.world):
+            last = len(self.world) - 1
+            raise SpecError(
+                f"the job has no rank {rank}", f"its ranks are 0 to {last}" if last else "its only rank is 0"
+            )
+        worker = self.by_number.get(self.world[rank])
+        if worker is None or worker.record.ended:
+            raise SpecError(f"rank {rank} has ended already", "farandole status shows which workers live")
+        return worker
+
+    def host_of(self, number: int) -> str:
+        """Return what people call the host of a worker."""
+        return self.by_number[number].host if number in self.by_number else "a host that is gone"
+
+    def how_it_ended(self, loss: Departure) -> str:
+        """Return how a worker that was lost has ended, in a few words; "" when that is not known."""
+        worker = self.by_number.get(loss.worker)
+        if worker is None:
+            return ""
+        # As by os._exit(0). A worker that says goodbye is not lost, and of the others the roster knows why they left.
+        if worker.record.exit_code == 0 and loss.how == _WITHOUT_GOODBYE:
+            return "exited with code 0 without saying goodbye"
+        if worker.is_suspended and loss.how.startswith(_SILENT):
+            return WAS_STOPPED  # The others have missed it before its agent's word counted.
+        return worker.end
+
+    def folder(self, number: int) -> Path:
+        """Return where the files of a worker are. Only of jobs with an output directory."""
+        assert self._spec.output_dir is not None
+        if self._ranks is None:
+            return worker_folder(self._spec.output_dir, number)
+        return rank_folder(self._spec.output_dir, number, self._ranks)
+
+    def prepare_folders(self) -> None:
+        """Make the output directory, if there is one, ready for a new job.
+
+        Raises:
+            SpecError: it cannot be used.
+        """
+        directory = self._spec.output_dir
+        if directory is not None and (earlier := begin_attempt(directory)) is not None:
+            self._console.say(f"note: what an earlier run left in {directory} is now in {earlier}")
+
+    def _streams(self, number: int) -> dict[tuple[int, int], WorkerStream]:
+        if self._spec.output_dir is None:
+            return self._open(number, None)
+        try:
+            return self._open(number, self.folder(number))
+        except SpecError as error:
+            if self._ranks is not None:
+                raise  # Nothing has been started yet.
+            # A full disk must not end a training that runs.
+            self._console.say(f"warning: what worker {number} prints is not kept: {error.message}")
+            return self._open(number, None)
+
+    def _open(self, number: int, folder: Path | None) -> dict[tuple[int, int], WorkerStream]:
+        return open_worker(
+            self._console,
+            number,
+            folder,
+            self.flow.written,
+            prefixes_in_files=self._spec.prefixes_in_files,
+            timestamps=self._spec.timestamps,
+        )

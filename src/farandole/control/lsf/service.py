@@ -1,0 +1,50 @@
+"""The place `lsf`: LSF's programs behind the verbs of jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from farandole.control.batch_systems.programs import Programs
+from farandole.control.batch_systems.service import BatchJobs
+from farandole.control.batch_systems.system import Row
+from farandole.control.jobs.spec import JobSpec
+from farandole.control.lsf.reading import FIELDS, number_of, read_rows
+from farandole.control.lsf.script import batch_script
+
+
+class Lsf:
+    """See `farandole.control.batch_systems.system.BatchSystem`."""
+
+    place, title = "lsf", "LSF"
+
+    def script(self, spec: JobSpec, log: Path, exit_file: Path, program: str, key: str) -> str:
+        return batch_script(spec, log, exit_file, program, key)
+
+    def submit(self, programs: Programs, script: Path) -> str:
+        return number_of(programs.call("bsub", reads=script))  # It reads options in scripts from its input only.
+
+    def rows(self, programs: Programs) -> Mapping[str, Row]:
+        # Where there is none, it says so and ends with an error.
+        return read_rows(programs.call("bjobs", "-a", "-noheader", "-o", FIELDS, may_say="No job found"))
+
+    def scale(self, programs: Programs, number: str, workers: int) -> None:
+        programs.call("bmod", "-n", str(workers), number)
+
+    def end(self, programs: Programs, number: str, at_once: bool) -> None:
+        programs.call("bkill", *(("-s", "KILL") if at_once else ()), number)
+
+    def hold(self, programs: Programs, number: str) -> None:
+        programs.call("bstop", number)
+
+    def requeue_held(self, programs: Programs, number: str) -> None:
+        programs.call("brequeue", "-H", number)  # bstop would only stop its processes, and keep its slots.
+
+    def release(self, programs: Programs, number: str) -> None:
+        programs.call("bresume", number)
+
+
+def connect(environment: Mapping[str, str]) -> BatchJobs:
+    """Return the service of this user's jobs on LSF."""
+    lost = ("not responding", "Failed in an LSF library call", "Cannot connect")
+    return BatchJobs(Lsf(), Programs(environment, "LSF", "lsid", lost), environment)

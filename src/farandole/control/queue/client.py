@@ -1,0 +1,190 @@
+"""The place `queue`: a `JobService` that asks the queue's daemon."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from farandole.base.wire.channel import Channel
+from farandole.base.wire.encoding import decode, encode, format_json
+from farandole.base.wire.errors import WireError
+from farandole.control.agent.command_check import missing_script
+from farandole.control.jobs.errors import BadSpec, Unreachable
+from farandole.control.jobs.log_lines import of_rank
+from farandole.control.jobs.spec import JobSpec, to_dict
+from farandole.control.jobs.status import JobStatus, from_dict
+from farandole.control.queue import protocol
+from farandole.control.queue.address import VARIABLE, connect_socket, find, why_away
+from farandole.control.queue.protocol import LOG_BYTES, MESSAGE_LIMIT, Answer, Request
+
+TOKEN_VARIABLE = "FARANDOLE_QUEUE_TOKEN"
+ANSWER_SECONDS = 20.0
+# A daemon that was killed is started again within that time, by systemd for example. Every request can be made twice.
+RETRY_SECONDS = 10.0
+_RETRY_EVERY = 0.2
+POLL_SECONDS = 0.3
+
+
+class QueueClient:
+    """Jobs of a queue.
+
+    Args:
+        state: the queue's state directory.
+        environment: of this process: what jobs start with.
+        retry: seconds for which a daemon that does not answer is tried again.
+    """
+
+    def __init__(self, state: Path, environment: Mapping[str, str], retry: float = RETRY_SECONDS) -> None:
+        self.state = state
+        self._environment = environment
+        self._retry = retry
+
+    def submit(self, spec: JobSpec) -> str:
+        """Hand a job to the queue; when this returns, it is on the queue's disk."""
+        directory = _directory(spec)
+        _check_script(spec)
+        environment = {name: value for name, value in self._environment.items() if name != TOKEN_VARIABLE}
+        name: str = self.ask(protocol.Submit(to_dict(spec), environment, directory, secrets.token_hex(16)))
+        return name
+
+    def preview(self, spec: JobSpec) -> str:
+        """Return the job as JSON, as `farandole submit -f` reads it."""
+        _check_script(spec)
+        described = to_dict(msgspec.structs.replace(spec, working_directory=_directory(spec)))
+        return format_json(described) + "\n"
+
+    def jobs(self) -> Sequence[JobStatus]:
+        """Return all jobs of the queue, the oldest first."""
+        return [from_dict(each) for each in self.ask(protocol.AskJobs())]
+
+    def status(self, name: str) -> JobStatus:
+        """Return how a job is, and what happened to it."""
+        return from_dict(self.ask(protocol.AskJob(name)))
+
+    def logs(self, name: str, follow: bool = False, rank: int | None = None) -> Iterator[str]:
+        """Yield what the workers of all its attempts print, or have printed."""
+        return of_rank(self._lines(name, follow), rank)
+
+    def _lines(self, name: str, follow: bool) -> Iterator[str]:
+        attempt, offset, rest = 1, 0, b""
+        was_short = False
+        while True:
+            piece = msgspec.convert(self.ask(protocol.ReadLog(name, attempt, offset)), protocol.LogPiece)
+            *lines, rest = (rest + piece.data).split(b"\n")
+            for line in lines:
+                yield line.decode(errors="replace") + "\n"
+            place = max(1, piece.attempt), piece.offset  # A job that waits has had no attempt: 0.
+            moved = place != (attempt, offset)
+            # A job that prints all the time has no piece without anything in it: two that are not full are the end.
+            is_short = 0 < len(piece.data) < LOG_BYTES
+            ends = piece.is_over or not (follow or (moved and not (is_short and was_short)))
+            was_short = is_short and piece.attempt == attempt
+            if rest and (ends or piece.attempt > attempt):
+                # Nothing follows in this attempt: it may have been killed in the middle of a line.
+                yield rest.decode(errors="replace") + "\n"
+                rest = b""
+            if ends:
+                return
+            attempt, offset = place
+            if not moved:
+                time.sleep(POLL_SECONDS)
+
+    def scale(self, name: str, workers: int) -> None:
+        """Ask for another number of workers."""
+        self._change("scale", name, workers)
+
+    def cancel(self, name: str) -> None:
+        """End a job in good order; a second time: at once."""
+        self._change("cancel", name)
+
+    def suspend(self, name: str) -> None:
+        """Take a job's slots away until it is resumed."""
+        self._change("suspend", name)
+
+    def resume(self, name: str) -> None:
+        """Let a suspended job have slots again."""
+        self._change("resume", name)
+
+    def _change(self, verb: str, name: str, workers: int = 0) -> None:
+        self.ask(protocol.Change(verb, name, workers, secrets.token_hex(16)))
+
+    def ask(self, what: protocol.Ask) -> Any:
+        """Return the answer to a request.
+
+        Raises:
+            JobError: it is refused, or nothing answers.
+        """
+        deadline = time.monotonic() + self._retry
+        request = encode(Request(what, self._environment.get(TOKEN_VARIABLE, "")))
+        may_be_taken = False
+        while True:
+            try:
+                with connect_socket(self.state, ANSWER_SECONDS) as sock:
+                    may_be_taken = isinstance(what, (protocol.Submit, protocol.Change))
+                    return _exchange(sock, request)
+            except (OSError, WireError) as error:
+                if isinstance(error, PermissionError) or time.monotonic() > deadline:
+                    raise _unreachable(self.state, error, may_be_taken) from None
+            time.sleep(_RETRY_EVERY)
+
+
+def _exchange(sock: socket.socket, request: bytes) -> Any:
+    channel = Channel.over(sock, MESSAGE_LIMIT)
+    deadline = time.monotonic() + ANSWER_SECONDS
+    channel.send(request, deadline)
+    return decode(channel.receive(deadline), Answer).unpack()
+
+
+def _unreachable(state: Path, error: Exception, may_be_taken: bool = False) -> Unreachable:
+    why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    if may_be_taken:
+        return Unreachable(
+            f"the queue in {state} has not answered: {why}; it is not known whether it has done what was asked",
+            "when it answers again, look before you repeat it: farandole jobs",
+        )
+    return Unreachable(
+        f"the queue in {state} does not answer: {why}",
+        "start it: farandole queue start; its log is in that directory. --on local means this machine without a queue",
+    )
+
+
+def _directory(spec: JobSpec) -> str:
+    """Return where the job runs: where it was submitted, if it does not name a folder."""
+    return spec.working_directory or os.getcwd()
+
+
+def _check_script(spec: JobSpec) -> None:
+    """Raise BadSpec if the job's script does not exist in the folder that it shares with this process."""
+    if wrong := missing_script(spec.command, _directory(spec)):
+        raise BadSpec(*wrong)
+
+
+def connect(environment: Mapping[str, str]) -> QueueClient:
+    """Return the service of the queue that is there.
+
+    Raises:
+        Unreachable: there is none.
+    """
+    state = find(environment)
+    if state is None:
+        raise Unreachable(
+            "there is no queue on this machine",
+            f"start one: farandole queue start --hosts h1:4,h2:4, or name its directory with {VARIABLE}",
+        )
+    return QueueClient(state, environment)
+
+
+def away(environment: Mapping[str, str]) -> Unreachable | None:
+    """Return why the queue that is there, and that nobody has named, does not answer now; None: it may answer."""
+    state = find(environment)
+    if state is None or environment.get(VARIABLE):
+        return None
+    error = why_away(state)
+    return None if error is None else _unreachable(state, error)

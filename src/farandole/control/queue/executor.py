@@ -1,0 +1,157 @@
+"""Carries out what a turn decides: files of attempts, and runners. Everything may be done twice without harm."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from farandole.control.queue.attempt import Attempt, Request
+from farandole.control.queue.commands import command_of, local_name
+from farandole.control.queue.model import (
+    NOTHING_SEEN,
+    Action,
+    AttemptFact,
+    Owner,
+    Phase,
+    QueueJob,
+    Seen,
+    SetBatch,
+    SetHosts,
+    StartAttempt,
+    StopAttempt,
+)
+
+# A runner that was started and does not claim its attempt for so long is taken to have been lost.
+START_SECONDS = 15.0
+# One that has ended is followed by another one after that time; twice as long each time, if they end soon.
+_FIRST_REST = 0.2
+
+Launch = Callable[[str], tuple[Mapping[str, str], str]]
+"""Returns the environment and the directory of a job."""
+
+
+class Executor:
+    """Prepares, starts and stops attempts, and looks at them.
+
+    Args:
+        root: the directory of all attempts.
+        launch: what a job is started with.
+        options: words for `farandole run`, for all jobs.
+    """
+
+    def __init__(self, root: Path, launch: Launch, options: Sequence[str]) -> None:
+        self._root = root
+        self._launch = launch
+        self._options = tuple(options)
+        self._runners: dict[tuple[str, int], _Runner] = {}
+        """Of each attempt, the one that was started last."""
+
+    def attempt(self, job: QueueJob, number: int = 0) -> Attempt:
+        return Attempt(self._root, job.name, number or job.attempt)
+
+    def look(self, jobs: Mapping[str, QueueJob]) -> dict[str, AttemptFact]:
+        """Return what can be seen of all attempts."""
+        self._reap(jobs)
+        return {name: self._look(job) for name, job in jobs.items() if job.phase.has_attempt}
+
+    def _look(self, job: QueueJob) -> AttemptFact:
+        try:
+            return self.attempt(job).fact(job.owner)
+        except OSError:
+            return AttemptFact(Seen.RUNS) if job.phase is Phase.RUNNING else NOTHING_SEEN  # It is looked at again.
+
+    def carry_out(self, action: Action, jobs: Mapping[str, QueueJob], now: float) -> None:
+        """Do it, if it is not done.
+
+        Args:
+            action: what is to be done.
+            jobs: by name.
+            now: on the monotonic clock.
+
+        Raises:
+            OSError: the disk does not take it, or no process can be started.
+        """
+        job = jobs[action.job]
+        attempt = Attempt(self._root, action.job, action.attempt)
+        if isinstance(action, StartAttempt):
+            self._start(attempt, job, now)
+        elif isinstance(action, SetHosts):
+            attempt.set_hosts(action.slots)
+        elif isinstance(action, SetBatch):
+            attempt.set_batch(action.samples)
+        elif isinstance(action, StopAttempt):
+            attempt.order(action.how)
+            attempt.close_if_not_begun()
+
+    def _start(self, attempt: Attempt, job: QueueJob, now: float) -> None:
+        attempt.prepare(self._request(job, attempt), job.slots, job.owner)
+        key = (job.name, job.attempt)
+        before = self._runners.get(key)
+        if before is not None and now < before.again_at():
+            return
+        tries = before.tries + 1 if before is not None and now - before.at <= 2 * START_SECONDS else 1
+        self._runners[key] = _Runner(_spawn(attempt.path, job.owner), now, tries)
+
+    def _request(self, job: QueueJob, attempt: Attempt) -> Request:
+        environment, directory = self._launch(job.name)
+        return Request(
+            job.name,
+            job.attempt,
+            command_of(job, attempt.hosts, self._options),
+            environment,
+            job.spec.working_directory or directory,
+            job.spec.is_elastic,
+            job.spec.signal,
+            job.spec.grace,
+            local_name(job),
+        )
+
+    def _reap(self, jobs: Mapping[str, QueueJob]) -> None:
+        """Record runners that have ended, and forget those of attempts that are over."""
+        current = {(name, job.attempt) for name, job in jobs.items() if job.phase.has_attempt}
+        for key, runner in list(self._runners.items()):
+            if runner.process.poll() is not None and key not in current:
+                del self._runners[key]
+
+
+class _Runner(NamedTuple):
+    """A runner that was started."""
+
+    process: subprocess.Popen[bytes]
+    at: float
+    """When, on the monotonic clock."""
+    tries: int
+    """How many were started one soon after the other, with this one."""
+
+    def again_at(self) -> float:
+        """Return when another one may be started: this one is about to claim its attempt, or has ended at once."""
+        if self.process.poll() is None:
+            return self.at + START_SECONDS
+        return self.at + min(_FIRST_REST * 2.0 ** min(self.tries - 1, 10), START_SECONDS)
+
+
+def _spawn(directory: Path, owner: Owner) -> subprocess.Popen[bytes]:
+    """Start a runner, as the job's user, in a session of its own.
+
+    Raises:
+        OSError: it cannot be started.
+    """
+    as_user: dict[str, Any] = {}
+    if os.geteuid() == 0 and owner.uid != 0:
+        groups = os.getgrouplist(owner.name, owner.gid) if owner.name else [owner.gid]
+        as_user = {"user": owner.uid, "group": owner.gid, "extra_groups": groups}
+    kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH", "LANG") if name in os.environ}
+    return subprocess.Popen(
+        [sys.executable, "-m", "farandole.control.queue.runner", os.fspath(directory)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        cwd="/",  # python -m looks for modules here first; nothing of the user's may be taken for ours.
+        env=kept,
+        **as_user,
+    )

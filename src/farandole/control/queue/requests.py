@@ -1,0 +1,198 @@
+"""What users ask of the queue: what is refused, and what a job is then. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from farandole.control.jobs.errors import NotAllowed, Refused, UnknownJob
+from farandole.control.jobs.spec import JobSpec
+from farandole.control.queue.model import STATES, Owner, Phase, QueueHost, QueueJob, Why
+from farandole.control.queue.settings import QueueSettings
+from farandole.control.queue.transitions import stopped
+from farandole.control.queue.views import most_slots
+from farandole.control.scheduler.room import tightest_limit
+
+
+class Asker(NamedTuple):
+    """Who asks: what the kernel or a token says, and whether they may do everything."""
+
+    owner: Owner
+    is_admin: bool
+
+
+def submitted(
+    spec: JobSpec,
+    asker: Asker,
+    jobs: Mapping[str, QueueJob],
+    hosts: Sequence[QueueHost],
+    settings: QueueSettings,
+    now: float,
+    key: str = "",
+) -> QueueJob:
+    """Return the job that is taken; `spec` has a name.
+
+    Raises:
+        Refused: it is not taken: it could never run, its queue is unknown, a quota is reached, or its name is taken.
+    """
+    spec.check()
+    settings.check_queue(spec.queue)
+    _check_size(spec.workers.min, hosts)
+    _check_shares(spec.workers.min, spec.queue, asker.owner, settings)
+    _check_jobs(asker.owner, jobs, settings)
+    there = jobs.get(spec.name)
+    if there is not None and not there.phase.is_over:
+        raise Refused(f"there is a job {spec.name} already, of {there.owner.name}", "choose another name: --name NAME")
+    if there is not None and there.owner.uid != asker.owner.uid and not asker.is_admin:
+        raise Refused(f"{there.owner.name} had a job {spec.name}", "choose another name: --name NAME")
+    attempt = 0 if there is None else there.attempt  # The files of its attempts are kept apart.
+    return QueueJob(spec.name, spec, asker.owner, now, key, since=now, attempt=attempt)
+
+
+def _check_size(least: int, hosts: Sequence[QueueHost]) -> None:
+    """See whether there is so much room at all, taken or not."""
+    most = most_slots(hosts)
+    if least > most:
+        exist = ", ".join(f"{host.name}:{host.slots}" for host in hosts) or "no host"
+        types = {host.type for host in hosts}
+        of_one = " of one type" if len(types) > 1 else ""
+        raise Refused(
+            f"{least} workers can never run here: there are {most} slots{of_one} ({exist})",
+            f"ask for {most} at most, such as -np {most}, or add hosts: farandole queue hosts add h9:4"
+            if most
+            else "add hosts: farandole queue hosts add h9:4",
+        )
+
+
+def _check_shares(least: int, queue: str, owner: Owner, settings: QueueSettings) -> None:
+    """See whether a job may ever have so many slots."""
+    slots = settings.quota(owner.name).slots
+    if slots is not None and least > slots:
+        raise Refused(
+            f"{owner.name} may have {slots} slots at once, and the job needs {least}",
+            f"ask for {slots} at most" if slots else "ask an administrator of the queue",
+        )
+    limited = tightest_limit(queue, settings.rules())
+    if limited is not None and limited.limit is not None and least > limited.limit:
+        raise Refused(
+            f"queue {limited.name} may have {limited.limit} slots at once, and the job needs {least}",
+            f"ask for {limited.limit} at most, or take another queue: --queue NAME",
+        )
+
+
+def _check_jobs(owner: Owner, jobs: Mapping[str, QueueJob], settings: QueueSettings) -> None:
+    """See whether a user may have one job more."""
+    most = settings.quota(owner.name).jobs
+    mine = sum(job.owner.name == owner.name and not job.phase.is_over for job in jobs.values())
+    if most is not None and mine >= most:
+        raise Refused(
+            f"quota reached: {owner.name} has {mine} of {most} jobs",
+            "wait until one is over, or cancel one: farandole cancel JOB",
+        )
+
+
+def find(name: str, jobs: Mapping[str, QueueJob]) -> QueueJob:
+    """Return a job.
+
+    Raises:
+        UnknownJob: there is none of that name.
+    """
+    if name not in jobs:
+        import difflib
+
+        near = difflib.get_close_matches(name, jobs, n=1)
+        raise UnknownJob(
+            f"there is no job {name}", (f"did you mean {near[0]}? " if near else "") + "farandole jobs lists them"
+        )
+    return jobs[name]
+
+
+def check_owner(job: QueueJob, asker: Asker, what: str) -> None:
+    """See whether somebody may do something with a job.
+
+    Raises:
+        NotAllowed: they may not.
+    """
+    if not asker.is_admin and job.owner.uid != asker.owner.uid:
+        raise NotAllowed(
+            f"job {job.name} is {job.owner.name}'s: {asker.owner.name} cannot {what} it",
+            "its owner can, and an administrator of the queue",
+        )
+
+
+def cancelled(job: QueueJob, now: float) -> QueueJob:
+    """Return a job that is to end; asked a second time, at once.
+
+    Raises:
+        Refused: it is over.
+    """
+    if job.phase.is_over:
+        raise Refused(f"job {job.name} is over: it {STATES[job.phase].in_words}", "there is nothing to cancel")
+    if not job.phase.has_attempt:
+        return replace(job, phase=Phase.CANCELLED, finished=now, reason="")
+    if job.phase is Phase.STOPPING and job.why_stopped is Why.CANCEL:
+        return replace(job, urgent=True)
+    return stopped(job, Why.CANCEL, "it was cancelled", now)
+
+
+def suspended(job: QueueJob, now: float) -> QueueJob:
+    """Return a job that is to give its slots back until it is resumed.
+
+    Raises:
+        Refused: it is over, or it cannot be suspended without losing what it has done.
+    """
+    if job.phase.is_over:
+        raise Refused(f"job {job.name} is over: it {STATES[job.phase].in_words}", "there is nothing to suspend")
+    if job.phase is Phase.STOPPING and job.why_stopped is Why.CANCEL:
+        raise Refused(f"job {job.name} is being cancelled", "submit it again")
+    if job.phase in (Phase.WAITING, Phase.SUSPENDED):
+        return replace(job, phase=Phase.SUSPENDED, reason="until farandole resume")
+    if job.spec.how_suspended == "never":
+        raise Refused(
+            f"job {job.name} cannot be suspended: it has no checkpoint, and would lose what it has done",
+            "submit it with --checkpoint or --suspension requeue; farandole cancel ends it",
+        )
+    return stopped(job, Why.SUSPEND, "it was suspended", now)
+
+
+def resumed(job: QueueJob, now: float) -> QueueJob:
+    """Return a job that may have slots again.
+
+    Raises:
+        Refused: it is not suspended.
+    """
+    if job.phase is Phase.STOPPING and job.why_stopped is Why.SUSPEND:
+        return replace(job, why_stopped=Why.PREEMPT, reason="it goes on as soon as it can")
+    if job.phase is not Phase.SUSPENDED:
+        raise Refused(f"job {job.name} is not suspended: it is {job.phase.value}", "farandole status tells more")
+    return replace(job, phase=Phase.WAITING, since=now, reason="")
+
+
+def scaled(job: QueueJob, workers: int, hosts: Sequence[QueueHost], settings: QueueSettings) -> QueueJob:
+    """Return a job that is to have another number of workers.
+
+    Raises:
+        Refused: it cannot have that.
+    """
+    if job.phase.is_over:
+        raise Refused(f"job {job.name} is over: it {STATES[job.phase].in_words}", "submit it again")
+    limits = job.spec.workers
+    if job.spec.is_elastic:
+        if not limits.min <= workers <= limits.max:
+            raise Refused(
+                f"job {job.name} runs with {limits.min} to {limits.max} workers, not with {workers}",
+                f"it was submitted with -np {limits.min}:{limits.max}",
+            )
+        return replace(job, wanted=workers)
+    if workers < 1:
+        raise Refused(f"a job cannot run with {workers} workers", "at least 1")
+    if job.phase.has_attempt:
+        raise Refused(
+            f"job {job.name} is not elastic: it keeps its workers while it runs",
+            "suspend it, scale it and resume it, or submit it with -np MIN:MAX",
+        )
+    _check_size(workers, hosts)
+    _check_shares(workers, job.spec.queue, job.owner, settings)
+    return replace(job, wanted=workers)

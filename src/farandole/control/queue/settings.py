@@ -1,0 +1,187 @@
+"""What an administrator sets of a queue: policy, time slices, queues, quotas. Kept in the database, changed live.
+
+policy=rr  quantum=600  ageing=3600  keep=604800
+queue.vision=weight=2,quota=8,limit=16     user.ann=slots=4,jobs=20     users=slots=8     admins=ann,bob
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from farandole.control.jobs.errors import Refused
+from farandole.control.jobs.spec import DEFAULT_QUEUE
+from farandole.control.scheduler.errors import SchedulerError
+from farandole.control.scheduler.policies import make_policy
+from farandole.control.scheduler.rules import Queue, Rules, check_quotas, parse_queues
+
+DEFAULT_POLICY = "priority+easy+elastic"
+
+
+class Quota(msgspec.Struct, frozen=True):
+    """What one user may have at once; None: no limit."""
+
+    slots: int | None = None
+    jobs: int | None = None
+    """That wait, run or are suspended."""
+
+
+class QueueSettings(msgspec.Struct, frozen=True):
+    """All settings of a queue. Those that end with `_` are texts by name."""
+
+    policy: str = DEFAULT_POLICY
+    quantum: float = 3600.0
+    """Seconds of a time slice."""
+    ageing: float = 3600.0
+    """Seconds of waiting that are worth one step of priority."""
+    round: float = 60.0
+    """Seconds between two decisions of policies that decide even when nothing happens."""
+    keep: float = 7 * 24 * 3600.0
+    """Seconds for which jobs that are over are remembered."""
+    restart_cost: float = 0.0
+    """Seconds without progress after each change of a job's slots, as policies should reckon with."""
+    queues: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """By name, what `farandole simulate --queue` takes after the colon."""
+    quotas: Mapping[str, Quota] = msgspec.field(default_factory=dict)
+    """By user; "" is for all others."""
+    admins: tuple[str, ...] = ()
+    """Users who may do everything, beside root and the queue's own user."""
+
+    def quota(self, user: str) -> Quota:
+        return self.quotas.get(user) or self.quotas.get("") or Quota()
+
+    def rules(self, users: Sequence[tuple[str, str]] = ()) -> Rules:
+        """Return the rules of policies.
+
+        Args:
+            users: pairs of queues and users, each of which is a queue of its own, below, if the user has a quota.
+        """
+        queues = parse_queues([f"{name}:{text}" for name, text in self.queues.items()])
+        for queue, user in users:
+            slots = self.quota(user).slots
+            if slots is not None:
+                for each in (Queue(queue), Queue(user_queue(queue, user), parent=queue, limit=slots)):
+                    queues.setdefault(each.name, each)
+        return Rules(self.quantum, self.ageing, queues, self.round)
+
+    def check(self) -> None:
+        """See whether a queue can be like that.
+
+        Raises:
+            Refused: it cannot.
+        """
+        try:
+            make_policy(self.policy, self.rules())
+        except SchedulerError as error:
+            raise Refused(error.message, error.hint) from None
+        except ModuleNotFoundError as error:
+            raise Refused(
+                f"policy {self.policy} needs {error.name}, which is not installed", "pip install 'farandole[scheduler]'"
+            ) from None
+        for key in ("quantum", "ageing", "round", "keep"):
+            if not getattr(self, key) > 0:
+                raise Refused(f"{key}: {getattr(self, key):g} s is no time", "seconds above 0")
+        if self.restart_cost < 0:
+            raise Refused(f"restart_cost: {self.restart_cost:g} s is no time", "seconds from 0 on")
+
+    def check_queue(self, queue: str) -> None:
+        """See whether there is such a queue.
+
+        Raises:
+            Refused: there is none.
+        """
+        known = [DEFAULT_QUEUE, *(name for name in self.queues if name != DEFAULT_QUEUE)]
+        if queue not in known:
+            near = difflib.get_close_matches(queue, known, n=1)
+            meant = f"did you mean {near[0]}? " if near else ""
+            raise Refused(f"there is no queue {queue}", f"{meant}There are {', '.join(known)}")
+
+
+def user_queue(queue: str, user: str) -> str:
+    return f"{queue}/{user}"
+
+
+_TIMES = ("quantum", "ageing", "round", "keep", "restart_cost")
+
+
+def changed(settings: QueueSettings, texts: Sequence[str], slots: int | None = None) -> QueueSettings:
+    """Return the settings after changes such as `policy=rr` or `user.ann=slots=4`; an empty value takes one away.
+
+    Args:
+        settings: those that are to be changed.
+        texts: the changes.
+        slots: how many slots the queue's hosts have; None: any quota is taken.
+
+    Raises:
+        Refused: there is no such setting, or it cannot have that value.
+    """
+    before = settings.queues
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise Refused(f"{text!r} sets nothing", "such as policy=rr, or queue.vision=limit=8")
+        settings = _changed(settings, key, value)
+    settings.check()
+    if slots is not None:
+        # Hosts may go later: a quota that was set before stands in the way of no other change.
+        new = [queue for name, queue in settings.rules().queues.items() if settings.queues[name] != before.get(name)]
+        try:
+            check_quotas(new, slots)
+        except SchedulerError as error:
+            raise Refused(error.message, "add hosts first: farandole queue hosts add h9:4") from None
+    return settings
+
+
+def _changed(settings: QueueSettings, key: str, value: str) -> QueueSettings:
+    group, _, name = key.partition(".")
+    changes: dict[str, Any]
+    if key == "policy":
+        changes = {"policy": value or DEFAULT_POLICY}
+    elif key in _TIMES:
+        changes = {key: _seconds(key, value)}
+    elif key == "admins":
+        changes = {"admins": tuple(filter(None, value.split(",")))}
+    elif group == "queue" and name:
+        changes = {"queues": _with(settings.queues, name, value, value.strip("-"))}
+    elif key == "users" or (group == "user" and name):
+        changes = {"quotas": _with(settings.quotas, name, value, _quota(key, value))}
+    else:
+        raise _unknown(key)
+    return msgspec.structs.replace(settings, **changes)
+
+
+def _unknown(key: str) -> Refused:
+    known = ["policy", *_TIMES, "admins", "queue.NAME", "user.NAME", "users"]
+    near = difflib.get_close_matches(key, known, n=1)
+    meant = f"did you mean {near[0]}? " if near else ""
+    return Refused(f"there is no setting {key}", f"{meant}There are {', '.join(known)}")
+
+
+def _with(before: Mapping[str, Any], name: str, text: str, value: Any) -> dict[str, Any]:
+    """Return a mapping with a value, or without it if its text is empty. A queue without keys is written `-`."""
+    return {**{key: kept for key, kept in before.items() if key != name}, **({name: value} if text else {})}
+
+
+def _seconds(key: str, value: str) -> float:
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = math.nan
+    # The database has them as JSON, which knows no infinity.
+    if not math.isfinite(seconds):
+        raise Refused(f"{key}: {value!r} is no number of seconds", f"such as {key}=600")
+    return seconds
+
+
+def _quota(key: str, text: str) -> Quota:
+    values = {}
+    for pair in filter(None, text.split(",")):
+        name, _, number = pair.partition("=")
+        if name not in ("slots", "jobs") or not number.isdecimal():
+            raise Refused(f"{key}: {pair!r} is no quota", f"such as {key}=slots=4,jobs=20")
+        values[name] = int(number)
+    return Quota(**values)

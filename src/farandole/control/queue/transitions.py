@@ -1,0 +1,187 @@
+"""How one job gets on: by what is seen of its attempt, and by slots that it is given or has to give back. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from msgspec.structs import replace
+
+from farandole.control.queue.model import (
+    Action,
+    AttemptFact,
+    AttemptReport,
+    Phase,
+    QueueJob,
+    Seen,
+    SetHosts,
+    Slots,
+    StartAttempt,
+    StopAttempt,
+    Why,
+    count,
+    in_words,
+    plus,
+)
+
+
+def observed(job: QueueJob, fact: AttemptFact, down: Collection[str], now: float) -> QueueJob:
+    """Return the job after a look at its attempt.
+
+    Args:
+        job: one with an attempt.
+        fact: what was seen.
+        down: hosts that do not answer.
+        now: seconds since 1970.
+    """
+    if fact.seen is Seen.ENDED or (fact.seen is Seen.ORPHANED and not job.spec.is_elastic):
+        return _over(job, fact, down, now)
+    if fact.seen is Seen.NOTHING and job.phase is Phase.RUNNING:
+        return replace(job, phase=Phase.STARTING)  # Its files are gone: this is a copy of the queue on another machine.
+    if fact.seen is Seen.RUNS and job.phase is Phase.STARTING:
+        job = replace(job, phase=Phase.RUNNING)
+    if job.phase is Phase.RUNNING:
+        job = replace(job, held=_held(job, fact.report), largest_run=max(job.largest_run, _workers(job, fact.report)))
+    return job
+
+
+def _workers(job: QueueJob, report: AttemptReport | None) -> int:
+    """Return how many workers a job runs with. An elastic one has none that are known before it has said so."""
+    if report is None:
+        return 0 if job.spec.is_elastic else count(job.slots)
+    return report.workers
+
+
+def _held(job: QueueJob, report: AttemptReport | None) -> Slots:
+    """Return what an elastic job may still use: more than its slots, until it says that the others have left."""
+    if not job.spec.is_elastic or job.held == job.slots:
+        return job.held
+    if report is None or report.at <= job.changed:
+        return job.held
+    held = {}
+    for host, number in job.held.items():
+        mine, said = job.slots.get(host, 0), report.hosts.get(host)
+        if said is None:
+            left = 0  # It does not know the host any more.
+        elif said.slots > mine:
+            left = number  # It has not read yet that there are fewer, or workers are still leaving the host.
+        else:
+            left = min(number, said.workers)
+        if max(mine, left):
+            held[host] = max(mine, left)
+    return held
+
+
+def _over(job: QueueJob, fact: AttemptFact, down: Collection[str], now: float) -> QueueJob:
+    """Return the job when nothing of its attempt runs any more."""
+    was, why, code = job.phase, job.why_stopped, fact.exit_code
+    lost = sorted(host for host in job.slots if host in down)
+    job = replace(without_slots(job, now), held={}, why_stopped=None, urgent=False)
+    # One that saves itself after another signal than SIGTERM says by no code whether there was anything left to do.
+    saved_itself = was is Phase.STOPPING and fact.was_told and job.spec.signal != "SIGTERM"
+    if code == 0 and not saved_itself:
+        return replace(job, phase=Phase.SUCCEEDED, finished=now, exit_code=0, reason="")
+    if was is Phase.STOPPING:
+        if why is Why.CANCEL:
+            return replace(job, phase=Phase.CANCELLED, finished=now, exit_code=code, reason="")
+        if why is Why.SUSPEND:
+            return replace(job, phase=Phase.SUSPENDED, reason="until farandole resume")
+        return _again(job, "")
+    if lost:
+        return _again(job, f"host {', '.join(lost)} was lost; it begins again")
+    how = "its runner was killed" if code is None else f"it ended with code {code}"
+    if job.failures < job.spec.retries:
+        job = replace(job, failures=job.failures + 1)
+        return _again(job, f"{how}; try {job.failures + 1} of {job.spec.retries + 1}")
+    return replace(job, phase=Phase.FAILED, finished=now, exit_code=code, reason=how)
+
+
+def _again(job: QueueJob, reason: str) -> QueueJob:
+    return replace(job, phase=Phase.WAITING, reason=reason)
+
+
+def started(job: QueueJob, slots: Slots, now: float) -> QueueJob:
+    """Return a waiting job with slots, and the next attempt."""
+    assert job.phase is Phase.WAITING
+    job = with_slots(job, slots, now, moved=False)
+    return replace(job, phase=Phase.STARTING, attempt=job.attempt + 1, held=dict(slots), reason="")
+
+
+def with_slots(job: QueueJob, slots: Slots, now: float, *, moved: bool) -> QueueJob:
+    """Return a job that has other slots from now on.
+
+    Args:
+        job: one that has slots, or waits for some.
+        slots: not empty.
+        now: seconds since 1970.
+        moved: whether they are of the same type and shape as those before, which counts as no change.
+    """
+    return replace(
+        job,
+        slots=dict(slots),
+        held=plus(job.held, slots),
+        changed=now,
+        since=job.since if moved else now,
+        started=now if job.started is None else job.started,
+        served_before=job.served_before if moved else job.served(now),
+        ran_before=job.ran_before if moved else job.ran(now),
+        restarts=job.restarts + (not moved and job.started is not None),
+    )
+
+
+def without_slots(job: QueueJob, now: float) -> QueueJob:
+    """Return a job that has none any more; it may still hold them."""
+    if not job.has_slots:
+        return job
+    return replace(job, slots={}, since=now, served_before=job.served(now), ran_before=job.ran(now))
+
+
+def stopped(job: QueueJob, why: Why, reason: str, now: float) -> QueueJob:
+    """Return a job whose attempt is to end."""
+    job = without_slots(job, now)
+    return replace(job, phase=Phase.STOPPING, why_stopped=why, reason=reason)
+
+
+def shrunk(job: QueueJob, slots: Slots, now: float) -> QueueJob:
+    """Return an elastic job without hosts that it has lost: their workers hold nothing any more."""
+    job = with_slots(job, slots, now, moved=False)
+    return replace(job, held={host: number for host, number in job.held.items() if host in slots})
+
+
+def actions_of(job: QueueJob, fact: AttemptFact) -> list[Action]:
+    """Return what is to be done about a job, by what it is and what was seen; done twice, it does no harm."""
+    attempt = job.attempt
+    if job.phase is Phase.STARTING:
+        return [StartAttempt(job.name, attempt)]
+    if job.phase is Phase.RUNNING and job.spec.is_elastic:
+        begin: list[Action] = [StartAttempt(job.name, attempt)] if fact.seen is Seen.ORPHANED else []
+        return [*begin, SetHosts(job.name, attempt, job.slots)]
+    if job.phase is Phase.STOPPING:
+        begin = [StartAttempt(job.name, attempt)] if fact.seen is Seen.ORPHANED and job.spec.is_elastic else []
+        return [StopAttempt(job.name, attempt, _how(job)), *begin]
+    return []
+
+
+def _how(job: QueueJob) -> str:
+    if job.urgent or job.why_stopped is Why.HOST_LOST:
+        return "kill"
+    if job.why_stopped is not Why.CANCEL:
+        return "kill" if job.spec.how_suspended == "requeue" else "suspend"
+    return "cancel"
+
+
+def story(before: QueueJob, after: QueueJob) -> str:
+    """Return what has happened to a job, in a sentence; "" if nothing that people want to read."""
+    if after.phase is before.phase:
+        changed = after.slots != before.slots and after.has_slots
+        return f"has {in_words(after.slots)} now" if changed else ""
+    told = {
+        Phase.WAITING: "waits again",
+        Phase.STARTING: f"starts on {in_words(after.slots)}",
+        Phase.RUNNING: f"runs on {in_words(after.slots)}",
+        Phase.STOPPING: "is being ended",
+        Phase.SUSPENDED: "is suspended",
+        Phase.SUCCEEDED: "has succeeded",
+        Phase.FAILED: "has failed",
+        Phase.CANCELLED: "is cancelled",
+    }[after.phase]
+    return f"{told}: {after.reason}" if after.reason else told

@@ -1,0 +1,81 @@
+"""Which framework a script uses, and the script made distributed."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from farandole.control.rewriting import jax_script, keras_script, tensorflow_script, torch_script
+from farandole.control.rewriting.imports import imported
+from farandole.control.rewriting.refusal import NotUnderstood, Refusal
+from farandole.control.rewriting.script import Script
+from farandole.control.rewriting.source import Source
+
+
+class Rewritten(NamedTuple):
+    """A script and what it has become."""
+
+    before: str
+    after: str
+    framework: str
+    """`torch`, `tensorflow`, `keras` or `jax`; "" for a script that was distributed already."""
+    notes: tuple[str, ...] = ()
+    """What the user should know, one sentence each."""
+
+    def diff(self, name: str) -> str:
+        """Return what has changed, as a unified diff of a file of that name."""
+        before, after = self.before.splitlines(keepends=True), self.after.splitlines(keepends=True)
+        lines = difflib.unified_diff(before, after, name, f"{name} (distributed)")
+        return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
+
+
+_KINDS: dict[str, tuple[str, Callable[[Script], None]]] = {
+    "torch": (torch_script.PACKAGE, torch_script.rewrite),
+    "tensorflow": (tensorflow_script.PACKAGE, tensorflow_script.rewrite),
+    "keras": (keras_script.PACKAGE, keras_script.rewrite),
+    "jax": (jax_script.PACKAGE, jax_script.rewrite),
+}
+
+
+def rewrite(text: str, keep_batch: bool = False) -> Rewritten:
+    """Make a script for one process, or one that is distributed in part, distributed. Nothing is executed.
+
+    Args:
+        text: of the script.
+        keep_batch: divide the size of a batch by the number of workers, so the batch of all of them stays as large.
+
+    Raises:
+        NotUnderstood: there is something in it that is not understood; says where, why, and what to do.
+    """
+    source = Source(text)
+    framework = _framework(source, set(imported(source.tree)))
+    package, edit = _KINDS[framework]
+    script = Script(source, package, keep_batch)
+    edit(script)
+    script.check()
+    if script.evidence.has("init") and not source.is_edited:
+        return Rewritten(text, text, "")
+    after = script.finish()
+    compile(after, "the result", "exec", dont_inherit=True)  # An edit that breaks a script is a bug, seen here.
+    return Rewritten(text, after, framework, tuple(script.notes))
+
+
+def _framework(source: Source, modules: set[str]) -> str:
+    roots = {module.partition(".")[0] for module in modules}
+    methods = {node.attr for node in _attributes(source)}
+    if "fit" in methods and roots & {"keras", "tensorflow", "tf_keras"} and "GradientTape" not in methods:
+        return "keras"
+    if "tensorflow" in roots:
+        return "tensorflow"
+    for framework in ("torch", "jax"):
+        if framework in roots:
+            return framework
+    raise NotUnderstood(
+        [Refusal(1, "it imports neither torch, tensorflow, keras nor jax", "give the script that trains")]
+    )
+
+
+def _attributes(source: Source) -> Iterator[ast.Attribute]:
+    return (node for node in ast.walk(source.tree) if isinstance(node, ast.Attribute))

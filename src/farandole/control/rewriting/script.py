@@ -1,0 +1,366 @@
+"""What scripts of all frameworks have in common: names, where the job begins, and what only rank 0 does."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator, Sequence
+
+from farandole.control.rewriting.evidence import Evidence
+from farandole.control.rewriting.imports import is_in, modules_of
+from farandole.control.rewriting.refusal import NotUnderstood, Refusal
+from farandole.control.rewriting.source import Source
+
+RANK_0 = "hvd.rank() == 0"
+
+_AS_IT_IS = "it runs unchanged under farandole run"
+_REMOVE = "remove it, and run farandole init again"
+_OTHERS = {
+    "accelerate": ("Accelerate", _REMOVE),
+    "deepspeed": ("DeepSpeed", _REMOVE),
+    "horovod": ("Horovod", f"{_AS_IT_IS}, if the package farandole-horovod is installed"),
+    "jax.distributed": ("jax.distributed", _REMOVE),
+    "lightning": ("Lightning", _REMOVE),
+    "pytorch_lightning": ("Lightning", _REMOVE),
+    "ray": ("Ray", _REMOVE),
+    "torch.distributed": ("torch.distributed", f"{_AS_IT_IS}: see docs/how-to/torch_distributed.md"),
+    "torch.nn.parallel": ("torch.nn.parallel", f"{_AS_IT_IS}: see docs/how-to/torch_distributed.md"),
+}
+_SAMPLERS = "torch.utils.data.distributed"
+"""Each worker of farandole uses these, too."""
+_WRITERS = ("torch.save", "numpy.save", "numpy.savez", "numpy.savez_compressed", "numpy.savetxt", "pickle.dump")
+_WRITING_METHODS = ("save", "save_weights", "save_model", "savefig", "to_csv", "write_text", "write_bytes")
+
+
+class Script:
+    """A script that is being rewritten.
+
+    A script may be distributed in part: what is in it already stays as it is, and only the rest is added.
+
+    Attributes:
+        source: its text and syntax.
+        notes: what the user should know about the result, one sentence each.
+        keeps_batch: whether the batch of all workers together stays as large as that of the script is.
+        evidence: what makes the script distributed already.
+
+    Args:
+        source: the script.
+        package: of farandole that it will import, such as `farandole.torch`.
+        keeps_batch: see there.
+    """
+
+    def __init__(self, source: Source, package: str, keeps_batch: bool = False) -> None:
+        self.source = source
+        self.notes: list[str] = []
+        self.keeps_batch = keeps_batch
+        self._package = package
+        self._refusals: list[Refusal] = []
+        self._aliases = dict(_aliases(source.tree))
+        self.evidence = Evidence(self)
+        self._imports_hvd = is_in("farandole", self._aliases.get("hvd", ""))
+        self._imports: list[str] = []
+        self._begin: list[str] = []
+        self._touched: list[ast.AST] = []
+        self._refuse_others()
+
+    # --- names -------------------------------------------------------------------------------------------------------
+
+    def dotted(self, node: ast.AST) -> str:
+        """Return the full name of what an expression refers to by its imports, such as `torch.optim.SGD`; or ""."""
+        if isinstance(node, ast.Name):
+            return self._aliases.get(node.id, node.id)
+        if isinstance(node, ast.Attribute) and (owner := self.dotted(node.value)):
+            full = f"{owner}.{node.attr}"
+            return "keras" + full.removeprefix("tensorflow.keras") if full.startswith("tensorflow.keras") else full
+        return ""
+
+    def imports(self, module: str, name: str = "") -> bool:
+        """Return whether a module is imported under a name, its own by default."""
+        return self._aliases.get(name or module) == module
+
+    def calls(self, matches: Callable[[str], bool]) -> list[ast.Call]:
+        """Return the calls of functions whose full names match, in the order of the text."""
+        found = [node for node in ast.walk(self.source.tree) if isinstance(node, ast.Call)]
+        return sorted((call for call in found if matches(self.dotted(call.func))), key=_place)
+
+    def calls_of_method(self, name: str, under: ast.AST | None = None) -> list[ast.Call]:
+        """Return the calls of methods of a name."""
+        nodes = ast.walk(self.source.tree if under is None else under)
+        found = [node for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)]
+        return sorted((call for call in found if call.func.attr == name), key=_place)  # type: ignore[attr-defined]
+
+    def calls_in(self, node: ast.AST, name: str) -> list[ast.Call]:
+        """Return the calls of a function in an expression or statement."""
+        found = [each for each in ast.walk(node) if isinstance(each, ast.Call) and self.dotted(each.func) == name]
+        return sorted(found, key=_place)
+
+    def assigned_to(self, value: ast.expr) -> str:
+        """Return the name, or dotted name, to which a statement assigns a value, and only that; "" if it does not."""
+        statement = self.source.parent(value)
+        if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+            target: ast.expr = statement.targets[0]
+        elif isinstance(statement, ast.AnnAssign) and statement.value is value:
+            target = statement.target
+        else:
+            return ""
+        return self.source.of(target) if isinstance(target, ast.Name | ast.Attribute) else ""
+
+    def assignments(self, name: str) -> list[ast.Assign]:
+        """Return the statements that assign to a name, alone or among others."""
+        found = []
+        for node in ast.walk(self.source.tree):
+            if isinstance(node, ast.Assign):
+                targets = [each for target in node.targets for each in ast.walk(target)]
+                if any(isinstance(each, ast.Name) and each.id == name for each in targets):
+                    found.append(node)
+        return sorted(found, key=_place)
+
+    # --- refusals ----------------------------------------------------------------------------------------------------
+
+    def refuse(self, where: ast.AST | None, reason: str, by_hand: str) -> None:
+        """Record a place that is not understood."""
+        line = 1 if where is None else where.lineno  # type: ignore[attr-defined]
+        if not any(each.line == line for each in self._refusals):
+            self._refusals.append(Refusal(line, reason, by_hand))
+
+    def note(self, sentence: str) -> None:
+        """Tell the user something about the result, once."""
+        if sentence not in self.notes:
+            self.notes.append(sentence)
+
+    def check(self) -> None:
+        """Stop if there is something that is not understood.
+
+        Raises:
+            NotUnderstood: there is.
+        """
+        if self._refusals:
+            raise NotUnderstood(self._refusals)
+
+    def _refuse_others(self) -> None:
+        for node in ast.walk(self.source.tree):
+            for module in modules_of(node):
+                for prefix, (name, by_hand) in _OTHERS.items():
+                    if is_in(prefix, module) and not is_in(_SAMPLERS, module):
+                        self.refuse(node, f"it uses {name} already", by_hand)
+        hvd = [node for node in ast.walk(self.source.tree) if isinstance(node, ast.Name) and node.id == "hvd"]
+        if hvd and not self._imports_hvd:
+            self.refuse(hvd[0], "the name hvd is in use", "rename it, then try again")
+
+    # --- edits -------------------------------------------------------------------------------------------------------
+
+    def touch(self, node: ast.AST) -> None:
+        """Record that the result uses `hvd` there."""
+        self._touched.append(node)
+
+    def add_import(self, line: str) -> None:
+        """Import something more."""
+        if line not in self._imports:
+            self._imports.append(line)
+
+    def add_at_begin(self, *lines: str) -> None:
+        """Do something right after `hvd.init()`."""
+        self._begin += lines
+
+    def divide_batch(self, size: ast.expr | None) -> None:
+        """Divide the size of a batch by the number of workers, if the batch of all is to stay as large as it is."""
+        if size is not None and self.keeps_batch:
+            self.touch(size)
+            is_simple = isinstance(size, ast.Constant | ast.Name | ast.Attribute | ast.Call | ast.Subscript)
+            self.source.around(
+                size, "max(1, " if is_simple else "max(1, (", f"{'' if is_simple else ')'} // hvd.size())"
+            )
+
+    def finish(self) -> str:
+        """Add the import and the beginning, let only rank 0 print and write, and return the new text.
+
+        Raises:
+            NotUnderstood: there is something that is not understood.
+        """
+        if self.evidence.uses_farandole and not self._imports_hvd:
+            self.refuse(None, "it imports farandole under another name", f"write: import {self._package} as hvd")
+        begun = self.calls(lambda name: is_in("farandole", name) and name.endswith(".init"))
+        if begun:
+            self._let_rank_0_speak(None)
+            self._write_with_rank_0()
+            self.check()
+            self._insert_after_imports(self._last_import(), self._imports)
+            if self._begin:
+                self.source.insert_after(self.source.statement(begun[0]), *self._begin)
+            return self.source.result()
+        guard = self._guard()
+        if guard is not None and any(_is_in_module(self.source, node, guard) for node in self._touched):
+            guard = None
+        self._let_rank_0_speak(guard)
+        self._write_with_rank_0()
+        self.check()
+        imports = self._imports if self._imports_hvd else [*self._imports, "", f"import {self._package} as hvd"]
+        begin = ["hvd.init()", *self._begin]
+        last = self._last_import()
+        if guard is None:
+            self._insert_after_imports(last, [*imports, "", *begin])
+        else:
+            self._insert_after_imports(last, imports)
+            self.source.insert_before(guard.body[0], *begin)
+        return self.source.result()
+
+    def _insert_after_imports(self, last: ast.stmt | None, lines: list[str]) -> None:
+        if not lines:
+            return
+        if last is not None:
+            self.source.insert_after(last, *lines, *([] if self.source.is_followed_by_blank(last) else [""]))
+        elif self.source.tree.body:
+            self.source.insert_before(self.source.tree.body[0], *lines)
+
+    def _last_import(self) -> ast.stmt | None:
+        last = None
+        for statement in self.source.tree.body:
+            if any(isinstance(node, ast.Import | ast.ImportFrom) for node in ast.walk(statement)) and not isinstance(
+                statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+            ):
+                if not _is_guard(statement):
+                    last = statement
+        return last
+
+    def _guard(self) -> ast.If | None:
+        found = [statement for statement in self.source.tree.body if _is_guard(statement)]
+        guard = found[0] if len(found) == 1 else None
+        return guard if isinstance(guard, ast.If) and self.source.begins_its_line(guard.body[0]) else None
+
+    # --- what only rank 0 does ---------------------------------------------------------------------------------------
+
+    def _let_rank_0_speak(self, guard: ast.If | None) -> None:
+        speaking = [
+            statement
+            for statement in ast.walk(self.source.tree)
+            if isinstance(statement, ast.Expr)
+            and self._is_output(statement.value)
+            and not self.evidence.is_of_one_rank(statement)
+            and not (guard is not None and _is_in_module(self.source, statement, guard))
+            and (guard is not None or self._comes_after_begin(statement))
+        ]
+        for statement in speaking:
+            if self._trains(statement):
+                self.refuse(
+                    statement,
+                    "it trains while it prints, which rank 0 alone would do",
+                    "assign the result to a name in a line of its own, and print that",
+                )
+        for run in _runs(self.source, sorted(speaking, key=_place)):
+            if all(self.source.begins_its_line(each) for each in run) and not any(map(_has_long_text, run)):
+                self.source.put_below(run, f"if {RANK_0}:")
+            else:
+                for each in run:
+                    self.source.around(each, "", f" if {RANK_0} else None")
+
+    def _trains(self, statement: ast.AST) -> bool:
+        """Return whether a statement does, itself or by functions of the script, what all workers do together."""
+        functions = {each.name: each for each in ast.walk(self.source.tree) if isinstance(each, ast.FunctionDef)}
+        reached: set[ast.AST] = set()
+        waiting: list[ast.AST] = [statement]
+        while waiting:
+            for node in ast.walk(waiting.pop()):
+                called = functions.get(node.id) if isinstance(node, ast.Name) else None
+                if called is not None and called not in reached:
+                    reached.add(called)
+                    waiting.append(called)
+        touched = set(self._touched)
+        return any(node in touched for each in (statement, *reached) for node in ast.walk(each))
+
+    def _comes_after_begin(self, statement: ast.stmt) -> bool:
+        """Return whether a statement is executed after `hvd.init()`, which stands below the imports."""
+        last = self._last_import()
+        return self.source.function(statement) is not None or last is None or statement.lineno > last.lineno
+
+    def _is_output(self, value: ast.expr) -> bool:
+        if not isinstance(value, ast.Call):
+            return False
+        name = self.dotted(value.func)
+        if name in ("print", *_WRITERS):
+            return True
+        # `torch.save` has been looked for by its full name; `model.save` is a method of something that is a variable.
+        is_method = isinstance(value.func, ast.Attribute) and value.func.attr in _WRITING_METHODS
+        return is_method
+
+    def _write_with_rank_0(self) -> None:
+        for call in self.calls(lambda name: name == "open"):
+            mode = call.args[1] if len(call.args) > 1 else argument(call, "mode")
+            if (
+                self.evidence.is_of_one_rank(call)
+                or not isinstance(mode, ast.Constant)
+                or not isinstance(mode.value, str)
+            ):
+                continue
+            if set(mode.value) & set("wax+"):
+                self.refuse(
+                    call,
+                    "every worker would write this file",
+                    f"put what opens it and writes it below `if {RANK_0}:`, after the imports and hvd.init(); "
+                    "or use pathlib's write_text",
+                )
+        for call in self.calls(lambda name: name.rpartition(".")[2] == "SummaryWriter"):
+            if self.evidence.is_of_one_rank(call):
+                continue
+            self.refuse(call, "every worker would write events for TensorBoard", f"make and use it only if {RANK_0}")
+        for call in self.calls(lambda name: name in ("tqdm.tqdm", "tqdm.auto.tqdm", "tqdm.trange")):
+            if argument(call, "disable") is None:
+                self.touch(call)
+                self.source.append_argument(call, "disable=hvd.rank() != 0")
+
+
+def argument(call: ast.Call, name: str) -> ast.expr | None:
+    """Return what a call gives to a parameter by its name; None: nothing."""
+    return next((each.value for each in call.keywords if each.arg == name), None)
+
+
+def keyword(call: ast.Call, name: str) -> ast.keyword | None:
+    """Return the same with its name."""
+    return next((each for each in call.keywords if each.arg == name), None)
+
+
+def names_in(node: ast.AST) -> set[str]:
+    """Return the names that an expression uses."""
+    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+
+
+def _place(node: ast.AST) -> tuple[int, int]:
+    return node.lineno, node.col_offset  # type: ignore[attr-defined]
+
+
+def _aliases(tree: ast.AST) -> Iterator[tuple[str, str]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield (alias.asname, alias.name) if alias.asname else (alias.name.partition(".")[0],) * 2
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            for alias in node.names:
+                yield alias.asname or alias.name, f"{node.module}.{alias.name}"
+
+
+def _is_in_module(source: Source, node: ast.AST, guard: ast.If) -> bool:
+    """Return whether a node is executed when the module is imported."""
+    above = list(source.above(node))
+    return guard not in above and not any(isinstance(each, ast.FunctionDef | ast.Lambda) for each in above)
+
+
+def _is_guard(statement: ast.stmt) -> bool:
+    """Return whether it is `if __name__ == "__main__":`."""
+    return isinstance(statement, ast.If) and "__name__" in names_in(statement.test) and not statement.orelse
+
+
+def _runs(source: Source, statements: Sequence[ast.stmt]) -> list[list[ast.stmt]]:
+    """Return statements in groups that directly follow each other."""
+    runs: list[list[ast.stmt]] = []
+    for statement in statements:
+        block = source.block(statement)
+        at = block.index(statement)
+        if runs and at and runs[-1][-1] is block[at - 1]:
+            runs[-1].append(statement)
+        else:
+            runs.append([statement])
+    return runs
+
+
+def _has_long_text(statement: ast.stmt) -> bool:
+    """Return whether a text in it goes over several lines, which must not be indented."""
+    texts = (ast.Constant, ast.JoinedStr)
+    return any(isinstance(each, texts) and each.end_lineno != each.lineno for each in ast.walk(statement))

@@ -1,0 +1,167 @@
+"""Membership of a fixed number of workers: a pure function, and the plain data it works on.
+
+Every worker that joins waits until all have joined; then the next generation is announced to all of them. A worker
+whose process has exited is *gone* for good, and from then on nobody can be waited for. `arrivals` says how long those
+that have joined wait for others.
+
+Where the ranks run is either given, by a launcher that has planned it, or each worker says on which host it is.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from farandole.control.roster.arrivals import hold_for_arrivals, too_late
+from farandole.control.roster.events import (
+    Action,
+    Announce,
+    Event,
+    Failed,
+    Finished,
+    Hold,
+    HoldOver,
+    Joined,
+    Left,
+    Lost,
+    Place,
+    Refuse,
+    find_places,
+    ranks,
+)
+
+
+class State(msgspec.Struct, frozen=True):
+    """The state of the roster. Workers are numbered as their first ranks."""
+
+    places: tuple[Place | None, ...]
+    """By rank: all of them given, or none."""
+    generation: int = 0
+    """Of the latest world; 0 before the first, which is 1."""
+    members: frozenset[int] = frozenset()
+    """The workers that are in that world and have not left it."""
+    waiting: tuple[Joined, ...] = ()
+    """Every join that has no answer yet, in the order they came."""
+    gone: tuple[tuple[int, str], ...] = ()
+    """Worker, and how it ended, of every process that has exited, in that order."""
+    hold: Hold = Hold("")
+    """What the job waits for."""
+
+    @property
+    def size(self) -> int:
+        """Workers in a complete world."""
+        return len(self.places)
+
+
+Decision = tuple[State, tuple[Action, ...], str]
+
+
+def decide(state: State, event: Event) -> Decision:
+    """Return the next state, what to do, and the one line that says why.
+
+    Example:
+        >>> alone = State(places=(Place("here", 0, 1, 0, 1),))
+        >>> state, actions, reason = decide(alone, Joined(0, "unix:a"))
+        >>> actions[0].generation, actions[0].contacts
+        (1, ('unix:a',))
+        >>> reason
+        'rank 0 joined; all 1 are here: generation 1 begins'
+    """
+    state, actions, reason = _note(state, event)
+    hold = _what_is_awaited(state)
+    if hold == state.hold:
+        return state, actions, reason
+    return msgspec.structs.replace(state, hold=hold), (*actions, hold), reason
+
+
+def _what_is_awaited(state: State) -> Hold:
+    absent = _missing(state)
+    # Of what workers wish, the latest one's counts, as its arrival does.
+    seconds = state.waiting[-1].timeout if state.waiting else 0.0
+    return hold_for_arrivals(ranks(absent), len(absent), len(state.waiting), seconds)
+
+
+def _missing(state: State) -> list[int]:
+    here = {joined.worker for joined in state.waiting}
+    return [rank for rank in range(state.size) if rank not in here]
+
+
+def _note(state: State, event: Event) -> Decision:
+    if isinstance(event, Joined):
+        return _joined(state, event)
+    if isinstance(event, Left):
+        return _left(state, event)
+    if isinstance(event, Lost):
+        return _lost(state, event)
+    if isinstance(event, Failed):
+        return state, (), f"rank {event.worker} reports that it failed: {event.exception}"
+    if isinstance(event, Finished):
+        return _finished(state, event)
+    if isinstance(event, HoldOver):
+        return _hold_over(state)
+    raise AssertionError(f"a job of fixed size knows no {type(event).__name__}")
+
+
+def _joined(state: State, event: Joined) -> Decision:
+    worker = event.worker
+    if not 0 <= worker < state.size:
+        why = f"worker {worker} is not one of the {state.size} workers of this job: is its FARANDOLE_RANK wrong?"
+        return state, (Refuse(worker, why),), why
+    assert all(waiting.worker != worker for waiting in state.waiting), (
+        "the service takes one join of a worker at a time"
+    )
+    if state.gone:
+        rank, how = state.gone[0]
+        why = _cannot_complete(rank, how)
+        return state, (Refuse(worker, why, rank),), f"rank {worker} joined, but {why}"
+    waiting = (*state.waiting, event)
+    if len(waiting) < state.size:
+        # A worker that joins has left the old world, whether it said so or not.
+        next_state = msgspec.structs.replace(state, waiting=waiting, members=state.members - {worker})
+        return next_state, (), f"rank {worker} joined; {len(waiting)} of {state.size} are here"
+    generation = state.generation + 1
+    by_rank = sorted(waiting, key=lambda joined: joined.worker)
+    contacts = tuple(joined.contact for joined in by_rank)
+    places = tuple(place for place in state.places if place is not None) or find_places(by_rank)
+    next_state = msgspec.structs.replace(state, generation=generation, members=frozenset(range(state.size)), waiting=())
+    why = f"rank {worker} joined; all {state.size} are here: generation {generation} begins"
+    return next_state, (Announce(generation, contacts, places),), why
+
+
+def _left(state: State, event: Left) -> Decision:
+    if event.generation != state.generation or event.worker not in state.members:
+        return state, (), f"rank {event.worker} left generation {event.generation}, which is over for it"
+    next_state = msgspec.structs.replace(state, members=state.members - {event.worker})
+    return next_state, (), f"rank {event.worker} left generation {event.generation}"
+
+
+def _lost(state: State, event: Lost) -> Decision:
+    waiting = tuple(joined for joined in state.waiting if joined.worker != event.worker)
+    next_state = msgspec.structs.replace(state, waiting=waiting)
+    return next_state, (), f"rank {event.worker} closed its connection and waits no more"
+
+
+def _finished(state: State, event: Finished) -> Decision:
+    why = _cannot_complete(event.worker, event.how)
+    others = [joined.worker for joined in state.waiting if joined.worker != event.worker]
+    next_state = msgspec.structs.replace(
+        state,
+        waiting=(),
+        members=state.members - {event.worker},
+        gone=(*state.gone, (event.worker, event.how)),
+    )
+    refusals = tuple(Refuse(worker, why, event.worker) for worker in others)
+    reason = f"rank {event.worker} {event.how}"
+    return next_state, refusals, f"{reason}; {ranks(others)} waited for it" if others else reason
+
+
+def _hold_over(state: State) -> Decision:
+    if not state.waiting:
+        return state, (), "there is nothing to wait for any more"
+    absent, here = _missing(state), [joined.worker for joined in state.waiting]
+    why = too_late(ranks(absent), len(absent), len(here), state.hold.seconds)
+    # All at once: without the first that gives up, the others would wait in vain.
+    return msgspec.structs.replace(state, waiting=()), tuple(Refuse(worker, why) for worker in here), why
+
+
+def _cannot_complete(rank: int, how: str) -> str:
+    return f"the world of workers cannot be completed: rank {rank} {how} before it joined"

@@ -1,0 +1,323 @@
+"""What follows from the state of an elastic job's roster: which workers are told what, and what the next world is.
+
+The rules, and the reasons for them, are in `farandole.control.roster.elastic`.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from farandole.control.roster.arrivals import hold_for_arrivals
+from farandole.control.roster.events import Action, Announce, Departure, End, Hold, Joined, Notify, Refuse, find_places
+from farandole.control.roster.exclusion import workers_to_leave_out
+from farandole.control.roster.membership import (
+    Outcome,
+    State,
+    accusations,
+    bar,
+    changed,
+    departures,
+    dismiss,
+    missing,
+    names,
+    strike,
+)
+
+MEMBERS = "members"
+MAJORITY = "majority"
+MINIMUM = "minimum"
+FENCE = "fence"
+
+# Why a worker is not in the next world. The others are told that it left for this reason.
+ASKED = "it was asked to leave"
+SMALLER = "the job was made smaller"
+FINISHING = "the job is about to end: workers have finished"
+
+
+def settle(state: State) -> Outcome:
+    """Return what is to be done in this state."""
+    if state.ended:
+        return state, [], ""
+    active = state.active()
+    if not active:
+        return _begin(state)
+    joined = state.joined()
+    if not state.lost and not any(worker in joined for worker in active):
+        return _go_on(state)
+    return _turn(state)
+
+
+def _begin(state: State) -> Outcome:
+    """Make a world of newcomers, because there is none."""
+    if state.finishing and state.generation:
+        return *_refuse_newcomers(state), ""
+    unfenced = state.barred - state.gone
+    if unfenced:
+        return _wait(state, Hold(FENCE, f"waits for the end of {names(state, unfenced)}", state.limits.timeout))
+    size = len(state.waiting)
+    if state.expected and size < state.limits.max_size:
+        missing, number = names(state, state.expected), len(state.expected)
+        return _wait(state, hold_for_arrivals(missing, number, size, _start_seconds(state)))
+    if size < state.limits.min_size and state.finishing:
+        return _end_incomplete(state, size)
+    if size < state.limits.min_size:
+        return _wait_for_minimum(state, size)
+    return _announce(state, sorted(joined.worker for joined in state.waiting)[: state.limits.max_size])
+
+
+def _end_incomplete(state: State, here: int) -> Outcome:
+    """End the job if workers wait that are too few, because others have finished without any world."""
+    if not here:
+        return _wait(state, Hold(""))
+    least = state.limits.min_size
+    why = f"only {here} of at least {_count(least)} called init(); the others have ended with exit code 0"
+    return *end(state, why), why
+
+
+def _start_seconds(state: State) -> float:
+    at_once = state.generation == 0 or len(state.waiting) >= state.limits.min_size
+    return state.limits.start_timeout if at_once else state.limits.timeout
+
+
+def _go_on(state: State) -> Outcome:
+    """Tell the members of a world that lives which newcomers wait for it, and which members are to leave."""
+    actions: list[Action] = []
+    if state.finishing:
+        state, actions = _refuse_newcomers(state)
+    active = state.active()
+    removed = len(_leavers(state, active))
+    staying = len(active) - removed
+    added = max(0, min(len(state.newcomers()), _most(state, active) - staying))
+    state, more, _ = _wait(state, Hold(""))
+    actions += more
+    if (added, removed) == state.notified:
+        return state, actions, ""
+    reason = _change_in_words(added, removed)
+    notice = Notify(tuple(active), added, removed, reason)
+    return changed(state, notified=(added, removed)), [*actions, notice], reason
+
+
+def _turn(state: State) -> Outcome:
+    """Make the next world as soon as all members have joined: one of them has turned away from the present one."""
+    late = missing(state)
+    if late:
+        return _wait(state, Hold(MEMBERS, f"waits for {names(state, late)}", state.limits.timeout))
+    joined = state.joined()
+    here = [worker for worker in state.active() if worker not in state.suspects]
+    doubt = _doubt(state, here)
+    if doubt:
+        return _wait(state, Hold(MAJORITY, doubt, state.limits.majority_timeout))
+    actions: list[Action] = []
+    for worker, how in state.suspects.items():
+        if worker in state.active():
+            state, more = bar(state, worker, how)
+            actions += more
+    staying = {each for each in here if joined[each].trained and each not in state.leaving}
+    for worker in workers_to_leave_out(here, staying, _cut_links(state, here)):
+        here.remove(worker)
+        state, more = bar(state, worker, "cannot be connected with others")
+        actions += more
+    state, more, reason = _next(state, here)
+    return state, actions + more, reason
+
+
+def _doubt(state: State, here: list[int]) -> str:
+    """Return why the workers that have joined may not go on without those that are not heard of; "" if they may."""
+    joined = state.joined()
+    silent = [worker for worker in state.active() if worker in state.suspects]
+    # A worker that has joined does nothing more in the old world, even if nothing is heard of it any more.
+    at_large = [worker for worker in silent if worker not in joined]
+    if len(here) < len(at_large) or (silent and not here):
+        return (
+            f"waits for {names(state, silent)}: only {len(here)} of {len(here) + len(silent)} workers are heard of, "
+            "and the others may be going on without them"
+        )
+    holders = state.holders.intersection(silent)
+    keeping = {worker for worker in here if joined[worker].trained}
+    if all(joined[worker].open for worker in here) and not (state.newcomers() or state.expected or state.promised):
+        # Between two steps, the workers that are to leave do so if no worker could get the state from them.
+        keeping -= state.leaving
+    if holders and not keeping:
+        return f"waits for {names(state, holders)}: nobody else has the job's state"
+    return ""
+
+
+def _cut_links(state: State, here: list[int]) -> set[frozenset[int]]:
+    """Return the pairs of these workers that could not be connected with each other.
+
+    When a world cannot be formed because one worker is missing, its workers give up one after the other, and a worker
+    whose peer gives up may believe that the network between the two is cut. So the report of one of them is not enough.
+    A pair counts as cut if both report it; or if one does, the other could not form that world either, and no worker of
+    it is lost, which would explain the failure.
+    """
+    joined = state.joined()
+    complete = len(here) == len(state.members)
+    failed = {
+        worker
+        for worker in here
+        if joined[worker].generation == state.generation and any(each.forming for each in joined[worker].accused)
+    }
+    said = {
+        (worker, state.members[accusation.rank])
+        for worker in here
+        for accusation in accusations(state, joined[worker])
+        if accusation.forming
+    }
+    return {
+        frozenset((worker, other))
+        for worker, other in said
+        if other in here and ((complete and other in failed) or (other, worker) in said)
+    }
+
+
+def _next(state: State, here: list[int]) -> Outcome:
+    """Make the next world, or wait for more workers: all that is left of the present one has joined."""
+    joined = state.joined()
+    # In the middle of a step no worker comes in and none leaves. Those that are to, do so right after it.
+    between_steps = all(joined[worker].open for worker in here)
+    # A member that does not hold the state yet comes in like a newcomer, if others hold it.
+    holders = [worker for worker in here if joined[worker].trained] or here
+    actions: list[Action] = []
+    if state.finishing:
+        state, actions = _refuse_newcomers(state)
+    leavers = {worker: ASKED for worker in state.leaving.intersection(here).difference(holders)}
+    if between_steps or not _enough(state, [*here, *state.newcomers()]):
+        leavers |= _leavers(state, holders)
+    for worker, why in leavers.items():
+        lost = departures(state, worker, f"left because {why}")
+        state, more = dismiss(state, worker, why)
+        state, actions = changed(state, lost=lost), actions + more
+    here = [worker for worker in here if worker in state.joined()]
+    holders = [worker for worker in holders if worker in here]
+    everyone = [*holders, *(worker for worker in here if worker not in holders), *state.newcomers()]
+    if not _enough(state, everyone):
+        state, more, reason = _wait_for_minimum(state, len(everyone))
+    else:
+        state, more, reason = _announce(state, everyone[: _most(state, holders)] if between_steps else holders)
+    return state, actions + more, reason
+
+
+def _enough(state: State, everyone: list[int]) -> bool:
+    return bool(everyone) and (state.finishing or len(everyone) >= state.limits.min_size)
+
+
+def _leavers(state: State, holders: list[int]) -> dict[int, str]:
+    """Return which holders of the job's state are not in the next world, and why.
+
+    When all of them are to leave and others come, or will be started soon, the first one stays until those have the
+    state.
+    """
+    asked = [worker for worker in holders if worker in state.leaving]
+    others = [each.worker for each in state.waiting if each.worker not in holders]
+    if len(asked) == len(holders) and (others or state.expected or state.promised) and not state.finishing:
+        del asked[:1]
+    staying = [worker for worker in holders if worker not in asked]
+    surplus = staying[state.limits.max_size :]
+    return {worker: ASKED for worker in asked} | {worker: SMALLER for worker in surplus}
+
+
+def _most(state: State, holders: list[int]) -> int:
+    """Return how many workers the next world may have, besides one that stays only to hand over the state."""
+    handing_over = not state.leaving.isdisjoint(holders) and len(_leavers(state, holders)) < len(
+        state.leaving.intersection(holders)
+    )
+    return state.limits.max_size + handing_over
+
+
+def _announce(state: State, chosen: list[int]) -> Outcome:
+    resets, limit = state.generation, state.limits.reset_limit
+    if limit is not None and resets > limit:
+        # Horovod's words: its users look for them.
+        why = f"Horovod was shutdown because number of resets during elastic job exceeded limit: {limit}"
+        return *end(state, why), why
+    joined = state.joined()
+    joins = [_known_host(state, joined[worker]) for worker in chosen]
+    generation = state.generation + 1
+    action = Announce(
+        generation,
+        tuple(each.contact for each in joins),
+        find_places(joins),
+        tuple(chosen),
+        tuple(_previous(state, each) for each in joins),
+        state.lost,
+        _finished(state),
+    )
+    state, actions, _ = _wait(state, Hold(""))
+    for worker in set(state.members).difference(chosen, joined):
+        state = strike(state, worker)
+    state = changed(
+        state,
+        generation=generation,
+        members=tuple(chosen),
+        waiting=tuple(each for each in state.waiting if each.worker not in chosen),
+        gone=frozenset(),
+        done=frozenset(),
+        suspects={},
+        barred=frozenset(),
+        holders=frozenset(each.worker for each in joins if each.trained),
+        lost=(),
+        notified=(0, 0),
+        leaving=state.leaving.intersection(chosen),
+    )
+    return state, [*actions, action], f"generation {generation} begins with {_count(len(chosen))}"
+
+
+def _finished(state: State) -> tuple[Departure, ...]:
+    ranks = enumerate(state.members)
+    return tuple(Departure(rank, worker, "has finished") for rank, worker in ranks if worker in state.done)
+
+
+def _previous(state: State, joined: Joined) -> int:
+    if joined.trained and joined.worker in state.members:
+        return state.members.index(joined.worker)
+    return -1
+
+
+def _known_host(state: State, joined: Joined) -> Joined:
+    """Return the join with the launcher's name for the host, where it has one."""
+    name = state.hosts.get(joined.worker)
+    return joined if name is None else msgspec.structs.replace(joined, host=name, hostname=name)
+
+
+# --- waiting, and ending --------------------------------------------------------------------------------------------
+
+
+def _wait_for_minimum(state: State, here: int) -> Outcome:
+    # Horovod's words: its users look for them.
+    words = (
+        f"waits for workers: {here} of at least {state.limits.min_size} are here. Please check that you have enough "
+        f"resources to run at least {state.limits.min_size} Horovod processes."
+    )
+    return _wait(state, Hold(MINIMUM, words, state.limits.timeout))
+
+
+def _wait(state: State, hold: Hold) -> Outcome:
+    if hold == state.hold:
+        return state, [], ""
+    return changed(state, hold=hold), [hold], hold.reason
+
+
+def end(state: State, why: str) -> tuple[State, list[Action]]:
+    refusals = [Refuse(joined.worker, why) for joined in state.waiting]
+    return changed(state, waiting=(), ended=why, hold=Hold("")), [*refusals, Hold(""), End(why)]
+
+
+def _refuse_newcomers(state: State) -> tuple[State, list[Action]]:
+    actions: list[Action] = []
+    for worker in state.newcomers():
+        state, more = dismiss(state, worker, FINISHING)
+        actions += more
+    return state, actions
+
+
+def _count(number: int) -> str:
+    return f"{number} worker" if number == 1 else f"{number} workers"
+
+
+def _change_in_words(added: int, removed: int) -> str:
+    parts = []
+    if added:
+        parts.append(f"{_count(added)} {'waits' if added == 1 else 'wait'} to join")
+    if removed:
+        parts.append(f"{_count(removed)} {'is' if removed == 1 else 'are'} to leave")
+    return " and ".join(parts) or "nobody waits to join or is to leave any more"

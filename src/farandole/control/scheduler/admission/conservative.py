@@ -1,0 +1,123 @@
+"""Conservative backfill: every waiting job is promised a start, and none may delay a promise made before.
+
+Mu'alem and Feitelson 2001, "Utilization, Predictability, Workloads, and User Runtime Estimates in Scheduling the IBM
+SP2 with Backfilling". A job whose duration nobody knows is taken to go on for ever. Where very many jobs wait, only
+the first of them are promised a start, and those behind have to wait until they are among the first.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+
+from farandole.control.scheduler.admission.expected_start import expected_start
+from farandole.control.scheduler.job import JobView
+from farandole.control.scheduler.room import Admitted, Grant, Room, runs_on
+
+PLANNED = 500
+"""How many waiting jobs are promised a start: planning more takes longer than a decision should."""
+
+
+class FreeOverTime:
+    """How many slots of one type are free from now on: a step function.
+
+    Args:
+        free: the slots that are free now.
+        ends: the times at which more become free, and how many.
+    """
+
+    def __init__(self, now: float, free: int, ends: Iterable[tuple[float, int]] = ()) -> None:
+        self._times = [now]
+        self._free = [free]
+        for end, slots in sorted(ends):
+            if end == self._times[-1]:
+                self._free[-1] += slots
+            elif end < math.inf:
+                self._times.append(end)
+                self._free.append(self._free[-1] + slots)
+        self._first: dict[int, float] = {}
+        """For numbers of slots that were asked for, a time before which so many are never free; `take` frees none."""
+
+    def take(self, start: float, end: float, slots: int) -> None:
+        """Take slots in a span of time."""
+        first, last = self._split(start), self._split(end) if end < math.inf else len(self._times)
+        for index in range(first, last):
+            self._free[index] -= slots
+
+    def earliest(self, slots: int, duration: float) -> float:
+        """Return the earliest time from which so many slots are free for so long; infinity if there is none."""
+        times, free = self._times, self._free
+        first = bisect_left(times, self._first.get(slots, times[0]))
+        while first < len(times) and free[first] < slots:
+            first += 1
+        self._first[slots] = times[first] if first < len(times) else math.inf
+        at = first
+        while at < len(times):
+            end, last = times[at] + duration, at + 1
+            while last < len(times) and times[last] < end and free[last] >= slots:
+                last += 1
+            if last == len(times) or times[last] >= end:
+                return times[at]
+            at = last + 1
+            while at < len(times) and free[at] < slots:
+                at += 1
+        return math.inf
+
+    def _split(self, time: float) -> int:
+        """Return the index of the step that begins at a time."""
+        index = bisect_left(self._times, time)
+        if index == len(self._times) or self._times[index] != time:
+            self._times.insert(index, time)
+            self._free.insert(index, self._free[index - 1])
+        return index
+
+
+def admit(ranked: Sequence[JobView], room: Room, now: float) -> Admitted:
+    """Grant slots to all jobs that can start now without delaying one before them."""
+    grants: list[Grant] = []
+    reasons: dict[str, str] = {}
+    futures = _futures(room, now)
+    for job in ranked:
+        if len(reasons) == PLANNED:
+            break
+        duration = _duration(job, now)
+        start, type_, slots = _first_start(job, duration, room, futures, now)
+        if start > now and not room.waits_for_room(job):
+            reasons[job.name] = room.why_not(job)
+            continue
+        if start < math.inf:
+            futures[type_].take(start, start + duration, slots)
+        if start <= now:
+            grants.append(room.grant(job, type_, slots))
+        else:
+            reasons[job.name] = room.why_not(job) + expected_start(start, now)
+    return Admitted(grants, reasons, lambda job: f"waits: {PLANNED} jobs before it wait")
+
+
+def _futures(room: Room, now: float) -> dict[str, FreeOverTime]:
+    """Return what is free over time beside the jobs that keep their slots."""
+    ends: dict[str, list[tuple[float, int]]] = {type_: [] for type_ in room.free}
+    for job in room.kept:
+        assert job.allocation is not None
+        ends[job.allocation.type].append((now + _duration(job, now), job.allocation.slots))
+    return {type_: FreeOverTime(now, free, ends[type_]) for type_, free in room.free.items()}
+
+
+def _duration(job: JobView, now: float) -> float:
+    remaining = job.remaining(now)
+    return math.inf if remaining is None else max(remaining, 1e-9)
+
+
+def _first_start(
+    job: JobView, duration: float, room: Room, futures: dict[str, FreeOverTime], now: float
+) -> tuple[float, str, int]:
+    """Return when a job can start first, on which type and with how many slots."""
+    for type_, slots in room.choices(job) if job.min_slots <= room.most_free else ():
+        if futures[type_].earliest(slots, duration) <= now:
+            return now, type_, slots
+    usable = [type_ for type_ in futures if runs_on(job, type_)]
+    starts = [(futures[type_].earliest(job.slots, duration), type_) for type_ in usable]
+    later = [start for start in starts if start[0] > now] or [(math.inf, next(iter(futures)))]
+    start, type_ = min(later, key=lambda one: one[0])
+    return start, type_, job.slots

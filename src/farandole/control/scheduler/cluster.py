@@ -1,0 +1,150 @@
+"""A cluster, and the parts of it that jobs have.
+
+A *node* is a host with a number of equal *slots*, and has a *type*: the model of its accelerator. An *allocation* says
+how many slots a job has on each node. A job has slots of one type only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from farandole.control.scheduler.errors import ClusterError
+
+MOST_NODES = 1_000_000
+
+
+@dataclass(frozen=True)
+class Node:
+    """A host: its name, the type of its slots, and how many there are."""
+
+    name: str
+    type: str
+    slots: int
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """The slots that a job has: pairs of a node's index in the cluster and a number of slots, sorted by node."""
+
+    type: str
+    parts: tuple[tuple[int, int], ...]
+
+    @cached_property
+    def slots(self) -> int:
+        return sum(count for _, count in self.parts)
+
+    @cached_property
+    def shape(self) -> tuple[int, ...]:
+        """The numbers of slots alone: what decides how fast the job is."""
+        return tuple(count for _, count in self.parts)
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Nodes in a fixed order; an allocation refers to them by their indices."""
+
+    nodes: tuple[Node, ...]
+
+    @cached_property
+    def types(self) -> tuple[str, ...]:
+        """The types of nodes, in the order in which they first occur."""
+        return tuple(dict.fromkeys(node.type for node in self.nodes))
+
+    @cached_property
+    def slots(self) -> int:
+        return sum(node.slots for node in self.nodes)
+
+    @cached_property
+    def slots_of(self) -> dict[str, int]:
+        """The number of slots of each type."""
+        return {type_: sum(node.slots for node in self.nodes if node.type == type_) for type_ in self.types}
+
+    @cached_property
+    def smallest_of(self) -> dict[str, int]:
+        """The number of slots of each type's smallest node."""
+        return {type_: min(self.nodes[index].slots for index in self.indices_of[type_]) for type_ in self.types}
+
+    @cached_property
+    def indices_of(self) -> dict[str, tuple[int, ...]]:
+        """The indices of each type's nodes."""
+        return {
+            type_: tuple(index for index, node in enumerate(self.nodes) if node.type == type_) for type_ in self.types
+        }
+
+
+_PART = re.compile(r"(?:(?P<type>[A-Za-z][\w.-]*):)?(?P<nodes>\d+)x(?P<slots>\d+)")
+
+
+def parse_cluster(text: str) -> Cluster:
+    """Read a cluster such as `aws:6x4,dgx-ext:2x8`: for each type, the number of nodes times slots of each.
+
+    The type may be left out where there is one (`16x4`).
+
+    Raises:
+        ClusterError: the text says something else.
+    """
+    nodes: list[Node] = []
+    seen: set[str] = set()
+    for part in text.split(","):
+        found = _PART.fullmatch(part.strip())
+        if found is None:
+            raise ClusterError(f"{part!r} describes no nodes", "write TYPE:NODESxSLOTS, such as aws:6x4,rtx:3x8")
+        type_, count, slots = found["type"] or "slot", int(found["nodes"]), int(found["slots"])
+        if not count or not slots:
+            raise ClusterError(f"{part!r} has no slots", "a cluster needs one node with one slot at least")
+        if len(nodes) + count > MOST_NODES:
+            raise ClusterError(f"{part!r} has too many nodes", f"a cluster has {MOST_NODES:,} at most")
+        if type_ in seen:
+            raise ClusterError(f"type {type_} is there twice", "nodes of one type have equal numbers of slots")
+        seen.add(type_)
+        nodes += [Node(f"{type_}-{index}", type_, slots) for index in range(count)]
+    return Cluster(tuple(nodes))
+
+
+@dataclass
+class FreeSlots:
+    """How many slots of each node are free, while a decision is being made."""
+
+    cluster: Cluster
+    free: list[int] = field(default_factory=list)
+    of_type: dict[str, int] = field(default_factory=dict)
+    open: dict[str, set[int]] = field(default_factory=dict)
+    """The nodes of each type that have free slots."""
+
+    def __post_init__(self) -> None:
+        if not self.free:
+            self.free = [node.slots for node in self.cluster.nodes]
+            self.of_type = dict(self.cluster.slots_of)
+            self.open = {type_: set(indices) for type_, indices in self.cluster.indices_of.items()}
+
+    def copy(self) -> FreeSlots:
+        open_ = {type_: set(nodes) for type_, nodes in self.open.items()}
+        return FreeSlots(self.cluster, list(self.free), dict(self.of_type), open_)
+
+    @property
+    def total(self) -> int:
+        return sum(self.of_type.values())
+
+    def fits(self, allocation: Allocation) -> bool:
+        """Return whether all slots of an allocation are free."""
+        return all(self.free[node] >= count for node, count in allocation.parts)
+
+    def take(self, allocation: Allocation) -> None:
+        """Mark slots as used. They must be free."""
+        for node, count in allocation.parts:
+            assert self.free[node] >= count, f"node {node} has {self.free[node]} free slots, not {count}"
+            self.free[node] -= count
+            if not self.free[node]:
+                self.open[allocation.type].remove(node)
+        self.of_type[allocation.type] -= allocation.slots
+
+    def give(self, allocations: Iterable[Allocation]) -> None:
+        """Mark the slots of allocations as free."""
+        for allocation in allocations:
+            for node, count in allocation.parts:
+                self.free[node] += count
+            self.open[allocation.type].update(node for node, _ in allocation.parts)
+            self.of_type[allocation.type] += allocation.slots

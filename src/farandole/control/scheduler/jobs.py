@@ -1,0 +1,104 @@
+"""The jobs that a policy decides about, and the slots that they leave free.
+
+A decision is about all jobs, but from one decision to the next few of them change. A caller that asks a policy again
+and again, such as the simulator, keeps one `Jobs` and tells it what has changed; a caller that asks once gives a list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
+from typing import overload
+
+from farandole.control.scheduler.cluster import Allocation, Cluster, FreeSlots
+from farandole.control.scheduler.job import JobView
+
+by_submission = attrgetter("submitted", "name")
+"""The key that sorts jobs in the order of their submission."""
+
+
+class Jobs(Sequence[JobView]):
+    """Jobs that are not complete: first those that have slots, then those that wait.
+
+    Attributes:
+        running: the jobs that have slots, by name, in any order.
+        allocations: the slots that running jobs have, by name.
+        free: the slots that no job has.
+        unseated: the names of running jobs whose slots the cluster does not have, or that another job has too.
+    """
+
+    def __init__(self, cluster: Cluster, jobs: Iterable[JobView] = ()) -> None:
+        self.running: dict[str, JobView] = {}
+        self.allocations: dict[str, Allocation] = {}
+        self.free = FreeSlots(cluster)
+        self.unseated: set[str] = set()
+        self._waiting: dict[str, JobView] = {}
+        self._in_order = True
+        self.update(sorted(jobs, key=by_submission))
+
+    @classmethod
+    def of(cls, cluster: Cluster, jobs: Sequence[JobView]) -> Jobs:
+        """Return the jobs of a list; or what is given, if it is a `Jobs` already."""
+        return jobs if isinstance(jobs, Jobs) else cls(cluster, jobs)
+
+    @property
+    def waiting(self) -> Mapping[str, JobView]:
+        """The jobs that have no slots, by name, in the order of their submission."""
+        if not self._in_order:
+            jobs = sorted(self._waiting.values(), key=by_submission)
+            self._waiting = {job.name: job for job in jobs}
+            self._in_order = True
+        return self._waiting
+
+    def update(self, jobs: Iterable[JobView]) -> None:
+        """Add jobs, or replace those of the same names. Slots may pass from one of them to another."""
+        moved = []
+        for job in jobs:
+            if self.allocations.get(job.name) is not job.allocation:
+                self._vacate(job.name)
+                moved.append(job)
+            if job.allocation is not None:
+                self._waiting.pop(job.name, None)
+                self.running[job.name] = job
+            else:
+                self.running.pop(job.name, None)
+                last = next(reversed(self._waiting.values()), job)
+                self._in_order &= job.name in self._waiting or by_submission(last) <= by_submission(job)
+                self._waiting[job.name] = job
+        for job in moved:
+            if job.allocation is not None:
+                self._seat(job.name, job.allocation)
+
+    def remove(self, name: str) -> None:
+        """Take away a job that is complete."""
+        self._vacate(name)
+        self.running.pop(name, None)
+        self._waiting.pop(name, None)
+
+    def _seat(self, name: str, allocation: Allocation) -> None:
+        self.allocations[name] = allocation
+        if self.free.fits(allocation):
+            self.free.take(allocation)
+        else:
+            self.unseated.add(name)
+
+    def _vacate(self, name: str) -> None:
+        allocation = self.allocations.pop(name, None)
+        if name in self.unseated:
+            self.unseated.remove(name)
+        elif allocation is not None:
+            self.free.give([allocation])
+
+    def __iter__(self) -> Iterator[JobView]:
+        yield from self.running.values()
+        yield from self.waiting.values()
+
+    def __len__(self) -> int:
+        return len(self.running) + len(self._waiting)
+
+    @overload
+    def __getitem__(self, at: int) -> JobView: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[JobView]: ...
+    def __getitem__(self, at: int | slice) -> JobView | Sequence[JobView]:
+        return list(self)[at]

@@ -1,0 +1,106 @@
+"""An oracle: the adaptive policy, told the truth about every job that has come. It shows what knowing more could gain.
+
+A policy that could be used gets `JobView`s and nothing else. This one also gets a `Truth` for each job, a type that
+nothing outside of the simulator has: how much progress a job needs, and how long its steps take in every configuration,
+also in those that it has not run. So it predicts exactly and need not explore. It still decides by the sum that the
+adaptive policy maximises, and knows of no job that has not come yet: it is no bound on what any policy could do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from farandole.control.scheduler.adaptive.candidates import sizes
+from farandole.control.scheduler.adaptive.policy import Adaptive
+from farandole.control.scheduler.cluster import Cluster
+from farandole.control.scheduler.job import Decision, JobView, Measurement, Noise, Report
+from farandole.control.scheduler.rules import Rules
+from farandole.control.simulator.application import Application
+from farandole.control.simulator.job_trace import Workload
+from farandole.control.simulator.setup import alone
+
+NAME = "oracle"
+SENTENCE = "the adaptive policy, told the truth about all jobs that have come: to see what could be gained"
+
+
+class Truth(NamedTuple):
+    """What is true of one job.
+
+    Attributes:
+        duration: seconds that it takes alone, with the slots asked for.
+        progress: that it needs; None of a job with a fixed run time.
+        steps: the step times in all configurations that a policy may choose, by type of node.
+        noise: before its first step.
+    """
+
+    duration: float
+    progress: float | None
+    steps: Mapping[str, tuple[Measurement, ...]]
+    noise: Noise | None
+
+
+class Oracle:
+    """A policy that knows the truth.
+
+    Args:
+        truths: by the names of jobs.
+    """
+
+    resizes = True
+
+    def __init__(self, truths: Mapping[str, Truth], rules: Rules) -> None:
+        self._truths = truths
+        self._policy = Adaptive(rules)
+        self._told: dict[str, tuple[Report, Report]] = {}
+
+    def decide(self, cluster: Cluster, jobs: Sequence[JobView], now: float) -> Decision:
+        """Return who gets what, and why."""
+        return self._policy.decide(cluster, [self._with_truth(job) for job in jobs], now)
+
+    def _with_truth(self, job: JobView) -> JobView:
+        truth = self._truths[job.name]
+        return replace(
+            job,
+            duration=truth.duration,
+            total_progress=truth.progress,
+            largest_run=job.max_slots,
+            known=None,
+            report=None if job.report is None else self._report(job.name, job.report, truth),
+        )
+
+    def _report(self, name: str, report: Report, truth: Truth) -> Report:
+        """Return a report with the truth in it: the same one for the same, so that models are not fitted again."""
+        before = self._told.get(name)
+        if before is None or before[0] is not report:
+            told = replace(report, measured=truth.steps, noise=report.noise or truth.noise)
+            self._told[name] = before = (report, told)
+        return before[1]
+
+
+def make_oracle(workload: Workload, applications: Mapping[str, Application], cluster: Cluster, rules: Rules) -> Oracle:
+    """Return the oracle of a workload."""
+    steps = {name: _steps(application, cluster) for name, application in applications.items()}
+    truths = {}
+    for job in workload.jobs:
+        application = applications.get(job.application)
+        duration = alone(job, application, cluster)
+        if application is None:
+            truths[job.name] = Truth(duration, None, {}, None)
+        else:
+            first = application.convergence.noise_at(0, application.limits.initial)
+            progress = application.convergence.thresholds[-1]
+            truths[job.name] = Truth(duration, progress, steps[job.application], first)
+    return Oracle(truths, rules)
+
+
+def _steps(application: Application, cluster: Cluster) -> dict[str, tuple[Measurement, ...]]:
+    """Return the true step times of the sizes that jobs may be given."""
+    found = {}
+    for type_ in cluster.types:
+        if type_ in application.steps:
+            layouts = {(one.nodes, one.slots) for one in sizes(cluster, type_, cluster.slots_of[type_])}
+            rows = application.steps[type_].table()
+            found[type_] = tuple(row for row in rows if (row.nodes, row.workers) in layouts)
+    return found

@@ -1,0 +1,84 @@
+"""What Slurm says about jobs. Pure."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from farandole.control.batch_systems.system import Row, key_of
+from farandole.control.jobs.status import JobState
+
+FIELDS = "%i|%j|%T|%r|%u|%P|%C|%N|%k"
+"""What squeue is asked to print of each job; its comment, which may have a `|`, comes last."""
+
+_STATES = {
+    "PENDING": JobState.WAITING,
+    "REQUEUED": JobState.WAITING,
+    "REQUEUE_FED": JobState.WAITING,
+    "CONFIGURING": JobState.STARTING,
+    "RUNNING": JobState.RUNNING,
+    "COMPLETING": JobState.RUNNING,
+    "STAGE_OUT": JobState.RUNNING,
+    "RESIZING": JobState.RUNNING,
+    "SIGNALING": JobState.RUNNING,
+    "SUSPENDED": JobState.SUSPENDED,
+    "STOPPED": JobState.SUSPENDED,
+    "REQUEUE_HOLD": JobState.SUSPENDED,
+    "SPECIAL_EXIT": JobState.SUSPENDED,
+    "COMPLETED": JobState.SUCCEEDED,
+    "CANCELLED": JobState.CANCELLED,
+}
+# Versions differ in the spelling of the last one.
+_HELD = {"JobHeldUser", "JobHeldAdmin", "job requeued in held state", "job_requeued_in_held_state"}
+_REASONS = {
+    "Resources": "waits: the nodes that it needs are in use",
+    "Priority": "waits: jobs with a higher priority are before it",
+    "Dependency": "waits: a job that it depends on has not ended",
+    "BeginTime": "waits: it is not to begin yet, or was only just ended to begin again",
+    "QOSMaxJobsPerUserLimit": "waits: you have as many jobs as the QOS allows",
+    "AssocMaxJobsLimit": "waits: your account has as many jobs as it may have",
+    "PartitionDown": "waits: its partition is down",
+    "PartitionNodeLimit": "waits for ever: it wants more nodes than its partition has",
+    "ReqNodeNotAvail": "waits: a node that it needs is not available",
+}
+
+
+class Line(NamedTuple):
+    """One line of squeue."""
+
+    id: str
+    name: str
+    state: str
+    reason: str
+    user: str
+    partition: str
+    cores: str
+    nodes: str
+    comment: str
+
+
+def read_rows(text: str) -> list[Line]:
+    """Return the lines of `squeue -h -o FIELDS`."""
+    return [Line(*line.split("|", len(Line._fields) - 1)) for line in text.splitlines() if line.count("|") >= 8]
+
+
+def state_of(row: Line) -> JobState:
+    """Return where a job is; what Slurm calls a failure in its own way is one."""
+    if row.state == "PENDING" and row.reason in _HELD:
+        return JobState.SUSPENDED
+    return _STATES.get(row.state, JobState.FAILED)
+
+
+def reason_of(row: Line) -> str:
+    """Return one sentence: why a job waits, in our words where they are known."""
+    state = state_of(row)
+    if state is JobState.SUSPENDED:
+        return "until farandole resume"
+    if state is JobState.WAITING:
+        return _REASONS.get(row.reason, f"waits: Slurm says {row.reason}" if row.reason not in ("", "None") else "")
+    return f"Slurm says {row.state}" if state is JobState.FAILED else ""
+
+
+def row_of(line: Line) -> Row:
+    """Return what Slurm says of a job, in words that all batch systems share."""
+    key = key_of(line.comment) or ""
+    return Row(line.id, state_of(line), line.state, reason_of(line), line.user, line.partition, line.nodes, key)

@@ -1,0 +1,89 @@
+"""The batch script of a job, and what Slurm is asked for. Pure."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from farandole.control.batch_systems.script import body, extra_options
+from farandole.control.batch_systems.system import mark_of
+from farandole.control.jobs.errors import Refused
+from farandole.control.jobs.spec import DEFAULT_QUEUE, JobSpec
+
+GPU = "nvidia.com/gpu"
+_UNITS = {"": 1, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+
+
+def batch_script(spec: JobSpec, log: Path, exit_file: Path, program: str, key: str) -> str:
+    """Return the script that sbatch gets.
+
+    Args:
+        spec: of the job; it has a name.
+        log: where all that it prints goes.
+        exit_file: where its exit code is written: Slurm forgets jobs after some minutes.
+        program: `farandole`, as it is found on the nodes.
+        key: of the submission.
+
+    Raises:
+        Refused: Slurm cannot give the job what it asks for.
+    """
+    lines = ["#!/bin/bash", *(f"#SBATCH {option}" for option in _options(spec, log, key))]
+    return body(lines, spec, f"{shlex.quote(program)} run --launcher srun", '"$SLURM_NTASKS"', exit_file, key)
+
+
+def _options(spec: JobSpec, log: Path, key: str) -> Iterator[str]:
+    yield f"--job-name={spec.name}"
+    yield f"--comment={mark_of(key)}"
+    yield f"--ntasks={spec.workers.replicas}"
+    yield f"--output={_escaped(log)}"
+    yield "--open-mode=append"
+    if spec.working_directory:
+        yield f"--chdir={shlex.quote(spec.working_directory)}"
+    if spec.queue != DEFAULT_QUEUE:
+        yield f"--partition={spec.queue}"
+    if spec.priority > 0:
+        raise Refused(
+            f"priority {spec.priority}: Slurm lets users only lower the priority of their jobs",
+            "a QOS may raise it: options: {slurm: [--qos=high]} in the file of the job",
+        )
+    if spec.priority < 0:
+        yield f"--nice={-100 * spec.priority}"
+    yield "--no-requeue" if spec.how_suspended == "never" else "--requeue"
+    if spec.how_suspended == "signal":
+        yield f"--signal={spec.signal.removeprefix('SIG')}@{spec.grace:.0f}"
+    yield from _resources(spec.resources)
+    yield from extra_options(spec, "slurm", "sbatch", "[--qos=high, --time=60]")
+
+
+def _escaped(path: Path) -> str:
+    return shlex.quote(str(path).replace("%", "%%"))
+
+
+def _resources(resources: Mapping[str, str]) -> Iterator[str]:
+    cores = 1
+    for name, value in resources.items():
+        if name == "cpu":
+            cores = max(1, math.ceil(_number(name, value)))
+            yield f"--cpus-per-task={cores}"
+        elif name == GPU:
+            gpus = _number(name, value)
+            if not gpus.is_integer():
+                raise Refused(f"resource {name}: {value!r} is no whole number", "a worker has whole GPUs")
+            yield f"--gpus-per-task={int(gpus)}"
+        elif name != "memory":
+            raise Refused(f"resource {name}: Slurm is not asked for that here", "cpu, memory and nvidia.com/gpu")
+    if "memory" in resources:
+        yield f"--mem-per-cpu={max(1, math.ceil(_number('memory', resources['memory']) / 2**20 / cores))}M"
+
+
+def _number(name: str, text: str) -> float:
+    digits = text.rstrip("KMGTik")
+    try:
+        number = float(digits) * _UNITS[text[len(digits) :]]
+    except (ValueError, KeyError):
+        number = math.nan
+    if not 0 <= number < math.inf:
+        raise Refused(f"resource {name}: {text!r} is no amount", "such as 4, or 8Gi of memory")
+    return number

@@ -1,1 +1,0 @@
-"""Queues of ours: which jobs may have pods, and how many, by the policies of `farandole.scheduler`."""

@@ -1,0 +1,1 @@
+"""The worker side: what runs inside a training process, below the front ends."""

@@ -1,0 +1,47 @@
+"""allgather: every rank gets the rows of all ranks, in rank order."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from farandole.errors import InvalidRequestError
+from farandole.worker.collectives.declaration import NAME, PROCESS_SET, Collective, Options, Received, Result, Tensor
+from farandole.worker.collectives.gradient_rules import CallFacts, GradientRule, Plan, TakeRows
+from farandole.worker.core.dtype import Average, ElementType, Kind
+
+if TYPE_CHECKING:
+    from farandole.worker.collectives.front_end import FrontEnd
+
+
+def _check(front: FrontEnd[Tensor], tensor: Tensor, dtype: ElementType, name: str, options: Options) -> None:
+    if len(tensor.shape) == 0:
+        raise InvalidRequestError(
+            f"{name}: a tensor without dimensions (a rank-zero tensor) cannot be gathered, which joins along the first "
+            "one. Pass tensor.reshape(1)."
+        )
+
+
+def _rows_only(front: FrontEnd[Tensor], received: Received, options: Options) -> Tensor:
+    return received.rows
+
+
+def _plan(facts: CallFacts) -> Plan:
+    """The average of the gradients, of which each rank takes the rows it gave."""
+    own = [TakeRows(sum(counts[: facts.position]), counts[facts.position]) for counts in facts.received]
+    return Plan("allreduce", {"op": Average, "prescale": 1.0, "postscale": 1.0}, own)
+
+
+ALLGATHER = Collective(
+    name="allgather",
+    kind=Kind.ALLGATHER,
+    summary="Concatenate the {tensor}s of all ranks of a process set along the first dimension, in rank order. Ranks "
+    "may differ in the first dimension only, which may be 0.",
+    differentiable="The gradient is the average of the gradients, of which each rank takes the rows it gave.",
+    parameters=(NAME, PROCESS_SET),
+    result=Result.RECEIVED_ROWS,
+    gradient=GradientRule(_plan),
+    check=_check,
+    returns=_rows_only,
+    returns_later=_rows_only,
+    has_grouped=True,
+)

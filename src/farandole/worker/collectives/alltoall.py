@@ -1,0 +1,78 @@
+"""alltoall: every rank gives some rows to every rank."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from farandole.errors import InvalidRequestError
+from farandole.worker.collectives.declaration import (
+    NAME,
+    PROCESS_SET,
+    Collective,
+    Options,
+    Parameter,
+    Received,
+    Result,
+    Tensor,
+)
+from farandole.worker.collectives.gradient_rules import CallFacts, GradientRule, PadRows, Plan
+from farandole.worker.collectives.rows import rows_to_send
+from farandole.worker.core.dtype import ElementType, Kind
+
+if TYPE_CHECKING:
+    from farandole.worker.collectives.front_end import FrontEnd
+
+
+def _check(front: FrontEnd[Tensor], tensor: Tensor, dtype: ElementType, name: str, options: Options) -> None:
+    if len(tensor.shape) == 0:
+        raise InvalidRequestError(
+            f"{name}: a tensor without dimensions (a rank-zero tensor) has no rows to exchange. Pass tensor.reshape(1)."
+        )
+
+
+def _fields(front: FrontEnd[Tensor], options: Options, shape: Sequence[int], size: int) -> Options:
+    return {"splits": rows_to_send(options["splits"], shape[0], size, front.splits)}
+
+
+def _rows_and_counts(front: FrontEnd[Tensor], received: Received, options: Options) -> tuple[Tensor, Tensor]:
+    return received.rows, front.whole_numbers(received.counts, options["splits"])
+
+
+def _rows(front: FrontEnd[Tensor], received: Received, options: Options) -> Any:
+    return received.rows if options["splits"] is None else _rows_and_counts(front, received, options)
+
+
+def _plan(facts: CallFacts) -> Plan:
+    """The rows' gradients, sent back to where the rows came from; rows that were not sent have zero."""
+    return Plan("alltoall", {"splits": facts.received[0]}, (PadRows(facts.shapes[0][0]),))
+
+
+ALLTOALL = Collective(
+    name="alltoall",
+    kind=Kind.ALLTOALL,
+    summary="Give rows of the {tensor} to every rank of a process set, and return those that all ranks gave to this "
+    "one. Ranks may differ in the first dimension only.",
+    differentiable="Gradients go back the way the rows came; rows that were not sent have zero.",
+    parameters=(
+        Parameter(
+            "splits",
+            "{Tensor} | Iterable[int] | None",
+            None,
+            "how many rows go to each rank, in rank order; whatever is left over is not sent. A 1-D {tensor} of int32 "
+            "or a list. None gives equally many to each, which the first dimension must allow.",
+        ),
+        NAME,
+        PROCESS_SET,
+    ),
+    result=Result.RECEIVED_ROWS,
+    gradient=GradientRule(_plan),
+    check=_check,
+    fields=_fields,
+    returns=_rows,
+    returns_later=_rows_and_counts,
+    returned=(
+        "Without splits, the rows received, in rank order. With splits, a pair of them and of `received_splits`: how "
+        "many rows came from each rank, int32 (int64 if a number does not fit), on the device of `splits`."
+    ),
+)

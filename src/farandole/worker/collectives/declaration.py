@@ -1,0 +1,213 @@
+"""What a collective is, as data: the words in which each collective is declared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from farandole.errors import InvalidRequestError
+from farandole.worker.collectives.rows import own_rows
+from farandole.worker.core.dtype import ElementType, Kind, OpaqueType
+from farandole.worker.core.request_options import NativeOptions, reader_of
+
+if TYPE_CHECKING:
+    from farandole.worker.collectives.front_end import FrontEnd
+    from farandole.worker.collectives.gradient_rules import GradientRule
+
+# The others move elements as they are.
+_CALCULATING = (Kind.ALLREDUCE, Kind.REDUCESCATTER)
+
+# A tensor of whichever framework. All of them have `shape`.
+Tensor = Any
+# Of a call: what it asks for, by the names of the request's options, once `Collective.settle` has been there.
+Options = dict[str, Any]
+
+
+class Required:
+    """The default of an argument that has none."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """An argument of a collective.
+
+    Attributes:
+        name: as users write it.
+        annotation: its type. `{Tensor}` stands for the front end's type of tensors.
+        default: `Required`, or the value. For `compression` and `process_set` the front end and the core know it.
+        meaning: for the docstring. `{tensor}` stands for the front end's word for a tensor.
+        option: of the request, which takes the value; None: `Collective.settle` or `Collective.fields` takes it.
+        plain_only: only the plain forms have it, which neither write over their input nor return before it is done.
+    """
+
+    name: str
+    annotation: str
+    default: Any
+    meaning: str
+    option: str | None = None
+    plain_only: bool = False
+
+
+class Form(NamedTuple):
+    """One of the functions of a collective."""
+
+    grouped: bool = False
+    """It takes several tensors, which travel together."""
+    in_place: bool = False
+    """The result is written over the input."""
+    later: bool = False
+    """It returns a handle at once; `synchronize` gives the result."""
+
+    def function(self, collective: str) -> str:
+        """Return the function's name.
+
+        Example:
+            >>> Form(grouped=True, in_place=True, later=True).function("allreduce")
+            'grouped_allreduce_async_'
+        """
+        return f"{self.operation(collective)}{'_async' * self.later}{'_' * self.in_place}"
+
+    def operation(self, collective: str) -> str:
+        """Return what begins the names by which ranks' calls match."""
+        return f"{'grouped_' * self.grouped}{collective}"
+
+
+PLAIN = Form()
+FORMS = tuple(
+    Form(grouped, in_place, later) for grouped in (False, True) for in_place in (False, True) for later in (False, True)
+)
+
+
+class Result(Enum):
+    """The shape of the result. Its element type is always that of the input."""
+
+    SAME = auto()
+    """As the input's."""
+    OWN_ROWS = auto()
+    """This rank's share of the input's rows; see `own_rows`."""
+    RECEIVED_ROWS = auto()
+    """How many rows come is learnt while they move. The result then is a `Received`."""
+
+
+class Received(NamedTuple):
+    """Rows that came from the ranks, in rank order."""
+
+    rows: Tensor
+    counts: tuple[int, ...]
+    """How many from each rank."""
+
+
+def _nothing_but_options(front: FrontEnd[Tensor], options: Options, shape: Sequence[int], size: int) -> Options:
+    return options
+
+
+@dataclass(frozen=True)
+class Collective:
+    """One collective.
+
+    Attributes:
+        name: of its plain function; the names of the other forms follow from it (`Form.function`).
+        kind: what the engine calls it.
+        summary: what it does, an imperative sentence or several.
+        differentiable: the docstring's words on the gradient.
+        parameters: all arguments but the tensor, in order.
+        result: the shape of the result.
+        gradient: how the gradient of the inputs follows from that of the outputs.
+        check: see `check_member`; of a tensor whose type the collective can have.
+        settle: brings a call's options into the shape in which `check` and `gradient` know them, in place.
+        fields: from a call's options to what `make_request` takes, from (front end, options, shape, size of the set).
+        returns: from what a plain call received to what its user gets, from (front end, Received, options).
+        returns_later: the same for an asynchronous call.
+        has_grouped: whether there are forms for several tensors.
+        has_in_place: whether there are forms that write over the input. The result then has the input's shape.
+        before_world: whether a worker that is new in a job that trains already, and in no world yet, may call it alone.
+        returned: the docstring's words on what is returned, where the summary does not say it.
+    """
+
+    name: str
+    kind: Kind
+    summary: str
+    differentiable: str
+    parameters: tuple[Parameter, ...]
+    result: Result
+    gradient: GradientRule
+    check: Callable[[FrontEnd[Tensor], Tensor, ElementType, str, Options], None]
+    settle: Callable[[Options], None] = lambda options: None
+    fields: Callable[[FrontEnd[Tensor], Options, Sequence[int], int], Options] = _nothing_but_options
+    returns: Callable[[FrontEnd[Tensor], Received, Options], Any] | None = None
+    returns_later: Callable[[FrontEnd[Tensor], Received, Options], Any] | None = None
+    has_grouped: bool = False
+    has_in_place: bool = False
+    before_world: bool = False
+    returned: str = ""
+
+    @cached_property
+    def is_quick(self) -> bool:
+        """Whether its requests can be written over earlier ones; see `farandole.worker.core.submission.Single`."""
+        return self.fields is _nothing_but_options
+
+    @cached_property
+    def native_options(self) -> Callable[[Options], NativeOptions]:
+        """From settled options to those of the request."""
+        return reader_of(tuple(each.option for each in self.parameters if each.option))
+
+    def check_member(
+        self, front: FrontEnd[Tensor], tensor: Tensor, dtype: ElementType, name: str, options: Options
+    ) -> None:
+        """Raise ValueError if a tensor cannot take part.
+
+        Args:
+            front: whose tensor it is.
+            tensor: the input.
+            dtype: its element type.
+            name: the full name of the call.
+            options: of the call, settled.
+        """
+        if isinstance(dtype, OpaqueType) and self.kind in _CALCULATING:
+            raise InvalidRequestError(
+                f"Tensor type {front.type_name(tensor)} is not supported in {self.name}, which calculates with the "
+                f"elements. {front.instead_of(tensor)}"
+            )
+        self.check(front, tensor, dtype, name, options)
+
+    def forms(self) -> tuple[Form, ...]:
+        """Return the forms that it has."""
+        return tuple(form for form in FORMS if form.grouped <= self.has_grouped and form.in_place <= self.has_in_place)
+
+    def parameters_of(self, form: Form) -> tuple[Parameter, ...]:
+        """Return the arguments of a form, but for the tensor."""
+        return tuple(each for each in self.parameters if not each.plain_only or not (form.in_place or form.later))
+
+    def result_shape(self, shape: Sequence[int], size: int, position: int) -> tuple[int | None, ...]:
+        """Return the shape of the result.
+
+        Args:
+            shape: of the input.
+            size: how many ranks take part.
+            position: which of them is asked for.
+
+        Returns:
+            None for a dimension that is known only when the call is done.
+        """
+        if self.result is Result.SAME:
+            return tuple(shape)
+        first = own_rows(shape[0], size, position) if self.result is Result.OWN_ROWS else None
+        return (first, *shape[1:])
+
+
+# --- arguments that several collectives have ---------------------------------------------------------------------
+
+NAME = Parameter("name", "str | None", None, "ranks' calls match by name; unnamed calls match by their order.")
+PROCESS_SET = Parameter("process_set", "ProcessSet", Required, "which ranks take part.")
+COMPRESSION = Parameter(
+    "compression",
+    "Any",
+    Required,
+    "how the {tensor} travels, such as `Compression.fp16`.",
+    plain_only=True,
+)
+PRESCALE = Parameter("prescale_factor", "float", 1.0, "multiplied in before the reduction.", "prescale")
+POSTSCALE = Parameter("postscale_factor", "float", 1.0, "multiplied in after it.", "postscale")

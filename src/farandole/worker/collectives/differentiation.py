@@ -1,0 +1,107 @@
+"""A call through which gradients flow: how a front end runs it, and how it gets the gradients of its inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from farandole.worker.collectives.all_collectives import COLLECTIVES
+from farandole.worker.collectives.declaration import PLAIN, Collective, Form, Options, Tensor
+from farandole.worker.collectives.gradient_rules import CallFacts, Maths, Plan
+from farandole.worker.core.group import ProcessSet
+
+if TYPE_CHECKING:
+    from farandole.worker.collectives.forms import Forms
+
+
+class Outcome(NamedTuple):
+    """What came of a call."""
+
+    outputs: Sequence[Tensor]
+    received: Sequence[Sequence[int]]
+    """For each output, how many rows came from each rank, where the collective says that."""
+
+
+class DifferentiableCall:
+    """One call. A front end calls `run` in the forward pass and `gradients` in the backward pass.
+
+    Attributes:
+        collective: what is done.
+        form: by which of its functions.
+        name: as the user gave it.
+        process_set: which ranks take part.
+        options: settled.
+        compression: a recipe, or None.
+        received: of the outcome.
+        needs_inputs: whether `gradients` needs the inputs.
+    """
+
+    def __init__(
+        self,
+        forms: Forms,
+        collective: Collective,
+        form: Form,
+        name: str | None,
+        process_set: ProcessSet,
+        options: Options,
+        run: Callable[[Sequence[Tensor]], Outcome],
+        compression: Any = None,
+    ) -> None:
+        """Describe a call.
+
+        Args:
+            forms: the front end's collectives.
+            collective: what is done.
+            form: by which of its functions.
+            name: as the user gave it.
+            process_set: which ranks take part.
+            options: settled.
+            run: carries the call out.
+            compression: a recipe, or None.
+        """
+        self._forms = forms
+        self._rule = collective.gradient
+        self.collective = collective
+        self.form = form
+        self.name = name
+        self.process_set = process_set
+        self.options = options
+        self.compression = compression
+        self._run = run
+        self._shapes: Sequence[Sequence[int]] = ()
+        self.received: Sequence[Sequence[int]] = ()
+        self.needs_inputs = self._rule.needs_inputs(options)
+
+    def run(self, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """Carry the call out, and return its outputs."""
+        outcome = self._run(tensors)
+        self._shapes, self.received = [tensor.shape for tensor in tensors], outcome.received
+        return tuple(outcome.outputs)
+
+    def reduce(self, tensors: Sequence[Tensor], op: int) -> Sequence[Tensor]:
+        """Reduce tensors over the ranks of the call. See `Maths`."""
+        plan = Plan("allreduce", {"op": op, "prescale": 1.0, "postscale": 1.0})
+        return self._through(plan, tensors)
+
+    def gradients(self, maths: Maths, inputs: Sequence[Tensor], gradients: Sequence[Tensor]) -> Sequence[Tensor]:
+        """Return the gradients of the inputs.
+
+        Args:
+            maths: of the front end.
+            inputs: of the call, if it needs them.
+            gradients: of the outputs.
+        """
+        facts = CallFacts(self.options, self.process_set.ranks, self.process_set.rank(), self._shapes, self.received)
+        if self.needs_inputs:
+            assert self._rule.program is not None
+            return self._rule.program(maths, facts, inputs, gradients)
+        plan = self._rule.plan(facts)
+        through = self._through(plan, gradients)
+        return [local.apply(maths, gradient) for local, gradient in zip(plan.locals, through, strict=True)]
+
+    def _through(self, plan: Plan, gradients: Sequence[Tensor]) -> Sequence[Tensor]:
+        form = PLAIN if len(gradients) == 1 else Form(grouped=True)
+        # As a part of the graph in any case, for those that are wrapped by a transform of the front end's.
+        return self._forms.differentiable_outputs(
+            COLLECTIVES[plan.collective], form, gradients, None, self.process_set, dict(plan.options)
+        )

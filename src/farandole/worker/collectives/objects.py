@@ -1,0 +1,81 @@
+"""Collectives on any Python object that can be pickled. They are the same functions in every front end.
+
+Pickles are only loaded from the other workers of the job, each of which has proven the job's secret.
+"""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from typing import Any, TypeVar, overload
+
+import cloudpickle  # type: ignore[import-untyped]
+
+from farandole.worker.collectives.allgather import ALLGATHER
+from farandole.worker.collectives.broadcast import BROADCAST
+from farandole.worker.collectives.declaration import Form
+from farandole.worker.collectives.forms import Forms
+from farandole.worker.collectives.plain_memory import Block, PlainMemory
+from farandole.worker.core.basics import current
+from farandole.worker.core.dtype import DType
+from farandole.worker.core.group import ProcessSet, global_process_set
+
+T = TypeVar("T")
+
+_forms = Forms(PlainMemory())
+_broadcast = _forms.runner(BROADCAST, Form(in_place=True))
+
+
+@overload
+def broadcast_object(
+    obj: None, root_rank: int = 0, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> Any: ...
+
+
+# Scripts pass None on ranks that have nothing: `broadcast_object(x if hvd.rank() == 0 else None)` is an x everywhere.
+@overload
+def broadcast_object(
+    obj: T | None, root_rank: int = 0, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> T: ...
+
+
+def broadcast_object(
+    obj: Any, root_rank: int = 0, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> Any:
+    """Return the root's object on every rank; in a job that trains already, a newcomer keeps its own until it does.
+
+    Args:
+        obj: anything that cloudpickle can pickle; ignored except on the root.
+        root_rank: whose object; a rank in the world.
+        name: the same on all ranks.
+        process_set: which ranks take part.
+
+    Example:
+        >>> step = hvd.broadcast_object(step if hvd.rank() == 0 else None)
+    """
+    if current().only_arrived:
+        return obj
+    name = "broadcast_object" if name is None else name
+    is_root = current().world.rank == root_rank
+    payload = bytearray(cloudpickle.dumps(obj)) if is_root else bytearray()
+    size = Block(DType.I64, (), bytearray(len(payload).to_bytes(8, "little")))
+    _broadcast(size, f"{name}.sz", process_set, {"root": root_rank})
+    if not is_root:
+        payload = bytearray(int.from_bytes(size.data, "little"))
+    _broadcast(Block.of_bytes(payload), f"{name}.t", process_set, {"root": root_rank})
+    return obj if is_root else cloudpickle.loads(payload)
+
+
+def allgather_object(obj: T, name: str | None = None, process_set: ProcessSet = global_process_set) -> list[T]:
+    """Return every rank's object, in rank order.
+
+    Args:
+        obj: anything that cloudpickle can pickle.
+        name: the same on all ranks.
+        process_set: which ranks take part.
+    """
+    name = "allgather_object" if name is None else name
+    payload = Block.of_bytes(bytearray(cloudpickle.dumps(obj)))
+    everything, sizes = _forms.received(ALLGATHER, payload, f"{name}.t", process_set, {})
+    # Views, because a copy of a large object would cost as much as sending it.
+    view = memoryview(everything.data)
+    return [cloudpickle.loads(view[end - size : end]) for end, size in zip(accumulate(sizes), sizes, strict=True)]

@@ -1,0 +1,81 @@
+"""reducescatter: every rank gets its rows of the reduction of all ranks' tensors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from farandole.errors import InvalidRequestError
+from farandole.worker.collectives.declaration import (
+    COMPRESSION,
+    NAME,
+    POSTSCALE,
+    PRESCALE,
+    PROCESS_SET,
+    Collective,
+    Options,
+    Parameter,
+    Result,
+    Tensor,
+)
+from farandole.worker.collectives.gradient_rules import CallFacts, GradientRule, Plan, Scale
+from farandole.worker.collectives.reduction_op import check_reducible
+from farandole.worker.core.dtype import Adasum, Average, ElementType, Kind, Sum
+
+if TYPE_CHECKING:
+    from farandole.worker.collectives.front_end import FrontEnd
+
+
+def _check(front: FrontEnd[Tensor], tensor: Tensor, dtype: ElementType, name: str, options: Options) -> None:
+    check_reducible(front, tensor, dtype, options["op"])
+    if len(tensor.shape) == 0:
+        raise InvalidRequestError(
+            f"{name}: Reducescatter does not support scalar inputs: there is no first dimension to scatter along. Pass "
+            "tensor.reshape(1), or use allreduce."
+        )
+    check_operation(options["op"])
+
+
+def check_operation(op: int) -> None:
+    """Raise ValueError for an operation that needs whole tensors."""
+    if op == Adasum:
+        raise InvalidRequestError(
+            "Reducescatter currently only supports AVERAGE and SUM, and here also MIN, MAX and PRODUCT, but not "
+            "ADASUM, which needs whole tensors. Use allreduce(op=hvd.Adasum)."
+        )
+
+
+def _plan(facts: CallFacts) -> Plan:
+    """All ranks' gradients, gathered; for Sum times the number of ranks, as in Horovod."""
+    op, prescale, postscale = (facts.options[name] for name in ("op", "prescale", "postscale"))
+    if op not in (Average, Sum):
+        raise InvalidRequestError(
+            "reducescatter has a gradient for Average and Sum only. Use allreduce, which has one for Min, Max and "
+            "Product too, and take this rank's rows."
+        )
+    factor = prescale * postscale * (len(facts.ranks) if op == Sum else 1)
+    return Plan("allgather", {}, (Scale(factor),) * len(facts.shapes))
+
+
+REDUCESCATTER = Collective(
+    name="reducescatter",
+    kind=Kind.REDUCESCATTER,
+    summary="Reduce {a tensor} over all ranks of a process set, and return this rank's rows of the result. The first "
+    "dimension is divided among the ranks, in rank order; where it does not come out even, the first ranks get one row "
+    "more.",
+    differentiable=(
+        "There is a gradient for Average and Sum: all ranks' gradients, gathered; for Sum times the number of ranks, "
+        "as in Horovod."
+    ),
+    parameters=(
+        NAME,
+        COMPRESSION,
+        Parameter("op", "int", Average, "Average (the default), Sum, Min, Max or Product.", "op"),
+        PROCESS_SET,
+        PRESCALE,
+        POSTSCALE,
+    ),
+    result=Result.OWN_ROWS,
+    gradient=GradientRule(_plan),
+    check=_check,
+    has_grouped=True,
+)

@@ -1,0 +1,36 @@
+"""Which samples are a worker's: as many for each, so that none waits for a step of another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from farandole.errors import InvalidRequestError
+from farandole.worker.core.group import ProcessSet
+
+
+def place_in(process_set: ProcessSet) -> tuple[int, int]:
+    """Return this worker's place in a process set, and how many are in it.
+
+    Raises:
+        ValueError: this rank is not in the set, or the set is not registered.
+    """
+    if process_set.included() is False:
+        raise InvalidRequestError(f"this rank is not in the process set of ranks {process_set.ranks}: it has no part.")
+    return process_set.rank(), len(process_set.ranks)
+
+
+def share_of(lengths: Iterable[int], process_set: ProcessSet) -> slice:
+    """Return which rows of arrays are this worker's: those whose number has its place as remainder.
+
+    Args:
+        lengths: of all arrays; what does not divide by the workers is left out.
+        process_set: among which ranks.
+
+    Raises:
+        ValueError: the arrays have different lengths, or are none; as in `place_in`.
+    """
+    place, size = place_in(process_set)
+    different = sorted(set(lengths))
+    if len(different) != 1:
+        raise InvalidRequestError(f"these arrays have different lengths: {different}.")
+    return slice(place, different[0] // size * size, size)

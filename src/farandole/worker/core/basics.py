@@ -1,0 +1,399 @@
+"""The functions that every front end exports alike, about the one session of this process.
+
+This is the only place that holds a session; the front ends ask for it with `current()`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import Any, Protocol
+
+import msgspec
+
+from farandole.base.settings.table import Settings
+from farandole.base.settings.values import LOG_LEVELS
+from farandole.base.wire.rendezvous import World
+from farandole.errors import EvictedError, InvalidRequestError, JobOverError
+from farandole.worker.core.group import ProcessSet, global_process_set
+from farandole.worker.core.identity import Identity, Publication, is_homogeneous_world, parentage, placement_in
+from farandole.worker.core.join import plan_join
+from farandole.worker.core.own_frames import hide_own_frames
+from farandole.worker.core.session import Session, check_distinct
+from farandole.worker.core.worlds import goodbye
+
+
+class Companion(Protocol):
+    """What lives as long as a session does, and is made above this package. None of it may raise."""
+
+    def opened(self, session: Session) -> None:
+        """A session has begun."""
+
+    def closing(self, session: Session) -> None:
+        """It is about to end; the world, if it lives, still does."""
+
+    def closed(self) -> None:
+        """It has ended, and the world with it."""
+
+    def forgotten(self) -> None:
+        """This is a forked child: the session, with its threads and files, belongs to the parent."""
+
+
+class _Default:
+    """The session of this process, and what has to follow its coming and going."""
+
+    def __init__(self) -> None:
+        self.session: Session | None = None
+        self._publication = Publication()
+        self._placement: tuple[str, ...] = ()
+        self.companions: list[Companion] = []
+        self.lock = threading.RLock()
+        self._earlier_hook = sys.__excepthook__
+
+    def open(self, process_sets: Sequence[ProcessSet]) -> None:
+        with self.lock:
+            if self.session is not None:
+                self.session.adopt_groups(process_sets)
+                self.publish()
+                return
+            if parentage.resume():
+                _adopt_known(process_sets)
+                return
+            self._placement = placement_in(os.environ)
+            try:
+                self.session = Session.open(plan_join(Settings.from_environment(), os.environ), process_sets)
+            except EvictedError as error:
+                raise goodbye(error) from None
+            if sys.excepthook != self._hook:
+                self._earlier_hook, sys.excepthook = sys.excepthook, self._hook
+            atexit.register(self.close)
+            self.publish()
+            for companion in self.companions:
+                companion.opened(self.session)
+
+    def identity(self) -> Identity | None:
+        """Return who this process is, or whose: None before `init()`."""
+        session = self.session
+        if session is None:
+            return parentage.in_use
+        return Identity(os.getpid(), session.world, session.ranks_by_group(), session.settings, self._placement)
+
+    def publish(self) -> None:
+        """Let processes that are started from now on know the world and the process sets of this moment."""
+        identity = self.identity()
+        if self.session is not None and identity is not None:
+            self._publication.publish(identity)
+
+    def reform(self, why: str, open: bool) -> None:
+        with self.lock:
+            session = self.session
+            if session is None:
+                raise parentage.refusal()
+            accused = session.turn_away(why)
+            for companion in self.companions:
+                companion.closing(session)
+            for companion in self.companions:
+                companion.closed()
+            session.enter_next(accused, open=open)
+            self.publish()
+            for companion in self.companions:
+                companion.opened(session)
+
+    def close(self) -> None:
+        with self.lock:
+            session, self.session = self.session, None
+            if session is None:
+                _leave_worker()
+                return
+            self._publication.withdraw()
+            atexit.unregister(self.close)
+            # Somebody may have put a hook on top of ours; then ours stays below it and does nothing.
+            if sys.excepthook == self._hook:
+                sys.excepthook = self._earlier_hook
+            for companion in self.companions:
+                companion.closing(session)
+            session.close()
+            for companion in self.companions:
+                companion.closed()
+
+    def forget(self) -> None:
+        """Keep of the session, in a forked child, what it says of the world: all else belongs to the parent."""
+        self.lock = threading.RLock()
+        identity = self.identity()
+        if self.session is not None and identity is not None:
+            self.session.forget()
+            parentage.inherit(msgspec.structs.replace(identity, pid=os.getppid()))
+        self.session = None
+        parentage.look()
+        for companion in self.companions:
+            companion.forgotten()
+
+    def _hook(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        try:
+            if self.session is not None:
+                if self.session.settings.log_level != LOG_LEVELS["debug"]:
+                    hide_own_frames(error)
+                self.session.fail(error)
+        finally:
+            if isinstance(error, JobOverError):
+                # Nothing that this worker did, and the launcher has said it.
+                print(f"farandole: this worker ends, as the job does: {error}", file=sys.stderr, flush=True)
+            else:
+                self._earlier_hook(kind, error, error.__traceback__ or trace)
+
+
+_default = _Default()
+os.register_at_fork(after_in_child=_default.forget)
+
+
+def init(comm: Sequence[int] | None = None, process_sets: Sequence[ProcessSet] | str | None = None) -> None:
+    """Enter the world that a launcher made for this process; without a launcher, a world of one.
+
+    In a process that a worker has started by `multiprocessing`, nothing is entered: `rank()` and other questions have
+    the worker's answers there, and collectives are refused. See `farandole.worker.core.identity`.
+
+    The launcher is `farandole run`, or mpirun, srun, jsrun or torchrun, or a person who set FARANDOLE_RANK and others.
+    The environment is read now. When already initialized, only registers process sets that are new.
+
+    Args:
+        comm: None. A list of all ranks is accepted, and a communicator of mpi4py that has all workers in the order of
+            their ranks; for a part of them use process sets.
+        process_sets: sets to register at once, the same on all ranks. The word "dynamic" is accepted and changes
+            nothing: sets can always be added.
+
+    Raises:
+        ValueError: duplicate process sets, or different ones on different ranks.
+        FarandoleError: the world could not be made; the message says what to do.
+
+    Example:
+        >>> import farandole.torch as hvd
+        >>> hvd.init()
+    """
+    if isinstance(process_sets, str):
+        if process_sets.lower() != "dynamic":
+            raise InvalidRequestError(f"process_sets is a list of ProcessSet or 'dynamic', not {process_sets!r}.")
+        process_sets = None
+    _default.open(list(process_sets or ()))
+    if comm is not None:
+        _check_comm(comm)
+
+
+def shutdown() -> None:
+    """Leave the world. Requests of other ranks that still needed this one fail there. No-op if not initialized."""
+    _default.close()
+
+
+def reform(why: str, open: bool = True) -> None:
+    """Turn away from the world, and enter the next one; see `Session.enter_next`. For `farandole.worker.elastic`.
+
+    Raises:
+        NotInitializedError: there is no world to turn away from.
+    """
+    _default.reform(why, open)
+
+
+def is_initialized() -> bool:
+    """Return whether `init()` has been called, and `shutdown()` not since, here or in the worker that this process
+    belongs to. Stays True when a worker was lost.
+    """
+    return _default.session is not None or parentage.in_use is not None
+
+
+def session_if_any() -> Session | None:
+    """Return the session of this process; None where there is none, as in processes that a worker has started."""
+    return _default.session
+
+
+def identity() -> Identity:
+    """Return who this process is or, in one that a worker has started, who that worker was at that moment.
+
+    Raises:
+        NotInitializedError: there is no world.
+    """
+    found = _default.identity()
+    if found is None:
+        raise parentage.refusal()
+    return found
+
+
+def accompany(companion: Companion) -> None:
+    """Let something know of the session, if there is one, and of every one that begins from now on."""
+    with _default.lock:
+        _default.companions.append(companion)
+        if _default.session is not None:
+            companion.opened(_default.session)
+
+
+def current() -> Session:
+    """Return the session of this process.
+
+    Raises:
+        NotInitializedError: there is none.
+        ValueError: this is no worker, but a process that a worker has started; says what to do.
+    """
+    session = _default.session
+    if session is None:
+        raise parentage.refusal()
+    return session
+
+
+def report_failure(error: BaseException) -> None:
+    """Tell the launcher and all workers that this process is about to end with `error`. No-op without a session."""
+    session = _default.session
+    if session is not None:
+        session.fail(error)
+
+
+def count_step() -> None:
+    """Count a training step of this worker, from which the launcher's status line has the steps per second.
+
+    `DistributedOptimizer.step()` does it by itself: this is for scripts that reduce gradients in another way, on all
+    ranks or on some. No-op without a session.
+
+    Example:
+        >>> import farandole
+        >>> farandole.count_step()
+    """
+    session = _default.session
+    if session is not None:
+        session.steps += 1
+        if session.on_step is not None:
+            session.on_step()
+
+
+def _world() -> World:
+    session = _default.session
+    return identity().world if session is None else session.world
+
+
+def rank() -> int:
+    """Return this worker's rank in the world; in a process that a worker has started, the worker's.
+
+    Raises:
+        ValueError: before `init()`; the next functions as well.
+    """
+    return _world().rank
+
+
+def size() -> int:
+    """Return the number of workers in the world."""
+    return _world().size
+
+
+def local_rank() -> int:
+    """Return this worker's rank among the workers of its host."""
+    return _world().local_rank
+
+
+def local_size() -> int:
+    """Return the number of workers on this host."""
+    return _world().local_size
+
+
+def cross_rank() -> int:
+    """Return this worker's rank among the workers that have the same local rank."""
+    return _world().cross_rank
+
+
+def cross_size() -> int:
+    """Return the number of workers that have this one's local rank."""
+    return _world().cross_size
+
+
+def is_homogeneous() -> bool:
+    """Return whether every host has the same number of workers."""
+    return is_homogeneous_world(_world())
+
+
+def add_process_set(process_set: ProcessSet | Iterable[int]) -> ProcessSet:
+    """Register a process set, or the ranks of one; all ranks of the world do so, in the same order.
+
+    Returns:
+        The set, with its id.
+
+    Raises:
+        ValueError: a set of the same ranks is registered, or a rank is not in the world.
+        HorovodInternalError: the ranks passed different sets.
+    """
+    process_set = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
+    if _default.session is None and parentage.in_use is not None:
+        _adopt_known([process_set])
+        return process_set
+    current().add_group(process_set)
+    _default.publish()
+    return process_set
+
+
+def _leave_worker() -> None:
+    """Answer no more questions in the worker's place, in a process that it has started."""
+    if parentage.in_use is not None:
+        parentage.leave()
+        global_process_set.unbind()
+
+
+def _adopt_known(process_sets: Sequence[ProcessSet]) -> None:
+    """Register process sets in a process that a worker has started, as a script does that runs there again.
+
+    Raises:
+        ValueError: the worker has not registered them.
+    """
+    check_distinct(process_sets)
+    if not all(process_set.included() is not None for process_set in process_sets):
+        raise parentage.refusal()
+
+
+def remove_process_set(process_set: ProcessSet) -> bool:
+    """Remove a process set; all ranks of the world do so. It can be added again.
+
+    Returns:
+        False if it was not registered or is the world's own.
+    """
+    # Known without a world: only a registered set has an id, and the world's own has 0.
+    if not process_set.process_set_id or not current().remove_group(process_set):
+        return False
+    _default.publish()
+    return True
+
+
+def stats() -> dict[str, Any]:
+    """Return what this worker's engine has done since the world was formed, as plain data.
+
+    Returns:
+        operations: for each operation by its name ("allreduce", "allgather", ...):
+            requests, buckets, bytes: done. A bucket is what travelled together.
+            waiting_seconds: from the call until the last rank had made it too, summed over requests.
+            negotiating_seconds: from then until this worker knew, summed over requests.
+            moving_seconds: moving and reducing data, summed over buckets.
+            copied_in_bytes, copied_out_bytes: of allreduces only: of tensors, copied into memory of the engine's and
+                out of it. What is compressed, or travels by MPI, is not counted.
+        rounds: agreements reached.
+        sleeps: how often the engine had nothing to do.
+        blocked_seconds: time that this process's threads spent waiting in `synchronize` and its like.
+
+    Example:
+        >>> stats()["operations"]["allreduce"]["requests"]  # doctest: +SKIP
+        320
+    """
+    return current().engine.stats()
+
+
+def _check_comm(comm: Any) -> None:
+    everyone = list(range(size()))
+    if hasattr(comm, "Get_rank") and hasattr(comm, "Get_size"):
+        place = comm.Get_rank(), comm.Get_size()
+        if place == (rank(), size()):
+            return
+        told = f"a communicator in which this worker is {place[0]} of {place[1]}, but here it is {rank()} of {size()}"
+    elif isinstance(comm, (list, tuple, range)) and sorted(comm) == everyone:
+        return
+    else:
+        told = repr(comm)
+    shutdown()
+    raise InvalidRequestError(
+        f"init(comm=...) takes all ranks of the world ({everyone}), a communicator of all workers in their order, or "
+        f"None, not {told}. For collectives among some of them use process sets."
+    )

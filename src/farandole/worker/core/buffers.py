@@ -1,0 +1,338 @@
+"""Collectives on anything that has Python's buffer protocol, without a framework.
+
+For programs whose data lies in a `bytearray`, an `array.array`, a `memoryview` or a NumPy array, and for measuring what
+the engine itself does. Each function waits until it is done; ranks' calls match by name, unnamed ones by their order.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, TypeVar, cast
+
+from farandole.errors import InvalidRequestError, MismatchError
+from farandole.worker.core.basics import current
+from farandole.worker.core.binding import NativeRequest
+from farandole.worker.core.dtype import SIZES, Average, DType, Kind
+from farandole.worker.core.group import ProcessSet, global_process_set
+from farandole.worker.core.handle import Call, HandleTable, Pending
+from farandole.worker.core.request import make_request
+from farandole.worker.core.request_options import native_options
+from farandole.worker.core.session import Session
+from farandole.worker.core.submission import Submission
+
+Result = TypeVar("Result")
+
+# Any object with the buffer protocol; Python before 3.12 has no type for that.
+Buffer = Any
+
+# What `memoryview.format` says, where C's types have the sizes that they have on every platform we run on.
+_FORMATS = {
+    "B": DType.U8,
+    "c": DType.U8,
+    "b": DType.I8,
+    "h": DType.I16,
+    "i": DType.I32,
+    "l": DType.I64,
+    "q": DType.I64,
+    "e": DType.F16,
+    "f": DType.F32,
+    "d": DType.F64,
+    "?": DType.BOOL,
+}
+
+
+class _Memory:
+    """A buffer's memory, held while this lives.
+
+    Attributes:
+        address: where it begins.
+        dtype: its element type.
+        count: its number of elements.
+    """
+
+    __slots__ = ("_held", "address", "count", "dtype")
+
+    def __init__(self, buffer: Buffer, dtype: DType | None) -> None:
+        """Look at a buffer; `dtype` None is the buffer's own.
+
+        Raises:
+            ValueError: it cannot be written to, is not contiguous, or has elements of another kind.
+        """
+        view = memoryview(buffer)
+        if view.readonly or not view.c_contiguous:
+            raise InvalidRequestError("a buffer must be contiguous and writable; pass bytearray(data), for example.")
+        self.dtype = _dtype_of(view) if dtype is None else dtype
+        self.count, rest = divmod(view.nbytes, SIZES[self.dtype])
+        if rest:
+            raise InvalidRequestError(f"{view.nbytes} bytes are no whole number of elements of {self.dtype.name}.")
+        self._held = (ctypes.c_char * view.nbytes).from_buffer(view)
+        self.address = ctypes.addressof(self._held)
+
+
+def _dtype_of(view: memoryview) -> DType:
+    try:
+        return _FORMATS[view.format.lstrip("@=<")]
+    except KeyError:
+        raise InvalidRequestError(
+            f"there is no element type for a buffer of format {view.format!r}; say which, as dtype=DType.F32."
+        ) from None
+
+
+def zeros(size: int) -> memoryview:
+    """Return zeroed memory of `size` bytes, in the arena, where collectives need no copy; elsewhere if it is full."""
+    block = current().engine.allocate(size) if size else None
+    return memoryview(bytearray(size) if block is None else block.buffer()).cast("B")
+
+
+def allreduce(
+    buffer: Buffer,
+    dtype: DType | None = None,
+    op: int = Average,
+    *,
+    name: str | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> None:
+    """Reduce a buffer over all ranks of a process set, in place.
+
+    Args:
+        buffer: of the same number of elements on all ranks.
+        dtype: its element type; None is its own.
+        op: Average, Sum, Adasum, Min, Max or Product.
+        name: ranks' calls match by name.
+        prescale_factor: multiplied in before the reduction.
+        postscale_factor: multiplied in after it.
+        process_set: which ranks take part.
+
+    Raises:
+        ValueError: the call is wrong by itself.
+        HorovodInternalError: the ranks' buffers do not fit together, or a worker was lost.
+
+    Example:
+        >>> data = array.array("f", [1.0, 2.0])
+        >>> allreduce(data, op=hvd.Sum)
+        >>> data
+        array('f', [1.0, 2.0])
+    """
+    memory = _Memory(buffer, dtype)
+    factors = {"prescale": prescale_factor, "postscale": postscale_factor}
+    _run(Kind.ALLREDUCE, name, process_set, memory, memory, {"op": op, **factors})
+
+
+def grouped_allreduce(
+    buffers: Sequence[Buffer],
+    dtype: DType | None = None,
+    op: int = Average,
+    *,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> None:
+    """Reduce several buffers together. See `allreduce`."""
+    memories = [_Memory(buffer, dtype) for buffer in buffers]
+
+    def requests_of(group: int, full_name: str) -> list[NativeRequest]:
+        return [
+            make_request(
+                Kind.ALLREDUCE,
+                f"{full_name}_{number}of{len(memories)}",
+                dtype=memory.dtype,
+                op=op,
+                group=group,
+                shape=(memory.count,),
+                input=memory.address,
+                output=memory.address,
+            )
+            for number, memory in enumerate(memories, 1)
+        ]
+
+    _run_all("grouped_allreduce", name, process_set, requests_of, lambda session, handles: None)
+
+
+def broadcast(
+    buffer: Buffer, root_rank: int, *, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> None:
+    """Give every rank of a process set what is in the buffer of `root_rank`, a rank in the world. See `allreduce`."""
+    memory = _Memory(buffer, DType.U8)
+    _run(Kind.BROADCAST, name, process_set, memory, memory, {"root": root_rank})
+
+
+def allgather(
+    part: Buffer, output: Buffer, *, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> None:
+    """Put the parts of all ranks, of equal size, into `output`, in rank order. See `allreduce`.
+
+    Raises:
+        MismatchError: the parts were not equally large.
+    """
+    sent, received = _Memory(part, DType.U8), _Memory(output, DType.U8)
+    _check_room(received, sent.count * len(process_set.ranks))
+    _run(Kind.ALLGATHER, name, process_set, sent, received, check=_check_in_place)
+
+
+def gather(
+    part: Buffer, *, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> tuple[bytes, tuple[int, ...]]:
+    """Return the parts of all ranks, which may differ in size, in rank order, and how many bytes each has."""
+    sent = _Memory(part, DType.U8)
+
+    def requests_of(group: int, full_name: str) -> list[NativeRequest]:
+        return [make_request(Kind.ALLGATHER, full_name, group=group, shape=(sent.count,), input=sent.address)]
+
+    return _run_all("gather", name, process_set, requests_of, _take_received)
+
+
+def reducescatter(
+    buffer: Buffer,
+    output: Buffer,
+    dtype: DType | None = None,
+    op: int = Average,
+    *,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> None:
+    """Reduce a buffer over all ranks, and put this rank's part of the result into `output`. See `allreduce`.
+
+    Where elements cannot be shared equally, the first ranks get one more.
+    """
+    sent = _Memory(buffer, dtype)
+    received = _Memory(output, sent.dtype)
+    whole, more = divmod(sent.count, len(process_set.ranks))
+    _check_room(received, whole + (process_set.rank() < more))
+    _run(Kind.REDUCESCATTER, name, process_set, sent, received, {"op": op})
+
+
+def alltoall(
+    buffer: Buffer, output: Buffer, *, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> None:
+    """Give each rank its part of `buffer`, all equal, and put those for this rank into `output`. See `allgather`."""
+    sent, received = _Memory(buffer, DType.U8), _Memory(output, DType.U8)
+    _check_room(received, sent.count)
+    _run(Kind.ALLTOALL, name, process_set, sent, received, check=_check_in_place)
+
+
+def exchange(
+    buffer: Buffer, sizes: Sequence[int], *, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> tuple[bytes, tuple[int, ...]]:
+    """Give each rank its part of `buffer`, of these sizes in bytes, and return what all gave to this one. See `gather`.
+
+    Raises:
+        ValueError: the sizes are not one for each rank, or are more than the buffer has.
+    """
+    sent = _Memory(buffer, DType.U8)
+
+    def requests_of(group: int, full_name: str) -> list[NativeRequest]:
+        request = make_request(
+            Kind.ALLTOALL, full_name, group=group, shape=(sent.count,), input=sent.address, splits=sizes
+        )
+        return [request]
+
+    return _run_all("exchange", name, process_set, requests_of, _take_received)
+
+
+def transfer(moves: Sequence[tuple[Buffer, int, int]], *, name: str) -> None:
+    """Move buffers between pairs of ranks, one after the other.
+
+    Only the two ranks of a move call this for it. Two ranks that have several moves in common give them in one order.
+
+    Args:
+        moves: for each, what is moved or room for it, the rank that sends it and the rank that receives it.
+        name: of all of them; it may be used again when they are done.
+
+    Raises:
+        ValueError: this rank is in none of the two places of a move, or in both.
+    """
+    memories = [_Memory(buffer, DType.U8) for buffer, _, _ in moves]
+
+    def requests_of(group: int, full_name: str) -> list[NativeRequest]:
+        rank, requests = global_process_set.rank(), []
+        numbers: Counter[tuple[int, int]] = Counter()
+        for (_, source, destination), memory in zip(moves, memories, strict=True):
+            numbers[source, destination] += 1
+            request = make_request(
+                Kind.TRANSFER,
+                f"{full_name}.{numbers[source, destination]}",
+                group=group,
+                root=source,
+                peer=destination,
+                shape=(memory.count,),
+                input=memory.address if rank == source else None,
+                output=memory.address if rank == destination else None,
+            )
+            requests.append(request)
+        return requests
+
+    _run_all("transfer", name, global_process_set, requests_of, lambda session, handles: None)
+
+
+def barrier(process_set: ProcessSet = global_process_set) -> None:
+    """Wait until all ranks of the process set have called this."""
+    _run(Kind.BARRIER, None, process_set)
+
+
+def _check_room(output: _Memory, count: int) -> None:
+    if output.count != count:
+        raise InvalidRequestError(f"the output has {output.count} elements of {output.dtype.name}, but needs {count}.")
+
+
+def _check_in_place(address: int) -> None:
+    if address:
+        raise MismatchError("ranks' parts differ in size; here they must be equal.")
+
+
+def _take_received(session: Session, handles: Any) -> tuple[bytes, tuple[int, ...]]:
+    address, sizes = session.engine.result(handles[0])
+    return ctypes.string_at(address, sum(sizes)) if sum(sizes) else b"", sizes
+
+
+def _run_all(
+    operation: str,
+    name: str | None,
+    process_set: ProcessSet,
+    requests_of: Callable[[int, str], Sequence[NativeRequest]],
+    finish: Callable[[Session, Any], Result],
+) -> Result:
+    """Run requests together, and return what `finish` makes of the session and their handles.
+
+    `requests_of` makes them from the group and the full name, and holds their memory.
+    """
+
+    def call_of(session: Session, group: int, full_name: str) -> Call:
+        submission = Submission(requests_of(group, full_name))
+
+        def done(handles: Any, _: Any = requests_of) -> Result:
+            # The memory is held: the engine uses it until now.
+            return finish(session, handles)
+
+        return Pending(session.engine, submission, done)
+
+    return cast(Result, current().carry_out(HandleTable.run, f"buffers.{operation}", name, process_set, call_of))
+
+
+def _run(
+    kind: Kind,
+    name: str | None,
+    process_set: ProcessSet,
+    sent: _Memory | None = None,
+    received: _Memory | None = None,
+    options: Mapping[str, float] = MappingProxyType({}),
+    check: Callable[[int], None] | None = None,
+) -> None:
+    def call_of(session: Session, group: int, full_name: str) -> Call:
+        encoded, shape = full_name.encode(), () if sent is None else (sent.count,)
+        dtype = DType.U8 if sent is None else sent.dtype
+        input, output = (0 if memory is None else memory.address for memory in (sent, received))
+        single = session.pool.single(encoded, shape)
+        single.fill(kind, dtype, group, shape, encoded, input, output, native_options(options))
+
+        def finish(handles: Any, _: Any = (sent, received)) -> None:
+            # The memory is held: the engine uses it until now.
+            if check is not None:
+                check(session.engine.result(handles[0])[0])
+
+        return Pending(session.engine, single, finish)
+
+    current().carry_out(HandleTable.run, f"buffers.{kind.name.lower()}", name, process_set, call_of)

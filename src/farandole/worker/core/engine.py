@@ -1,0 +1,387 @@
+"""One native engine as a Python value: its worlds, its requests, its arena.
+
+Ownership: whoever holds the `Engine` or a `Block` of its arena keeps the native engine alive. It is destroyed when the
+last of them is gone, so a tensor that lies in the arena can outlive the session without dangling.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import time
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from farandole.base.settings.table import Settings
+from farandole.base.wire.os_text import as_bytes
+from farandole.errors import FarandoleError
+from farandole.worker.core.binding import ABI_VERSION, Library, NativeEvent, NativeSetting, NativeStats, NativeWorld
+from farandole.worker.core.dtype import Kind
+from farandole.worker.core.status import Status, from_status
+from farandole.worker.core.submission import Submission
+from farandole.worker.core.user_log import launcher_stderr
+
+# A wait returns to Python this often, so that Ctrl-C is heard.
+WAIT_SLICE_SECONDS = 0.2
+
+_TIMEOUT = int(Status.TIMEOUT)
+
+
+class Block:
+    """A piece of the arena. Freed, with what lies in it, when the last reference is gone.
+
+    Attributes:
+        address: where it begins; aligned to 64 bytes.
+        size: in bytes.
+    """
+
+    def __init__(self, engine: Engine, address: int, size: int) -> None:
+        self.address = address
+        self.size = size
+        self._engine = engine
+        weakref.finalize(self, _free, engine._library, engine._pointer, address, os.getpid()).atexit = False
+
+    def buffer(self) -> ctypes.Array[ctypes.c_char]:
+        """Return the memory as a writable buffer that keeps the block alive."""
+        buffer = (ctypes.c_char * self.size).from_address(self.address)
+        buffer._block = self  # type: ignore[attr-defined]
+        return buffer
+
+
+# How a world is told of that; see `native/engine/engine_loop.cc`.
+_HAS_LEFT = "has shut down, "
+
+
+class Cause(NamedTuple):
+    """Why a world ended."""
+
+    rank: int | None
+    """The rank that was lost or left; None if it was none in particular."""
+    how: str
+    """Such as `its process ended without saying goodbye`."""
+    certain: bool
+    """Whether its process has ended, or it has said so itself. Otherwise it is silent, and may live."""
+
+    @property
+    def left(self) -> bool:
+        """Whether that rank has left the world in good order."""
+        return self.how.startswith(f"rank {self.rank} {_HAS_LEFT}")
+
+
+class Engine:
+    """A native engine.
+
+    Errors of every method are those of `farandole.errors`, by the status that the native function gave.
+    """
+
+    def __init__(self, library: Library, settings: Settings) -> None:
+        """Open the listening sockets and the arena; no world yet."""
+        self._library = library
+        self._pointer = ctypes.c_void_p()
+        self._blocked_ns = 0
+        self._generation = 0
+        given = _native_settings(settings)
+        library.farandole_log_copy_to(launcher_stderr())
+        self._check(library.farandole_engine_create(ABI_VERSION, given, len(given), self._pointer))
+        weakref.finalize(self, _destroy, library, self._pointer, os.getpid()).atexit = False
+
+    # --- worlds ------------------------------------------------------------------------------------------------
+
+    @property
+    def native_pointer(self) -> int:
+        """The address of the native engine, for libraries that submit requests themselves."""
+        return self._pointer.value or 0
+
+    @property
+    def contact(self) -> str:
+        """How other workers reach this one."""
+        return _string(self._library.farandole_engine_contact(self._pointer))
+
+    @property
+    def links(self) -> str:
+        """How the current world is connected: "shm", "tcp", "shm+tcp" or "alone"."""
+        return _string(self._library.farandole_engine_links(self._pointer))
+
+    @property
+    def routes(self) -> list[str]:
+        """How this worker's bytes go to each rank of the current world, by rank; nothing before the first world.
+
+        "shared memory", "10.0.0.1 -> 10.0.0.2" (this worker's address and that rank's) or, for its own rank, "itself".
+        """
+        return _string(self._library.farandole_engine_routes(self._pointer)).splitlines()
+
+    def form(
+        self, generation: int, rank: int, size: int, contacts: Sequence[str], secret: bytes, timeout: float
+    ) -> None:
+        """Enter a world: connect to all its workers. An earlier world of this engine is revoked first.
+
+        Args:
+            generation: larger than any this engine has been in.
+            rank: this worker's place in the world.
+            size: number of workers.
+            contacts: every worker's `contact`, by rank; may be empty for a world of one.
+            secret: the job's secret.
+            timeout: seconds for all to be connected.
+
+        Raises:
+            WorkerLostError: the world has lost a worker already, or `revoke` was called for it in another thread.
+        """
+        self._generation = generation
+        encoded = (ctypes.c_char_p * len(contacts))(*(contact.encode() for contact in contacts))
+        world = NativeWorld(
+            generation=generation,
+            rank=rank,
+            size=size,
+            contacts=encoded if contacts else None,
+            secret=secret,
+            secret_bytes=len(secret),
+            timeout_seconds=timeout,
+        )
+        self._check(self._library.farandole_engine_form(self._pointer, world))
+
+    def leave(self, timeout: float) -> None:
+        """Leave the world in good order; what was not agreed fails, here and on all other ranks."""
+        self._check(self._library.farandole_engine_leave(self._pointer, timeout))
+
+    def revoke(self, lost_rank: int, reason: str, certain: bool = True, *, generation: int | None = None) -> None:
+        """End a world at once on all its workers; their requests fail with `reason`.
+
+        While it is being formed, `form` ends with that. Waits for nobody.
+
+        Args:
+            lost_rank: the rank that was lost; -1: none in particular.
+            reason: a sentence for people.
+            certain: whether its process has ended, or it has said so itself; otherwise it may live. See `cause`.
+            generation: of the world. One that is over is left alone; one that this engine has yet to form will end as
+                soon as it begins. None: the latest that this engine has formed, or has begun to form.
+        """
+        of = self._generation if generation is None else generation
+        self._check(self._library.farandole_engine_revoke(self._pointer, of, lost_rank, certain, as_bytes(reason)))
+
+    def check_health(self) -> None:
+        """Raise why the world ended, if it did."""
+        self._check(self._library.farandole_engine_health(self._pointer))
+
+    def cause(self) -> Cause | None:
+        """Return why the last world ended; None while it lives, and before the first one."""
+        lost_rank, certain = ctypes.c_int32(), ctypes.c_int32()
+        if not self._library.farandole_engine_cause(self._pointer, lost_rank, certain):
+            return None
+        how = ""
+        try:
+            self.check_health()
+        except FarandoleError as error:
+            how = str(error)
+        rank = lost_rank.value if lost_rank.value >= 0 else None
+        return Cause(rank, how.removeprefix(f"rank {rank} was lost: "), bool(certain.value))
+
+    # --- requests ----------------------------------------------------------------------------------------------
+
+    def submit(self, submission: Submission) -> None:
+        """Submit all requests or none. Their tensors must live until they are done."""
+        status = self._library.farandole_submit(
+            self._pointer, submission.requests, submission.count, submission.handles
+        )
+        if status:
+            raise self._error(status)
+
+    def run(self, submission: Submission) -> None:
+        """Submit all requests or none, and wait for them as `wait` does.
+
+        The calling thread does the engine's work meanwhile, so this is quicker than `submit` and `wait`.
+        When it raises, `submission.submitted` says whether the engine knows the requests.
+        """
+        started = time.monotonic_ns()
+        try:
+            status = self._library.farandole_run(
+                self._pointer, submission.requests, submission.count, submission.handles, WAIT_SLICE_SECONDS
+            )
+        finally:
+            self._blocked_ns += time.monotonic_ns() - started
+        if status == _TIMEOUT:
+            self.wait(submission)
+        elif status:
+            raise self._error(status)
+
+    def done(self, submission: Submission) -> bool:
+        """Return whether all requests are done, well or with an error."""
+        return all(self._library.farandole_poll(self._pointer, handle) == 1 for handle in submission.handles)
+
+    def wait(self, submission: Submission) -> None:
+        """Wait until all requests are done; raise the first error. Ctrl-C interrupts the wait, not the requests."""
+        while not self.wait_for(submission, WAIT_SLICE_SECONDS):
+            pass
+
+    def wait_for(self, submission: Submission, seconds: float) -> bool:
+        """Wait at most `seconds`, deaf to Ctrl-C; return whether all are done. Raise the first error if some failed."""
+        started = time.monotonic_ns()
+        try:
+            status = self._library.farandole_wait_all(self._pointer, submission.handles, submission.count, seconds)
+        finally:
+            self._blocked_ns += time.monotonic_ns() - started
+        if status == _TIMEOUT:
+            return False
+        if status:
+            raise self._error(status)
+        return True
+
+    def errors(self, submission: Submission) -> list[FarandoleError | None]:
+        """Return, for each request, why it failed, or None. All of them are done."""
+        statuses = (self._library.farandole_wait(self._pointer, handle, 0.0) for handle in submission.handles)
+        return [self._error(status) if status else None for status in statuses]
+
+    def release(self, submission: Submission) -> None:
+        """Forget the handles and their results."""
+        self._library.farandole_release_all(self._pointer, submission.handles, submission.count)
+        submission.handles[0] = 0
+
+    def result(self, handle: int) -> tuple[int, tuple[int, ...]]:
+        """Return a done request's result: the address of its data (0 if none), and its sizes.
+
+        For an allgather these are the first dimension of every rank of the group; for a new group, its id.
+        The data is valid until `release`.
+        """
+        data = ctypes.c_void_p()
+        sizes = ctypes.POINTER(ctypes.c_int64)()
+        count = ctypes.c_size_t()
+        self._check(self._library.farandole_result(self._pointer, handle, data, sizes, count))
+        return data.value or 0, tuple(sizes[index] for index in range(count.value))
+
+    # --- memory and looking inside -----------------------------------------------------------------------------
+
+    def allocate(self, size: int) -> Block | None:
+        """Return zeroed memory of the arena, or None when the arena is full."""
+        address = self._library.farandole_arena_alloc(self._pointer, size)
+        return Block(self, address, size) if address else None
+
+    def stats(self) -> dict[str, Any]:
+        """Return the counts of the current generation; see `farandole.worker.core.basics.stats`."""
+        native = NativeStats()
+        self._check(self._library.farandole_get_stats(self._pointer, native))
+        operations: dict[str, dict[str, Any]] = {
+            kind.name.lower(): {
+                "requests": counts.requests,
+                "buckets": counts.buckets,
+                "bytes": counts.bytes,
+                "waiting_seconds": counts.waiting_ns / 1e9,
+                "negotiating_seconds": counts.negotiating_ns / 1e9,
+                "moving_seconds": counts.moving_ns / 1e9,
+            }
+            for kind, counts in zip(Kind, native.kinds, strict=True)
+        }
+        reductions = native.kinds[Kind.ALLREDUCE]
+        operations["allreduce"] |= {"copied_in_bytes": reductions.copied_in, "copied_out_bytes": reductions.copied_out}
+        return {
+            "operations": operations,
+            "rounds": native.rounds,
+            "sleeps": native.sleeps,
+            "blocked_seconds": self.blocked_seconds,
+        }
+
+    @property
+    def blocked_seconds(self) -> float:
+        """Time that threads of this process have spent waiting for results."""
+        return self._blocked_ns / 1e9
+
+    def read_events(self, cursor: int, into: ctypes.Array[NativeEvent]) -> tuple[int, int]:
+        """Copy events that came after `cursor` (0: the oldest still there), in order.
+
+        Returns:
+            How many were copied, and the next cursor. A cursor counts events: it moves by more than what was copied
+            when some were overwritten before they were read.
+        """
+        position, lost = ctypes.c_uint64(cursor), ctypes.c_uint64()
+        count = self._library.farandole_read_events(self._pointer, position, into, len(into), lost)
+        return count, position.value
+
+    def event_name(self, number: int) -> str:
+        """Return the request name that stands behind the number in an event."""
+        return _string(self._library.farandole_event_name(self._pointer, number))
+
+    def event_signature(self, number: int) -> str:
+        """Return type and shape of the last request under that name, as `float32 [3, 4]`."""
+        return _string(self._library.farandole_event_signature(self._pointer, number))
+
+    def algorithms(self) -> list[str]:
+        """Return the names of the algorithms, in the order by which events number them."""
+        return [row["name"] for row in json.loads(_string(self._library.farandole_algorithms()))]
+
+    def keep(self, knobs: Mapping[str, int]) -> None:
+        """Let worlds that are formed from now on begin with these values, where the settings give none."""
+        self._check(self._library.farandole_keep_knobs(self._pointer, _knobs_text(knobs)))
+
+    def tuning(self) -> dict[str, Any]:
+        """Return how far autotuning has come in this world; see `farandole_tuning` in the C ABI. Rank 0 knows."""
+        report: dict[str, Any] = json.loads(_string(self._library.farandole_tuning(self._pointer)))
+        return report
+
+    def choose(self, kind: Kind, op: int, group: int, size: int) -> dict[str, str]:
+        """Return the `algorithm` that runs a tensor of `size` bytes in a group now, and the `reason`.
+
+        Raises:
+            InvalidRequestError: there is no such group, or the kind needs no algorithm.
+        """
+        answer = self._library.farandole_choose(self._pointer, int(kind), op, group, size)
+        if answer is None:
+            refusal = self._error(Status.INVALID_ARGUMENT)
+            self.check_health()  # If the world has ended, that is why.
+            raise refusal
+        choice: dict[str, str] = json.loads(_string(answer))
+        return choice
+
+    def wait_stall_query(self, timeout: float) -> int | None:
+        """Wait until other ranks, which wait for this one, ask what it is doing; return the query's number.
+
+        Returns:
+            None if nobody asked for `timeout` seconds.
+
+        Raises:
+            FarandoleError: there is no world, or it has ended.
+        """
+        query = ctypes.c_uint64()
+        asked = self._library.farandole_wait_stall_query(self._pointer, timeout, query)
+        if asked < 0:
+            self.check_health()
+        return query.value if asked > 0 else None
+
+    def answer_stall_query(self, query: int, text: str) -> None:
+        """Answer a stall query with one line that says where this program is."""
+        self._check(self._library.farandole_answer_stall_query(self._pointer, query, as_bytes(text)))
+
+    def _check(self, status: int) -> None:
+        if status:
+            raise self._error(status)
+
+    def _error(self, status: int) -> FarandoleError:
+        library = self._library
+        return from_status(status, _string(library.farandole_last_error()), library.farandole_last_lost_rank())
+
+
+def _native_settings(settings: Settings) -> ctypes.Array[NativeSetting]:
+    texts = settings.for_engine()
+    return (NativeSetting * len(texts))(*(NativeSetting(name.encode(), as_bytes(text)) for name, text in texts.items()))
+
+
+def _knobs_text(knobs: Mapping[str, int]) -> bytes:
+    return ",".join(f"{name}={value}" for name, value in knobs.items()).encode()
+
+
+def _string(text: bytes | None) -> str:
+    return "" if text is None else text.decode(errors="replace")
+
+
+# Finalizers do nothing in a forked child, where the engine's threads are not, and nothing with an engine that is gone:
+# the collector may end an engine and its blocks, when they die together, in any order.
+
+
+def _destroy(library: Library, pointer: ctypes.c_void_p, owner: int) -> None:
+    if os.getpid() == owner and pointer.value:
+        library.farandole_engine_destroy(pointer)
+        pointer.value = None
+
+
+def _free(library: Library, pointer: ctypes.c_void_p, address: int, owner: int) -> None:
+    if os.getpid() == owner and pointer.value:
+        library.farandole_arena_free(pointer, address)

@@ -1,0 +1,146 @@
+"""Groups of workers, under the name that users know: process sets."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable
+from typing import Any
+
+from farandole.errors import InvalidRequestError
+from farandole.worker.core.identity import Identity, parentage
+
+
+class ProcessSet:
+    """An ordered subset of the world in which collectives run.
+
+    It is inert until it is registered, by `init(process_sets=[...])` or `add_process_set`, on all ranks alike.
+
+    Attributes:
+        process_set_id: None until registered. The world's own set has 0.
+        ranks: sorted ranks in the world.
+        mpi_comm: always None here; Horovod's scripts look at it.
+
+    Example:
+        >>> str(ProcessSet([2, 0]))
+        'ProcessSet(process_set_id=None, ranks=[0, 2], mpi_comm=None)'
+    """
+
+    def __init__(self, ranks_or_comm: Iterable[int]) -> None:
+        """Describe the set of these ranks.
+
+        Raises:
+            ValueError: not whole numbers (an MPI communicator, for one, cannot be used), or a rank is there twice.
+        """
+        self.process_set_id: int | None = None
+        self.mpi_comm: Any = None
+        self.ranks = _sorted_ranks(ranks_or_comm)
+        self._world_rank: int | None = None
+
+    def size(self) -> int | None:
+        """Return the number of workers in the set; None until registered."""
+        return len(self.ranks) if self._registered else None
+
+    def rank(self) -> int:
+        """Return this worker's rank within the set.
+
+        Raises:
+            ValueError: the set is not registered, or this worker is not in it.
+        """
+        if not self._registered:
+            raise InvalidRequestError(f"{self} is not registered; pass it to init() or add_process_set() first.")
+        if self._world_rank not in self.ranks:
+            raise InvalidRequestError("Process is not part of provided process set.")
+        return self.ranks.index(self._world_rank)
+
+    def included(self) -> bool | None:
+        """Return whether this worker is in the set; None until registered."""
+        return self._world_rank in self.ranks if self._registered else None
+
+    def bind(self, process_set_id: int, world_rank: int) -> None:
+        """Note that the set is registered under this id. For the session."""
+        self.process_set_id = process_set_id
+        self._world_rank = world_rank
+
+    def unbind(self) -> None:
+        """Note that the set is registered no more. It can be registered again. For the session."""
+        self.process_set_id = None
+        self._world_rank = None
+
+    def __deepcopy__(self, _: dict[int, Any]) -> ProcessSet:
+        """Return the set itself: what is copied with it, such as a module, stays among the same workers."""
+        return self
+
+    def __reduce__(self) -> Any:
+        """Travel as the ranks alone: elsewhere the set is registered anew, or known from the worker."""
+        return ProcessSet, (self.ranks,)
+
+    @property
+    def _registered(self) -> bool:
+        if self._world_rank is None and parentage.in_use is not None:
+            self._adopt(parentage.in_use)
+        return self._world_rank is not None
+
+    def _adopt(self, worker: Identity) -> None:
+        """Be registered, in a process that a worker has started, if the worker has such a set."""
+        identifier = worker.identifier_of(self.ranks)
+        if identifier is not None:
+            self.bind(identifier, worker.world.rank)
+
+    def __str__(self) -> str:
+        return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks}, mpi_comm={self.mpi_comm})"
+
+    __repr__ = __str__
+
+
+class WorldSet(ProcessSet):
+    """The set of all workers. It has id 0 even before `init()`, when its ranks are not known yet."""
+
+    def __init__(self) -> None:
+        super().__init__([])
+        self.process_set_id = 0
+
+    @property
+    def ranks(self) -> list[int]:
+        """All ranks; none before `init()`."""
+        return self._ranks if self._registered else []
+
+    @ranks.setter
+    def ranks(self, ranks: list[int]) -> None:
+        self._ranks = ranks
+
+    def _adopt(self, worker: Identity) -> None:
+        self.bind_world(worker.world.size, worker.world.rank)
+
+    def bind_world(self, size: int, world_rank: int) -> None:
+        """Note the world that this process has entered."""
+        self.ranks = list(range(size))
+        self.bind(0, world_rank)
+
+    def __reduce__(self) -> str:
+        """Travel by name: there is one in each process."""
+        return "global_process_set"
+
+    def unbind(self) -> None:
+        """Note that there is no world any more."""
+        super().unbind()
+        self.ranks = []
+        self.process_set_id = 0
+
+
+def _sorted_ranks(ranks: Iterable[int]) -> list[int]:
+    try:
+        numbers = sorted(operator.index(rank) for rank in ranks)
+    except TypeError:
+        raise InvalidRequestError(
+            f"a ProcessSet is made of ranks, but got {ranks!r}. Pass a list such as [0, 2]; MPI communicators cannot "
+            "be used."
+        ) from None
+    repeated = {rank for rank in numbers if numbers.count(rank) > 1}
+    if repeated:
+        raise InvalidRequestError(f"a ProcessSet cannot have a rank twice: {sorted(repeated)} in {numbers}.")
+    return numbers
+
+
+# There is one session in a process, and this is its world.
+global_process_set = WorldSet()
+"""The process set of all ranks, which functions take where none is given."""

@@ -1,0 +1,238 @@
+"""Calls: what keeps their memory alive while the engine works, and how their results are made.
+
+A front end makes one `Pending` for each call. An asynchronous call gets a number, an int as in Horovod, which is what
+its user holds. The table holds the call until the user fetches the result, and so its tensors.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from farandole.worker.core.engine import Engine
+from farandole.worker.core.submission import Submission
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor, Future
+
+# Numbers are never used twice in a process: after a shutdown, an older handle is unknown, and names no other call.
+_numbers = itertools.count(1)
+
+
+class Call(Protocol):
+    """A call, from its making to its result: `submit`, `wait` and `result`, each once, or all of it by `run`."""
+
+    def submit(self) -> None:
+        """Begin the call, or raise why it cannot begin."""
+
+    def wait(self) -> None:
+        """Wait until the call is done, well or with an error. Interrupted, it can be waited for again."""
+
+    def result(self) -> Any:
+        """Return the result of a call that is done, or raise why there is none."""
+
+    def run(self) -> Any:
+        """Submit, wait and return the result, or raise why there is none."""
+
+    def begun(self) -> bool:
+        """Return whether the call has been submitted; other ranks may count on it."""
+
+    def done(self) -> bool:
+        """Return whether `wait`, after `submit`, would return at once."""
+
+
+class Pending:
+    """A call of native requests, which are submitted and waited for together."""
+
+    __slots__ = ("_engine", "_error", "_finish", "_submission")
+
+    def __init__(self, engine: Engine, submission: Submission, finish: Callable[[Any], Any]) -> None:
+        """Take a submission over, until the result has been made.
+
+        Args:
+            engine: where to submit.
+            submission: the requests.
+            finish: makes the result from the native handles once all are done. It holds the memory that the engine uses
+                until then.
+        """
+        self._engine = engine
+        self._submission: Submission | None = submission
+        self._finish = finish
+        self._error: Exception | None = None
+
+    def submit(self) -> None:
+        """Submit the requests, all or none."""
+        assert self._submission is not None
+        self._engine.submit(self._submission)
+
+    def wait(self) -> None:
+        """Wait until all requests are done."""
+        assert self._submission is not None
+        try:
+            self._engine.wait(self._submission)
+        except Exception as error:
+            self._error = error
+
+    def run(self) -> Any:
+        """Submit the requests, wait for them, and return the result, or raise the first error."""
+        submission = self._submission
+        assert submission is not None
+        try:
+            self._engine.run(submission)
+        except Exception as error:
+            if not submission.submitted:
+                raise
+            self._error = error
+        return self.result()
+
+    def result(self) -> Any:
+        """Return the result of requests that are done, and release them; raise the first error if any failed."""
+        submission, error = self._submission, self._error
+        assert submission is not None
+        try:
+            if error is not None:
+                raise error
+            return self._finish(submission.handles)
+        finally:
+            self._submission = self._error = None
+            self._engine.release(submission)
+            submission.put_back()
+
+    def begun(self) -> bool:
+        """Return whether the engine knows the requests, or has known them."""
+        return self._submission is None or self._submission.submitted
+
+    def done(self) -> bool:
+        """Return whether all requests are done."""
+        return self._submission is None or self._engine.done(self._submission)
+
+
+class Deferred:
+    """A call that another thread submits, once its inputs are ready."""
+
+    __slots__ = ("_begun", "_call", "_executor", "_inputs_ready")
+
+    def __init__(self, executor: Executor, inputs_ready: Callable[[], Any], call: Call) -> None:
+        """Describe the call; `inputs_ready`, which the other thread calls, waits for the inputs."""
+        self._executor = executor
+        self._inputs_ready = inputs_ready
+        self._call = call
+        self._begun: Future[None] | None = None
+
+    def submit(self) -> None:
+        """Let the other thread wait for the inputs and submit."""
+        self._begun = self._executor.submit(self._begin)
+
+    def wait(self) -> None:
+        """Wait until the call is submitted and done, or could not be submitted."""
+        assert self._begun is not None
+        if self._begun.exception() is None:  # This waits.
+            self._call.wait()
+
+    def result(self) -> Any:
+        """Return the result, or raise why there is none, which may be why the call could not be submitted."""
+        assert self._begun is not None
+        self._begun.result()
+        return self._call.result()
+
+    def run(self) -> Any:
+        """Do all of it."""
+        self.submit()
+        self.wait()
+        return self.result()
+
+    def begun(self) -> bool:
+        """Return whether the other thread has been asked to submit."""
+        return self._begun is not None
+
+    def done(self) -> bool:
+        """Return whether `wait` would return at once."""
+        begun = self._begun
+        return begun is not None and begun.done() and (begun.exception() is not None or self._call.done())
+
+    def _begin(self) -> None:
+        self._inputs_ready()
+        self._call.submit()
+
+
+class Known:
+    """A call about nothing, whose result is known from the beginning."""
+
+    __slots__ = ("_result",)
+
+    def __init__(self, result: Any) -> None:
+        self._result = result
+
+    def submit(self) -> None:
+        """Do nothing, as there is nothing to do; so does `wait`."""
+
+    wait = submit
+
+    def result(self) -> Any:
+        """Return the result."""
+        return self._result
+
+    run = result
+
+    def begun(self) -> bool:
+        """Say yes."""
+        return True
+
+    done = begun
+
+
+class HandleTable:
+    """The calls in flight of one session, by the numbers that users hold."""
+
+    def __init__(self) -> None:
+        # Without a lock: each access is one step of a dict.
+        self._calls: dict[int, Call] = {}
+
+    def begin(self, call: Call) -> int:
+        """Submit a call, keep it, and return its number."""
+        number = next(_numbers)
+        # Kept before it is submitted: Ctrl-C may come at any moment, and the engine must not lose the memory.
+        self._calls[number] = call
+        try:
+            call.submit()
+        except BaseException:
+            if not call.begun():
+                del self._calls[number]
+            raise
+        return number
+
+    def run(self, call: Call) -> Any:
+        """Submit a call, wait for it and return its result. Interrupted, the call is kept while it is in flight."""
+        try:
+            return call.run()
+        except BaseException:
+            if call.begun() and not call.done():
+                self._calls[next(_numbers)] = call
+            raise
+
+    def poll(self, number: int) -> bool:
+        """Return whether `synchronize` would return at once.
+
+        Raises:
+            ValueError: no such call, or its result was already taken.
+        """
+        call = self._calls.get(number)
+        if call is None:
+            raise ValueError(f"Handle {number} was not created or has been cleared.")
+        return call.done()
+
+    def synchronize(self, number: int) -> Any:
+        """Wait for a call and return its result; None for an unknown number, as in Horovod."""
+        call = self._calls.get(number)
+        if call is None:
+            return None
+        call.wait()
+        # Of several threads that wait for one call, one gets the result.
+        if self._calls.pop(number, None) is None:
+            return None
+        return call.result()
+
+    def clear(self) -> None:
+        """Forget all calls. Only when none of them runs any more: their tensors may go."""
+        self._calls.clear()

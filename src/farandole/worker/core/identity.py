@@ -1,0 +1,171 @@
+"""Who a process is: what a worker knows of its world, and the processes that it starts know as well.
+
+A training script starts processes: those of a `DataLoader`, of a pool, of Keras. They take part in no world, because
+its threads and connections are the worker's. But they ask which rank they belong to, to read their share of the data.
+A forked process has the worker's memory. One that `multiprocessing` starts in another way (spawn, forkserver) has the
+worker's environment, in which a variable names a file in memory that the worker keeps up to date: of any size, gone
+when the worker is, and read through /proc by processes of the same user.
+
+What such a process knows is what was so when it began. In a job whose workers come and go, it does not change when the
+worker enters its next world.
+
+Other programs that a worker starts find the variable, too, and do not heed it: they may be workers of a world of their
+own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from farandole.base import external_launcher
+from farandole.base.settings.table import Settings
+from farandole.base.wire.rendezvous import World
+from farandole.errors import FarandoleError, InvalidRequestError, NotInitializedError
+
+VARIABLE = "FARANDOLE_IDENTITY"
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """A worker's place in its world, and what else may be asked without a collective."""
+
+    pid: int
+    """The worker's process."""
+    world: World
+    groups: dict[int, list[int]]
+    """The ranks of every registered process set, by its id."""
+    settings: Settings
+    placement: tuple[str, ...]
+    """See `placement_in`."""
+
+    def identifier_of(self, ranks: Sequence[int]) -> int | None:
+        """Return the id of the process set of these ranks, or None if none is registered."""
+        return next((identifier for identifier, known in self.groups.items() if known == list(ranks)), None)
+
+
+def is_homogeneous_world(world: World) -> bool:
+    """Return whether every host has the same number of workers."""
+    return len(set(Counter(world.hostnames).values())) == 1
+
+
+def placement_in(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Return what an environment says of the place of a process among workers.
+
+    It is the same for a worker and a process that it starts, unless somebody gives that one a place of its own.
+    """
+    names = ("FARANDOLE_ROSTER", "FARANDOLE_JOB", "FARANDOLE_JOB_KEY", *external_launcher.variables())
+    return tuple(environment.get(name, "") for name in names)
+
+
+class Publication:
+    """A worker's identity, for processes that it starts."""
+
+    def __init__(self) -> None:
+        self._descriptor: int | None = None
+
+    def publish(self, identity: Identity) -> None:
+        """Let processes that are started from now on find this."""
+        # Not in other processes' environment: of thousands of ranks it would be too long for one.
+        public = msgspec.structs.replace(
+            identity,
+            world=msgspec.structs.replace(identity.world, contacts=()),
+            settings=dataclasses.replace(identity.settings, secret=b""),
+        )
+        written = os.memfd_create("farandole-identity")
+        with os.fdopen(written, "wb", closefd=False) as file:
+            file.write(msgspec.msgpack.encode(public))
+        if self._descriptor is None:
+            self._descriptor = written
+        else:
+            # At one stroke: whoever reads it finds the old one or this one.
+            os.dup2(written, self._descriptor, inheritable=False)
+            os.close(written)
+        os.environ[VARIABLE] = f"{identity.pid}:{self._descriptor}"
+
+    def withdraw(self) -> None:
+        """Let no process find it any more."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+            os.environ.pop(VARIABLE, None)
+
+
+class Parentage:
+    """What a process that is no worker knows of the worker that it belongs to.
+
+    Attributes:
+        known: the worker's identity; None: there is none.
+        in_use: the same, unless this process has left it with `shutdown()`.
+    """
+
+    def __init__(self) -> None:
+        self.known: Identity | None = None
+        self.in_use: Identity | None = None
+        self._from_memory = False
+        self.look()
+
+    def look(self) -> None:
+        """Find the worker that this process, which has just begun, belongs to."""
+        if not self._from_memory:
+            self.known = self.in_use = _of_environment(os.environ)
+
+    def inherit(self, identity: Identity) -> None:
+        """Take over what the process knew that has forked this one."""
+        self.known = self.in_use = identity
+        self._from_memory = True
+
+    def leave(self) -> None:
+        """Answer no more questions, until `init()` is called again."""
+        self.in_use = None
+
+    def resume(self) -> bool:
+        """Answer questions again, and return whether this process belongs to a worker, and has no place of its own."""
+        if self.known is not None and self.known.placement != placement_in(os.environ):
+            self.known = None
+        self.in_use = self.known
+        return self.known is not None
+
+    def refusal(self) -> FarandoleError:
+        """Return the error of a call that only a worker can make."""
+        worker = self.in_use
+        if worker is None:
+            return NotInitializedError()
+        return InvalidRequestError(
+            f"this is process {os.getpid()}, which was started by the worker of rank {worker.world.rank}, process "
+            f"{worker.pid}. Here, rank(), size() and other questions are answered, but only the worker itself takes "
+            "part in collectives. Make this call in the worker, and give the result to this process. If it is a line of"
+            " your script that runs again in each process that multiprocessing starts, put it below "
+            "`if __name__ == '__main__':`."
+        )
+
+
+def _of_environment(environment: Mapping[str, str]) -> Identity | None:
+    pid, _, descriptor = environment.get(VARIABLE, "").partition(":")
+    if not (pid.isdecimal() and descriptor.isdecimal()) or int(pid) == os.getpid() or not _is_part_of_a_program():
+        return None
+    try:
+        identity = msgspec.msgpack.decode(Path(f"/proc/{pid}/fd/{descriptor}").read_bytes(), type=Identity)
+    except (OSError, msgspec.MsgspecError):
+        return None  # The worker has ended, or has left its world; the file is something else's by now.
+    is_meant = identity.pid == int(pid) and identity.placement == placement_in(environment)
+    return identity if is_meant else None
+
+
+def _is_part_of_a_program() -> bool:
+    """Return whether `multiprocessing` (or joblib) has started this process, to run a part of another one's program."""
+    # By the command line, which says so from the first moment on: the user's script may be imported again before
+    # `multiprocessing.parent_process()` knows. A forked process has that of the one that it was forked from.
+    return any(
+        word == "--multiprocessing-fork" or "multiprocessing.forkserver" in word or "popen_loky" in word
+        for word in sys.orig_argv
+    )
+
+
+# What belongs to the process, like the process sets of `farandole.worker.core.group`.
+parentage = Parentage()

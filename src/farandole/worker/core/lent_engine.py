@@ -1,0 +1,49 @@
+"""A plugin library that carries out a framework's ops with the engine of the session."""
+
+from __future__ import annotations
+
+import ctypes
+
+from farandole.worker.core import binding
+from farandole.worker.core.session import Session
+
+
+class LentEngine:
+    """Lends the engine of each session to a library, as its companion (see `farandole.worker.core.basics.accompany`).
+
+    Attributes:
+        library: which has functions `<prefix>_attach`, `<prefix>_detach` and `<prefix>_abi_version`.
+    """
+
+    def __init__(self, library: ctypes.CDLL, prefix: str) -> None:
+        """Lend engines to this library."""
+        self.library = library
+        self._attach = getattr(library, f"{prefix}_attach")
+        self._detach = getattr(library, f"{prefix}_detach")
+        self._version = getattr(library, f"{prefix}_abi_version")
+        self._is_attached = False
+
+    def fits(self) -> bool:
+        """Return whether the library was made for this version of the native interface."""
+        version: int = self._version()
+        return version == binding.ABI_VERSION
+
+    def opened(self, session: Session) -> None:
+        """Lend it the engine of a world."""
+        world = session.world
+        pointer = ctypes.c_void_p(session.engine.native_pointer)
+        self._attach(pointer, world.rank, world.local_rank, world.local_size)
+        self._is_attached = True
+
+    def closing(self, session: Session) -> None:
+        """Take the engine back; what is in flight, the engine completes."""
+        if self._is_attached:
+            self._detach()
+            self._is_attached = False
+
+    def closed(self) -> None:
+        """Do nothing: the engine was taken back."""
+
+    def forgotten(self) -> None:
+        """Know of no engine in a forked child; the library sees by itself that it has none there."""
+        self._is_attached = False

@@ -1,0 +1,104 @@
+"""The roster that rank 0 serves when no launcher does: a child process, `python -m farandole.control.roster.serve`.
+
+A process of its own, so that it answers while Python computes here. It is started by name, because this package knows
+nothing of the roster but its messages. What it needs it reads in one frame from its standard input, so no secret is on
+a command line, and it ends when that input ends or this process does, whichever way.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+
+from farandole.base.child_python import own_environment
+from farandole.base.wire.channel import Channel
+from farandole.base.wire.errors import ConnectionLost, WireTimeout
+from farandole.base.wire.frame_stream import PipeEnd
+from farandole.base.wire.frames import FRAME_LIMIT, Codec
+from farandole.base.wire.rendezvous import FromServer, NotServed, Serve
+from farandole.errors import StartError
+
+ANSWER_SECONDS = 30.0
+"""A Python interpreter may take its time to start where hundreds start from one file server."""
+END_SECONDS = 5.0
+
+
+class OwnRoster:
+    """The child process, and where it listens.
+
+    Attributes:
+        addresses: `host:port` of each, separated by commas.
+    """
+
+    def __init__(self, size: int, secret: bytes, addresses: Sequence[tuple[str, int]]) -> None:
+        """Start the child and wait until it listens.
+
+        Args:
+            size: workers of the job.
+            secret: what they prove.
+            addresses: addresses of this machine, in numbers, with ports; 0 is any that is free. One that this machine
+                does not have is passed over while there are others.
+
+        Raises:
+            StartError: it cannot listen there, or cannot be started.
+        """
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "farandole.control.roster.serve"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                start_new_session=True,  # A Ctrl-C is for the workers, who still have something to tell it.
+                cwd="/",  # python -m looks for modules here first; nothing of the user's may be taken for ours.
+                env=own_environment(),
+            )
+        except OSError as error:
+            raise StartError(f"rank 0 cannot start {sys.executable} to serve the roster: {error}") from error
+        try:
+            answer = self._ask(Serve(size, secret, tuple(addresses)))
+        except BaseException:
+            self.close()
+            raise
+        if isinstance(answer, NotServed):
+            self.close()
+            raise StartError(f"rank 0 cannot serve the roster: {answer.reason}")
+        self.addresses = ",".join(answer.addresses)
+
+    def close(self) -> None:
+        """End the child. Whoever still waits for it hears that it is gone."""
+        self._close_pipes()
+        self._process.terminate()
+        try:
+            self._process.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def forget(self) -> None:
+        """Let go of it in a forked child of this process, whose it is not."""
+        self._close_pipes()
+        self._process.returncode = 0
+
+    def _close_pipes(self) -> None:
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            pipe.close()
+
+    def _ask(self, order: Serve) -> FromServer:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        codec: Codec[FromServer] = Codec(FromServer)
+        channel = Channel(PipeEnd(self._process.stdout.fileno()), PipeEnd(self._process.stdin.fileno()), FRAME_LIMIT)
+        deadline = time.monotonic() + ANSWER_SECONDS
+        try:
+            channel.send(codec.encode(order), deadline)
+            return codec.decode(channel.receive(deadline))
+        except WireTimeout:
+            raise StartError(
+                f"the process that rank 0 started to serve the roster did not answer in {ANSWER_SECONDS:g} s"
+            ) from None
+        except ConnectionLost:
+            raise StartError(
+                "rank 0 started a process to serve the roster, which ended at once; what it wrote to standard "
+                "error says why"
+            ) from None

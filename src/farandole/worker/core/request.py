@@ -1,0 +1,138 @@
+"""Native requests made from plain values, and the names of those that the user did not name."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from functools import cache
+from typing import Protocol
+
+from farandole.worker.core.binding import NativeRequest
+from farandole.worker.core.dtype import DType, ElementType, Kind, OpaqueType
+from farandole.worker.core.request_options import native_options
+
+
+def make_request(
+    kind: Kind,
+    name: str,
+    *,
+    dtype: ElementType = DType.U8,
+    group: int = 0,
+    shape: Sequence[int] = (),
+    input: int | None = None,
+    output: int | None = None,
+    splits: Sequence[int] | None = None,
+    residual: int | None = None,
+    **options: float,
+) -> NativeRequest:
+    """Return a request. See `farandole_request` in farandole.h.
+
+    Args:
+        kind: what is done.
+        name: by which ranks' requests match.
+        dtype: the element type.
+        group: the native number of the process set.
+        shape: of the input.
+        input: its address.
+        output: the address of the output.
+        splits: of an alltoall, rows for each member.
+        residual: of a compressed allreduce, an address.
+        options: what else is asked for; the engine knows which options the kind has (`farandole_option`).
+    """
+    ndim = len(shape)
+    native = native_options(options) if options else None
+    # It stands for the number, whatever that is.
+    opaque = dtype if isinstance(dtype, OpaqueType) else None
+    # By position: a struct made from keywords costs three times as much, and this is on the way of every small tensor.
+    return NativeRequest(
+        kind,
+        DType.U8 if opaque is not None else dtype,
+        group,
+        ndim,
+        _array_type(ndim)(*shape),
+        name.encode(),
+        input,
+        output,
+        None if native is None else native.array,
+        0 if native is None else native.count,
+        None if splits is None else _array_type(len(splits))(*splits),
+        residual,
+        None if opaque is None else opaque.name.encode(),
+        0 if opaque is None else opaque.size,
+    )
+
+
+@cache
+def _array_type(count: int) -> type[ctypes.Array[ctypes.c_int64]]:
+    return ctypes.c_int64 * count
+
+
+class NamesFollower(Protocol):
+    """What counts unnamed requests by itself, such as ops of a framework."""
+
+    def restarted(self, group: int) -> None:
+        """Count from 0 again in a group."""
+
+    def restarted_all(self, restarts: int) -> None:
+        """Count from 0 again everywhere; names have this number in them, so that they are new."""
+
+
+class Names:
+    """Names for unnamed requests.
+
+    Each (operation, group) has its own count, and only unnamed requests that were accepted count. So a named request, a
+    request in another group, or one that is refused, on one rank alone does not shift the names of what follows.
+    """
+
+    def __init__(self) -> None:
+        self._counts: Counter[tuple[str, int]] = Counter()
+        self._begin = "noname."
+        self._restarts = 0
+        self._lock = threading.Lock()
+        self._followers: list[NamesFollower] = []
+
+    def follow(self, follower: NamesFollower) -> None:
+        """Let what counts unnamed requests elsewhere begin anew when these names do."""
+        self._followers.append(follower)
+
+    def next(self, operation: str, group: int) -> str:
+        """Return the next name, without the operation: `noname.7`."""
+        with self._lock:
+            number = self._counts[operation, group]
+            self._counts[operation, group] = number + 1
+            return f"{self._begin}{number}"
+
+    def give_back(self, operation: str, group: int) -> None:
+        """Let the last name be used again: its request was refused."""
+        with self._lock:
+            self._counts[operation, group] -= 1
+
+    def restart(self, group: int) -> None:
+        """Count from 0 again in a group: its id may have belonged to other ranks before."""
+        with self._lock:
+            for operation, other in list(self._counts):
+                if other == group:
+                    del self._counts[operation, other]
+        for follower in self._followers:
+            follower.restarted(group)
+
+    def restart_all(self) -> None:
+        """Count from 0 again everywhere, with names that have not been used: requests of before may still be in flight.
+
+        All ranks do so at the same point of their programs.
+        """
+        self._restart_all(self._restarts + 1)
+
+    def enter_world(self) -> None:
+        """Count as in a world that begins: of its ranks, some may have been in no world before."""
+        self._restart_all(0)
+
+    def _restart_all(self, restarts: int) -> None:
+        with self._lock:
+            self._counts.clear()
+            self._restarts = restarts
+            self._begin = f"noname.{restarts}." if restarts else "noname."
+        for follower in self._followers:
+            follower.restarted_all(restarts)

@@ -1,0 +1,142 @@
+"""What autotuning found, from one job to the next: a small file for each set of hosts, read and written by rank 0.
+
+A file is used when the user says so: with `--autotune`, which begins with what it holds and compares that with the
+defaults, and with `--tuning FILE`, which runs with it as it is.
+
+Where workers come and go, what was found on some set of hosts is used in the worlds of just such a set; the others
+begin with the defaults.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import farandole
+from farandole.base.settings.table import Settings
+from farandole.base.wire.rendezvous import World
+from farandole.errors import FarandoleError, SettingError
+from farandole.worker.core.engine import Engine
+from farandole.worker.core.user_log import tell_user
+
+
+def use_kept(settings: Settings, world: World, engine: Engine) -> None:
+    """Let the next world begin with what an earlier job found, if this one is to use it.
+
+    Raises:
+        SettingError: the file that the user named cannot be used, and there will be no other world.
+    """
+    if world.rank != 0:
+        return  # Rank 0's values count for all.
+    if settings.elastic:
+        engine.keep({})  # The world before may have begun with what was found on its hosts.
+    path = file_for(settings, world)
+    if path is None or (settings.autotune and not path.exists()):
+        return
+    try:
+        if not settings.elastic or _is_for(path, world):
+            engine.keep(read(path))
+    except (SettingError, FarandoleError) as error:
+        # A job whose workers come and go does not end because its new rank 0 is on a host without that file.
+        if settings.tuning and not settings.elastic:
+            raise SettingError(f"what autotuning found cannot be used: {error}") from error
+        tell_user("warning", f"{error} {'Autotuning begins anew.' if settings.autotune else 'The defaults are used.'}")
+
+
+def _is_for(path: Path, world: World) -> bool:
+    """Return whether what a file holds was found on hosts with so many workers; tell the user if it was not.
+
+    Raises:
+        SettingError: it cannot be read, or holds something else.
+    """
+    found_on = _read(path).get("workers_by_host")
+    if found_on == slots_of(world):
+        return True
+    tell_user(
+        "info", f"what {path} holds was found with other workers on each host: {found_on}, and not {slots_of(world)}"
+    )
+    return False
+
+
+def file_for(settings: Settings, world: World) -> Path | None:
+    """Return where what is found in this world is kept; None: it is neither used nor kept."""
+    if settings.tuning:
+        return Path(settings.tuning)
+    if not settings.autotune:
+        return None
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return Path(cache) / "farandole" / "tuning" / f"{name_of(world, processor())}.json"
+
+
+def name_of(world: World, cpu: str) -> str:
+    """Return the name of a set of hosts: workers on each, processor, version of farandole.
+
+    Example:
+        >>> world = World(1, 0, 3, (), 0, 2, 0, 2, ("a", "a", "b"))
+        >>> name_of(world, "Some CPU @ 2.0 GHz").partition("-v")[0]
+        '2+1-some-cpu-2.0-ghz'
+    """
+    slots = "+".join(str(count) for count in slots_of(world))
+    return f"{slots}-{re.sub(r'[^a-z0-9.]+', '-', cpu.lower()).strip('-')}-v{farandole.__version__}"
+
+
+def slots_of(world: World) -> list[int]:
+    """Return the number of workers of each host."""
+    return list(Counter(world.hostnames).values())
+
+
+def processor() -> str:
+    """Return the model of this machine's processor."""
+    try:
+        with open("/proc/cpuinfo") as file:
+            for line in file:
+                if line.startswith("model name"):
+                    return line.partition(":")[2].strip()
+    except OSError:
+        pass  # No Linux, or a closed /proc.
+    return os.uname().machine
+
+
+def read(path: Path) -> dict[str, int]:
+    """Return the knobs in a file.
+
+    Raises:
+        SettingError: it cannot be read, or holds something else.
+    """
+    return dict(_read(path)["knobs"])
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        kept: dict[str, Any] = json.loads(path.read_text())
+        if not all(isinstance(value, int) and value >= 0 for value in kept["knobs"].values()):
+            raise ValueError("a knob is not a number")
+    except OSError as error:
+        raise SettingError(f"{path} cannot be read: {error.strerror or error}. Autotuning writes it.") from error
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise SettingError(f"{path} does not hold what autotuning wrote. Remove it, and tune again.") from error
+    return kept
+
+
+def write(path: Path, world: World, knobs: Mapping[str, int], gain: float) -> None:
+    """Keep knobs in a file: all of it at once, so that no other job reads a part.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    kept: dict[str, Any] = {
+        "farandole": farandole.__version__,
+        "workers_by_host": slots_of(world),
+        "processor": processor(),
+        "gain": round(gain, 3),
+        "knobs": dict(knobs),
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f"{path.name}.{os.getpid()}")
+    unfinished.write_text(json.dumps(kept, indent=2) + "\n")
+    unfinished.replace(path)

@@ -1,0 +1,125 @@
+"""What processes of one user find in that user's home, on one host or on all that share it: a key, and each other.
+
+The *key* is 32 random bytes that nobody else can read, made when first needed. From it and the name of a job follows
+the job's secret, where no launcher has handed one out. The *meeting file* of a job says where its roster is. It proves
+nothing and need not be true: whoever connects there has the roster prove that it holds the secret.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import os
+from pathlib import Path
+
+from farandole.base.wire.os_text import as_bytes
+from farandole.errors import StartError
+
+KEY_BYTES = 32
+
+_WITHOUT_HOME = "Or do without it: export the same FARANDOLE_SECRET (64 hexadecimal digits) to all workers"
+
+
+def job_secret(job_key: str) -> bytes:
+    """Return the secret of a job: the same in every process of this user that shares a home, unknown to all others.
+
+    Args:
+        job_key: what all workers of the job, and no other job, have in common.
+
+    Raises:
+        StartError: the user's key cannot be read or made.
+    """
+    return hmac.digest(
+        _key(_home("XDG_CONFIG_HOME", ".config") / "key"), b"farandole job\n" + as_bytes(job_key), "sha256"
+    )
+
+
+def _home(variable: str, usual: str) -> Path:
+    given = os.environ.get(variable, "")
+    # As the specification has it: a path that does not begin at the root does not count.
+    return Path(given if os.path.isabs(given) else os.path.join(os.path.expanduser("~"), usual)) / "farandole"
+
+
+def _key(path: Path) -> bytes:
+    try:
+        if not path.exists():
+            _make_key(path)
+        with path.open("rb") as file:
+            status = os.fstat(file.fileno())
+            key = file.read()
+    except OSError as error:
+        raise StartError(
+            f"the key of this user's jobs, {path}, cannot be read or made: {error.strerror or error}. {_WITHOUT_HOME}."
+        ) from error
+    if status.st_uid != os.geteuid() or status.st_mode & 0o077:
+        raise StartError(
+            f"{path} is not a secret of this user alone. If nobody has changed it: chmod 600 {path}. If in doubt, "
+            f"remove it, and a new one will be made. {_WITHOUT_HOME}."
+        )
+    if len(key) != KEY_BYTES:
+        raise StartError(f"{path} does not hold a key. Remove it, and a new one will be made. {_WITHOUT_HOME}.")
+    return key
+
+
+def _make_key(path: Path) -> None:
+    """Make a key, unless another process is quicker: then its key is everybody's."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    draft = _write_beside(path, os.urandom(KEY_BYTES))
+    try:
+        with contextlib.suppress(FileExistsError):
+            os.link(draft, path)  # Unlike a renamed file, a link never takes another one's place.
+    finally:
+        draft.unlink()
+
+
+def _write_beside(path: Path, content: bytes) -> Path:
+    """Write a file of this user's alone under a name that no other process uses, on whatever host, and return it."""
+    draft = path.with_name(f"{path.name}.{os.urandom(8).hex()}")
+    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    return draft
+
+
+class MeetingFile:
+    """Where the workers of one job read how to reach the roster that rank 0 serves.
+
+    Attributes:
+        path: where it is, or will be.
+    """
+
+    def __init__(self, job_key: str) -> None:
+        """Name the file; nothing is read or written yet."""
+        name = hashlib.sha256(as_bytes(job_key)).hexdigest()[:32]
+        self.path = _home("XDG_CACHE_HOME", ".cache") / "meet" / name
+
+    def write(self, addresses: str) -> None:
+        """Let the others know, all at once. What an earlier job left there is replaced.
+
+        Raises:
+            StartError: it cannot be written.
+        """
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _write_beside(self.path, addresses.encode()).replace(self.path)
+        except OSError as error:
+            raise StartError(
+                f"the meeting file {self.path} cannot be written: {error.strerror or error}. {_WITHOUT_HOME}, and "
+                "FARANDOLE_ROSTER=<host of rank 0>:<port>."
+            ) from error
+
+    def read(self) -> str:
+        """Return what is written there now; "" if nothing is."""
+        try:
+            # On a network file system this looks, where the name alone may be remembered as missing for a minute.
+            os.close(os.open(self.path.parent, os.O_RDONLY))
+            return self.path.read_text()
+        except (OSError, UnicodeDecodeError):
+            return ""
+
+    def remove(self) -> None:
+        """Take the file away, if it is there."""
+        with contextlib.suppress(OSError):
+            self.path.unlink()

@@ -1,0 +1,87 @@
+"""What a worker says to people in its own name: on standard error, or by the logger `farandole`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+# Set by the agent (`control.agent.agent`): descriptor, device and inode of the pipe that is standard error at first.
+STDERR_VARIABLE = "FARANDOLE_LAUNCHER_STDERR"
+
+LOGGER = "farandole"
+
+
+def launcher_stderr(environment: Mapping[str, str] = os.environ) -> int:
+    """Return a descriptor that leads to the launcher even if standard error is redirected; -1 if there is none.
+
+    The variable may be inherited by a process that does not have the descriptor, or has another file under its number.
+    """
+    try:
+        fd, device, inode = map(int, environment.get(STDERR_VARIABLE, "").split(":"))
+        status = os.fstat(fd)
+    except (ValueError, OSError):
+        return -1
+    return fd if (status.st_dev, status.st_ino) == (device, inode) else -1
+
+
+def tell_user(level: str, text: str, rank: int = 0) -> None:
+    """Tell the user something, as the native core does; by the logger `farandole` too, where `logging` is in use.
+
+    Args:
+        level: info, warning or error.
+        text: one line.
+        rank: of the worker that says it.
+    """
+    if not log_event(level, text, rank):
+        print(f"farandole [rank {rank}] {level}: {text}", file=sys.stderr, flush=True)
+
+
+def log_event(level: str, text: str, rank: int = 0) -> bool:
+    """Hand something to the logger `farandole`; return whether nobody else need tell it.
+
+    That is so where the program has given this very logger a handler, or where a handler above it writes to standard
+    output or error. `logging` is not imported for it: a program that has not imported it has no handler.
+    """
+    logging = sys.modules.get("logging")
+    if logging is None:
+        return False
+    logger = logging.getLogger(LOGGER)
+    null = logging.NullHandler
+    if not any(type(handler) is null for handler in logger.handlers):
+        logger.addHandler(null())  # Else Python would print what no handler takes.
+    number = getattr(logging, level.upper())
+    logger.log(number, text, extra={"rank": rank})
+    own = any(type(handler) is not null for handler in logger.handlers)
+    return own or (logger.isEnabledFor(number) and _is_shown(logger, number))
+
+
+def _is_shown(logger: Any, level: int) -> bool:
+    """Return whether a record of this level gets to a standard stream from this logger or from one above it."""
+    streams = (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)
+    while logger is not None:
+        for handler in logger.handlers:
+            if level >= handler.level and getattr(handler, "stream", None) in streams:
+                return True
+        logger = logger.parent if logger.propagate else None
+    return False
+
+
+def log_as_json(level: str) -> None:
+    """Write what the logger `farandole` gets as JSON objects, one a line, on standard error, from this level on.
+
+    No-op where the program has a handler of its own for that logger.
+    """
+    import logging
+
+    from farandole.worker.core.json_log import JsonFormatter
+
+    logger = logging.getLogger(LOGGER)
+    if any(type(handler) is not logging.NullHandler for handler in logger.handlers):
+        return
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonFormatter())
+    logger.addHandler(handler)
+    logger.propagate = False
+    logger.setLevel(level)

@@ -1,0 +1,243 @@
+"""How a worker enters one world after the other, where workers come and go.
+
+`enter` joins the roster and forms the world that it announces, until that succeeds: a world may break while it is being
+formed, and then its members say whom they miss, and join again. Those who are linked to the lost one see it; all others
+hear of it from the roster, which ends their forming as it would end the world.
+
+`Notices` is what the roster has to say by itself: that the world is to change, that one of its members is lost, that
+the job is being ended.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Sequence
+
+from farandole.base.settings.table import Settings
+from farandole.base.wire import clock
+from farandole.base.wire.rendezvous import (
+    Accused,
+    Changed,
+    Coming,
+    Ending,
+    Heard,
+    NotWanted,
+    RendezvousError,
+    Revoked,
+    RosterUnreachable,
+    ScheduledBatch,
+    World,
+)
+from farandole.base.wire.roster_client import RosterClient
+from farandole.errors import EvictedError, FarandoleError, JobOverError, StartError, WorkerLostError
+from farandole.worker.core.engine import Engine
+from farandole.worker.core.tuning_files import use_kept
+
+# All members of a world have just spoken with the roster, so they are there, and answer soon. The loss of one meanwhile
+# is made known by others or the roster: this is for what neither of them sees, such as a network that lets only some
+# through.
+FORM_SECONDS = 5.0
+
+
+def here() -> tuple[str, str]:
+    """Return which host this is, equal for two workers if they share one, and what people call it."""
+    hostname = socket.gethostname()
+    # Machines may share a name, and containers a kernel; what shares both is a host.
+    return f"{hostname} {clock.identity()}", hostname
+
+
+def enter(
+    engine: Engine,
+    roster: RosterClient,
+    settings: Settings,
+    *,
+    generation: int,
+    trained: bool,
+    accused: Sequence[Accused],
+    arriving: bool = False,
+    open: bool = True,
+) -> World:
+    """Join the roster and form the next world, again and again until it is formed.
+
+    Args:
+        engine: forms it.
+        roster: announces it.
+        settings: has the job's secret.
+        generation: of the world that this worker was in; 0: none.
+        trained: whether it holds the job's state.
+        accused: whom it lost there.
+        arriving: if there is a world already, return what it is like, as a world of generation 0, and form nothing.
+        open: whether newcomers may come into the next world.
+
+    Raises:
+        EvictedError: this worker is not wanted any more.
+        JobOverError: there will be no next world.
+        StartError: nothing is left that would say so: the roster is lost, and was looked for as long as the settings
+            allow.
+    """
+    host, hostname = here()
+    while True:
+        try:
+            world = roster.join(
+                engine.contact,
+                None,
+                host=host,
+                hostname=hostname,
+                generation=generation,
+                trained=trained,
+                accused=accused,
+                arriving=arriving,
+                open=open,
+            )
+        except NotWanted as error:
+            raise EvictedError(str(error)) from error
+        except RendezvousError as error:
+            over = generation > 0 and not isinstance(error, RosterUnreachable)
+            raise (JobOverError if over else StartError)(str(error)) from error
+        if world.generation == 0:
+            return world
+        use_kept(settings, world, engine)
+        try:
+            engine.form(world.generation, world.rank, world.size, world.contacts, settings.secret, FORM_SECONDS)
+            return world
+        except (WorkerLostError, StartError) as error:
+            generation = world.generation
+            accused = _missed(error)
+
+
+def goodbye(error: EvictedError) -> SystemExit:
+    """Say that this worker leaves the job, and return what ends its program."""
+    print(f"farandole: this worker leaves the job: {error}", file=sys.stderr, flush=True)
+    return SystemExit(0)
+
+
+def accusations(engine: Engine) -> list[Accused]:
+    """Return whom the engine's world has lost, as far as it has ended for that."""
+    cause = engine.cause()
+    if cause is None or cause.rank is None:
+        return []
+    # Here it says whose end it was; the roster has that beside it.
+    return [Accused(cause.rank, cause.how.removeprefix(f"rank {cause.rank} "), cause.certain, left=cause.left)]
+
+
+def _missed(error: FarandoleError) -> list[Accused]:
+    """Return whom a world that could not be formed was missing."""
+    if not isinstance(error, WorkerLostError | StartError) or error.rank is None:
+        return []
+    return [Accused(error.rank, "could not be reached", certain=False, forming=True)]
+
+
+class Notices:
+    """What the roster says by itself to a member of a world. `heard` is called in the roster client's thread."""
+
+    def __init__(self, engine: Engine) -> None:
+        """Hear of no world yet."""
+        self._change: Changed | None = None
+        """The last one, which may be of a world that is announced and not formed yet."""
+        self._engine = engine
+        self._generation = 0
+        self._coming = 0
+        self._batch = 0
+        self._ending = False
+
+    def turn_away(self) -> None:
+        """Let no change of the current world be answered any more."""
+        self.entered(0)
+
+    def entered(self, generation: int) -> None:
+        """Let changes of that world only be answered, from now on."""
+        self._generation = generation
+
+    @property
+    def change(self) -> Changed | None:
+        """What the current world has been told of its end, and has not answered yet."""
+        change = self._change
+        if change is None or change.generation != self._generation or not (change.added or change.removed):
+            return None
+        return change
+
+    @property
+    def coming(self) -> int:
+        """How many workers have been started that are not here yet."""
+        return self._coming
+
+    def heard(self, message: Heard) -> None:
+        """Take a notice."""
+        if isinstance(message, Changed):
+            self._change = message
+        elif isinstance(message, Revoked):
+            self._revoke(message)
+        elif isinstance(message, Coming):
+            self._coming = message.workers
+        elif isinstance(message, ScheduledBatch):
+            self._batch = message.samples
+        elif isinstance(message, Ending):
+            self._ending = True
+
+    @property
+    def scheduled_batch(self) -> int:
+        """The batch of all workers that whoever shares out slots has chosen; 0: the job chooses by itself."""
+        return self._batch
+
+    @property
+    def job_ends(self) -> bool:
+        """Whether the job is being ended."""
+        return self._ending
+
+    def _revoke(self, message: Revoked) -> None:
+        # The engine knows which world that is: the current one, one that is being formed in another thread, or one that
+        # has been announced and will be.
+        how = f"rank {message.rank} {message.how}"
+        self._engine.revoke(message.rank, how, message.certain, generation=message.generation)
+
+
+class Preemption:
+    """Lets SIGTERM mean: finish the step, and leave in good order; after the grace, or when the job ends, end.
+
+    While the roster is away, the wish waits for its successor, and the grace goes on.
+
+    Only where the program has no handler of its own, and only from the main thread.
+    """
+
+    def __init__(self, roster: RosterClient, notices: Notices, grace: float) -> None:
+        """Arm the signal."""
+        self._roster = roster
+        self._notices = notices
+        self._grace = grace
+        self._asked = False
+        self._worker = os.getpid()
+        self._armed = (
+            threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+        )
+        if self._armed:
+            signal.signal(signal.SIGTERM, self._terminated)
+
+    def close(self) -> None:
+        """Let SIGTERM end the process, as always."""
+        if self._armed and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        self._armed = False
+
+    def _terminated(self, signum: int, frame: object) -> None:
+        # A process that this one has forked has the handler, too, and must not speak for the worker.
+        if self._asked or self._notices.job_ends or os.getpid() != self._worker:
+            signal.signal(signum, signal.SIG_DFL)
+            os.kill(os.getpid(), signum)
+            return
+        self._asked = True
+        # The handler may have interrupted whoever holds the connection.
+        threading.Thread(target=self._ask, name="farandole-leaving", daemon=True).start()
+        timer = threading.Timer(self._grace, os.kill, (os.getpid(), signum))
+        timer.daemon = True
+        timer.start()
+
+    def _ask(self) -> None:
+        try:
+            self._roster.ask_to_leave("it got SIGTERM")
+        except RendezvousError:
+            # There is nobody to say goodbye to, and will not be: the roster was looked for long enough.
+            os.kill(os.getpid(), signal.SIGTERM)

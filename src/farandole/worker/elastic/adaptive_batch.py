@@ -1,0 +1,169 @@
+"""`AdaptiveBatch`: a global batch that follows the noise of the gradients, and what the learning rate does then.
+
+All that decides is pure: every rank has the same `Adaptation`, hears the same measurements of all ranks, and so comes
+to the same next one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import msgspec
+
+from farandole.worker.elastic.batches import ConstantGlobalBatch
+from farandole.worker.elastic.noise_scale import NoiseScale, Part, estimate
+
+Rule = Literal["adascale", "square-root", "linear", "keep"]
+RULES: Mapping[str, str] = {
+    "adascale": "by the gain that the noise predicts (AdaScale), between 1 and the growth of the batch; for SGD",
+    "square-root": "by the square root of the growth of the batch; for Adam and its like",
+    "linear": "as the batch grows",
+    "keep": "not at all",
+}
+
+# A batch that would change by less than this stays: each change drops what was read ahead.
+_LEAST_CHANGE = 1.25
+# How much it may grow at once: the noise was measured with the batch of before.
+_MOST_CHANGE = 2.0
+# Estimates before the first change.
+_ENOUGH = 3
+
+
+class AdaptiveBatch(msgspec.Struct, frozen=True):
+    """The samples of all ranks together follow the gradient noise scale, between two bounds.
+
+    In a job to which a scheduler says a batch, such as one of a queue with the policy `adaptive`, they follow that
+    instead, between the same bounds.
+
+    With a batch of the size of the noise scale, a training takes about twice the steps that it would take with an
+    endless batch, and twice the samples that it would take with a tiny one (McCandlish et al., 2018). As a training
+    gets on, its noise scale mostly grows.
+
+    Args:
+        min: the smallest global batch; the training begins with it.
+        max: the largest.
+        most_in_pass: the most samples of one worker in one pass; more are taken in several passes, whose gradients are
+            accumulated. None: as many as come.
+        rate: what the learning rate does; see `RULES`.
+        base: the global batch for which the learning rate was chosen; None: `min`.
+        every: how often the noise is measured, in steps.
+
+    Raises:
+        ValueError: the bounds contradict each other, or one is not positive.
+
+    Example:
+        >>> AdaptiveBatch(32, 1024).rate_factor(128, NoiseScale())
+        1.0
+        >>> AdaptiveBatch(32, 1024, rate="square-root").rate_factor(128, NoiseScale())
+        2.0
+    """
+
+    min: int
+    max: int
+    most_in_pass: int | None = None
+    rate: Rule = "adascale"
+    base: int | None = None
+    every: int = 25
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.min <= self.max:
+            raise ValueError(
+                f"AdaptiveBatch({self.min}, {self.max}): give the smallest and the largest global batch, both at least "
+                "1, the smallest first."
+            )
+        for name in ("most_in_pass", "base", "every"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"AdaptiveBatch({name}={value}): it must be at least 1.")
+        if self.rate not in RULES:
+            raise ValueError(f"AdaptiveBatch(rate={self.rate!r}): there are {', '.join(RULES)}.")
+
+    @property
+    def base_batch(self) -> int:
+        """The global batch for which the learning rate was chosen."""
+        return self.min if self.base is None else self.base
+
+    def passes(self, samples: int) -> int:
+        """Return in how many passes a worker takes so many samples."""
+        return 1 if self.most_in_pass is None else max(1, -(-samples // self.most_in_pass))
+
+    def rate_factor(self, batch: int, noise: NoiseScale) -> float:
+        """Return by what the learning rate that was chosen for `base_batch` is multiplied."""
+        growth = batch / self.base_batch
+        if self.rate == "adascale":
+            return noise.gain(batch, self.base_batch)
+        return {"square-root": math.sqrt(growth), "linear": growth, "keep": 1.0}[self.rate]
+
+    def wanted(self, batch: int, noise: NoiseScale, scheduled: int = 0) -> int:
+        """Return the batch that is to follow one of that size.
+
+        Args:
+            batch: the present one.
+            noise: of the gradients; as it says if nobody else does.
+            scheduled: what a scheduler has chosen, which knows how fast the job is and what its workers could do
+                elsewhere; 0: none has. It is come to in every case, by steps that are as bounded as others.
+        """
+        if not noise.is_known and not scheduled:
+            return batch
+        bounded = min(max(scheduled or noise.scale, batch / _MOST_CHANGE), batch * _MOST_CHANGE)
+        wanted = min(max(round(bounded), self.min), self.max)
+        if scheduled:
+            return wanted
+        is_bound = wanted in (self.min, self.max) and wanted != batch
+        return wanted if is_bound or not 1 / _LEAST_CHANGE < wanted / batch < _LEAST_CHANGE else batch
+
+
+class Measured(msgspec.Struct, frozen=True, array_like=True):
+    """What one rank tells the others of a step."""
+
+    part: Part
+    """Of this rank's samples: all or, with one worker, those of the first pass."""
+    whole: Part
+    """Of all samples in the result of the step."""
+    seconds: float
+    """Of a step, on average since this was told last."""
+    waited: float = 0.0
+    """Seconds of a step in which this rank has waited for collectives, likewise."""
+    scheduled: int = 0
+    """The batch that the scheduler has told this rank; 0: none. That of rank 0 counts."""
+
+
+class Adaptation(msgspec.Struct, frozen=True):
+    """How far it has come; the same on all ranks, told to newcomers and kept with checkpoints."""
+
+    batch: int
+    """Samples of all ranks in a step."""
+    noise: NoiseScale = NoiseScale()
+    measured: int = 0
+    """Estimates so far."""
+    progress: float = 0.0
+    """Steps at the base batch that would have got as far (see `NoiseScale.gain`)."""
+
+    def counts(self, world_size: int) -> tuple[int, ...]:
+        """Return the samples of each rank in a full step, by rank."""
+        return ConstantGlobalBatch(self.batch).counts(world_size)
+
+    def stepped(self, policy: AdaptiveBatch) -> Adaptation:
+        """Return what follows from a step that counts."""
+        gain = self.noise.gain(self.batch, policy.base_batch)
+        return msgspec.structs.replace(self, progress=self.progress + gain)
+
+    def heard(self, policy: AdaptiveBatch, measured: Sequence[Measured]) -> Adaptation:
+        """Return what follows from what all ranks have measured.
+
+        Args:
+            policy: of the user.
+            measured: by rank; those without samples have parts without samples. All are in the same order everywhere.
+        """
+        # Of the whole every rank has the same gradient, but not every processor adds up its squares alike.
+        found = estimate([each.part for each in measured], measured[0].whole)
+        scheduled = measured[0].scheduled
+        noise, count = self.noise, self.measured
+        if found is not None and math.isfinite(found.square) and math.isfinite(found.trace):
+            noise, count = noise.updated(found), count + 1
+        elif not scheduled:
+            return self
+        batch = policy.wanted(self.batch, noise, scheduled) if count >= _ENOUGH or scheduled else self.batch
+        return Adaptation(batch, noise, count, self.progress)

@@ -1,0 +1,130 @@
+"""Writes checkpoints one at a time, in a thread of its own, while training goes on."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable
+
+from farandole.worker.elastic.checkpoint.store import AttemptId, Complete, Store
+from farandole.worker.elastic.checkpoint.write_attempt import Attempt, AttemptDropped, Part, excuse
+
+# How long a new attempt waits for the one before, which often is complete and has only not noticed that yet.
+_LOOK_SECONDS = 0.02
+# How long a process that ends waits for its last checkpoint.
+_EXIT_SECONDS = 120.0
+
+Say = Callable[[str, str], None]
+"""Takes a level (info or warning) and a line for the user."""
+
+
+class BackgroundWriter:
+    """Writes checkpoints while training goes on.
+
+    Args:
+        store: where they go.
+        keep: how many complete ones stay.
+        say: hears what rank 0 has to tell.
+    """
+
+    def __init__(self, store: Store, keep: int, say: Say) -> None:
+        self._store = store
+        self._keep = keep
+        self._say = say
+        self._attempt: Attempt | None = None
+        self._thread: threading.Thread | None = None
+        self._trouble = ""
+        """Why the last attempt failed; "" if it did not."""
+        self._told_busy: AttemptId | None = None
+        """The attempt for which a later one was skipped, as the user was last told."""
+        # By no reference of its own: it has the copy of the last checkpoint. While its thread writes, that has one.
+        atexit.register(_wait_at_exit, weakref.ref(self))
+
+    def busy_with(self, generation: int) -> AttemptId | None:
+        """Return the attempt that is still being written, or None.
+
+        One that only waits for other ranks is looked at again; if its world is not of this generation, it is given up.
+        """
+        if self._attempt is None or self._thread is None:
+            return None
+        if self._attempt.id.generation != generation:
+            self._attempt.give_up()
+        if self._attempt.waiting:
+            self._attempt.look_now()
+            self._thread.join(_LOOK_SECONDS)
+        return self._attempt.id if self._thread.is_alive() else None
+
+    def start(self, part: Part) -> None:
+        """Begin to write; no attempt may be under way."""
+        assert self._thread is None or not self._thread.is_alive()
+        self._attempt = Attempt(self._store, part)
+        self._thread = threading.Thread(
+            target=self._see_to_its_end, args=(self._attempt, part), name="farandole-checkpoint", daemon=True
+        )
+        self._thread.start()
+
+    def skip(self, attempt: AttemptId, rank: int, busy: AttemptId) -> None:
+        """Let the other ranks know that this one cannot take part, without waiting for the disk."""
+        reason = f"the checkpoint of step {busy.step} was still being written"
+        if rank == 0 and busy != self._told_busy:
+            self._told_busy = busy  # One slow attempt makes many later ones be skipped; the user is told of the first.
+            self._say("warning", f"the checkpoint of step {attempt.step} is skipped: {reason}; training goes on")
+        threading.Thread(target=excuse, args=(self._store, attempt, rank, reason), daemon=True).start()
+
+    def wait(self, timeout: float | None) -> bool:
+        """Wait until no attempt is under way; return whether the last one succeeded."""
+        if self._thread is not None:
+            self._thread.join(timeout)
+            if self._thread.is_alive():
+                return False
+        return not self._trouble
+
+    def _see_to_its_end(self, attempt: Attempt, part: Part) -> None:
+        begun = time.monotonic()
+        try:
+            complete = attempt.run()
+        except AttemptDropped as dropped:
+            self._tell_of_drop(part, str(dropped), time.monotonic() - begun)
+            self._trouble = str(dropped)
+            return
+        if complete is not None:
+            with contextlib.suppress(OSError):  # What cannot be removed now is removed after the next checkpoint.
+                self._store.retain(self._keep)
+            self._tell_of_success(complete, time.monotonic() - begun)
+        self._trouble = ""
+
+    def _tell_of_success(self, complete: Complete, seconds: float) -> None:
+        size = complete.manifest.size / 1e6
+        again = ", after the one before could not be written" if self._trouble else ""
+        level = "warning" if self._trouble else "info"
+        step = complete.manifest.step
+        self._say(level, f"the checkpoint of step {step} is in {complete.path}{again} ({size:.1f} MB, {seconds:.1f} s)")
+
+    def _tell_of_drop(self, part: Part, reason: str, seconds: float) -> None:
+        # A full disk is full at the next attempt too: the user is told once.
+        if part.rank != 0 or reason == self._trouble:
+            return
+        newest = self._store.newest()
+        kept = "there is no earlier one" if newest is None else f"the last good one, {newest}, is kept"
+        step = part.attempt.step
+        self._say(
+            "warning",
+            f"the checkpoint of step {step} was not written: {reason}; {kept}, and training goes on; the next one is "
+            f"tried when it is due ({seconds:.1f} s)",
+        )
+
+    def _at_exit(self) -> None:
+        """Wait for the last checkpoint when a script ends; one that ends by an error is not held up."""
+        if self._attempt is None or hasattr(sys, "last_value"):
+            return
+        self.wait(_EXIT_SECONDS)
+
+
+def _wait_at_exit(writer: weakref.ref[BackgroundWriter]) -> None:
+    there = writer()
+    if there is not None:
+        there._at_exit()

@@ -1,0 +1,161 @@
+"""What a checkpoint says about itself, and what a rank says about its part of one: JSON, checked by its own digest."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from farandole.worker.elastic.checkpoint.writers import Piece
+
+VERSION = 1
+FORMATS = ("safetensors", "dcp")
+_READ_BYTES = 4 * 1024 * 1024
+
+
+class ManifestError(ValueError):
+    """This is no manifest, or not as it was written; the message says what is wrong with it."""
+
+
+class File(msgspec.Struct, frozen=True):
+    """A file beside the manifest."""
+
+    name: str
+    size: int
+    sha256: str
+    """In hexadecimal. Of what Python comes with, this is the fastest that a changed byte cannot slip through."""
+
+
+class TensorEntry(msgspec.Struct, frozen=True):
+    """A tensor, and in which files it is."""
+
+    dtype: str
+    """As its framework calls it."""
+    shape: tuple[int, ...]
+    pieces: tuple[Piece, ...]
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """A whole checkpoint."""
+
+    version: int = VERSION
+    number: int = 0
+    """Of all checkpoints in a directory the highest was written last; steps may begin again, and clocks jump."""
+    step: int
+    epoch: int
+    world: int
+    """Ranks of the world that wrote it."""
+    format: str
+    files: tuple[File, ...]
+    """In the order of the shards; files of other formats in any."""
+    tensors: dict[str, TensorEntry]
+    plain: Any
+    """What `tree.Taken.plain` was."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(file.size for file in self.files)
+
+
+class Record(msgspec.Struct, frozen=True):
+    """What a rank says when its part of an attempt is written, or will not be."""
+
+    layout: str = ""
+    """Digest of all tensors' names, types, shapes and pieces: the same on all ranks, or they do not fit together."""
+    files: tuple[File, ...] = ()
+    trouble: str = ""
+    """Why there is nothing; "" if all is well."""
+
+
+class _Sealed(msgspec.Struct, frozen=True):
+    sha256: str
+    content: msgspec.Raw
+
+
+def seal(content: Manifest | Record) -> bytes:
+    """Return the text of a file that tells when it is not as it was written."""
+    encoded = msgspec.json.encode(content)
+    return msgspec.json.encode(_Sealed(hashlib.sha256(encoded).hexdigest(), msgspec.Raw(encoded)))
+
+
+def unseal_manifest(text: bytes) -> Manifest:
+    """Read a manifest.
+
+    Raises:
+        ManifestError: it is damaged, or of a version that this farandole does not know.
+    """
+    content = _unseal(text)
+    try:
+        version = msgspec.json.decode(content, type=_Versioned).version
+        if version > VERSION:
+            raise ManifestError(f"is of version {version}, and this farandole knows up to {VERSION}")
+        manifest = msgspec.json.decode(content, type=Manifest)
+    except msgspec.MsgspecError as error:
+        raise ManifestError(f"is not what a manifest is: {error}") from None
+    for file in manifest.files:
+        if file.name != os.path.basename(file.name) or file.name in ("", ".", ".."):
+            raise ManifestError(f"names a file in another folder: {file.name}")
+    return manifest
+
+
+def unseal_record(text: bytes) -> Record:
+    """Read a rank's record.
+
+    Raises:
+        ManifestError: it is damaged.
+    """
+    try:
+        return msgspec.json.decode(_unseal(text), type=Record)
+    except msgspec.MsgspecError as error:
+        raise ManifestError(f"is not what a record is: {error}") from None
+
+
+class _Versioned(msgspec.Struct):
+    version: int
+
+
+def _unseal(text: bytes) -> bytes:
+    try:
+        sealed = msgspec.json.decode(text, type=_Sealed)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        raise ManifestError("is damaged: it is not JSON of the right form") from None
+    content = bytes(sealed.content)
+    if hashlib.sha256(content).hexdigest() != sealed.sha256:
+        raise ManifestError("is damaged: its SHA-256 is another one")
+    return content
+
+
+def describe(path: Path) -> File:
+    """Read a whole file and return what a manifest says of it. Python's lock is free meanwhile.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    digest = hashlib.sha256()
+    size = 0
+    buffer = memoryview(bytearray(_READ_BYTES))
+    with path.open("rb", buffering=0) as file:
+        while count := file.readinto(buffer):
+            digest.update(buffer[:count])
+            size += count
+    return File(path.name, size, digest.hexdigest())
+
+
+def what_is_wrong(directory: Path, file: File) -> str:
+    """Return why a file of a checkpoint is not as it was written, naming it; "" if it is. Reads all of it."""
+    path = directory / file.name
+    try:
+        size = path.stat().st_size
+        if size != file.size:
+            return f"{path} has {size} bytes and not {file.size}"
+        if describe(path) != file:
+            return f"{path} is damaged: its SHA-256 is another one"
+    except FileNotFoundError:
+        return f"{path} is missing"
+    except OSError as error:
+        return f"{path} cannot be read: {error.strerror or error}"
+    return ""

@@ -1,0 +1,63 @@
+"""What writes the tensors of a checkpoint into files, and reads them: one class for each format, in the front ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from farandole.errors import InvalidRequestError
+from farandole.worker.elastic.checkpoint.manifest import Manifest
+from farandole.worker.elastic.checkpoint.writers import Piece
+
+Tensors = Mapping[str, Any]
+
+
+class TensorFiles(Protocol):
+    """Writes and reads the tensors of a checkpoint."""
+
+    def writers(self, size: int) -> int:
+        """Return how many ranks of a world write; rank 0 always does."""
+
+    def write(self, folder: Path, rank: int, writers: int, pieces: Tensors) -> tuple[str, ...]:
+        """Write a rank's pieces, and return the names of the files.
+
+        Raises:
+            OSError: they could not be written.
+        """
+
+    def read(self, folder: Path, manifest: Manifest) -> dict[str, Any]:
+        """Return all tensors, whole, in ordinary memory; the files have been verified."""
+
+
+def pieces_of(manifest: Manifest, shard: int) -> Iterator[tuple[str, Piece]]:
+    """Return the pieces that are in a file, by the names of their tensors."""
+    for name, entry in manifest.tensors.items():
+        for piece in entry.pieces:
+            if piece.shard == shard:
+                yield name, piece
+
+
+def need_safetensors(otherwise: str) -> None:
+    """Import the library safetensors, for a format that needs it.
+
+    To be called before a thread writes, because an import there holds Python's lock, for which training would wait.
+
+    Args:
+        otherwise: what the user can do without it.
+
+    Raises:
+        InvalidRequestError: it is not installed, or too old: versions before 0.8 hold that lock while they write.
+    """
+    try:
+        import safetensors
+    except ImportError:
+        fault = "is not installed"
+    else:
+        if tuple(map(int, safetensors.__version__.split(".")[:2])) >= (0, 8):
+            return
+        fault = f"is of version {safetensors.__version__}"
+    raise InvalidRequestError(
+        f"the library safetensors, which checkpoints of this format need, {fault} here. "
+        f"Run: pip install 'safetensors>=0.8', or {otherwise}"
+    )

@@ -1,0 +1,280 @@
+"""One rank's part in the attempt to write one checkpoint, without any collective: ranks meet in the attempt's folder.
+
+Each rank writes its files there and then a record of them, or of why there are none. Rank 0 waits for all records and
+makes the folder a checkpoint; the others wait until the folder is gone, which tells that rank 0 has decided. A rank
+that gives up removes its own files. If any rank gives up, the attempt has failed: the checkpoints before it stay.
+
+Races: a rank may give up (its world is over) in the moment in which rank 0 publishes; rank 0 looks again after the
+rename. A rank may be in its next attempt while rank 0 is still in this one; only attempts that come before one's own
+are ever removed. A rank that dies leaves files that the next attempt's rank 0 removes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
+
+import msgspec
+
+from farandole.worker.elastic.checkpoint.manifest import (
+    Manifest,
+    ManifestError,
+    Record,
+    describe,
+    seal,
+    unseal_record,
+)
+from farandole.worker.elastic.checkpoint.store import (
+    AttemptId,
+    Complete,
+    Store,
+    remove,
+    sync_directory,
+    sync_file,
+    write_through,
+)
+
+_SHORTEST_LOOK_SECONDS = 0.01
+_LONGEST_LOOK_SECONDS = 0.5
+
+
+class AttemptDropped(Exception):
+    """This attempt has failed; the message says why, in words that follow "was not written: "."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one rank contributes.
+
+    Attributes:
+        attempt: which attempt this is.
+        rank: whose part; ranks from 0 to `writers` - 1 write.
+        writers: how many ranks write.
+        manifest: of the whole, but for its files; only rank 0's counts.
+        layout: digest of what is in which file.
+        write: writes this rank's files into a folder and returns their names; raises OSError.
+        timeout: seconds that rank 0 waits for the others while nothing comes.
+    """
+
+    attempt: AttemptId
+    rank: int
+    writers: int
+    manifest: Manifest
+    layout: str
+    write: Callable[[Path], tuple[str, ...]]
+    timeout: float
+
+
+class Attempt:
+    """Writes a rank's part and completes the attempt with the others, in whatever thread calls `run`.
+
+    Attributes:
+        waiting: its files are written, and it waits for other ranks.
+    """
+
+    def __init__(self, store: Store, part: Part) -> None:
+        self._store = store
+        self._part = part
+        self._folder = store.path_of(part.attempt)
+        self._gave_up = Event()
+        self._look = Event()
+        self.waiting = False
+
+    @property
+    def id(self) -> AttemptId:
+        """Which attempt this is."""
+        return self._part.attempt
+
+    def look_now(self) -> None:
+        """Do not wait until the next look at what the others have done. From any thread."""
+        self._look.set()
+
+    def give_up(self) -> None:
+        """Wait for other ranks no longer: their world is over. From any thread."""
+        self._gave_up.set()
+        self._look.set()
+
+    def run(self) -> Complete | None:
+        """Write, wait for the others and, on rank 0, publish and return the checkpoint.
+
+        Raises:
+            AttemptDropped: there will be no such checkpoint. What this rank has written of it is gone.
+        """
+        part = self._part
+        try:
+            if part.rank == 0:
+                self._store.begin(part.attempt)
+            _make(self._folder)
+            self._write()
+            self.waiting = True
+            if part.rank != 0:
+                self._wait_for_rank_0()
+                return None
+            return self._store.publish(part.attempt, self._collect())
+        except AttemptDropped as dropped:
+            self._take_back("" if part.rank != 0 or self._gave_up.is_set() else str(dropped))
+            raise
+        except Exception as error:  # Whatever the writer of a format raises ends this attempt, and not the training.
+            reason = self._describe(error)
+            self._take_back(reason)
+            raise AttemptDropped(reason) from error
+
+    def _write(self) -> None:
+        part = self._part
+        _record_path(self._folder, part.rank).unlink(missing_ok=True)
+        names = part.write(self._folder)
+        for name in names:
+            sync_file(self._folder / name)
+        files = tuple(describe(self._folder / name) for name in names)
+        # The names of the files must be on disk before any rank is told. Rank 0 may be on another host, whose sync does
+        # not cover what this host has written.
+        sync_directory(self._folder)
+        write_through(_record_path(self._folder, part.rank), seal(Record(part.layout, files)))
+
+    def _take_back(self, reason: str) -> None:
+        """Remove this rank's files, on rank 0 all files; leave the reason for ranks that cannot know it."""
+        part = self._part
+        says_why = bool(reason) and part.writers > 1
+        if part.rank == 0:
+            remove(self._folder)
+        else:
+            self._remove_own(with_folder=not says_why)
+        if says_why:
+            excuse(self._store, part.attempt, part.rank, reason)
+
+    def _remove_own(self, with_folder: bool) -> None:
+        shard = f"-{self._part.rank:05}-of-"
+        with contextlib.suppress(OSError):
+            for path in self._folder.iterdir():
+                if shard in path.name or path == _record_path(self._folder, self._part.rank):
+                    path.unlink()
+            if with_folder:
+                self._folder.rmdir()  # This succeeds on the rank that gives up last.
+
+    def _describe(self, error: Exception) -> str:
+        if isinstance(error, OSError):
+            return f"{error.strerror or error} ({self._store.directory})"
+        return f"{type(error).__name__}: {error}"
+
+    # --- waiting for each other ------------------------------------------------------------------------------------
+
+    def _collect(self) -> Manifest:
+        """Return the manifest with the files of all ranks, as soon as all are there."""
+        part = self._part
+        waiting = _ProgressTimeout(part.timeout)
+        while True:
+            records = self._records()
+            for rank, record in records.items():
+                if record.trouble:
+                    raise AttemptDropped(f"rank {rank}: {record.trouble}")
+                if record.layout != part.layout:
+                    raise AttemptDropped(f"rank {rank} has other tensors than rank 0; save the same state on all ranks")
+            if len(records) == part.writers:
+                files = tuple(file for rank in range(part.writers) for file in records[rank].files)
+                return msgspec.structs.replace(part.manifest, files=files)
+            if self._gave_up.is_set():
+                raise AttemptDropped("the world has changed before all ranks had written their shards")
+            if waiting.is_over(self._signs_of_life()):
+                raise AttemptDropped(self._missing(set(range(part.writers)) - set(records)))
+            self._pause(waiting)
+
+    def _wait_for_rank_0(self) -> None:
+        """Return when rank 0 has decided: then the folder has its final name, or is gone."""
+        # Twice the time of rank 0, which so gives up first, and tells the others why.
+        waiting = _ProgressTimeout(2 * self._part.timeout)
+        with contextlib.suppress(FileNotFoundError):
+            while True:
+                leader = self._records(only=0).get(0)
+                if leader is not None and leader.trouble:
+                    raise AttemptDropped(f"rank 0: {leader.trouble}")
+                if self._gave_up.is_set() or waiting.is_over(self._signs_of_life()):
+                    raise AttemptDropped("rank 0 has not said that all shards are there")
+                self._pause(waiting)
+
+    def _pause(self, waiting: _ProgressTimeout) -> None:
+        self._look.wait(waiting.next_look())
+        self._look.clear()
+
+    def _records(self, only: int | None = None) -> dict[int, Record]:
+        # The folder is listed, because a network file system may remember for a minute that a single name does not
+        # exist.
+        names = {path.name for path in self._folder.iterdir()}
+        found = {}
+        for rank in range(self._part.writers) if only is None else (only,):
+            path = _record_path(self._folder, rank)
+            if path.name in names:
+                try:
+                    found[rank] = unseal_record(path.read_bytes())
+                except ManifestError as error:
+                    raise AttemptDropped(f"{path} {error}") from None
+        return found
+
+    def _signs_of_life(self) -> tuple[tuple[str, int], ...]:
+        """Return what grows as long as other ranks are writing."""
+        return tuple(sorted((path.name, _size(path)) for path in self._folder.iterdir()))
+
+    def _missing(self, ranks: set[int]) -> str:
+        named = f"rank {min(ranks)}" if len(ranks) == 1 else f"ranks {', '.join(map(str, sorted(ranks)))}"
+        return (
+            f"shards of {named} did not appear in {self._store.directory} within {self._part.timeout:g} s: is it on a "
+            "file system that all hosts share?"
+        )
+
+
+class _ProgressTimeout:
+    """How long to wait while nothing changes, and when to look again: often at first, then ever less."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._seen: object = None
+        self._since = time.monotonic()
+        self._look_seconds = _SHORTEST_LOOK_SECONDS
+
+    def is_over(self, seen: object) -> bool:
+        if seen != self._seen:
+            self._seen, self._since = seen, time.monotonic()
+        return time.monotonic() - self._since > self._seconds
+
+    def next_look(self) -> float:
+        self._look_seconds = min(2 * self._look_seconds, _LONGEST_LOOK_SECONDS)
+        return self._look_seconds
+
+
+def excuse(store: Store, attempt: AttemptId, rank: int, reason: str) -> None:
+    """Let the others know that this rank's part of an attempt will not come, as far as the disk allows."""
+    folder = store.path_of(attempt)
+    with contextlib.suppress(OSError):
+        _make(folder)
+        write_through(_record_path(folder, rank), seal(Record(trouble=reason)))
+
+
+def _make(folder: Path) -> None:
+    """Make a folder, even if other ranks remove it at this moment."""
+    while True:
+        try:
+            return folder.mkdir(parents=True, exist_ok=True)
+        except FileExistsError:
+            # mkdir found it there and then looked what it is; between the two, another rank that gives up may have
+            # removed it.
+            if folder.exists() and not folder.is_dir():
+                raise
+
+
+def shard_name(rank: int, writers: int, suffix: str) -> str:
+    """Return the name of a rank's file."""
+    return f"shard-{rank:05}-of-{writers:05}.{suffix}"
+
+
+def _record_path(folder: Path, rank: int) -> Path:
+    return folder / f"record-{rank:05}.json"
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0  # It was a temporary file, which has just got its final name.

@@ -1,0 +1,86 @@
+"""The step that a worker is in, and what the worker asks of all ranks when the step counts."""
+
+from __future__ import annotations
+
+from farandole.worker.core.session import Session
+from farandole.worker.elastic.framework import Trained
+from farandole.worker.elastic.recovery import NOTHING_ASKED, Ballot
+from farandole.worker.elastic.shadows import Shadows
+from farandole.worker.elastic.step_plan import Plan
+from farandole.worker.elastic.training_progress import Progress
+
+
+class CurrentStep:
+    """One step after the other.
+
+    Attributes:
+        plan: of the step that this worker is in; None between two steps.
+        is_last: there is no other step; the ranks wait for each other.
+        share: by what this rank's gradients are multiplied.
+        counts: the step does.
+        outcome: what the ranks' ballots of this step have asked.
+        is_reducing: the body of the loop has launched its gradients, and has not got them yet.
+        is_to_repeat: its gradients are lost, and its batch is given out once more.
+    """
+
+    def __init__(self) -> None:
+        self.plan: Plan | None = None
+        self.is_last = False
+        self.share = 1.0
+        self.counts = False
+        self.outcome = NOTHING_ASKED
+        self.is_reducing = False
+        self.is_to_repeat = False
+
+    def begin(self, plan: Plan) -> None:
+        """Begin a step."""
+        self.plan = plan
+        self.counts = self.is_reducing = False
+
+    def repeat(self) -> None:
+        """Give the batch of the step out once more."""
+        self.is_reducing = False
+        self.is_to_repeat = True
+
+
+class OwnBallot:
+    """What this rank asks of all when a step counts.
+
+    Attributes:
+        stopping: the user has asked for the end of the training.
+        made_calls: this rank's body has made calls that all ranks have to make.
+        at_end: the last step has been taken.
+    """
+
+    def __init__(self, session: Session, trained: Trained, progress: Progress, shadows: Shadows) -> None:
+        self._session = session
+        self._trained = trained
+        self._progress = progress
+        self._shadows = shadows
+        self.stopping = False
+        self.made_calls = False
+        self.at_end = False
+        self._wants_checkpoint = False
+        """This rank's clock says that one is due."""
+
+    def fill_in(self, *, meet: bool) -> Ballot:
+        """Return the ballot of the step under way; `meet`: see `Retry.ballot`."""
+        notices = self._session.notices
+        changes = notices is not None and notices.change is not None
+        if self._shadows.include_this_rank:
+            # Its body has only a part of the state, so what the body asks is not used; and no rank ever lacks what a
+            # shadow has.
+            return Ballot(changes, stop=False, save=False, calls=False, meet=False)
+        return Ballot(changes, self.stopping, self._is_checkpoint_due(), self.made_calls, meet)
+
+    def checkpoint_is_written(self) -> None:
+        """Record that all ranks write the checkpoint that was due."""
+        self._wants_checkpoint = False
+
+    def _is_checkpoint_due(self) -> bool:
+        if self._session.world.rank == 0:
+            checkpoints, step = self._trained.checkpoints, self._progress.step
+            is_due = checkpoints.lacks(step) if self.at_end else checkpoints.is_due(step + 1)
+            self._wants_checkpoint = self._wants_checkpoint or is_due
+        # Shadows could not write a part of it.
+        return self._wants_checkpoint and not self._shadows.count

@@ -1,0 +1,102 @@
+"""What the loop of steps needs of a framework: a reader of samples, and what is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any, Protocol
+
+from farandole.worker.core.retry import Gradients
+from farandole.worker.elastic.checkpoint.loop_checkpoints import LoopCheckpoints
+from farandole.worker.elastic.ledger import Ledger
+
+
+class Batch(Protocol):
+    """What one rank works on in one step."""
+
+    data: Any
+    """None if this rank has no samples."""
+    samples: int
+    total: int
+    """Samples of all ranks."""
+    shares: Sequence[Any]
+    """What each rank reads, as ranges of positions."""
+
+
+class Loader(Protocol):
+    """Where the samples come from; see `farandole.torch.elastic.ElasticLoader`."""
+
+    ledger: Ledger
+
+    def counts(self, world_size: int) -> tuple[int, ...]:
+        """Return how many samples each rank takes in a full step."""
+
+    def next(self, world_size: int, rank: int) -> Any:
+        """Return the batch of a rank in a world, or None at the end of the epoch."""
+
+    def borrow(self, batch: Any) -> Any:
+        """Return some of other ranks' data of a step in which this rank has none; None if it cannot be had."""
+
+    def commit(self, batch: Any, lost: Collection[int] = ()) -> None:
+        """Count the samples as used, but for those of lost ranks."""
+
+    def next_epoch(self) -> None:
+        """Begin the next epoch."""
+
+
+class Stream(Protocol):
+    """State on its way to newcomers, in a world that trains."""
+
+    def send_some(self, seconds: float) -> bool:
+        """Begin to send a part of what is left, as it is between two steps; return whether that is all. A collective.
+
+        Args:
+            seconds: that a step takes, about.
+        """
+
+    def take(self) -> None:
+        """Wait for what is being sent; newcomers store it. Called when a step counts, before the optimizer takes it."""
+
+    def finish(self) -> None:
+        """Give the newcomers all in which their state still differs from the others'. A collective."""
+
+    def abandon(self) -> None:
+        """Do nothing more: the world has ended."""
+
+
+class Trained(Protocol):
+    """What is trained, in terms of a framework."""
+
+    reduces_once: bool
+    """A step has one reduction of gradients."""
+    checkpoints: LoopCheckpoints
+    """Of what is trained."""
+
+    def transfer(self, sources: Sequence[int], receivers: Sequence[int], *, may_stream: bool) -> Stream | None:
+        """Give the receivers the state that each of the sources has. A collective of the world.
+
+        Args:
+            sources: ranks that hold it.
+            receivers: ranks that are to get it.
+            may_stream: the first of the sources allows that some of it is left for later.
+
+        Returns:
+            What brings the rest; None if there is none.
+        """
+
+    def hand_over(self, gradients: Gradients | None, sources: Sequence[int], receivers: Sequence[int]) -> None:
+        """Give the receivers the reduced gradients that each of the sources has. A collective of the world.
+
+        Args:
+            gradients: of a step; None on ranks that are neither.
+            sources: ranks that have them.
+            receivers: ranks that are to get them.
+        """
+
+    def step_without_samples(self) -> None:
+        """Take part in a step with gradients of zero."""
+
+    def has_unused_gradients(self) -> bool:
+        """Return whether the body has computed gradients with which no step was made."""
+
+    def scale_rate(self, factor: float) -> None:
+        """Multiply the learning rates."""

@@ -1,0 +1,216 @@
+"""The ledger: which samples of the epoch are used up, and which rank reads which samples next.
+
+An epoch has an order of its samples; a *position* is a place in that order. A *range* is the positions from its begin
+up to, but not including, its end. A *share* is what one rank reads in one step. The ledger knows how far the order is
+used up (the *cursor*), and which ranges before that are to be done again because the ranks that read them were lost.
+
+It is a value, and all ranks have the same: what each rank reads is a pure function of the ledger and of how many
+samples each rank takes. It changes when a step is committed, together with the weights. So every sample is used exactly
+once in an epoch, whatever happens to the workers: a step that was not committed left no trace in either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+import msgspec
+
+from farandole.worker.elastic.permutation import permutation
+
+Range = tuple[int, int]
+Share = tuple[Range, ...]
+
+UNBOUNDED = (1 << 63) - 1
+"""The number of samples of a stream whose end has not been seen."""
+
+
+class Ledger(msgspec.Struct, frozen=True):
+    """What is used up of an epoch.
+
+    Raises:
+        ValueError: it contradicts itself, such as a cursor behind the last sample.
+
+    Example:
+        >>> ledger = Ledger(samples=10, shuffle=False)
+        >>> shares = ledger.take([4, 4])
+        >>> shares
+        (((0, 4),), ((4, 8),))
+        >>> ledger = ledger.commit(shares, lost=[0])
+        >>> ledger.take([4])  # What rank 0 read comes first.
+        (((0, 4),),)
+        >>> ledger.left
+        6
+    """
+
+    samples: int
+    """In the epoch."""
+    seed: int = 0
+    epoch: int = 0
+    """From 0."""
+    cursor: int = 0
+    """The first position that was never read by a step that is committed."""
+    returned: tuple[Range, ...] = ()
+    """Positions before the cursor that are to be read again; sorted, and as few ranges as possible."""
+    shuffle: bool = True
+    """Whether the order is a pseudo-random one by (seed, epoch), or that of the dataset."""
+    drop_last: bool = False
+    """Whether a short step at the end of the epoch is left out, so that none has to be made longer for it."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.cursor <= self.samples:
+            raise ValueError(f"a ledger of {self.samples} samples cannot have its cursor at {self.cursor}.")
+        if self.epoch < 0:
+            raise ValueError(f"epochs are counted from 0, but this is {self.epoch}.")
+        before = -1
+        for begin, end in self.returned:
+            if not before < begin < end <= self.cursor:
+                raise ValueError(f"ranges given back must be sorted, apart, and before {self.cursor}: {self.returned}.")
+            before = end
+
+    @property
+    def left(self) -> int:
+        """How many samples of the epoch are to be read yet."""
+        return self.samples - self.cursor + _length(self.returned)
+
+    def take(self, counts: Sequence[int]) -> tuple[Share, ...]:
+        """Return what each rank reads in the next step, by rank.
+
+        What was given back comes first, then what follows the cursor; ranks get consecutive positions, in rank order.
+        If fewer samples are left than asked for, this is a *short step*: it takes all that are left, in proportion to
+        the counts, as evenly as possible; some ranks may get none. So that this does not happen without need, the step
+        before leaves one for each rank. At the end of the epoch all shares are empty.
+
+        Args:
+            counts: how many samples each rank takes in a full step.
+
+        Raises:
+            ValueError: a count is negative, or all are 0.
+        """
+        return self.step(counts)[0]
+
+    def step(self, counts: Sequence[int]) -> tuple[tuple[Share, ...], Ledger]:
+        """Return what each rank reads in the next step, as `take` does, and the ledger after it if no rank is lost.
+
+        With it, a plan of many steps ahead needs no `commit`, which goes through all shares once more.
+
+        Raises:
+            ValueError: a count is negative, or all are 0.
+        """
+        if min(counts, default=0) < 0 or sum(counts) == 0:
+            raise ValueError(f"a step needs at least one sample, and no rank fewer than none; not {tuple(counts)}.")
+        rest = self._to_come()
+        shares = []
+        wanted = min(sum(counts), self.left) if self.drop_last else _wanted(counts, self.left)
+        for count in _short(counts, wanted):
+            share, rest = _split(rest, count)
+            shares.append(share)
+        returned = tuple(part for part in rest if part[0] < self.cursor)
+        cursor = rest[-1][0] if len(rest) > len(returned) else self.samples
+        return tuple(shares), msgspec.structs.replace(self, cursor=cursor, returned=returned)
+
+    def commit(self, shares: Sequence[Share], lost: Collection[int] = ()) -> Ledger:
+        """Return the ledger after a step.
+
+        Args:
+            shares: what each rank read; the result of `take`. Of a stream that ended in it, only what there was.
+            lost: the ranks whose part is not in the result of the step. Their shares are given back.
+
+        Raises:
+            ValueError: this ledger did not hand out these shares, or a lost rank has none.
+        """
+        strangers = [rank for rank in lost if not 0 <= rank < len(shares)]
+        if strangers:
+            raise ValueError(f"ranks {strangers} took no part in a step of {len(shares)} ranks.")
+        read = _merged(part for share in shares for part in share)
+        used, rest = _split(self._to_come(), sum(map(_length, shares)))
+        if read != _merged(used):
+            raise ValueError(
+                f"the step read {read}, but next were {_merged(used)}: commit a step to the ledger that it was taken "
+                "from."
+            )
+        returned = [part for part in rest if part[0] < self.cursor]
+        returned += [part for rank in set(lost) for part in shares[rank]]
+        cursor = max([self.cursor, *(end for _, end in used)])
+        return msgspec.structs.replace(self, cursor=cursor, returned=_merged(returned))
+
+    def index(self, position: int) -> int:
+        """Return the dataset's index of the sample at a position."""
+        return self.indices(((position, position + 1),))[0]
+
+    def indices(self, share: Share) -> list[int]:
+        """Return the dataset's indices of the samples of a share, in order."""
+        if not self.shuffle:
+            return [position for begin, end in share for position in range(begin, end)]
+        order = permutation(self.samples, self.seed, self.epoch)
+        return [index for begin, end in share for index in order.indices(begin, end)]
+
+    def ends_at(self, samples: int) -> Ledger:
+        """Return the ledger of the same epoch, now that it is known how many samples there are."""
+        return msgspec.structs.replace(self, samples=samples)
+
+    def next_epoch(self, samples: int | None = None) -> Ledger:
+        """Return the ledger at the beginning of the next epoch. What is left of this one is left out.
+
+        Args:
+            samples: in the next epoch; None is as many as in this one.
+        """
+        samples = self.samples if samples is None else samples
+        return msgspec.structs.replace(self, samples=samples, epoch=self.epoch + 1, cursor=0, returned=())
+
+    def _to_come(self) -> Share:
+        """Everything that is to be read yet, in that order."""
+        return (*self.returned, (self.cursor, self.samples)) if self.cursor < self.samples else self.returned
+
+
+def _wanted(counts: Sequence[int], left: int) -> int:
+    """Return how many of the samples that are left the next step takes."""
+    total, ranks = sum(counts), len(counts)
+    nobody_goes_short = min(counts) >= 2
+    return left - ranks if nobody_goes_short and total < left < total + ranks else min(total, left)
+
+
+def _short(counts: Sequence[int], left: int) -> Sequence[int]:
+    """Return the counts, scaled down if there are to be fewer samples.
+
+    Rank by rank, the sum so far is the proportional one, rounded up: so no rank is more than one away from its
+    proportion, none gets more than its count, and the first ranks are those that have one more.
+    """
+    total = sum(counts)
+    if left >= total:
+        return counts
+    scaled, asked, given = [], 0, 0
+    for count in counts:
+        asked += count
+        given_now = -(-left * asked // total)
+        scaled.append(given_now - given)
+        given = given_now
+    return scaled
+
+
+def _split(ranges: Share, count: int) -> tuple[Share, Share]:
+    """Return the first `count` positions of the ranges, and the others."""
+    first: list[Range] = []
+    for number, (begin, end) in enumerate(ranges):
+        if count == 0:
+            return tuple(first), ranges[number:]
+        middle = min(begin + count, end)
+        first.append((begin, middle))
+        count -= middle - begin
+        if middle < end:
+            return tuple(first), ((middle, end), *ranges[number + 1 :])
+    return tuple(first), ()
+
+
+def _merged(ranges: Iterable[Range]) -> Share:
+    """Return the same positions, sorted and in as few ranges as possible."""
+    merged: list[Range] = []
+    for begin, end in sorted(ranges):
+        if merged and merged[-1][1] == begin:
+            merged[-1] = (merged[-1][0], end)
+        else:
+            merged.append((begin, end))
+    return tuple(merged)
+
+
+def _length(share: Share) -> int:
+    return sum(end - begin for begin, end in share)

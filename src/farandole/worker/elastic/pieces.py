@@ -1,0 +1,136 @@
+"""Memory that ranks give to others of their world: in pieces, dealt out to the ranks that have it, and compared.
+
+All sources hold the same bytes, so each of them sends a part: the pieces are dealt out to them in turn.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import zlib
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from farandole.errors import HorovodInternalError
+from farandole.worker.core.dtype import DType, Kind
+from farandole.worker.core.handle import Pending
+from farandole.worker.core.request import make_request
+from farandole.worker.core.session import Session
+from farandole.worker.core.submission import Submission
+
+# Small enough that all sources have about the same to send, large enough that the number of pieces does not matter.
+PIECE_BYTES = 4 << 20
+
+
+class Piece(NamedTuple):
+    """Memory of this rank; whoever made the piece keeps it alive."""
+
+    address: int
+    nbytes: int
+
+
+def pieces_of(blocks: Iterable[tuple[int, int]]) -> list[Piece]:
+    """Return blocks of memory, each an address and a number of bytes, in pieces. What is smaller travels as it is."""
+    return [
+        Piece(address + begin, min(PIECE_BYTES, nbytes - begin))
+        for address, nbytes in blocks
+        for begin in range(0, nbytes, PIECE_BYTES)
+    ]
+
+
+def give(
+    session: Session,
+    pieces: Sequence[Piece],
+    sources: Sequence[int],
+    receivers: Sequence[int],
+    *,
+    compare: bool = False,
+) -> None:
+    """Let receivers have in their pieces what the sources have in theirs. A collective of the world.
+
+    Args:
+        session: in whose world.
+        pieces: of the same sizes on all sources and receivers; on other ranks they may be missing.
+        sources: ranks that hold the bytes.
+        receivers: ranks that are to get them.
+        compare: send only what receivers do not have already.
+
+    Raises:
+        HorovodInternalError: a worker was lost, or what has come is not what was sent.
+    """
+    numbers: Sequence[int] = range(len(pieces))
+    if compare:
+        numbers = sorted({number for number, _ in _differing(session, pieces, sources, receivers)})
+    _move(session, pieces, numbers, sources, receivers)
+    if numbers or not compare:
+        _check(session, pieces, sources, receivers)
+
+
+def _source_of(piece: int, sources: Sequence[int]) -> int:
+    return sources[piece % len(sources)]
+
+
+def _move(
+    session: Session,
+    pieces: Sequence[Piece],
+    numbers: Sequence[int],
+    sources: Sequence[int],
+    receivers: Sequence[int],
+) -> None:
+    rank = session.world.rank
+    requests = [
+        make_request(
+            Kind.TRANSFER,
+            f"elastic.state.{number}.{receiver}",
+            dtype=DType.U8,
+            shape=(pieces[number].nbytes,),
+            root=_source_of(number, sources),
+            peer=receiver,
+            input=pieces[number].address if rank == _source_of(number, sources) else None,
+            output=pieces[number].address if rank == receiver else None,
+        )
+        for number in numbers
+        for receiver in receivers
+        if rank in (_source_of(number, sources), receiver)
+    ]
+    if requests:
+        session.handles.run(Pending(session.engine, Submission(requests), lambda _: None))
+
+
+def _check(session: Session, pieces: Sequence[Piece], sources: Sequence[int], receivers: Sequence[int]) -> None:
+    """Compare what was received with what was sent.
+
+    Raises:
+        HorovodInternalError: on all ranks, if they differ on any.
+    """
+    wrong = _differing(session, pieces, sources, receivers)
+    if wrong:
+        number, receiver = wrong[0]
+        raise HorovodInternalError(
+            f"rank {receiver} did not receive what rank {_source_of(number, sources)} sent of the state: the checksum "
+            f"of piece {number} differs, and so do those of {len(wrong) - 1} others"
+        )
+
+
+def _differing(
+    session: Session, pieces: Sequence[Piece], sources: Sequence[int], receivers: Sequence[int]
+) -> list[tuple[int, int]]:
+    """Return which pieces are others on a receiver, by their checksums: the piece, and the receiver. A collective."""
+    rank = session.world.rank
+    own = [
+        _checksum(piece) if rank in receivers or rank == _source_of(number, sources) else 0
+        for number, piece in enumerate(pieces)
+    ]
+    told = session.exchange("elastic.checksums", msgspec.msgpack.encode(own))
+    everyone = [msgspec.msgpack.decode(each, type=list[int]) for each in told]
+    return [
+        (number, receiver)
+        for number in range(max(map(len, everyone)))
+        for receiver in receivers
+        if everyone[receiver][number] != everyone[_source_of(number, sources)][number]
+    ]
+
+
+def _checksum(piece: Piece) -> int:
+    return zlib.crc32((ctypes.c_char * piece.nbytes).from_address(piece.address))

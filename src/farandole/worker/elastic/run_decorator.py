@@ -1,0 +1,371 @@
+"""`hvd.elastic.run`: calls a training function in one world after the other, as Horovod's scripts know it.
+
+A worker comes out of the function in one of three ways, and the ranks of a world need not come out in the same:
+
+- *interrupted* (`HostsUpdatedInterrupt`), at a commit or a check: it keeps what it has;
+- *broken* (`HorovodInternalError`), in a collective whose world others had left: it goes back to its last commit;
+- *finished*.
+
+As commits are no collectives, these need not be the same commit: a rank that hears of a change is at most one
+collective ahead, but it may have committed several times since. So what the workers have counts for nothing by itself.
+In every new world they first tell each other how they stand, in one small collective. Only if all were interrupted, at
+the same count of checks, by workers that only leave, they have the same state. Otherwise all get the state of rank 0:
+survivors keep their order and come first, so it is the most senior one's, and it is whole, a commit or the point where
+it was interrupted.
+
+A worker that has finished waits for the others in the same collective. Otherwise it might have ended, or be doing
+something else, when the others enter a next world.
+
+A script may have several such functions, one after the other, so workers also tell each other which one they are in. A
+newcomer begins with the first one, which the others may have finished. Functions are skipped on the newcomer up to the
+one that the others are in; the others wait for it there. Until then it makes no collectives, in which no other worker
+would take part.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
+from weakref import WeakKeyDictionary
+
+import msgspec
+
+from farandole.base.wire.rendezvous import World
+from farandole.errors import (
+    EvictedError,
+    FarandoleError,
+    HorovodInternalError,
+    HostsUpdatedInterrupt,
+    MismatchError,
+    NotInitializedError,
+    StateLostError,
+)
+from farandole.worker.core.basics import current, session_if_any
+from farandole.worker.core.request import Names
+from farandole.worker.core.session import Session
+from farandole.worker.core.user_log import tell_user
+from farandole.worker.core.worlds import goodbye
+from farandole.worker.elastic import world_changes
+from farandole.worker.elastic.state import State
+
+__all__ = ["HorovodInternalError", "HostsUpdatedInterrupt", "JobWorlds", "Worlds", "run", "run_in"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+StateType = TypeVar("StateType", bound=State)
+
+# Errors that would come again in the next world, as the script would come to the same point.
+_INCURABLE = (MismatchError, NotInitializedError)
+# How the report of a worker's end names one of them.
+_OF_MISMATCH = f"{MismatchError.__module__}.{MismatchError.__qualname__}"
+
+
+class Worlds(Protocol):
+    """The worlds of a job, as far as training needs to know of them."""
+
+    def go_on(self) -> bool:
+        """Return whether another world follows when this one ends."""
+
+    def enter(self) -> bool:
+        """Enter a world, if this worker has only looked at it; blocks. Say whether it is not what it looked like."""
+
+    def enter_next(self) -> object:
+        """Leave this world and enter the next one; blocks."""
+
+    def inherits(self) -> bool:
+        """Return whether something was trained before this worker came, whether or not some worker still holds it."""
+
+    def lost(self) -> Sequence[str]:
+        """Return the workers of the previous world that are not in this one, each with how it was lost."""
+
+    def hold_state(self) -> None:
+        """Note that this worker holds the state from now on."""
+
+    def exchange(self, payload: bytes) -> Sequence[bytes]:
+        """Return every rank's payload, in rank order. A collective."""
+
+    def done(self) -> Counter[str]:
+        """Return how many trainings this worker has finished, by name; the caller adds to it."""
+
+    def step_aside(self) -> None:
+        """Let this worker make no collectives before it enters again: the others are in a later training."""
+
+
+class _Progress:
+    """How far a program has come with its trainings."""
+
+    def __init__(self) -> None:
+        self.done: Counter[str] = Counter()
+        self.aside: tuple[World, Names] | None = None
+        """The world and its unnamed requests, while this worker has stepped aside."""
+
+
+# They end with their session. A decorated function is made before there is one, and several share it.
+_progress: WeakKeyDictionary[Session, _Progress] = WeakKeyDictionary()
+
+
+class JobWorlds:
+    """The worlds that this process's session goes through."""
+
+    def go_on(self) -> bool:
+        """Return whether there is a world, and a roster that makes next ones."""
+        return world_changes.is_elastic()
+
+    def enter(self) -> bool:
+        """Enter a world, if `init()` has only looked at it. Say whether rank or size are others than it said."""
+        progress = self._progress()
+        if progress.aside is not None:
+            session, (world, names) = current(), progress.aside
+            session.world, session.names, progress.aside = world, names, None
+        before = current().world
+        world = world_changes.arrive() if world_changes.is_elastic() else before
+        return (world.rank, world.size) != (before.rank, before.size)
+
+    def enter_next(self) -> object:
+        """Leave this world and enter the next one; blocks."""
+        return world_changes.reform()
+
+    def inherits(self) -> bool:
+        """Return whether something was trained before this worker came, whether or not some worker still holds it."""
+        session = current()
+        # A worker that took part knows by itself, also that another training is yet to begin.
+        return not session.trained and (session.world.state_lost or any(rank >= 0 for rank in session.world.previous))
+
+    def lost(self) -> Sequence[str]:
+        """Return the workers of the previous world that are not in this one, each with how it was lost."""
+        return current().world.lost
+
+    def hold_state(self) -> None:
+        """Let the roster put this worker before those without a state."""
+        world_changes.trained()
+
+    def exchange(self, payload: bytes) -> Sequence[bytes]:
+        """Return every rank's payload, in rank order. A collective."""
+        return current().exchange("elastic.run", payload)
+
+    def done(self) -> Counter[str]:
+        """Return how many trainings this worker has finished, by name; the caller adds to it."""
+        return self._progress().done
+
+    def step_aside(self) -> None:
+        """Let this worker be as if it had only arrived: broadcasts keep its own value, and others are refused."""
+        session = current()
+        self._progress().aside = session.world, session.names
+        # The others count no requests meanwhile.
+        session.world, session.names = msgspec.structs.replace(session.world, generation=0), Names()
+
+    def _progress(self) -> _Progress:
+        return _progress.setdefault(current(), _Progress())
+
+
+def run(func: Callable[Concatenate[StateType, P], R]) -> Callable[Concatenate[StateType, P], R | None]:
+    """Return a training function that goes on when workers are lost, come or leave.
+
+    The function is called again in each new world, after the reset callbacks of the state and its `sync`; it continues
+    from what the state says. It returns when it has on all workers. One that joins after that returns None, with the
+    state that the others have. In a worker that is to leave it raises SystemExit. Where the job is not elastic, it is
+    called once, and errors are the caller's.
+
+    Collectives before it is called would meet the others' in the middle of their training: leave them to `sync`.
+
+    A script may have several, one after the other. In a newcomer, those that the others have behind them return None
+    without calling the function, so that what it needs of them has to be in the later ones' states.
+
+    Args:
+        func: takes a `State` as its first argument.
+
+    Example:
+        >>> @hvd.elastic.run
+        ... def train(state):
+        ...     for state.epoch in range(state.epoch, epochs):
+        ...         ...
+        ...         state.commit()
+        >>> train(hvd.elastic.TorchState(model, optimizer, epoch=0))
+    """
+    return run_in(JobWorlds(), func)
+
+
+def run_in(
+    worlds: Worlds, func: Callable[Concatenate[StateType, P], R]
+) -> Callable[Concatenate[StateType, P], R | None]:
+    """Do what `run` does, in these worlds."""
+
+    @functools.wraps(func)
+    def wrapper(state: StateType, *args: P.args, **kwargs: P.kwargs) -> R | None:
+        _tell_who_writes_checkpoints()
+        train = functools.partial(func, state, *args, **kwargs)
+        if worlds.go_on():
+            name = getattr(func, "__qualname__", type(func).__name__)
+            trained: R | None = _until_evicted(_Training(state, train, worlds, name).run)
+            return trained
+        state.sync()
+        return train()
+
+    # `Concatenate` has no way to say that the first argument may be given by its name, too.
+    return cast("Callable[Concatenate[StateType, P], R | None]", wrapper)
+
+
+def _tell_who_writes_checkpoints() -> None:
+    session = session_if_any()
+    if session is not None and session.settings.checkpoint_dir is not None and session.settings.rank == 0:
+        tell_user(
+            "warning",
+            "--checkpoint-dir is for loops over hvd.elastic.steps: nothing is written there for @hvd.elastic.run. Save "
+            "checkpoints in the script, and load the last one before its training function",
+        )
+
+
+def _until_evicted(training: Callable[[], Any]) -> Any:
+    try:
+        return training()
+    except EvictedError as error:
+        # Not a failure: the others go on, and do what the script does after its training.
+        raise goodbye(error) from None
+
+
+class _Standing(msgspec.Struct, frozen=True, array_like=True):
+    """What a worker tells the others of a new world."""
+
+    training: str = ""
+    """Which training it is in: its name, and how many of that name it has finished."""
+    done: int = 0
+    """How many trainings it has finished."""
+    has_state: bool = False
+    """It has been made like the others once, so it has what was trained, if anything was."""
+    has_begun: bool = False
+    """It knows that there has been such a state."""
+    saw_beginning: bool = False
+    """It has been in a world in which no worker knew of one. Such a worker has missed nothing: without it, none could
+    get past the function's first collective."""
+    may_keep: bool = False
+    """It was interrupted, by workers that only leave."""
+    finished: bool = False
+    checks: int = 0
+    """How often it has checked for changes since it was made like the others."""
+
+
+class _Training:
+    """One worker's way through the worlds, until all have finished."""
+
+    def __init__(self, state: State, train: Callable[[], Any], worlds: Worlds, name: str) -> None:
+        self._state = state
+        self._train = train
+        self._worlds = worlds
+        self._name = name
+        self._done = worlds.done()
+        self._standing = _Standing(training=f"{name} {self._done[name]}", done=self._done.total())
+        self._has_entered = False
+        self._result: Any = None
+
+    def run(self) -> Any:
+        """Return what the function returns, or None if it was not called."""
+        try:
+            return self._run()
+        finally:
+            # Also if it has failed: the script may catch that, on all workers, and go on to the next one.
+            self._done[self._name] += 1
+
+    def _run(self) -> Any:
+        # What the script has loaded since it made the state is not to be lost when the first world breaks.
+        self._state.save()
+        cause: FarandoleError | None = None
+        while True:
+            try:
+                if not self._has_entered:
+                    self._enter()
+                if cause is not None:
+                    self._turn(cause)
+                    cause = None  # Its traceback holds a whole step's tensors.
+                if self._train_on():
+                    return self._result
+            except _INCURABLE:
+                raise
+            except (HorovodInternalError, HostsUpdatedInterrupt) as reason:
+                cause = reason
+
+    def _enter(self) -> None:
+        is_another = self._worlds.enter()
+        self._has_entered = True
+        if is_another:
+            self._state.on_reset()
+
+    def _train_on(self) -> bool:
+        """Call the function, unless all have finished already; return True when there is nothing left to do."""
+        standings = self._exchange()
+        furthest = max(standings, key=lambda standing: standing.done)
+        if self._standing.training != furthest.training:
+            self._worlds.step_aside()
+            return True
+        if any(standing.training != furthest.training for standing in standings):
+            return False  # They come here by their own program.
+        if self._is_over(standings):
+            return True
+        self._make_alike(standings)
+        self._note(has_state=True, has_begun=True, may_keep=False)
+        self._result = self._train()
+        if not self._worlds.go_on():
+            return True  # A function may well end with hvd.shutdown().
+        self._state.save()
+        self._note(finished=True)
+        return False
+
+    def _is_over(self, standings: Sequence[_Standing]) -> bool:
+        """Return whether all that had something to train have finished; one that came too late gets their state."""
+        trained = [standing for standing in standings if standing.has_state]
+        if not trained or not all(standing.finished for standing in trained):
+            return False
+        if len(trained) < len(standings):
+            self._state.sync()
+        return True
+
+    def _turn(self, cause: FarandoleError) -> None:
+        """Enter the next world, with a state that is whole."""
+        try:
+            self._worlds.enter_next()
+        except FarandoleError as failure:
+            # The worker that was lost first is the cause, not this one: see `lost_rank_behind`.
+            raise failure from cause
+        self._share_mismatch(cause)
+        # After the change of worlds: nothing of the old one is on its way any more, into a gradient for example.
+        if not isinstance(cause, HostsUpdatedInterrupt):
+            self._state.restore()
+        self._note(may_keep=isinstance(cause, HostsUpdatedInterrupt) and cause.skip_sync)
+        self._state.on_reset()
+
+    def _share_mismatch(self, cause: FarandoleError) -> None:
+        """Fail as the workers did that a mismatch has ended.
+
+        All ranks get that error, but one may hear first that another one is lost, which ends by it. It would go on, and
+        alone might not come to the mismatch again. Newcomers find then that the state is lost, which ends the job.
+        """
+        for departure in self._worlds.lost():
+            if _OF_MISMATCH in departure:
+                raise MismatchError(f"no other world would cure what others have ended for: {departure}") from cause
+
+    def _exchange(self) -> list[_Standing]:
+        self._note(has_begun=self._standing.has_begun or self._worlds.inherits(), checks=self._state._checks)
+        payloads = self._worlds.exchange(msgspec.json.encode(self._standing))
+        return [msgspec.json.decode(payload, type=_Standing) for payload in payloads]
+
+    def _note(self, **changes: Any) -> None:
+        self._standing = msgspec.structs.replace(self._standing, **changes)
+
+    def _make_alike(self, standings: Sequence[_Standing]) -> None:
+        has_begun = any(standing.has_begun for standing in standings)
+        # The roster puts workers first that hold the state.
+        is_there = standings[0].has_state or any(standing.saw_beginning for standing in standings)
+        if has_begun and not is_there:
+            raise StateLostError.after(
+                self._worlds.lost(),
+                "nobody else had got it. Start the job again; it would go on where it was if the script saved "
+                "checkpoints, and loaded the last one before its training function.",
+            )
+        self._note(finished=False, has_begun=has_begun, saw_beginning=not has_begun)
+        if all(standing.may_keep for standing in standings) and len({standing.checks for standing in standings}) == 1:
+            self._state.save()  # With what the reset callbacks have changed.
+        else:
+            self._state.sync()
+        self._worlds.hold_state()
+        self._state._checks = 0

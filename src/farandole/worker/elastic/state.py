@@ -1,0 +1,260 @@
+"""What training has got to, as Horovod's scripts hold it: an object that all workers keep alike.
+
+A state has a *committed* copy and its current values. `save` makes the current values the committed ones, `restore`
+goes back to them, and `sync` gives all workers those of rank 0, current and committed. `commit` is `save` and then a
+look at what the roster has said: it is no collective, unlike Horovod's, and costs no message.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from farandole.errors import HostsUpdatedInterrupt, InvalidRequestError
+from farandole.worker.elastic import world_changes
+
+# Of Horovod's HostUpdateResult: no_update, removed, added, mixed.
+_REMOVED = 1
+
+
+# Workers that are started at the same time come one after the other. So long the first waits for the next, so that all
+# of them come in one change: each costs scripts a call of their training function, and counts as a reset.
+GATHER_SECONDS = 10.0
+# How long a worker waits for a change that it has been told of.
+PROMISE_SECONDS = 60.0
+_LOOK_SECONDS = 0.01
+
+
+class HostMessages:
+    """The changes of the world that this worker has heard of and has not followed yet; to Horovod's scripts, a queue.
+
+    Horovod tells of a change as soon as it has found other hosts, and lets all workers wait until those are ready. Here
+    they train until the newcomers are there. But there are scripts that look into the queue and wait for something to
+    be in it, sometimes for a few seconds only. They see it as soon as workers have been started; as they expect then to
+    enter another world at the next commit, that commit waits for the newcomers.
+    """
+
+    def __init__(self) -> None:
+        self._told: list[tuple[Any, int]] = []
+        self._promised = False
+        """Whether the script has seen that workers are coming."""
+        self._gathering_since: float | None = None
+        """When the first of several newcomers was here."""
+
+    def put(self, message: tuple[Any, int]) -> None:
+        """Take a change that something else than the roster tells of: when, and what."""
+        self._told.append(message)
+
+    def empty(self) -> bool:
+        """Return whether there is no change to follow at the next commit."""
+        if self._told or _pending_change() is not None:
+            return False
+        self._promised = _coming() > 0
+        return not self._promised
+
+    def take(self) -> HostsUpdatedInterrupt | None:
+        """Return how to enter the next world, if there is a reason to.
+
+        What the roster has said stays said until a world answers it, so nothing is lost between two worlds.
+        """
+        if self._promised:
+            self._wait_for_newcomers()
+        change = _pending_change()
+        told, self._told = self._told, []
+        if not told and (change is None or self._others_follow(change)):
+            return None
+        self._gathering_since = None
+        only_removed = change is None or change.added == 0
+        return HostsUpdatedInterrupt(only_removed and all(result == _REMOVED for _, result in told))
+
+    def _wait_for_newcomers(self) -> None:
+        self._promised = False
+        end = time.monotonic() + PROMISE_SECONDS
+        # A worker that is to leave does not wait, and in a broken world the next collective says what to do.
+        while time.monotonic() < end and _coming() > 0 and not world_changes.is_broken():
+            change = _pending_change()
+            if change is not None and change.removed:
+                return
+            time.sleep(_LOOK_SECONDS)
+
+    def _others_follow(self, change: world_changes.Change) -> bool:
+        """Return whether newcomers should wait for others that are about to come."""
+        if change.removed or _coming() == 0:
+            return False
+        now = time.monotonic()
+        if self._gathering_since is None:
+            self._gathering_since = now
+        return now < self._gathering_since + GATHER_SECONDS
+
+
+def _coming() -> int:
+    return world_changes.coming() if world_changes.is_elastic() else 0
+
+
+def _pending_change() -> world_changes.Change | None:
+    # A state can be used without a world.
+    return world_changes.pending_change() if world_changes.is_elastic() else None
+
+
+class Kept:
+    """What has a committed value and a current one; subclasses define `save`, `restore` and `sync`."""
+
+    def save(self) -> None:
+        """Make what is current the committed."""
+        raise NotImplementedError
+
+    def restore(self) -> None:
+        """Go back to what was committed."""
+        raise NotImplementedError
+
+    def sync(self) -> None:
+        """Give all workers what is current on rank 0. A collective."""
+        raise NotImplementedError
+
+    def reset(self) -> None:
+        """Fit what depends on the world to the new one. Nothing, unless a subclass has such things."""
+
+
+class State(Kept):
+    """A state, without what is in it. `sync` also makes what it gives the committed values."""
+
+    # Looks at what the roster has said since the workers were made alike: how far each has got in its program.
+    _checks = 0
+
+    def __init__(self, bcast_object: Callable[[Any], Any], get_rank: Callable[[], int]) -> None:
+        """Make a state.
+
+        Args:
+            bcast_object: returns rank 0's object on every rank.
+            get_rank: returns this worker's rank.
+        """
+        self._bcast_object = bcast_object
+        self._rank = get_rank
+        self._host_messages = HostMessages()
+        self._reset_callbacks: list[Callable[[], Any]] = []
+
+    def register_reset_callbacks(self, callbacks: Iterable[Callable[[], Any]]) -> None:
+        """Have these called in each new world, before `sync`: to fit a learning rate to its size, for example."""
+        self._reset_callbacks.extend(callbacks)
+
+    def on_reset(self) -> None:
+        """Do what a new world needs: `reset`, then the callbacks."""
+        self.reset()
+        for callback in self._reset_callbacks:
+            callback()
+
+    def on_hosts_updated(self, timestamp: Any, update_res: int) -> None:
+        """Have this worker enter the next world at its next commit, as if the roster had asked for it.
+
+        Args:
+            timestamp: when.
+            update_res: Horovod's `HostUpdateResult`: 1 if workers only leave.
+        """
+        self._host_messages.put((timestamp, update_res))
+
+    def commit(self) -> None:
+        """Make the current values the committed ones; then see whether workers come or go. No collective.
+
+        Raises:
+            HostsUpdatedInterrupt: they do.
+        """
+        self.save()
+        self.check_host_updates()
+
+    def check_host_updates(self) -> None:
+        """See whether workers come or go. No collective: ranks may hear of it at different calls.
+
+        The first that hear of it leave this world, so that the others' next collective fails: they find the
+        same next world, and go back to their last commit.
+
+        Raises:
+            HostsUpdatedInterrupt: they do.
+        """
+        self._checks += 1
+        interrupt = self._host_messages.take()
+        if interrupt is not None:
+            raise interrupt
+
+
+class ObjectState(State):
+    """A state of Python objects, which are its attributes.
+
+    Example:
+        >>> state = ObjectState(lambda obj: obj, lambda: 0, epoch=0, losses=[])
+        >>> state.losses.append(0.5)
+        >>> state.restore()
+        >>> state.losses
+        []
+    """
+
+    _saved_state: dict[str, Any]
+
+    if TYPE_CHECKING:
+        # Its attributes are the user's.
+        def __getattr__(self, name: str) -> Any: ...
+        def __setattr__(self, name: str, value: Any) -> None: ...
+
+    def __init__(self, bcast_object: Callable[[Any], Any], get_rank: Callable[[], int], **kwargs: Any) -> None:
+        """Make a state.
+
+        Args:
+            bcast_object: returns rank 0's object on every rank.
+            get_rank: returns this worker's rank.
+            kwargs: the attributes, with their first values, which can be pickled.
+
+        Raises:
+            ValueError: an attribute would hide a method.
+        """
+        check_names(self, kwargs)
+        super().__init__(bcast_object, get_rank)
+        self._saved_state = _copied(kwargs)
+        self._set_attrs(kwargs)
+
+    def save(self) -> None:
+        """Make the current values the committed ones.
+
+        They are copied, so that a list that grows is as long as before after `restore`; what cannot be copied is kept.
+        """
+        self._saved_state = _copied(self._current())
+
+    def restore(self) -> None:
+        """Go back to the committed values."""
+        self._set_attrs(_copied(self._saved_state))
+
+    def sync(self) -> None:
+        """Give all workers the values of rank 0, and make them the committed ones. A collective."""
+        if self._saved_state:
+            values = self._bcast_object(self._current())
+            self._saved_state = values
+            self._set_attrs(values)
+        self.save()
+
+    def _current(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self._saved_state}
+
+    def _set_attrs(self, values: Mapping[str, Any]) -> None:
+        for name, value in dict(values).items():
+            setattr(self, name, value)
+
+
+def check_names(state: State, names: Iterable[str]) -> None:
+    """Raise ValueError if an attribute of such a name would hide what the state itself has."""
+    hidden = [name for name in names if hasattr(type(state), name)]
+    if hidden:
+        raise InvalidRequestError(
+            f"a state cannot have an attribute {hidden[0]!r}: it has a method of that name. Choose another name."
+        )
+
+
+def _copied(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _copy(value) for name, value in values.items()}
+
+
+def _copy(value: Any) -> Any:
+    try:
+        return copy.deepcopy(value)
+    except Exception:
+        # Any class may refuse in a way of its own, such as a tensor in the middle of a graph.
+        return value

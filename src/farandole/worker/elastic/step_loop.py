@@ -1,0 +1,237 @@
+"""The loop of a training whose workers come and go.
+
+A step is taken under a plan (see `step_plan`) and counts as a whole: when the world breaks in the middle of it, the
+survivors finish it in the next one (see `recovery`).
+
+Workers come between two steps. Then all members of a world are made alike: newcomers get the state, and are told how
+far the training has come (see `loop_worlds`). A large state travels while the others train on (see `shadows`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from farandole.errors import EvictedError, InvalidRequestError
+from farandole.worker.core import basics
+from farandole.worker.core.user_log import tell_user
+from farandole.worker.core.worlds import goodbye
+from farandole.worker.elastic import world_changes
+from farandole.worker.elastic.batch_adaptation import BatchAdaptation
+from farandole.worker.elastic.batches import RatePolicy
+from farandole.worker.elastic.current_step import CurrentStep
+from farandole.worker.elastic.framework import Loader, Trained
+from farandole.worker.elastic.loop_worlds import LoopWorlds
+from farandole.worker.elastic.step_plan import Plan, Plans
+
+
+class Loop:
+    """Goes through the steps of a training, in whatever worlds there are. Iterate over it once.
+
+    Args:
+        loader: gives the samples.
+        trained: what is trained.
+        epochs: how often to go through the samples, in all worlds together.
+        rate: what the learning rate does as the world changes.
+        adaptation: of the batch to the noise of the gradients; None: there is none.
+    """
+
+    def __init__(
+        self,
+        loader: Loader,
+        trained: Trained,
+        *,
+        epochs: int,
+        rate: RatePolicy,
+        adaptation: BatchAdaptation | None = None,
+    ) -> None:
+        self._loader = loader
+        self._trained = trained
+        self._session = basics.current()
+        self._elastic = world_changes.is_elastic()
+        self._session.trainings += 1
+        self._number = self._session.trainings
+        """Which of the script's loops this is, from 1 on."""
+        self._has_begun = False
+        self._step = CurrentStep()
+        self._plans = Plans(loader)
+        self._worlds = LoopWorlds(
+            self._session,
+            self._number,
+            loader,
+            trained,
+            self._step,
+            self._plans,
+            epochs=epochs,
+            rate=rate,
+            adaptation=adaptation,
+        )
+        self._adaptation = adaptation
+        self._progress = self._worlds.progress
+        self._shadows = self._worlds.shadows
+
+    def __iter__(self) -> Iterator[Any]:
+        """Return the batches of this worker.
+
+        Raises:
+            SystemExit: this worker is not wanted any more; it has said so.
+            InvalidRequestError: this is the second time; or what the user wants cannot be.
+        """
+        if self._has_begun:
+            raise InvalidRequestError("a loop over steps can be gone through once: make another one by steps(...).")
+        self._has_begun = True
+        if self._is_past():
+            tell_user(
+                "info",
+                f"the other workers have gone through loop {self._number} over steps; this one, which has just come, "
+                "leaves it out, and gets the state in theirs",
+            )
+            return
+        try:
+            yield from self._steps()
+        except EvictedError as error:
+            raise goodbye(error) from None
+        finally:
+            self._session.retry = None
+
+    def stop(self) -> None:
+        """End the training after this step, on all workers, whichever of them says so.
+
+        If this step's gradients are on their way, because `backward()` has returned, it ends after the next step.
+        """
+        self._worlds.own_ballot.stopping = True
+
+    @property
+    def epoch(self) -> int:
+        """How often the samples have been gone through."""
+        return self._loader.ledger.epoch
+
+    @property
+    def epoch_begins(self) -> bool:
+        """Whether this is the first step of an epoch; on all workers alike, also on those that have just come."""
+        return self._loader.ledger.cursor == 0
+
+    @property
+    def step(self) -> int:
+        """Steps that count, since the loop began."""
+        return self._progress.step
+
+    @property
+    def accumulates(self) -> bool:
+        """Whether another pass of the same step follows this round: `AdaptiveBatch` takes large batches in several.
+
+        `optimizer.step()` and `optimizer.zero_grad()` do nothing then. What else a body does once in a step, such as
+        clipping or the step of a schedule, it should leave out.
+        """
+        return self._adaptation is not None and self._adaptation.is_partial
+
+    @property
+    def rate_factor(self) -> float:
+        """By what the learning rate is to be multiplied in this step; optimizers that the loop knows have done so."""
+        return self._progress.factor
+
+    @property
+    def batch(self) -> int:
+        """The samples of all workers together in a full step."""
+        return sum(self._loader.counts(self._session.world.size))
+
+    # --- steps -----------------------------------------------------------------------------------------------------
+
+    def _steps(self) -> Iterator[Any]:
+        worlds = self._worlds
+        worlds.enter(world_changes.arrive if self._elastic else None)
+        while True:
+            if worlds.bring_state():
+                continue
+            if self._progress.is_over:
+                break
+            plan = self._next_plan()
+            if plan is None:
+                self._loader.next_epoch()
+                continue
+            yield from self._one_step(plan)
+            if self._shadows.has_lost_world:
+                worlds.begin_again()
+                continue
+            self._commit(plan)
+            if self._step.outcome.change and not self._progress.stop:
+                worlds.change()
+        self._step.plan, self._step.counts = None, False
+        self._finish_together()
+
+    def _is_past(self) -> bool:
+        """Return whether this worker has come when the others were in a later loop: there it gets what they have."""
+        world = self._session.world
+        return self._elastic and world.generation == 0 and self._number < world.training
+
+    def _next_plan(self) -> Plan | None:
+        plan = self._plans.next(self._session.world, self._shadows.count, self._shadows.include_this_rank)
+        if plan is not None:
+            self._progress.scale_rate(plan.working)
+        return plan
+
+    def _one_step(self, plan: Plan) -> Iterator[Any]:
+        step = self._step
+        step.begin(plan)
+        while True:
+            step.is_to_repeat = False
+            step.share = 0.0 if self._shadows.include_this_rank else plan.share(self._session.world.rank)
+            data = plan.batch.data
+            if self._adaptation is not None:
+                self._adaptation.plan(plan, self.step)
+            if data is None:
+                # Only the loop's body shows what a step is, and whether it has calls that all ranks have to make.
+                data = self._loader.borrow(plan.batch)
+            if data is None:
+                self._check_for_calls()
+                self._trained.step_without_samples()
+            else:
+                yield from [data] if self._adaptation is None else self._adaptation.parts(data)
+                self._worlds.retry.body_has_run()
+            if not step.is_to_repeat:
+                break
+        if self._shadows.has_lost_world:
+            return
+        self._check_gradients_are_used()
+        if not step.counts:
+            self._worlds.retry.vote()
+        if self._adaptation is not None:
+            self._adaptation.counts_now(plan, self._worlds.recovery)
+
+    def _check_gradients_are_used(self) -> None:
+        # They would be lost with this worker, although their samples count.
+        if self._trained.has_unused_gradients():
+            raise InvalidRequestError(
+                "the body of the loop has computed gradients and made no optimizer.step() with them. A round of this "
+                "loop is a step, and counts as a whole: to accumulate gradients, use a larger batch, go through parts "
+                "of it in the body, and give DistributedOptimizer(backward_passes_per_step=) the number of parts."
+            )
+
+    def _check_for_calls(self) -> None:
+        if self._progress.body_has_calls or self._worlds.own_ballot.made_calls:
+            raise InvalidRequestError(
+                "this worker has nothing to run the body of the loop with, as there are fewer samples left than "
+                "workers; but the body makes collectives, which all have to make. It has to be started again."
+            )
+
+    def _commit(self, plan: Plan) -> None:
+        self._step.plan = None
+        self._loader.commit(plan.batch, plan.lost)
+        self._progress.step += 1
+        self._save()
+
+    def _finish_together(self) -> None:
+        """Return when all ranks know that the last step counts: a rank that has left cannot tell the others."""
+        self._step.is_last = self._worlds.own_ballot.at_end = True
+        self._worlds.retry.vote()
+        self._save()
+        self._trained.checkpoints.wait()
+
+    def _save(self) -> None:
+        """Write a checkpoint if the ballots of all ranks ask for one."""
+        if not self._step.outcome.save:
+            return
+        self._worlds.own_ballot.checkpoint_is_written()
+        # The others have begun theirs in the world of before: the parts of two worlds make no checkpoint.
+        if not self._plans.as_before:
+            self._trained.checkpoints.save(self._progress.kept(), self.step, self.epoch, self._session.world)

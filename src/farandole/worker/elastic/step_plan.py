@@ -1,0 +1,119 @@
+"""The plan of a step: which ranks read which samples, and which of these ranks are still present.
+
+It is made from the ledger and the current world. When ranks are lost before the step counts, the plan stays, their part
+of it is given back to the ledger, and the gradients of the others are weighted by the samples that are left. The next
+step is planned for the world that is current then.
+
+A rank that learns from others that a step counts (see `recovery`) takes the following step by the plan that the others
+have made meanwhile, in the previous world.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from farandole.base.wire.rendezvous import World
+from farandole.worker.elastic.framework import Batch, Loader
+from farandole.worker.elastic.recovery import Comparison
+
+
+class Plan:
+    """One step: what each rank reads, and which ranks are still present."""
+
+    def __init__(self, batch: Batch, world: World, shadows: int) -> None:
+        self.batch = batch
+        self.shadows = shadows
+        """How many ranks of its world, the last ones, have no part in it."""
+        self.present = list(range(world.size))
+        """For each rank of the current world, which rank it has in the world of the plan."""
+        self.lost: frozenset[int] = frozenset()
+        """The ranks whose samples will not be in the result."""
+        self._world = world
+
+    @property
+    def working(self) -> int:
+        """How many ranks of its world have a part in it."""
+        return self._world.size - self.shadows
+
+    def survived_by(self, world: World) -> None:
+        """Record the current world, which has only members of the plan's world."""
+        # By the workers' numbers: between the two worlds there may have been worlds that this worker has never seen.
+        self.present = [self._world.workers.index(worker) for worker in world.workers]
+
+    def goes_on_without_the_lost(self) -> None:
+        """Record that the ranks that are present will finish the step."""
+        self.lost = frozenset(range(len(self.batch.shares))).difference(self.present)
+
+    def share(self, rank: int) -> float:
+        """Return by what this rank's mean gradient is multiplied so that the mean over ranks is one over samples."""
+        size = self._world.size
+        if len(self.present) == size:
+            return self.batch.samples * size / self.batch.total
+        counts = [_count(self.batch.shares[each]) for each in self.present]
+        total = sum(counts)
+        return counts[rank] * len(counts) / total if total else 0.0
+
+
+class Plans:
+    """Makes one plan after the other, each as the other ranks make it.
+
+    Args:
+        loader: gives the samples.
+    """
+
+    def __init__(self, loader: Loader) -> None:
+        self._loader = loader
+        self.as_before = False
+        """The other ranks have planned the next step already, in the previous world."""
+        self._before: World | None = None
+        """In which the current plan was made, or the other ranks have made the next one; None: the current world."""
+        self._shadows_before = 0
+        """How many ranks of it have no part in the plan that the other ranks have made."""
+
+    def next(self, now: World, shadows: int, is_shadow: bool) -> Plan | None:
+        """Return the plan of the next step, or None at the end of the epoch.
+
+        Args:
+            now: the current world.
+            shadows: how many ranks of it, the last ones, do not have the state yet.
+            is_shadow: this rank is one of them.
+        """
+        world = now
+        if self.as_before and self._before is not None:
+            world, shadows = self._before, self._shadows_before
+        batch = self._loader.next(world.size - shadows, 0 if is_shadow else world.rank)
+        if batch is None:
+            return None
+        plan = Plan(batch, world, shadows)
+        if world is not now:
+            plan.survived_by(now)
+            plan.goes_on_without_the_lost()
+        self.forget_worlds()
+        return plan
+
+    def reformed(self, before: World) -> None:
+        """Record that another world has followed this one."""
+        self._before = self._before or before
+
+    def resumed(self, comparison: Comparison) -> None:
+        """Record how far the others are, in the middle of a step that goes on in another world."""
+        if comparison.others_inside:
+            self._shadows_before = comparison.shadows
+        self.as_before = self.as_before or comparison.behind
+        if not self.as_before:
+            self.forget_worlds()
+
+    def entered(self, comparison: Comparison) -> None:
+        """Record how far the others are, between two steps."""
+        self.as_before = comparison.others_inside
+        self._shadows_before = comparison.shadows
+        if not self.as_before:
+            self.forget_worlds()
+
+    def forget_worlds(self) -> None:
+        """Plan for the current world."""
+        self._before, self._shadows_before, self.as_before = None, 0, False
+
+
+def _count(share: Sequence[tuple[int, int]]) -> int:
+    return sum(end - begin for begin, end in share)

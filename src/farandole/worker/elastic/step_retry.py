@@ -1,0 +1,152 @@
+"""What takes the calls of a loop of steps up in the next world; see `farandole.worker.core.retry.Retry`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from farandole.errors import InvalidRequestError
+from farandole.worker.core.retry import Gradients
+from farandole.worker.core.session import Session
+from farandole.worker.elastic.current_step import CurrentStep, OwnBallot
+from farandole.worker.elastic.recovery import Ballot, Recovery
+from farandole.worker.elastic.shadows import Shadows
+from farandole.worker.elastic.training_progress import Progress
+
+Result = TypeVar("Result")
+
+
+class StepRetry:
+    """The calls of the loop's body, and the reduction of its gradients."""
+
+    def __init__(
+        self,
+        session: Session,
+        recovery: Recovery,
+        progress: Progress,
+        shadows: Shadows,
+        step: CurrentStep,
+        own_ballot: OwnBallot,
+        *,
+        elastic: bool,
+        reduces_once: bool,
+    ) -> None:
+        """Retry nothing yet.
+
+        Args:
+            session: whose calls.
+            recovery: takes them up.
+            progress: learns what the ranks have asked.
+            shadows: of the world.
+            step: the one under way.
+            own_ballot: what this rank asks.
+            elastic: there can be a next world.
+            reduces_once: a step has one reduction of gradients.
+        """
+        self._session = session
+        self._recovery = recovery
+        self._progress = progress
+        self._shadows = shadows
+        self._step = step
+        self._own_ballot = own_ballot
+        self._elastic = elastic
+        self._calls_while_reducing = not reduces_once
+        """The body waits for other calls, or other gradients, while its gradients are reduced."""
+        self._knows_body = False
+        """The body has been run."""
+
+    def body_has_run(self) -> None:
+        """Record that the body of the loop has gone through a step."""
+        self._knows_body = True
+
+    # --- calls of the body -----------------------------------------------------------------------------------------
+
+    def run(
+        self,
+        call: Callable[[], Result],
+        restore: Callable[[], None] | None = None,
+        adopt: Callable[[Result], Result] | None = None,
+    ) -> Result:
+        """See `Retry`.
+
+        Raises:
+            InvalidRequestError: broken steps are given out again, which ranks do at different times; or this rank is a
+                shadow.
+        """
+        if self._shadows.include_this_rank:
+            raise InvalidRequestError(
+                "the body of the loop made a collective for the first time while this worker was still getting the "
+                "state of the training: it would have spoilt the result. It has to be started again."
+            )
+        if self._elastic and not self._session.settings.elastic_keep_gradients:
+            raise InvalidRequestError(
+                "the body of an elastic loop can make collectives of its own only where gradients are kept: without "
+                "FARANDOLE_ELASTIC_KEEP_GRADIENTS=0."
+            )
+        self._own_ballot.made_calls = True
+        self._calls_while_reducing = self._calls_while_reducing or self._step.is_reducing
+        return self._recovery.run(call, restore, adopt)
+
+    def broken(self, error: Exception) -> bool:
+        """See `Retry`."""
+        return self._recovery.broken(error)
+
+    # --- the reduction of gradients --------------------------------------------------------------------------------
+
+    @property
+    def share(self) -> float:
+        """See `Retry`."""
+        return self._step.share
+
+    def launched(self) -> bool:
+        """See `Retry`."""
+        self._step.is_reducing = True
+        # A rank that has finished such a call and the reduction would be two calls ahead of one that has finished
+        # neither.
+        return self._knows_body and not self._calls_while_reducing
+
+    def ballot(self, meet: bool) -> Ballot:
+        """See `Retry`."""
+        return self._own_ballot.fill_in(meet=meet)
+
+    def count(self, outcome: Sequence[bool], gradients: Gradients) -> None:
+        """See `Retry`."""
+        asked = Ballot(*outcome)
+        self._take_note(asked)
+        if self._shadows.include_this_rank:
+            self._shadows.keep_up(lambda: self._recovery.meet(asked) if asked.meet else None)
+        else:
+            self._recovery.reduced(asked, gradients)
+
+    def recover(self, gradients: Gradients) -> bool:
+        """See `Retry`."""
+        if self._shadows.include_this_rank:
+            # What its optimizer makes of these gradients is not used.
+            self._shadows.lose_world()
+            return True
+        outcome = self._recovery.recover(gradients)
+        if outcome is None:
+            return False
+        self.count(outcome, gradients)
+        return True
+
+    def give_out_again(self) -> None:
+        """See `Retry`."""
+        self._step.repeat()
+
+    # --- a step without gradients ----------------------------------------------------------------------------------
+
+    def vote(self) -> None:
+        """Let a step count whose body has reduced no gradients."""
+        ballot = self.ballot(meet=False)
+        if self._shadows.include_this_rank:
+            self._shadows.keep_up(lambda: self._take_note(self._recovery.meet(ballot)))
+        else:
+            self._take_note(self._recovery.vote(ballot))
+
+    def _take_note(self, outcome: Ballot) -> None:
+        step = self._step
+        step.is_reducing = False
+        if not step.counts:
+            step.counts, step.outcome = True, outcome
+            self._progress.learn(outcome)

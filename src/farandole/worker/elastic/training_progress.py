@@ -1,0 +1,179 @@
+"""How far a training has come, besides what the framework holds; the same for all ranks that hold its state.
+
+Newcomers are told it when they get the state, and it is kept with each checkpoint.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from farandole.errors import StateLostError
+from farandole.worker.core.session import Session
+from farandole.worker.elastic.adaptive_batch import Adaptation
+from farandole.worker.elastic.batch_adaptation import BatchAdaptation
+from farandole.worker.elastic.batches import RatePolicy, based_on_first
+from farandole.worker.elastic.framework import Loader, Trained
+from farandole.worker.elastic.ledger import Ledger
+from farandole.worker.elastic.recovery import Ballot, Recovery
+
+_NOTHING = (0, None)
+
+
+class _Record(msgspec.Struct, frozen=True):
+    """What is told, and kept."""
+
+    step: int
+    calls: int
+    ledger: Ledger
+    first_batch: int
+    """Samples of all ranks in a full step of the first world."""
+    factor: float
+    """By which the learning rates have been multiplied."""
+    body_has_calls: bool
+    """Whether the body of the loop makes calls that all ranks have to make."""
+    stop: bool
+    """Whether there is no other step, because some rank has asked for that."""
+    first_epoch: int
+    """In which the loop began."""
+    adaptation: Adaptation | None = None
+    """Of the batch, if it adapts itself."""
+
+
+class Progress:
+    """How far the training of one loop has come.
+
+    Args:
+        session: in whose worlds it is.
+        loader: has the ledger.
+        trained: what is trained.
+        recovery: counts calls.
+        epochs: how often to go through the samples, in all worlds together.
+        rate: what the learning rate does as the world changes.
+        adaptation: of the batch to the noise of the gradients; None: there is none.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        loader: Loader,
+        trained: Trained,
+        recovery: Recovery,
+        *,
+        epochs: int,
+        rate: RatePolicy,
+        adaptation: BatchAdaptation | None = None,
+    ) -> None:
+        self._session = session
+        self._loader = loader
+        self._trained = trained
+        self._recovery = recovery
+        self._epochs = epochs
+        self._rate = rate
+        self._adaptation = adaptation
+        self.step = 0
+        """Steps that count, since the loop began."""
+        self.body_has_calls = False
+        """All ranks know that the loop's body makes calls that all have to make."""
+        self.stop = False
+        """All ranks know that some rank has asked for the end after this step."""
+        self._first_epoch = loader.ledger.epoch
+        self._first_batch = 0
+        self._factor = 1.0
+        self._scaled_for: tuple[int, Adaptation | None] = _NOTHING
+        """The size of the world, and the batch, that the factor is for."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there is no other step."""
+        return self._loader.ledger.epoch >= self._first_epoch + self._epochs or self.stop
+
+    def begin(self, *, is_lost: bool) -> None:
+        """Take rank 0's state, which no rank has trained yet: that of the last checkpoint if there is one.
+
+        A collective. The other ranks get it by `follow`.
+
+        Args:
+            is_lost: there was a state, with steps that may count.
+
+        Raises:
+            StateLostError: there was one, and no checkpoint.
+        """
+        world = self._session.world
+        self._first_batch = sum(self._loader.counts(world.size))
+        saved = self._trained.checkpoints.load() if world.rank == 0 else None
+        found = any(self._session.exchange("elastic.checkpoint", b"" if saved is None else b"1"))
+        if is_lost and not found:
+            raise StateLostError.after(
+                world.lost,
+                "there is no checkpoint. Start the job again; with --checkpoint-dir DIR --resume auto it would go on.",
+            )
+        if saved is not None:
+            self.follow(saved)
+
+    def learn(self, outcome: Ballot) -> None:
+        """Record what the ranks have asked of all, when the step counts."""
+        self.stop = outcome.stop
+        self.body_has_calls = self.body_has_calls or outcome.calls
+
+    def told(self) -> bytes:
+        """Return what a newcomer is told."""
+        return msgspec.msgpack.encode(self._record())
+
+    def kept(self) -> bytes:
+        """Return what is kept with a checkpoint."""
+        # A training that goes on from there has not been asked to stop.
+        return msgspec.msgpack.encode(msgspec.structs.replace(self._record(), stop=False))
+
+    def follow(self, text: bytes) -> None:
+        """Have come as far as another rank, or a checkpoint.
+
+        Args:
+            text: what that has told, or what was kept.
+        """
+        record = msgspec.msgpack.decode(text, type=_Record)
+        self.step, self._first_epoch = record.step, record.first_epoch
+        self._first_batch, self._factor = record.first_batch, record.factor
+        self._scaled_for = _NOTHING
+        if self._adaptation is not None and record.adaptation is not None:
+            self._adaptation.value = record.adaptation
+        self.body_has_calls = record.body_has_calls
+        self.stop = record.stop
+        self._recovery.catch_up(record.calls)
+        self._loader.ledger = record.ledger
+
+    @property
+    def factor(self) -> float:
+        """By what the learning rates are multiplied now."""
+        return self._factor
+
+    def scale_rate(self, size: int) -> None:
+        """Let the learning rate be as it is to be in a world.
+
+        Args:
+            size: ranks that have a part in its steps.
+        """
+        scaled_for = (size, self._adapted())
+        if scaled_for == self._scaled_for:
+            return
+        policy = based_on_first(self._rate, self._first_batch)
+        factor = policy.factor(sum(self._loader.counts(size)), size)
+        if factor != self._factor:
+            self._trained.scale_rate(factor / self._factor)
+            self._factor = factor
+        self._scaled_for = scaled_for
+
+    def _adapted(self) -> Adaptation | None:
+        return None if self._adaptation is None else self._adaptation.value
+
+    def _record(self) -> _Record:
+        return _Record(
+            self.step,
+            self._recovery.calls,
+            self._loader.ledger,
+            self._first_batch,
+            self._factor,
+            self.body_has_calls,
+            self.stop,
+            self._first_epoch,
+            self._adapted(),
+        )

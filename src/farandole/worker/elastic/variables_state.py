@@ -1,0 +1,104 @@
+"""States of variables, as Horovod's scripts hold them; a framework says how they are read, written and broadcast."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from farandole.errors import InvalidRequestError
+from farandole.worker.elastic.state import ObjectState
+from farandole.worker.elastic.variables import build_optimizer, check_built, variables_of
+
+
+class VariablesState(ObjectState):
+    """A state of variables and Python objects.
+
+    Subclasses define `_read` and `_write`.
+    """
+
+    def __init__(
+        self,
+        bcast_object: Callable[[Any], Any],
+        get_rank: Callable[[], int],
+        bcast_array: Callable[[Any, str], Any],
+        **kwargs: Any,
+    ) -> None:
+        """Make a state, whose variables count as committed.
+
+        Args:
+            bcast_object: returns rank 0's object on every rank.
+            get_rank: returns this worker's rank.
+            bcast_array: returns rank 0's array, under a name.
+            kwargs: more attributes, with their first values, which can be pickled.
+        """
+        super().__init__(bcast_object, get_rank, **kwargs)
+        self._bcast_array = bcast_array
+        self._committed = self._read()
+
+    def save(self) -> None:
+        """Make the current values the committed ones."""
+        self._committed = self._read()
+        super().save()
+
+    def restore(self) -> None:
+        """Go back to the committed values."""
+        self._write(self._committed)
+        super().restore()
+
+    def sync(self) -> None:
+        """Give all workers the values of rank 0, and make them the committed ones. A collective.
+
+        Raises:
+            InvalidRequestError: this worker has other variables than rank 0.
+        """
+        values = self._read()
+        mine = [(tuple(value.shape), value.dtype.name) for value in values]
+        theirs = self._bcast_object(mine)
+        if mine != theirs:
+            raise InvalidRequestError(
+                f"this worker's state has {len(mine)} variables, and other shapes or types than the {len(theirs)} of "
+                "rank 0. All workers make the same variables before the state: also those of the optimizer, by "
+                "optimizer.build(model.trainable_variables)."
+            )
+        self._write([self._bcast_array(value, f"elastic.variable.{index}") for index, value in enumerate(values)])
+        super().sync()
+
+    def _read(self) -> list[Any]:
+        """Return copies of all values, as arrays."""
+        raise NotImplementedError
+
+    def _write(self, values: Sequence[Any]) -> None:
+        """Let the variables have these values."""
+        raise NotImplementedError
+
+
+class ModelState(VariablesState):
+    """The state of a Keras model and its optimizer, which are attributes of it."""
+
+    def __init__(self, model: Any, optimizer: Any = None, **kwargs: Any) -> None:
+        """Make a state.
+
+        Args:
+            model: built.
+            optimizer: None: the one that the model was compiled with, if it was. It is built here if it is not yet.
+            kwargs: see `VariablesState`.
+
+        Raises:
+            ValueError: the model is not built.
+        """
+        check_built("model", model)
+        self.model = model
+        self.optimizer = getattr(model, "optimizer", None) if optimizer is None else optimizer
+        super().__init__(**kwargs)
+
+    def _variables(self) -> list[Any]:
+        build_optimizer(self.optimizer, list(self.model.trainable_variables))
+        return [*self.model.variables, *(variables_of(self.optimizer) or ())]
+
+    def _read(self) -> list[Any]:
+        # Where a variable's memory is the array's, the next step would write to what is committed.
+        return [variable.numpy().copy() for variable in self._variables()]
+
+    def _write(self, values: Sequence[Any]) -> None:
+        for variable, value in zip(self._variables(), values, strict=True):
+            variable.assign(value)

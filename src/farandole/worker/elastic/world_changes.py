@@ -1,0 +1,86 @@
+"""The worker's side of a changing world: whether the world is to change, and how the next one is entered."""
+
+from __future__ import annotations
+
+import msgspec
+
+from farandole.base.wire.rendezvous import World
+from farandole.worker.core import basics
+
+
+class Change(msgspec.Struct, frozen=True):
+    """What is to become of the current world at the end of a step."""
+
+    added: int
+    """Newcomers that wait."""
+    removed: int
+    """Members that are to leave."""
+    reason: str
+    """In one line, for the user."""
+
+
+def is_elastic() -> bool:
+    """Return whether there can be a next world. False without a world."""
+    session = basics.session_if_any()
+    return session is not None and session.notices is not None
+
+
+def pending_change() -> Change | None:
+    """Return what the roster has said of the current world and this worker has not answered by `reform`."""
+    notices = basics.current().notices
+    notice = None if notices is None else notices.change
+    return None if notice is None else Change(notice.added, notice.removed, notice.reason)
+
+
+def coming() -> int:
+    """Return how many workers have been started that are not here yet."""
+    notices = basics.current().notices
+    return 0 if notices is None else notices.coming
+
+
+def is_broken() -> bool:
+    """Return whether the current world has ended, so that collectives in it fail."""
+    return basics.current().engine.cause() is not None
+
+
+def arrive() -> World:
+    """Enter a world, if `init()` has only looked at it: it waits for no other worker's preparations.
+
+    No-op for a worker that is in a world already.
+
+    Raises:
+        EvictedError, StartError: as `reform`.
+    """
+    return reform() if basics.current().world.generation == 0 else basics.current().world
+
+
+def reform(open: bool = True) -> World:
+    """Leave the world, which ends for all its workers, and enter the next one, in the same process.
+
+    Blocks until there is one. The session, its engine and what lies in the arena stay; process sets but the world's own
+    are unregistered.
+
+    Args:
+        open: whether newcomers may come into it; not in the middle of a step.
+
+    Raises:
+        EvictedError: this worker is not wanted any more.
+        StartError: there is no next world: the job is not elastic, or has too few workers for too long.
+    """
+    change = pending_change()
+    rank = basics.rank()
+    why = f"rank {rank} makes place for the next world: {change.reason if change else 'it lost its own'}"
+    basics.reform(why, open)
+    return basics.current().world
+
+
+def trained(training: int = 0) -> None:
+    """Note that this worker holds the job's state from now on, so that others may get it from here.
+
+    Args:
+        training: of which of the script's trainings, from 1 on; 0: they are not counted.
+    """
+    session = basics.current()
+    if (training or not session.trained) and session.roster is not None:
+        session.roster.report_state(training)
+    session.trained = True

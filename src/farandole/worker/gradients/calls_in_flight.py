@@ -1,0 +1,74 @@
+"""The calls of a step that have been begun and not waited for yet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from farandole.errors import FarandoleError, MismatchError
+from farandole.worker.core.handle import Call
+from farandole.worker.core.session import Session
+from farandole.worker.gradients.entry import Bundle
+
+
+class _CallInFlight(NamedTuple):
+    number: int
+    store: Callable[[Any], None]
+    """Puts its result into the gradients."""
+    bundle: Bundle | None
+    """Whose it is; None for a submit batch, which tells its bundles apart by itself."""
+
+
+class CallsInFlight:
+    """Calls, in the order in which they were begun."""
+
+    def __init__(self) -> None:
+        self._calls: list[_CallInFlight] = []
+
+    def begin(self, session: Session, call: Call, store: Callable[[Any], None], bundle: Bundle | None = None) -> None:
+        """Submit a call, and note what is done with its result."""
+        self._calls.append(_CallInFlight(session.handles.begin(call), store, bundle))
+
+    def finish(self, session: Session) -> Exception | None:
+        """Wait for all calls and put their results into the gradients; return the first error."""
+        error: Exception | None = None
+        for call in self._calls:
+            failure = _finish_one(session, call)
+            error = error or failure
+        self._calls = []
+        return error
+
+    def wait(self, session: Session) -> None:
+        """Wait for all calls, whatever becomes of them."""
+        for call in self._calls:
+            with suppress(FarandoleError):
+                session.handles.synchronize(call.number)
+
+    def forget(self) -> None:
+        """Forget the calls; the session keeps what the engine still writes to."""
+        self._calls = []
+
+
+def _finish_one(session: Session, call: _CallInFlight) -> Exception | None:
+    try:
+        call.store(session.handles.synchronize(call.number))
+    except Exception as error:
+        if call.bundle is None:
+            return error
+        call.bundle.broken = True
+        return explained(error, call.bundle)
+    return None
+
+
+def explained(error: Exception, bundle: Bundle) -> Exception:
+    """Return an error of a bundle, with what this rank alone knows about it."""
+    absent = bundle.absent_names()
+    if not absent or not isinstance(error, MismatchError):
+        return error
+    result = MismatchError(
+        f"{error} This rank has had no gradient of {', '.join(absent)} so far and took it for dense; if it is sparse "
+        "elsewhere, pass sparse_as_dense=True to DistributedOptimizer."
+    )
+    result.__cause__ = error
+    return result

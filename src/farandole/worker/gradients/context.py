@@ -1,0 +1,65 @@
+"""The session and the world in which a step is taken, and what becomes of the step when that world breaks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from farandole.errors import HorovodInternalError
+from farandole.worker.core.dtype import Average
+from farandole.worker.core.retry import Retry
+from farandole.worker.core.session import Session
+from farandole.worker.gradients.reduce_options import ReduceOptions
+
+
+class Context:
+    """What the step under way was begun in. The reducer writes it, at the first gradient of a step.
+
+    Attributes:
+        options: how gradients are reduced.
+        session: None before the first step.
+        generation: of the world that the step began in.
+        keeps: this rank's own gradients are kept until the step counts.
+        has_next_world: when the world breaks, there may be a next one.
+    """
+
+    __slots__ = ("generation", "has_next_world", "keeps", "options", "session")
+
+    def __init__(self, options: ReduceOptions) -> None:
+        self.options = options
+        self.session: Session | None = None
+        self.generation = 0
+        self.keeps = False
+        self.has_next_world = False
+
+    @property
+    def entered(self) -> Session:
+        """Return the session, where a step is under way."""
+        assert self.session is not None
+        return self.session
+
+    @property
+    def retry(self) -> Retry | None:
+        """Return what takes broken calls up in the next world, if anything does."""
+        return None if self.session is None else self.session.retry
+
+    @property
+    def step_retry(self) -> Retry | None:
+        """Return what lets a step count by these gradients: none if they are those of some ranks only."""
+        return self.retry if self.options.process_set.process_set_id == 0 else None
+
+    def share(self) -> float:
+        """Return by what this rank's gradients are multiplied, so that all samples of a step count alike."""
+        # Written out, without calls of other properties: this runs for each gradient of each step.
+        retry = None if self.session is None else self.session.retry
+        return 1.0 if retry is None or self.options.op != Average else retry.share
+
+    @contextmanager
+    def loss_left_to_finish(self) -> Iterator[None]:
+        """Let a backward pass go on when the world breaks, where the end of the step takes care of that."""
+        try:
+            yield
+        except HorovodInternalError as error:
+            retry = self.retry
+            if retry is None or not retry.broken(error):
+                raise

@@ -1,0 +1,211 @@
+"""What the reducer knows of each gradient.
+
+Each gradient has an *entry*; the entries that are submitted together form a *bundle* (one entry, unless the user asked
+for groups).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+from farandole.worker.core.dtype import DType
+from farandole.worker.core.submission import Submission
+from farandole.worker.gradients.buckets import Layout
+from farandole.worker.gradients.views import View
+
+
+class Entry(ABC):
+    """One gradient and its way. A front end derives a class that knows what a gradient is in its framework.
+
+    At first a gradient travels from wherever its framework has put it, by calls that the front end makes (see
+    `GradientFrontEnd.dense_call`). When the reducer has given the entry a *view* of the arena, `put` copies the
+    gradient there, and it needs no call of its own any more.
+
+    Attributes:
+        name: by which the ranks' gradients match.
+        bundle: what it is submitted with.
+        missing_passes: how many backward passes the step still needs.
+        view: where the reduced gradient lies in the arena, and its own one travels from; None on the general way.
+        own_view: where this rank's own gradient travels from instead, so that it outlives its reduction.
+        kept: a copy of this rank's own gradient that outlives its reduction on the general way; else None.
+        absent: in this step zeros stand for a gradient that this rank does not have.
+    """
+
+    __slots__ = ("absent", "bundle", "kept", "missing_passes", "name", "own_view", "view")
+
+    bundle: Bundle
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.missing_passes = 0
+        self.view: View | None = None
+        self.own_view: View | None = None
+        self.kept: Any = None
+        self.absent = False
+
+    # --- what the gradient is --------------------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def trained(self) -> bool:
+        """Return whether there will be gradients; a frozen parameter takes no part in a step."""
+
+    @property
+    @abstractmethod
+    def travels_sparse(self) -> bool:
+        """Return whether the gradient of this step is gathered, not reduced. All ranks have to say the same."""
+
+    @property
+    @abstractmethod
+    def dtype(self) -> DType | None:
+        """Return the element type; None if the engine has no such type."""
+
+    @abstractmethod
+    def layout(self) -> Layout:
+        """Return what a view of the gradient is like.
+
+        Raises:
+            InvalidRequestError: the engine has no such element type.
+        """
+
+    # --- on the way through the arena ------------------------------------------------------------------------------
+
+    @abstractmethod
+    def wants_view(self) -> bool:
+        """Return whether the gradient is to travel through the arena, as far as its first steps have shown."""
+
+    @abstractmethod
+    def attach(self) -> None:
+        """Record that `view` and perhaps `own_view` have been given, and move the gradient into the view."""
+
+    @abstractmethod
+    def detach(self) -> None:
+        """Forget the views: they belong to a session that has ended."""
+
+    @abstractmethod
+    def put(self, share: float) -> bool:
+        """Copy the gradient, multiplied by `share`, to where it travels from; zeros if there is none.
+
+        After that the gradient of the framework is the view. With a share of 0 it may be anything, also not a number.
+
+        Returns:
+            Whether it could be put there; otherwise it takes the general way in this step.
+        """
+
+    def is_in_use(self) -> bool:
+        """Return whether the user reads an earlier gradient in the view's memory, which must not be written over."""
+        return False
+
+    @abstractmethod
+    def scale(self, factor: float) -> None:
+        """Multiply what `put` has put."""
+
+    @abstractmethod
+    def take_back(self) -> None:
+        """Let what lies in the view, reduced, be the gradient of the framework."""
+
+    @abstractmethod
+    def lies_in_view(self, gradient: Any) -> bool:
+        """Return whether a gradient (see `GradientFrontEnd.present`) is the view."""
+
+    # --- on the general way ----------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def keep(self) -> None:
+        """Copy this rank's own gradient to `kept`, if there is one."""
+
+    @abstractmethod
+    def restore(self) -> None:
+        """Let a copy of `kept` be the gradient."""
+
+    @abstractmethod
+    def weight(self, share: float) -> None:
+        """Multiply the gradient, if there is one. With a share of 0 it may be anything, also not a number."""
+
+    # --- for ranks that lack a reduced gradient --------------------------------------------------------------------
+
+    @abstractmethod
+    def state_of(self, gradient: Any) -> Any:
+        """Return a reduced gradient in a form that the front end can send to other ranks."""
+
+    @abstractmethod
+    def adopt(self, state: Any) -> None:
+        """Let the gradient be what `state_of` has returned on another rank."""
+
+
+class Bundle:
+    """The entries that are submitted together.
+
+    Attributes:
+        missing: entries that still need backward passes.
+        launched: its gradients are on their way, or have arrived.
+        generation: of the world in which they were launched.
+        share: by what this rank's gradients were multiplied there.
+        broken: its gradients were not reduced, because that world broke.
+        kept: this rank's own gradients of this step are kept.
+        submission: if all entries have a view: the requests, made once and used in every step.
+        nbytes: of all views together.
+    """
+
+    __slots__ = ("broken", "entries", "generation", "kept", "launched", "missing", "nbytes", "share", "submission")
+
+    def __init__(self, entries: Sequence[Entry]) -> None:
+        self.entries = list(entries)
+        for entry in self.entries:
+            entry.bundle = self
+        self.missing = 0
+        self.launched = False
+        self.generation = 0
+        self.share = 1.0
+        self.broken = False
+        self.kept = False
+        self.submission: Submission | None = None
+        self.nbytes = 0
+
+    def put(self, share: float, keeps: bool) -> bool:
+        """Copy the gradients to where they travel from; return whether all of them could be put there.
+
+        Args:
+            share: by what this rank's gradients are multiplied.
+            keeps: whether they are put beside the views, so that they outlive their reduction.
+        """
+        if self.kept:  # The entries were launched before, in a world that has ended meanwhile.
+            return all(entry.kept is None for entry in self.entries)
+        if any(entry.is_in_use() for entry in self.entries):
+            return False
+        # All entries of a bundle are put, or none: what takes the general way is multiplied there, and a gradient that
+        # is kept beside its view cannot take it.
+        if keeps or len(self.entries) > 1:
+            if not all(entry.trained and not entry.travels_sparse for entry in self.entries):
+                return False
+        self.share = share
+        if not all(entry.put(share) for entry in self.entries):
+            return False
+        self.kept = keeps
+        return True
+
+    def weight(self, share: float) -> None:
+        """Weight gradients that have been put for the world in which they will be reduced."""
+        if share != self.share and self.share:
+            for entry in self.entries:
+                entry.scale(share / self.share)
+        self.share = share
+
+    def has_begun(self) -> bool:
+        """Return whether the bundle is launched, or has nothing to launch."""
+        return self.launched or not any(entry.trained for entry in self.entries)
+
+    def absent_names(self) -> list[str]:
+        """Return the names of gradients that this rank does not have in this step."""
+        return [entry.name for entry in self.entries if entry.absent]
+
+    def reset(self, passes: int) -> None:
+        """Begin a step, for which each gradient needs so many backward passes."""
+        self.launched = self.broken = self.kept = False
+        self.missing = len(self.entries)
+        for entry in self.entries:
+            entry.missing_passes = passes
+            entry.absent = False
+            entry.kept = None

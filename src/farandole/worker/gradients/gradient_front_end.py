@@ -1,0 +1,66 @@
+"""What the reducer needs of a framework, beside its entries."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from farandole.worker.core.handle import Call
+from farandole.worker.core.session import Session
+from farandole.worker.gradients.entry import Bundle, Entry
+
+if TYPE_CHECKING:
+    from farandole.worker.gradients.reducer import Reducer
+
+
+class GeneralCall(NamedTuple):
+    """A call that a front end has made for gradients without a view."""
+
+    call: Call
+    store: Callable[[Any], None]
+    """Puts the result of the call into the gradients."""
+
+
+class GradientFrontEnd(Protocol):
+    """The adapter of one framework. The reducer calls it in the thread that calls the reducer."""
+
+    def watch(self, entry: Entry, reducer: weakref.ref[Reducer]) -> Callable[[], None]:
+        """Have `reducer().on_gradient(entry)` called whenever a backward pass has finished a gradient.
+
+        The gradients of a step come in any order and from any thread. The framework may keep what this makes longer
+        than the optimizer lives, so it must not hold the reducer itself.
+
+        Returns:
+            What ends it.
+        """
+
+    def at_end_of_backward(self, callback: Callable[[], None]) -> bool:
+        """Call back when the backward pass that runs in this thread ends.
+
+        Returns:
+            Whether it will. False if no backward pass runs; then the reducer waits for nothing.
+        """
+
+    def dense_call(self, session: Session, entries: Sequence[Entry]) -> GeneralCall:
+        """Return a call that reduces gradients together, wherever they are; zeros for those that are absent."""
+
+    def sparse_call(self, session: Session, entry: Entry) -> GeneralCall:
+        """Return a call that gathers and adds up the stored elements of all ranks' gradients.
+
+        Raises:
+            InvalidRequestError: there is no such reduction of sparse gradients.
+        """
+
+    @property
+    def uses_views(self) -> bool:
+        """Return whether gradients may travel through the arena: nothing is done to them on the way."""
+
+    def forget_residuals(self) -> None:
+        """Forget what compression has not sent yet: it was being written when a world broke, or is another's."""
+
+    def present(self, bundles: Sequence[Bundle]) -> list[tuple[Entry, Any]]:
+        """Return the gradients that there are, in the framework's own form, each with its entry."""
+
+    def versions(self, gradients: Sequence[tuple[Entry, Any]]) -> list[int]:
+        """Return numbers of which one changes when a gradient is written to, as far as the framework knows."""

@@ -1,0 +1,67 @@
+"""The reduced gradients of the step that counted last, for ranks that lack them when the world breaks.
+
+They are not copied: a gradient that lies in its view stays there until the next step's is reduced, unless it is written
+over. Frameworks count the writes that they know of. Other writes are looked for once, in the first step in which
+gradients have views.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+from farandole.worker.gradients.entry import Bundle, Entry
+from farandole.worker.gradients.gradient_front_end import GradientFrontEnd
+
+
+class LastReduced:
+    """Reduced gradients, where they are; what `farandole.worker.core.retry.Gradients` asks for."""
+
+    def __init__(self, bundles: Sequence[Bundle], front_end: GradientFrontEnd) -> None:
+        """Keep none yet of these bundles."""
+        self._bundles = bundles
+        self._front_end = front_end
+        self._kept: list[tuple[Entry, Any]] = []
+        self._versions: list[int] = []
+        self._checksums: list[int] | None = None
+
+    def keep(self, *, examine: bool = False) -> None:
+        """Keep those of a step that counts.
+
+        Args:
+            examine: when asked whether they are intact, look at each byte of those that lie in views.
+        """
+        # This runs in every step, so that it must be short.
+        self._kept = self._front_end.present(self._bundles)
+        self._versions = self._front_end.versions(self._kept)
+        self._checksums = self._sums() if examine else None
+
+    def forget(self) -> None:
+        """Keep none any more."""
+        self._kept, self._versions, self._checksums = [], [], None
+
+    def are_intact(self) -> bool:
+        """Return whether they are unchanged."""
+        if self._versions != self._front_end.versions(self._kept):
+            return False
+        return self._checksums is None or self._checksums == self._sums()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return them by the names of their entries."""
+        return {entry.name: entry.state_of(gradient) for entry, gradient in self._kept}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Let the gradients be those that another rank has kept."""
+        for bundle in self._bundles:
+            for entry in bundle.entries:
+                if entry.name in state:
+                    entry.adopt(state[entry.name])
+        self.keep()
+
+    def _sums(self) -> list[int]:
+        return [
+            zlib.crc32(entry.view.bytes())
+            for entry, gradient in self._kept
+            if entry.view is not None and entry.lies_in_view(gradient)
+        ]

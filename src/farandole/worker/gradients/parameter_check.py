@@ -1,0 +1,136 @@
+"""Whether all ranks train the same parameters: one small collective beside the first step, and others if asked for.
+
+Each rank makes a number of its parameters, a *digest*. The check begins with a step of the optimizer and its outcome is
+looked at in a later one, so no rank ever waits for it: one that leaves out its first step, as a gradient scaler may
+decide on some ranks only, delays no other rank. The ranks' digests are added up, and their squares, because a sum is
+the one collective in which ranks may take part that have joined: they have no more steps, and count as nothing.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from farandole.errors import FarandoleError
+from farandole.worker.collectives.allreduce import ALLREDUCE
+from farandole.worker.collectives.declaration import Form
+from farandole.worker.collectives.forms import Forms
+from farandole.worker.collectives.plain_memory import Block, PlainMemory
+from farandole.worker.core.basics import current
+from farandole.worker.core.dtype import DType, Sum
+from farandole.worker.core.group import ProcessSet
+from farandole.worker.core.session import Session
+from farandole.worker.core.user_log import tell_user
+
+# So that the sum of the squares of 32,768 ranks fits into 64 bits.
+_DIGEST_BITS = 24
+# How many ranks there are, the sums of digests and their squares, and of steps and their squares.
+_FORMAT = "<5q"
+
+# How many checks of each name have begun. An optimizer that makes a single step never looks at its check, and the next
+# one may have parameters of the same names. It is the same on all ranks, as their optimizers are.
+_begun: Counter[str] = Counter()
+
+_begin = Forms(PlainMemory()).runner(ALLREDUCE, Form(later=True))
+
+
+class ParameterCheck:
+    """The check of one optimizer.
+
+    In elastic jobs nothing is checked: there, states and loops give all ranks the same parameters, and a newcomer's
+    first step is not the others' first one.
+    """
+
+    def __init__(self, name: str, process_set: ProcessSet, advice: str) -> None:
+        """Prepare the check.
+
+        Args:
+            name: by which the ranks' checks match.
+            process_set: the ranks that take part.
+            advice: the line to add to a script whose ranks begin with different parameters.
+        """
+        self._name = name
+        self._process_set = process_set
+        self._advice = advice
+        self._steps = 0
+        self._has_warned = False
+        self._call: tuple[Session, int] | None = None
+
+    def step(self, digest: Callable[[], int]) -> None:
+        """Begin a check if one is due in this step, and tell the user the outcome of the last one.
+
+        Args:
+            digest: returns the digest of this rank's parameters, as they are before the step.
+        """
+        if self._call is not None:
+            self._look()
+        if self._call is None and self._is_due():
+            self._begin(digest())
+        self._steps += 1
+
+    def _is_due(self) -> bool:
+        session = current()
+        period = session.settings.check_parameters
+        if self._has_warned or session.notices is not None or len(self._process_set.ranks) == 1:
+            return False
+        return period > 0 and (self._steps == 0 or (period > 1 and self._steps % period == 0))
+
+    def _begin(self, digest: int) -> None:
+        _begun[self._name] += 1
+        values = 1, digest, digest * digest, self._steps, self._steps * self._steps
+        block = Block(DType.I64, (len(values),), bytearray(struct.pack(_FORMAT, *values)))
+        options = {"average": None, "op": Sum, "prescale": 1.0, "postscale": 1.0}
+        name = f"parameters.{self._name}.{_begun[self._name]}"
+        # A rank that has made its last step may have shut down by now: this one's step counts all the same.
+        with suppress(FarandoleError):
+            self._call = current(), _begin(block, name, self._process_set, options)
+
+    def _look(self) -> None:
+        assert self._call is not None
+        session, call = self._call
+        if session is not current():
+            self._call = None
+        elif session.handles.poll(call):
+            self._call = None
+            # If its world has ended, other calls say so.
+            with suppress(FarandoleError):
+                self._tell(session, session.handles.synchronize(call))
+
+    def _tell(self, session: Session, sums: Any) -> None:
+        count, digests, squares, steps, squares_of_steps = struct.unpack(_FORMAT, sums.data)
+        # A rank that saw the end of the last check later than others may have begun this one in a later step.
+        if are_equal(count, digests, squares) or not are_equal(count, steps, squares_of_steps):
+            return
+        self._has_warned = True
+        if self._process_set.rank() == 0:
+            tell_user(
+                "warning",
+                "the ranks have different parameters, so each of them trains a model of its own. If it is so from the "
+                f"first step on, add {self._advice} before that step. If they are meant to differ, set "
+                "FARANDOLE_CHECK_PARAMETERS=0.",
+                session.world.rank,
+            )
+
+
+def are_equal(count: int, total: int, squares: int) -> bool:
+    """Return whether numbers are all the same.
+
+    Args:
+        count: how many there are.
+        total: their sum.
+        squares: the sum of their squares, which is the smallest where all are the same.
+
+    Example:
+        >>> are_equal(2, 3 + 3, 9 + 9), are_equal(2, 2 + 4, 4 + 16)
+        (True, False)
+    """
+    return count * squares == total * total
+
+
+def digest_of(numbers: Sequence[int]) -> int:
+    """Return the digest of parameters, each of which has been made one number of 64 bits, with a sign."""
+    return zlib.crc32(struct.pack(f"<{len(numbers)}q", *numbers)) >> (32 - _DIGEST_BITS)

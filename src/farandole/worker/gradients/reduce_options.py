@@ -1,0 +1,24 @@
+"""How the gradients of an optimizer are reduced."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from farandole.worker.core.group import ProcessSet
+from farandole.worker.core.session import Session
+
+
+class ReduceOptions(NamedTuple):
+    """What all gradients of an optimizer have in common."""
+
+    op: int
+    prescale: float
+    """Multiplied in before the reduction."""
+    postscale: float
+    """Multiplied in after it."""
+    process_set: ProcessSet
+    """Which ranks take part."""
+
+    def group(self, session: Session) -> int:
+        """Return the native number of the ranks that take part."""
+        return session.group_of(self.process_set, "DistributedOptimizer")

@@ -1,0 +1,139 @@
+"""Submit batches: gradients that travel together because a backward pass has finished them about the same time.
+
+To tell all ranks of what is ready costs about as much for one gradient as for a hundred, and where every core computes
+it is time taken from the computation. So what is ready waits for more, until there are `SUBMIT_BATCH_BYTES` of it; when
+the backward pass ends, nothing waits any longer.
+
+What travels together has no influence on results: the engine decides by each tensor's own size.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+from farandole.worker.core.engine import Engine
+from farandole.worker.core.handle import Pending
+from farandole.worker.core.submission import Submission
+from farandole.worker.gradients.calls_in_flight import CallsInFlight, explained
+from farandole.worker.gradients.context import Context
+from farandole.worker.gradients.entry import Bundle
+
+# At memory speed this takes some hundred microseconds, a few times what an agreement does; it is what may be left to do
+# when the backward pass ends.
+SUBMIT_BATCH_BYTES = 2 << 20
+
+Outcome = tuple[Bundle, Exception | None]
+
+
+class SubmitBatch(Pending):
+    """A call of the requests of several bundles whose gradients lie in views. It holds them, and so the views.
+
+    It has a result even if requests have failed: each bundle, with its first error or None.
+    """
+
+    __slots__ = ("_bundles",)
+
+    def __init__(self, engine: Engine, bundles: Sequence[Bundle]) -> None:
+        """Take bundles that have a submission; it stays theirs."""
+        parts = [bundle.submission for bundle in bundles if bundle.submission is not None]
+        super().__init__(engine, Submission.joined(parts), lambda _: None)
+        self._bundles = bundles
+
+    def result(self) -> list[Outcome]:
+        """Return what became of each bundle, and release the requests."""
+        if self._error is None:
+            outcomes: list[Outcome] = [(bundle, None) for bundle in self._bundles]
+        else:
+            assert self._submission is not None
+            errors = iter(self._engine.errors(self._submission))
+            outcomes = [
+                (bundle, next(filter(None, [next(errors) for _ in range(submission.count)]), None))
+                for bundle in self._bundles
+                if (submission := bundle.submission) is not None
+            ]
+            self._error = None
+        super().result()
+        return outcomes
+
+
+class BatchQueue:
+    """Bundles that have been launched and wait for more, until they are submitted together.
+
+    Gradients of several devices are finished by several threads, so what waits is under a lock.
+    """
+
+    def __init__(
+        self, context: Context, calls: CallsInFlight, at_end_of_backward: Callable[[Callable[[], None]], bool]
+    ) -> None:
+        """Begin with nothing that waits.
+
+        Args:
+            context: of the step.
+            calls: to which each submitted batch is added.
+            at_end_of_backward: see `GradientFrontEnd`.
+        """
+        self._context = context
+        self._calls = calls
+        self._at_end_of_backward = at_end_of_backward
+        self._lock = threading.Lock()
+        self._bundles: list[Bundle] = []
+        self._nbytes = 0
+        self._has_end = False
+        """The backward pass that runs now will submit what waits."""
+
+    def add(self, bundle: Bundle) -> None:
+        """Let a bundle wait, whose gradients have been put where they travel from."""
+        bundle.launched = True
+        with self._lock:
+            self._bundles.append(bundle)
+            self._nbytes += bundle.nbytes
+
+    def submit_in_time(self) -> None:
+        """Submit what waits if it is enough; otherwise see to it that the end of the backward pass does."""
+        if self._nbytes >= SUBMIT_BATCH_BYTES:
+            self.submit()
+        elif self._bundles and not self._has_end:
+            self._has_end = self._at_end_of_backward(self._submit_last)
+            if not self._has_end:
+                self.submit()
+
+    def submit(self) -> None:
+        """Submit what waits."""
+        session = self._context.session
+        bundles = self.take()
+        if not bundles or session is None:
+            return
+        generation, share = session.world.generation, self._context.share()
+        for bundle in bundles:
+            bundle.generation = generation
+            bundle.weight(share)
+        try:
+            self._calls.begin(session, SubmitBatch(session.engine, bundles), _store)
+        except Exception:
+            for bundle in bundles:
+                bundle.launched = False
+            raise
+
+    def take(self) -> list[Bundle]:
+        """Return what waits; nothing does any more."""
+        with self._lock:
+            bundles, self._bundles = self._bundles, []
+            self._nbytes, self._has_end = 0, False
+        return bundles
+
+    def _submit_last(self) -> None:
+        with self._context.loss_left_to_finish():
+            self.submit()
+
+
+def _store(outcomes: Sequence[Outcome]) -> None:
+    for bundle, error in outcomes:
+        if error is None:
+            for entry in bundle.entries:
+                entry.take_back()
+        else:
+            bundle.broken = True
+    for bundle, error in outcomes:
+        if error is not None:
+            raise explained(error, bundle)

@@ -1,0 +1,254 @@
+"""The gradients of one optimizer or tape: which of them are reduced together, under which names, and which stay local.
+
+What reduces them is the front end's: for TensorFlow, and for each backend of Keras.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+from farandole.errors import InvalidRequestError
+from farandole.worker.core.dtype import Adasum, Average
+from farandole.worker.gradients.wrapper_options import WrapperOptions
+
+
+class Backend(Protocol):
+    """How a framework reduces gradients, as a module or an object."""
+
+    def reduce(
+        self,
+        gradients: Sequence[Any],
+        names: Sequence[str],
+        bundles: list[list[int]] | None,
+        *,
+        op: int,
+        options: WrapperOptions,
+        scales: tuple[float, float],
+    ) -> list[Any]:
+        """Return the reduced gradients.
+
+        Args:
+            gradients: none of them is None.
+            names: by which ranks' gradients match, one for each.
+            bundles: which are reduced together, as places in `gradients`; None: as is best.
+            op: a reduction.
+            options: the user's.
+            scales: multiplied in before and after the reduction.
+        """
+
+    def scaled(self, gradient: Any, factor: Any) -> Any:
+        """Return a gradient times a factor."""
+
+    def divided_by_ranks(self, gradient: Any, options: WrapperOptions) -> Any:
+        """Return a gradient divided by the number of ranks that reduce."""
+
+    def stand_in(self, variable: Any) -> Any:
+        """Return an empty tensor of a variable's type."""
+
+    def after(self, gradient: Any, results: Sequence[Any]) -> Any:
+        """Return a gradient so that these results, which are not used, are not left out of a graph."""
+
+    def run_anyway(self, results: Sequence[Any]) -> None:
+        """Let these results be computed, where nothing uses them and there is no gradient that could wait for them."""
+
+
+class GradientReduction:
+    """Reduces the gradients of one optimizer or tape."""
+
+    def __init__(
+        self,
+        options: WrapperOptions,
+        *,
+        name: Callable[[], str],
+        key_of: Callable[[Any], Any],
+        backend: Callable[[], Backend],
+        is_left_out: Callable[[], bool] = bool,
+    ) -> None:
+        """Make one.
+
+        Args:
+            options: how.
+            name: gives that of the next call; that of a gradient follows from it. It is the same on all ranks.
+            key_of: gives a variable's key, the same for a variable of Keras and for the backend's in it.
+            backend: gives what reduces.
+            is_left_out: says whether this rank's gradients are its own at the moment.
+        """
+        self.options = options
+        self.is_on = True
+        """Whether gradients are reduced here: not if an optimizer around this one does it."""
+        self._name = name
+        self.key_of = key_of
+        """Gives a variable's key."""
+        self._backend = backend
+        self._is_left_out = is_left_out
+        self._local: set[Any] = set()
+        self._local_layers: list[Any] = []
+
+    def register_local(self, variable: Any) -> None:
+        """Let the gradient of a variable stay as it is on each rank."""
+        self._local.add(self.key_of(variable))
+
+    def register_local_layers(self, layers: Iterable[Any]) -> None:
+        """Let the gradients of all trainable weights of these layers stay local, also of weights that come later."""
+        self._local_layers.extend(layers)
+
+    def handed_over(self) -> GradientReduction:
+        """Return what reduces in place of this from now on, also what is registered as local here later."""
+        other = GradientReduction(
+            self.options,
+            name=self._name,
+            key_of=self.key_of,
+            backend=self._backend,
+            is_left_out=self._is_left_out,
+        )
+        other._local, other._local_layers = self._local, self._local_layers
+        self.is_on = False
+        return other
+
+    def is_local(self, variable: Any) -> bool:
+        """Return whether the gradient of a variable stays as it is on each rank."""
+        return self.key_of(variable) in self._local_keys()
+
+    def reduce(self, gradients: Sequence[Any], variables: Sequence[Any], op: int | None = None) -> list[Any]:
+        """Return the gradients that are to be applied.
+
+        Args:
+            gradients: None stays None.
+            variables: of which they are.
+            op: another one than the option's.
+        """
+        results = list(gradients)
+        if self._is_left_out():
+            return results
+        keys = [self.key_of(variable) for variable in variables]
+        local = self._local_keys()
+        present = [index for index, gradient in enumerate(gradients) if gradient is not None]
+        shared = [index for index in present if keys[index] not in local]
+        backend = self._backend()
+
+        is_local = self.options.is_local()
+        own = present if is_local else [index for index in present if index not in shared]
+        for index in own:
+            if self.options.scale_local and index not in shared:
+                results[index] = backend.divided_by_ranks(results[index], self.options)
+            if self.options.sum_of_passes != 1:  # This is arithmetic on this rank alone.
+                results[index] = backend.scaled(results[index], self.options.sum_of_passes)
+        if not is_local:
+            self._reduce_shared(results, variables, keys, shared, self.options.op if op is None else op)
+        return results
+
+    def _reduce_shared(
+        self, results: list[Any], variables: Sequence[Any], keys: list[Any], shared: list[int], op: int
+    ) -> None:
+        """Put the reduced gradients in the place of this rank's own, of which these are there."""
+        # Names are numbered without local gradients, because each rank may have different local ones.
+        local = self._local_keys()
+        global_ones = [index for index, key in enumerate(keys) if key not in local]
+        sent = {index: results[index] for index in shared} | self._stand_ins(results, variables, global_ones)
+        if not sent:
+            return
+        name = self._name()
+        names = {index: f"{name}.{number}" for number, index in enumerate(global_ones) if index in sent}
+        reduced = dict(self._reduced(sent, variables, keys, names, op))
+        unused = [result for index, result in reduced.items() if index not in shared]
+        for index in shared:
+            results[index] = reduced[index]
+        if unused and shared:
+            results[shared[0]] = self._backend().after(results[shared[0]], unused)
+        elif unused:
+            self._backend().run_anyway(unused)
+
+    def _stand_ins(self, gradients: Sequence[Any], variables: Sequence[Any], indices: list[int]) -> dict[int, Any]:
+        """Return empty tensors in the place of gradients that are None.
+
+        Where that is so on all ranks, they cost next to nothing. Where another rank has a gradient, the shapes differ,
+        which is an error on all ranks at once; left out, the others would wait for it.
+        """
+        missing = {index: variables[index] for index in indices if gradients[index] is None}
+        return {index: self._backend().stand_in(variable) for index, variable in missing.items() if _is_float(variable)}
+
+    def _reduced(
+        self, gradients: Mapping[int, Any], variables: Sequence[Any], keys: list[Any], names: dict[int, str], op: int
+    ) -> Iterator[tuple[int, Any]]:
+        """Give the places and the reduced gradients of those that have names."""
+        overwriting = [index for index in names if getattr(variables[index], "overwrite_with_gradient", False)]
+        # A "gradient" that is the variable's next value, such as a scale of float8: a sum of these has no meaning.
+        usual = [index for index in names if index not in overwriting]
+        scales = (1.0, 1.0) if op == Adasum else (self.options.prescale, self.options.postscale)
+        for indices, its_op, its_scales in ((usual, op, scales), (overwriting, Average, (1.0, 1.0))):
+            if indices:
+                reduced = self._backend().reduce(
+                    [gradients[index] for index in indices],
+                    [names[index] for index in indices],
+                    bundles(indices, [keys[index] for index in indices], self._groups()),
+                    op=its_op,
+                    options=self.options,
+                    scales=its_scales,
+                )
+                yield from zip(indices, reduced, strict=True)
+
+    def _local_keys(self) -> set[Any]:
+        of_layers = (variable for layer in self._local_layers for variable in layer.trainable_weights)
+        return self._local | {self.key_of(variable) for variable in of_layers}
+
+    def _groups(self) -> int | list[list[Any]] | None:
+        groups = self.options.groups
+        if groups is None or isinstance(groups, int):
+            return groups
+        return [[self.key_of(variable) for variable in group] for group in groups]
+
+
+def _is_float(variable: Any) -> bool:
+    name = str(variable.dtype)
+    return "float" in name and "float8" not in name
+
+
+def bundles(
+    indices: Sequence[int], keys: Sequence[Any], groups: int | list[list[Any]] | None
+) -> list[list[int]] | None:
+    """Return which gradients the user wants to be reduced together, as places in `indices`; None: nothing was said.
+
+    Args:
+        indices: of the gradients that are reduced.
+        keys: of their variables.
+        groups: so many groups of neighbours, or the keys of variables that belong together; the rest is by itself.
+
+    Example:
+        >>> bundles(range(5), "abcde", 2)
+        [[0, 1, 2], [3, 4]]
+        >>> bundles(range(3), "abc", [["c", "a"]])
+        [[2, 0], [1]]
+    """
+    if groups is None:
+        return None
+    if isinstance(groups, int):
+        size, larger = divmod(len(indices), groups)
+        ends = [size * (index + 1) + min(index + 1, larger) for index in range(groups)]
+        return [list(range(begin, end)) for begin, end in zip([0, *ends], ends, strict=False) if begin < end]
+    places = {key: place for place, key in enumerate(keys)}
+    together = [[places[key] for key in group if key in places] for group in groups]
+    grouped = {place for group in together for place in group}
+    return [group for group in together if group] + [[place] for place in range(len(keys)) if place not in grouped]
+
+
+def checked_layers(layers: Any) -> list[Any]:
+    """Return layers of Keras 3 or tf_keras as a list.
+
+    Args:
+        layers: one, several or None.
+
+    Raises:
+        ValueError: these are no layers.
+
+    Example:
+        >>> checked_layers(None)
+        []
+    """
+    found = layers if isinstance(layers, (list, tuple, set)) else [] if layers is None else [layers]
+    used = filter(None, map(sys.modules.get, ("keras", "tf_keras")))
+    kinds = tuple(module.layers.Layer for module in used)
+    if not all(isinstance(layer, kinds) for layer in found):
+        raise InvalidRequestError("All local layers must be of tf.keras.layers.Layer type.")
+    return list(found)

@@ -1,0 +1,249 @@
+"""Two threads of a timeline: on rank 0 the one that writes the file, on every other rank the one that sends to it.
+
+Both look for something new some thirty times a second while a timeline is on; without one, neither exists.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from farandole.base.wire.clock import ClockOffset
+from farandole.base.wire.rendezvous import Probed
+from farandole.worker.observe.tap import Tap
+from farandole.worker.observe.timeline_messages import Batch
+from farandole.worker.observe.trace import Trace
+
+# An operation shows in the file within 0.1 s: this is slept twice on the way of an event from another rank.
+TICK_SECONDS = 0.03
+# The training has Python's lock for at least three quarters of the time, however much there is to write.
+REST = 3.0
+# Events of other ranks that wait to be written; of more, the oldest are dropped.
+INBOX_BYTES = 16 * 1024 * 1024
+# Room that is kept for the end: what closes the open spans, and says that the file is full.
+END_BYTES = 256 * 1024
+
+PROBES = 8
+PROBE_EVERY_SECONDS = 5.0
+ANSWER_SECONDS = 0.1
+
+
+class TraceFile(Protocol):
+    """Where records go; see `ArrayFile`, which is one, and `PacketFile`."""
+
+    def append(self, elements: Sequence[str], *, reserve: int = 0) -> int:
+        """Add records, as many as there is room for; return how many."""
+
+    def close(self) -> None:
+        """Close it."""
+
+
+class Ticker:
+    """A thread that does something again and again, until it is told to finish; then once more."""
+
+    def __init__(self, name: str) -> None:
+        self._finish = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def finish(self) -> None:
+        """Let the thread do the last of its work and end, without waiting for it."""
+        self._finish.set()
+
+    def is_alive(self) -> bool:
+        """Return whether the thread has not ended."""
+        return self._thread.is_alive()
+
+    def join(self, seconds: float) -> None:
+        """Wait until the thread has ended."""
+        if self._thread is not threading.current_thread():
+            self._thread.join(seconds)
+
+    def _run(self) -> None:
+        self._begin()
+        pause = TICK_SECONDS
+        while not self._finish.wait(pause):
+            started = time.monotonic()
+            self._tick()
+            pause = max(TICK_SECONDS, REST * (time.monotonic() - started))
+        self._last()
+
+    def _begin(self) -> None:
+        """Do what comes first."""
+
+    def _tick(self) -> None:
+        """Do what there is to do."""
+
+    def _last(self) -> None:
+        """Do what comes last."""
+
+
+class ClockWatch:
+    """Keeps the roster's clock known, by round trips in bursts."""
+
+    def __init__(self, probe: Callable[[], None] | None) -> None:
+        """Ask nothing yet.
+
+        Args:
+            probe: asks the roster what time it is; None where there is no other clock to know.
+        """
+        self.clock = ClockOffset()
+        self._probe = probe
+        self._answered = threading.Event()
+        self._left = 0
+        self._next_burst = 0.0
+
+    def measured(self, answer: Probed) -> None:
+        """Take the roster's answer."""
+        self.clock.measured(answer.sent_ns, answer.now_ns, time.monotonic_ns(), answer.clock)
+        self._answered.set()
+
+    def measure(self) -> None:
+        """Make some round trips now, unless the clock is known. Returns within a second even if nobody answers."""
+        for _ in range(PROBES):
+            if self._probe is None or self.clock.exact:
+                return
+            self._answered.clear()
+            self._probe()
+            self._answered.wait(ANSWER_SECONDS)
+        self._next_burst = time.monotonic() + PROBE_EVERY_SECONDS
+
+    def tick(self) -> None:
+        """Ask again, if it is time to."""
+        if self._probe is None or self.clock.exact:
+            return
+        if self._left == 0 and time.monotonic() >= self._next_burst:
+            self._left = PROBES
+            self._next_burst = time.monotonic() + PROBE_EVERY_SECONDS
+        if self._left > 0:
+            self._left -= 1
+            self._probe()
+
+
+class Sender(Ticker):
+    """Sends what this rank does to the one that records."""
+
+    def __init__(
+        self, tap: Tap, clock: ClockWatch, send: Callable[[Batch], object], last: Callable[[], object]
+    ) -> None:
+        """Prepare.
+
+        Args:
+            tap: what this rank does.
+            clock: keeps the tap's clock right.
+            send: takes a batch.
+            last: called when everything has been sent.
+        """
+        super().__init__("farandole-timeline")
+        self._tap = tap
+        self._clock = clock
+        self._send = send
+        self._sent_all = last
+
+    def _begin(self) -> None:
+        self._clock.measure()
+
+    def _tick(self) -> None:
+        self._clock.tick()
+        batch = self._tap.read()
+        if batch is not None:
+            self._send(batch)
+
+    def _last(self) -> None:
+        self._tick()
+        self._sent_all()
+
+
+class Recorder(Ticker):
+    """Writes what all ranks do into one file."""
+
+    def __init__(
+        self,
+        file: TraceFile,
+        trace: Trace,
+        tap: Tap,
+        clock: ClockWatch,
+        *,
+        ready: Callable[[], None],
+        failed: Callable[[str], None],
+    ) -> None:
+        """Write the beginning of the file.
+
+        Args:
+            file: is closed at the end.
+            trace: makes its contents, by this process's clock.
+            tap: what this rank does.
+            clock: keeps the roster's clock known.
+            ready: called in the thread once that clock is known.
+            failed: called in the thread, with the reason, when recording ends before it was told to.
+
+        Raises:
+            OSError: the beginning could not be written.
+        """
+        super().__init__("farandole-timeline")
+        self._file = file
+        self._trace = trace
+        self._tap = tap
+        self._clock = clock
+        self._ready = ready
+        self._failed = failed
+        self._alive = True
+        self._lock = threading.Lock()
+        self._inbox: deque[tuple[int, Batch]] = deque()
+        self._inbox_bytes = 0
+        file.append(trace.begin())
+
+    def receive(self, rank: int, batch: Batch) -> None:
+        """Take what another rank has sent. Any thread; returns at once."""
+        with self._lock:
+            self._inbox.append((rank, batch))
+            self._inbox_bytes += len(batch.events)
+            while self._inbox_bytes > INBOX_BYTES:
+                self._inbox_bytes -= len(self._inbox.popleft()[1].events)
+
+    def _begin(self) -> None:
+        self._clock.measure()
+        self._ready()
+
+    def _tick(self) -> None:
+        self._clock.tick()
+        batch = self._tap.read()
+        with self._lock:
+            others, self._inbox, self._inbox_bytes = self._inbox, deque(), 0
+        records = [] if batch is None else self._trace.add(0, batch, 0)
+        for rank, other in others:
+            records += self._trace.add(rank, other, other.offset_ns - self._clock.clock.nanoseconds)
+        self._write(records, END_BYTES)
+
+    def _last(self) -> None:
+        self._tick()
+        self._write(self._trace.end(time.monotonic_ns()), 0)
+        self._close()
+
+    def _write(self, records: Sequence[str], reserve: int) -> None:
+        if not self._alive:
+            return
+        try:
+            written = self._file.append(records, reserve=reserve)
+            if written < len(records):
+                self._trace.retract(records[written:])
+                self._end_early("the file has reached its largest size")
+        except OSError as error:
+            self._close()
+            self._failed(f"it cannot be written to any more: {error.strerror or error}")
+
+    def _end_early(self, reason: str) -> None:
+        self._file.append(self._trace.end(time.monotonic_ns(), reason))
+        self._close()
+        self._failed(reason)
+
+    def _close(self) -> None:
+        if self._alive:
+            self._alive = False
+            self._file.close()

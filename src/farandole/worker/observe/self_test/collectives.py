@@ -1,0 +1,172 @@
+"""Every collective once or more, each result compared with what it must be. All ranks do the same in the same order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from farandole.base.self_test.report import Problem
+from farandole.worker.core import basics, buffers
+from farandole.worker.core.dtype import DType, Sum
+from farandole.worker.core.group import ProcessSet
+from farandole.worker.observe.self_test import formulas
+
+ODD = 1001
+LARGE = 1 << 20
+"""Bytes, of what all ranks together get."""
+
+Check = tuple[str, Callable[[], str]]
+"""Its name, and what says what is wrong on this rank, or ""."""
+
+
+def check_all(rank: int, size: int, quick: bool, tell: Callable[[str], None]) -> tuple[int, list[Problem]]:
+    """Return how many checks there were, and what was wrong on this rank.
+
+    Args:
+        rank: of this worker.
+        size: of the world.
+        quick: leave out most combinations of types and operations.
+        tell: hears how it goes on.
+    """
+    groups = [basics.add_process_set(ranks) for ranks in _sets(size)]
+    checks = [*_reductions(rank, size, quick), *_moves(rank, size), *_groups(rank, groups)]
+    problems = []
+    for done, (name, check) in enumerate(checks):
+        tell(f"collectives: {done} of {len(checks)} checks")
+        if what := check():
+            problems.append(Problem(name, rank, what))
+    for group in groups:
+        basics.remove_process_set(group)
+    return len(checks), problems
+
+
+# --- reductions -------------------------------------------------------------------------------------------------
+
+
+def _reductions(rank: int, size: int, quick: bool) -> Iterator[Check]:
+    for word, op in formulas.OPS.items():
+        for dtype in (DType.F32, DType.I32) if quick else formulas.DTYPES:
+            counts = (1, ODD, LARGE // formulas.element_bytes(dtype)) if word == "sum" else (ODD,)
+            for count in counts if formulas.can_be_asked(op, dtype, size) else ():
+                name = f"allreduce {word} of {count} {dtype.name.lower()}"
+                yield name, partial(_allreduce, op, dtype, count, rank, size)
+    for count in (1, ODD, LARGE // 4):
+        yield f"reducescatter of {count} f32", partial(_reducescatter, count, rank, size)
+    yield "grouped allreduce", partial(_grouped, rank, size)
+
+
+def _allreduce(op: int, dtype: DType, count: int, rank: int, size: int) -> str:
+    data = _input(op, dtype, count, rank)
+    buffers.allreduce(data, dtype, op)
+    return formulas.what_differs(data, formulas.reduced(op, dtype, size), dtype)
+
+
+def _reducescatter(count: int, rank: int, size: int) -> str:
+    whole, more = divmod(count, size)
+    first = rank * whole + min(rank, more)
+    part = bytearray(4 * (whole + (rank < more)))
+    buffers.reducescatter(_input(Sum, DType.F32, count, rank), part, DType.F32, Sum)
+    return formulas.what_differs(part, formulas.reduced(Sum, DType.F32, size), DType.F32, first)
+
+
+def _grouped(rank: int, size: int) -> str:
+    data = [_input(Sum, DType.F32, count, rank) for count in (1, formulas.PERIOD, ODD)]
+    buffers.grouped_allreduce(data, DType.F32, Sum)
+    wanted = formulas.reduced(Sum, DType.F32, size)
+    return next(filter(None, (formulas.what_differs(each, wanted, DType.F32) for each in data)), "")
+
+
+def _input(op: int, dtype: DType, count: int, rank: int) -> bytearray:
+    return formulas.tiled(
+        formulas.encode(formulas.contribution(op, rank), dtype), count * formulas.element_bytes(dtype)
+    )
+
+
+# --- what computes nothing --------------------------------------------------------------------------------------
+
+
+def _moves(rank: int, size: int) -> Iterator[Check]:
+    for count in (1, ODD, LARGE):
+        for root in sorted({0, size - 1}):
+            yield f"broadcast of {count} bytes from rank {root}", partial(_broadcast, count, root, rank)
+    for count in (1, ODD, max(1, LARGE // size)):
+        yield f"allgather of {count} bytes", partial(_allgather, count, rank, size)
+        yield f"alltoall of {count} bytes", partial(_alltoall, count, rank, size)
+    yield "allgather of parts of different sizes", partial(_gather, rank, size)
+    yield "alltoall of parts of different sizes", partial(_exchange, rank, size)
+    if size > 1:
+        yield "transfers around a ring", partial(_ring, rank, size)
+    yield "barrier", _barrier
+
+
+def _broadcast(count: int, root: int, rank: int) -> str:
+    wanted = formulas.bytes_of(root, 0, count)
+    data = bytearray(wanted) if rank == root else bytearray(count)
+    buffers.broadcast(data, root)
+    return formulas.which_byte_differs(data, wanted)
+
+
+def _allgather(count: int, rank: int, size: int) -> str:
+    output = bytearray(count * size)
+    buffers.allgather(formulas.bytes_of(rank, 0, count), output)
+    return formulas.which_byte_differs(output, b"".join(formulas.bytes_of(source, 0, count) for source in range(size)))
+
+
+def _alltoall(count: int, rank: int, size: int) -> str:
+    output = bytearray(count * size)
+    buffers.alltoall(bytearray().join(formulas.bytes_of(rank, to, count) for to in range(size)), output)
+    return formulas.which_byte_differs(
+        output, b"".join(formulas.bytes_of(source, rank, count) for source in range(size))
+    )
+
+
+def _gather(rank: int, size: int) -> str:
+    def part(source: int) -> bytearray:
+        return formulas.bytes_of(source, 0, source * 37 % 101)
+
+    found, _ = buffers.gather(part(rank))
+    return formulas.which_byte_differs(found, b"".join(part(source) for source in range(size)))
+
+
+def _exchange(rank: int, size: int) -> str:
+    def part(source: int, destination: int) -> bytearray:
+        return formulas.bytes_of(source, destination, (3 * source + 5 * destination) % 11)
+
+    given = [part(rank, to) for to in range(size)]
+    found, _ = buffers.exchange(bytearray().join(given), [len(each) for each in given])
+    return formulas.which_byte_differs(found, b"".join(part(source, rank) for source in range(size)))
+
+
+def _ring(rank: int, size: int) -> str:
+    before, after = (rank - 1) % size, (rank + 1) % size
+    found = bytearray(ODD)
+    buffers.transfer([(formulas.bytes_of(rank, after, ODD), rank, after), (found, before, rank)], name="self_test.ring")
+    return formulas.which_byte_differs(found, formulas.bytes_of(before, rank, ODD))
+
+
+def _barrier() -> str:
+    buffers.barrier()
+    return ""
+
+
+# --- process sets -----------------------------------------------------------------------------------------------
+
+
+def _sets(size: int) -> list[list[int]]:
+    """Return the even and the odd ranks; a world of one has no set that is not itself."""
+    return [] if size == 1 else [list(range(0, size, 2)), list(range(1, size, 2))]
+
+
+def _groups(rank: int, groups: list[ProcessSet]) -> Iterator[Check]:
+    # Every rank has the same checks, whether it is in the set or not.
+    for word, group in zip(("even", "odd"), groups, strict=False):
+        yield f"allreduce among the {word} ranks", partial(_among, group, rank)
+
+
+def _among(group: ProcessSet, rank: int) -> str:
+    if rank not in group.ranks:
+        return ""
+    place, size = group.rank(), len(group.ranks)
+    data = _input(Sum, DType.F32, ODD, place)
+    buffers.allreduce(data, DType.F32, Sum, process_set=group)
+    return formulas.what_differs(data, formulas.reduced(Sum, DType.F32, size), DType.F32)

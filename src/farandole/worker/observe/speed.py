@@ -1,0 +1,156 @@
+"""What `farandole bench` runs: each worker measures collectives of one kind, and rank 0 writes down what they took.
+
+    python -m farandole.worker.observe.speed '{"collective": "allreduce", "sizes": [4], ... "out": "result.json"}'
+    python -m farandole.worker.observe.speed algorithms
+
+The second form prints what the selector would choose in worlds of several shapes; it needs no world.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from farandole.base.settings.table import Settings
+from farandole.worker.core import basics, binding, buffers
+from farandole.worker.core.dtype import Average, DType, Kind, Sum
+
+COLLECTIVES = ("allreduce", "allgather", "broadcast", "reducescatter", "alltoall")
+# So that large sizes take no minute, and small ones are not left to chance. All ranks must do the same.
+_BYTES_FOR_EACH_SIZE = 64 << 20
+_FEWEST, _MOST = 7, 300
+_WARMUP = 3
+
+# (workers, hosts, workers on the host with the fewest)
+_WORLDS = ((2, 1, 2), (8, 1, 8), (2, 2, 1), (4, 4, 1), (16, 16, 1), (4, 2, 2), (5, 2, 2), (3, 2, 1))
+_CLASSES = tuple(1 << exponent for exponent in range(2, 31))
+
+
+def measure(collective: str, sizes: Sequence[int], dtype: str, memory: str) -> dict[str, Any]:
+    """Measure a collective among all ranks, blocking calls, and return what rank 0 saw.
+
+    Args:
+        collective: one of `COLLECTIVES`.
+        sizes: bytes that every rank puts in; rounded up to whole elements.
+        dtype: name of the element type.
+        memory: `arena` or `ordinary`.
+    """
+    session = basics.current()
+    zeros = buffers.zeros if memory == "arena" else _ordinary
+    element = DType[dtype.upper()]
+    rows = []
+    for size in sizes:
+        size = _rounded(size, element, session.world.size, collective)
+        chosen = session.engine.choose(Kind[collective.upper()], Sum, 0, size)
+        call = _call(collective, size, session.world.size, element, zeros)
+        times = _repeat(call, size)
+        copying = _repeat(_copy(size, zeros), size)
+        row = {"bytes": size, "median_us": statistics.median(times), "best_us": min(times)}
+        row["copy_us"] = statistics.median(copying)
+        rows.append(row | chosen)
+    return {
+        "collective": collective,
+        "dtype": element.name.lower(),
+        "memory": memory,
+        "workers": session.world.size,
+        "hosts": len(set(session.world.hostnames)),
+        "links": session.engine.links,
+        "rows": rows,
+    }
+
+
+def _rounded(size: int, dtype: DType, ranks: int, collective: str) -> int:
+    """Return the size in whole elements, with equal parts for all ranks where there are parts."""
+    grain = int("".join(filter(str.isdigit, dtype.name))) // 8
+    if collective in ("reducescatter", "alltoall"):
+        grain *= ranks
+    return -(-size // grain) * grain
+
+
+def _ordinary(size: int) -> memoryview:
+    return memoryview(bytearray(size))
+
+
+def _call(
+    collective: str, size: int, ranks: int, dtype: DType, zeros: Callable[[int], memoryview]
+) -> Callable[[], None]:
+    """Return the call to be measured. A name of its own spares the engine from describing it again and again."""
+    name, data = f"speed.{collective}.{size}", zeros(size)
+    if collective == "allreduce":
+        return lambda: buffers.allreduce(data, dtype, Sum, name=name)
+    if collective == "broadcast":
+        return lambda: buffers.broadcast(data, 0, name=name)
+    if collective == "allgather":
+        gathered = zeros(size * ranks)
+        return lambda: buffers.allgather(data, gathered, name=name)
+    if collective == "alltoall":
+        received = zeros(size)
+        return lambda: buffers.alltoall(data, received, name=name)
+    part = zeros(size // ranks)
+    return lambda: buffers.reducescatter(data, part, dtype, Sum, name=name)
+
+
+def _copy(size: int, zeros: Callable[[int], memoryview]) -> Callable[[], None]:
+    """Return what copies `size` bytes; all ranks do it at once."""
+    to, source = ((ctypes.c_char * size).from_buffer(zeros(size)) for _ in range(2))
+    return lambda: _copy_once(to, source, size)
+
+
+def _copy_once(to: Any, source: Any, size: int) -> None:
+    ctypes.memmove(to, source, size)
+
+
+def _repeat(call: Callable[[], None], size: int) -> list[float]:
+    """Return the microseconds of each call."""
+    times = []
+    for _ in range(_WARMUP):
+        call()
+    buffers.barrier()
+    for _ in range(max(_FEWEST, min(_MOST, _BYTES_FOR_EACH_SIZE // max(1, size)))):
+        started = time.perf_counter_ns()
+        call()
+        times.append((time.perf_counter_ns() - started) / 1000)
+    return times
+
+
+def algorithms() -> list[dict[str, Any]]:
+    """Return what the selector chooses, as ranges of sizes: `from_bytes`, and `to_bytes` or None for all above."""
+    library = binding.load(Settings.from_environment().library)
+    rows: list[dict[str, Any]] = []
+    for collective in COLLECTIVES:
+        for workers, hosts, fewest in _WORLDS:
+            first = len(rows)
+            for size in _CLASSES:
+                answer = library.farandole_choose_for(Kind[collective.upper()], Average, size, workers, hosts, fewest)
+                chosen = json.loads(answer.decode())
+                if len(rows) > first and chosen.items() <= rows[-1].items():
+                    continue
+                if len(rows) > first:
+                    rows[-1]["to_bytes"] = size
+                world = {"collective": collective, "workers": workers, "hosts": hosts, "fewest_on_a_host": fewest}
+                rows.append(world | {"from_bytes": size if len(rows) > first else 0, "to_bytes": None} | chosen)
+    return rows
+
+
+def main() -> None:
+    """Measure as the argument says; see the top of this file."""
+    if sys.argv[1] == "algorithms":
+        print(json.dumps(algorithms()))
+        return
+    task = json.loads(sys.argv[1])
+    out = task.pop("out")
+    basics.init()
+    result = measure(**task)
+    if basics.rank() == 0:
+        with open(out, "w") as file:
+            json.dump(result, file)
+    basics.shutdown()
+
+
+if __name__ == "__main__":
+    main()

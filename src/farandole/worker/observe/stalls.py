@@ -1,0 +1,60 @@
+"""Answers the question what this worker is doing, when others wait for it."""
+
+from __future__ import annotations
+
+import threading
+
+from farandole.errors import FarandoleError
+from farandole.worker.core.engine import Engine
+from farandole.worker.core.user_log import log_event
+from farandole.worker.observe.code_location import code_location
+
+# The wait ends at once when there is a query or when the world ends. The limit is there so that no wait is without an
+# end.
+WAIT_SECONDS = 3600.0
+
+
+class StallRecord:
+    """How often others have waited for this worker so long that they asked what it does, and where it was then.
+
+    Written by the thread that answers; whoever reads it may see a count and the place before it.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.where = ""
+
+    def add(self, where: str) -> None:
+        """Record one more."""
+        self.where = where
+        self.count += 1
+
+
+def answer_stall_queries(engine: Engine, thread: threading.Thread, record: StallRecord) -> threading.Thread:
+    """Start the thread that answers, in one line each time, until the engine's world ends.
+
+    The wait is native and without Python's lock. The answer needs that lock: when the program holds it in native code,
+    none comes, and the other ranks are told so.
+
+    Args:
+        engine: receives the queries.
+        thread: the one that trains.
+        record: takes note of each query.
+    """
+    observer = threading.Thread(target=_answer, args=(engine, thread, record), name="farandole-observer", daemon=True)
+    observer.start()
+    return observer
+
+
+def _answer(engine: Engine, thread: threading.Thread, record: StallRecord) -> None:
+    try:
+        while True:
+            query = engine.wait_stall_query(WAIT_SECONDS)
+            if query is not None:
+                alive = thread if thread.is_alive() else threading.main_thread()
+                where = code_location(alive.ident)
+                engine.answer_stall_query(query, where)
+                record.add(where)
+                log_event("warning", f"other ranks wait for this one, which is at {where}")
+    except FarandoleError:
+        pass  # The world has ended, or there is none: nobody asks any more.

@@ -1,0 +1,80 @@
+"""Reads one engine's events as they come, into batches that do not grow with the load."""
+
+from __future__ import annotations
+
+import ctypes
+from itertools import takewhile
+
+from farandole.base.wire.clock import ClockOffset
+from farandole.worker.core.binding import NativeEvent
+from farandole.worker.core.engine import Engine
+from farandole.worker.observe.engine_events import LAYOUT, names_in, times_in
+from farandole.worker.observe.timeline_messages import Batch
+
+# The engine's ring holds so many.
+RING_EVENTS = 1 << 14
+
+
+class Tap:
+    """Reads the events that happen after a moment."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        clock: ClockOffset,
+        *,
+        generation: int,
+        serial: int,
+        start_ns: int,
+        limit: int = RING_EVENTS,
+    ) -> None:
+        """Let the engine know that its events are read: on rank 0 it now also records when each rank is ready.
+
+        Args:
+            engine: whose events these are.
+            clock: how far the roster's clock is ahead of ours.
+            generation: the engine's.
+            serial: the timeline that the batches are for.
+            start_ns: events before this moment of the roster's clock are left out.
+            limit: most events of one batch; of more, the oldest are left out.
+        """
+        self._engine = engine
+        self._clock = clock
+        self._generation = generation
+        self._serial = serial
+        self._start_ns = start_ns
+        self._limit = limit
+        self._cursor = 0
+        self._started = False
+        self._names: dict[int, str] = {}
+        self._buffer = (NativeEvent * RING_EVENTS)()
+        engine.read_events(0, (NativeEvent * 1)())
+
+    def read(self) -> Batch | None:
+        """Return what has happened since the last time, or None if nothing has."""
+        count, self._cursor = self._engine.read_events(self._cursor, self._buffer)
+        events = ctypes.string_at(self._buffer, count * LAYOUT.size)
+        skipped = 0 if self._started else self._before_start(events)
+        if count == skipped:
+            return None
+        self._started = True
+        skipped = max(skipped, count - self._limit)
+        events = events[skipped * LAYOUT.size :]
+        return Batch(
+            self._generation,
+            self._serial,
+            self._cursor - count + skipped,
+            self._clock.nanoseconds,
+            events,
+            {number: (self._name(number), self._engine.event_signature(number)) for number in names_in(events)},
+        )
+
+    def _before_start(self, events: bytes) -> int:
+        start = self._start_ns - self._clock.nanoseconds
+        return sum(1 for _ in takewhile(lambda time: time < start, times_in(events)))
+
+    def _name(self, number: int) -> str:
+        name = self._names.get(number)
+        if name is None:
+            name = self._names[number] = self._engine.event_name(number)
+        return name
