@@ -10,14 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from farandole.control.scheduler.cluster import Cluster, parse_cluster
-from farandole.control.scheduler.job import JobView
-from farandole.control.scheduler.policies import make_policy
-from farandole.control.scheduler.policy import Policy
-from farandole.control.scheduler.rules import Rules
-from farandole.control.simulator.job_trace import TraceJob, Workload
-from farandole.control.simulator.setup import Options, simulate
-from farandole.control.simulator.simulation import Outcome
+from farandole.scheduler.account import Account
+from farandole.scheduler.cluster import Allocation, Cluster, parse_cluster
+from farandole.scheduler.job import JobView
+from farandole.scheduler.policies import make_policy
+from farandole.scheduler.policy import Policy
+from farandole.scheduler.rules import Rules
+from farandole.simulator.job_trace import TraceJob, Workload
+from farandole.simulator.setup import Options, simulate
+from farandole.simulator.simulation import Outcome
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -32,8 +33,13 @@ def published_traces() -> Path:
 
 def view(name: str, slots: int = 1, submitted: float = 0.0, **more: object) -> JobView:
     """Return a rigid job that waits."""
-    job = JobView(name, submitted, slots, slots, slots, since=submitted)
+    job = JobView(name, submitted, slots, slots, slots, account=Account(since=submitted))
     return replace(job, **more)  # type: ignore[arg-type]
+
+
+def given(job: JobView, allocation: Allocation, since: float = 0.0) -> JobView:
+    """Return a job that has had an allocation since a moment, and nothing before."""
+    return replace(job, allocation=allocation, account=Account().changed(allocation.slots, since))
 
 
 def random_jobs(seed: int, count: int = 40, most: int = 4, exact: bool = True) -> list[TraceJob]:
@@ -74,7 +80,7 @@ def run(
 
 def starts(outcome: Outcome) -> dict[str, float]:
     """Return when each job started first."""
-    return {job.view.name: job.view.started for job in outcome.jobs if job.view.started is not None}
+    return {job.view.name: job.view.account.started for job in outcome.jobs if job.view.account.started is not None}
 
 
 def ends(outcome: Outcome) -> dict[str, float]:

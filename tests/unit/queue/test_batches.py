@@ -19,7 +19,7 @@ class Chooses:
     resizes = True
 
     def decide(self, cluster: Cluster, jobs: Sequence[JobView], now: float) -> Decision:
-        begun = jobs[0].started if jobs[0].started is not None else now
+        begun = jobs[0].account.started if jobs[0].account.started is not None else now
         slots = 2 if now < begun + 10 else 4
         batches = {jobs[0].name: 48 * slots} if now < begun + 20 else {}
         return Decision({jobs[0].name: Allocation("slot", ((0, slots),))}, {jobs[0].name: ""}, now + 1.0, batches)

@@ -121,9 +121,10 @@ def test_the_queue_shows_policies_what_the_simulator_shows_them(tmp_path: Path) 
 def comparable(view: JobView, now: float) -> Any:
     """Return what both know of a job; sums of times differ in their last digits."""
     sums = round(view.served(now), 3), round(view.ran(now), 3), round(view.remaining(now) or 0.0, 3)
-    plain = replace(view, batch=None, served_before=0.0, ran_before=0.0, since=round(view.since, 3), largest_run=0)
-    restarting = round(max(view.restarting_until - now, 0.0), 3) if view.allocation is not None else 0.0
-    plain = replace(
-        plain, started=None if view.started is None else round(view.started, 3), restarting_until=restarting
+    started = None if view.account.started is None else round(view.account.started, 3)
+    account = replace(
+        view.account, served_before=0.0, ran_before=0.0, since=round(view.account.since, 3), started=started
     )
+    restarting = round(max(view.restarting_until - now, 0.0), 3) if view.allocation is not None else 0.0
+    plain = replace(view, batch=None, account=account, largest_run=0, restarting_until=restarting)
     return sums, replace(plain, deadline=round(view.deadline or 0.0, 3))

@@ -202,7 +202,7 @@ def test_a_host_that_is_lost_takes_plain_jobs_with_it_and_they_begin_again(start
     assert job.attempt == 2 and "h2" not in job.slots
     assert daemon.world.attempts["plain", 1].order == "kill"
     daemon.until_over()
-    assert daemon.state.jobs["plain"].phase is Phase.SUCCEEDED and job.restarts == 1
+    assert daemon.state.jobs["plain"].phase is Phase.SUCCEEDED and job.account.restarts == 1
     events = [event.text for event in daemon.state.status("plain", whole=True).events]
     assert any("host h2 was lost; it begins again" in event for event in events), events
 

@@ -16,15 +16,15 @@ import msgspec
 import pytest
 from queue_world import ANN, FakeDaemon, World, hosts
 
-from farandole.control.cli.main import make_parser
-from farandole.control.jobs.spec import from_dict
-from farandole.control.queue import executor
-from farandole.control.queue.attempt import Attempt, Ended, Request
-from farandole.control.queue.commands import command_of
-from farandole.control.queue.daemon import QueueDaemon, claim, ssh_words
-from farandole.control.queue.executor import Executor
-from farandole.control.queue.hosts import is_here, parse_queue_hosts
-from farandole.control.queue.model import (
+from farandole.cli.main import make_parser
+from farandole.jobs.spec import from_dict
+from farandole.queue import executor
+from farandole.queue.attempt import Attempt, Ended, Request
+from farandole.queue.commands import command_of
+from farandole.queue.daemon import QueueDaemon, claim, ssh_words
+from farandole.queue.executor import Executor
+from farandole.queue.hosts import is_here, parse_queue_hosts
+from farandole.queue.model import (
     AttemptFact,
     AttemptReport,
     HostWorkers,
@@ -34,12 +34,15 @@ from farandole.control.queue.model import (
     Seen,
     StartAttempt,
 )
-from farandole.control.queue.reconcile import toward, turn
-from farandole.control.queue.settings import QueueSettings
-from farandole.control.queue.store import Store, StoreError
-from farandole.control.queue.transitions import observed
-from farandole.control.queue.views import cluster_of, view_of
-from farandole.control.scheduler.job import Decision
+from farandole.queue.reconcile import holder, turn
+from farandole.queue.settings import QueueSettings
+from farandole.queue.store import Store, StoreError
+from farandole.queue.transitions import observed
+from farandole.queue.views import cluster_of, view_of
+from farandole.scheduler.account import Account
+from farandole.scheduler.cluster import Allocation
+from farandole.scheduler.handover import next_slots
+from farandole.scheduler.job import Decision
 
 ME = Owner(os.geteuid(), os.getegid(), "me")
 
@@ -84,40 +87,38 @@ def test_a_job_has_run_with_the_workers_that_it_has_told_of() -> None:
     assert observed(job("2"), silent, (), 20.0).largest_run == 2, "one of fixed size starts as a whole"
 
 
-@pytest.mark.parametrize(
-    ("has", "want", "free", "fact", "next_"),
-    [
-        ({"h1": 2}, {"h1": 1}, {"h1": 0}, None, {"h1": 1}),
-        ({"h1": 1}, {"h1": 2}, {"h1": 1}, None, {"h1": 2}),
-        ({"h1": 1}, {"h1": 2, "h2": 2}, {"h1": 0, "h2": 1}, None, {"h1": 1, "h2": 1}),
-        ({"h1": 2}, {"h2": 2}, {"h2": 2}, None, {"h1": 2, "h2": 2}),
-        ({"h1": 2, "h2": 2}, {"h2": 2}, {"h2": 0}, report(11.0, h1=(2, 2), h2=(2, 1)), {"h2": 2}),
-        ({"h1": 4}, {"h2": 4}, {"h2": 4}, None, {"h1": 1, "h2": 3}),
-        ({"h1": 2}, {"h2": 2}, {"h2": 0}, None, {"h1": 2}),
-    ],
-    ids=[
-        "shrinks",
-        "grows",
-        "as far as there is room",
-        "moves: first both",
-        "then one",
-        "never above max",
-        "no room yet",
-    ],
-)
-def test_an_elastic_job_goes_to_its_slots_by_steps(
-    has: dict[str, int], want: dict[str, int], free: dict[str, int], fact: AttemptFact | None, next_: dict[str, int]
-) -> None:
-    found = toward(job(slots=has), want, free, fact or report(11.0, h1=(2, 2)))
-    assert found == next_
+def test_an_elastic_job_leaves_a_host_when_one_of_its_workers_lives_elsewhere() -> None:
+    moving = job(slots={"h1": 1, "h2": 1})
+    wanted = {"a": {"h2": 2}}
+
+    def then(fact: AttemptFact) -> dict[str, int]:
+        return dict(next_slots({"a": holder(moving, fact)}, wanted, {"h1": 2, "h2": 2})[0]["a"])
+
+    assert then(report(11.0, h1=(1, 1), h2=(1, 0))) == {"h1": 1, "h2": 2}
+    assert then(report(11.0, h1=(1, 1), h2=(1, 1))) == {"h2": 2}
+
+
+def test_an_elastic_job_of_one_worker_is_ended_and_goes_on_elsewhere() -> None:
+    spec = {"name": "a", "command": ["train"], "workers": 1, "elastic": True, "checkpoint": "/shared/a"}
+    one = job(slots={"h1": 1}, spec=from_dict(spec))
+    decision = Decision({"a": Allocation("slot", ((1, 1),))}, {})
+    after = turn(
+        {"a": one}, hosts("h1:1,h2:1"), QueueSettings(), {"a": report(11.0, h1=(1, 1))}, lambda *_: decision, 20.0
+    )
+    assert (after.jobs["a"].phase, after.jobs["a"].reason) == (Phase.STOPPING, "it goes on elsewhere")
 
 
 def test_policies_see_how_long_a_start_takes_its_time() -> None:
     settings = QueueSettings(restart_cost=30.0)
     cluster = cluster_of(hosts("h1:4"), ())
-    view = view_of(job(since=100.0), cluster, settings, {})
+    view = view_of(job(account=Account(since=100.0)), cluster, settings, {})
     assert (view.restart_cost, view.restarting_until) == (30.0, 130.0)
-    assert view_of(job(phase=Phase.WAITING, slots={}, since=100.0), cluster, settings, {}).restarting_until == 0.0
+    assert (
+        view_of(
+            job(phase=Phase.WAITING, slots={}, account=Account(since=100.0)), cluster, settings, {}
+        ).restarting_until
+        == 0.0
+    )
 
 
 # --- an attempt's files --------------------------------------------------------------------------------------------
@@ -180,7 +181,7 @@ def test_an_order_is_only_followed_by_a_harder_one(attempt: Attempt) -> None:
 
 
 def run(attempt: Attempt) -> subprocess.CompletedProcess[bytes]:
-    command = [sys.executable, "-m", "farandole.control.queue.runner", str(attempt.path)]
+    command = [sys.executable, "-m", "farandole.queue.runner", str(attempt.path)]
     return subprocess.run(command, cwd="/", timeout=60, check=False)
 
 
@@ -356,6 +357,6 @@ def test_a_turn_with_many_jobs_compares_none_with_all_others() -> None:
 
 
 def test_the_daemon_loads_no_numpy() -> None:
-    code = "import sys, farandole.control.queue.daemon, farandole.control.queue.runner; print(*sys.modules)"
+    code = "import sys, farandole.queue.daemon, farandole.queue.runner; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"numpy", "scipy", "torch"} & set(loaded)

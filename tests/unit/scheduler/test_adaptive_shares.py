@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
-from schedules import view
+from schedules import given, view
 
 from farandole.control.scheduler.adaptive import solve as solver
 from farandole.control.scheduler.adaptive.shares import Account, Claim, Row, rows_of
@@ -60,7 +60,7 @@ def test_a_quota_is_borrowed_while_its_owner_wants_nothing_and_given_back_at_onc
     alone = decide([red], rules)
     assert size(alone, "red") == 8
     assert alone.reasons["red"].endswith("queue red borrows 6 slots beyond its quota of 2")
-    jobs = [replace(red, allocation=alone.allocations["red"], started=0.0), elastic("blue", "blue")]
+    jobs = [given(red, alone.allocations["red"]), elastic("blue", "blue")]
     both = decide(jobs, rules)
     # Sizes are powers of two and whole nodes: of the six that are its own, blue's job takes four.
     assert size(both, "blue") == 4 and size(both, "red") == 2
@@ -154,7 +154,7 @@ def test_a_deadline_that_is_near_is_met() -> None:
 
 def test_an_elastic_job_that_cannot_be_suspended_shrinks_but_never_ends() -> None:
     had = Allocation("slot", ((0, 4), (1, 4)))
-    job = elastic("long", preemptible=False, allocation=had, started=0.0, min_slots=2, duration=1e6)
+    job = given(elastic("long", preemptible=False, min_slots=2, duration=1e6), had)
     comers = [elastic(f"new-{index}", duration=10.0) for index in range(9)]
     decision = decide([job, *comers])
     assert size(decision, "long") == 2
@@ -164,7 +164,7 @@ def test_an_elastic_job_that_cannot_be_suspended_shrinks_but_never_ends() -> Non
 
 def test_a_rigid_job_that_cannot_be_suspended_stays_where_it_is() -> None:
     torn = Allocation("slot", ((0, 2), (1, 2)))
-    job = view("torn", 4, preemptible=False, allocation=torn, started=0.0, duration=1e6)
+    job = given(view("torn", 4, preemptible=False, duration=1e6), torn)
     decision = decide([job, *(elastic(f"new-{index}") for index in range(3))])
     assert decision.allocations["torn"] == torn
 

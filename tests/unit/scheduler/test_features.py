@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import pytest
-from schedules import view
+from schedules import given, view
 
 from farandole.control.scheduler.cluster import Allocation, parse_cluster
 from farandole.control.scheduler.job import JobView
@@ -42,7 +42,7 @@ def many(name: str, count: int, submitted: float = 0.0, **more: object) -> list[
 def running(jobs: Sequence[JobView]) -> list[JobView]:
     """Return jobs that have the slots of the two nodes, one after the other."""
     return [
-        replace(job, allocation=Allocation("slot", ((index // 4, 1),)), started=job.submitted, largest_run=1)
+        given(replace(job, largest_run=1), Allocation("slot", ((index // 4, 1),)), job.submitted)
         for index, job in enumerate(jobs)
     ]
 
@@ -154,7 +154,7 @@ def test_elastic_jobs_grow_within_quotas_first(policy: str) -> None:
     rules = Rules(queues={"red": Queue("red", quota=6)})
     none = view("none", 8, min_slots=1, max_slots=8, largest_run=8, duration=1e5)
     red = view("red", 8, LATE, min_slots=1, max_slots=8, queue="red", largest_run=8, duration=1e5)
-    grown = replace(none, allocation=Allocation("slot", ((0, 4), (1, 4))), started=0.0)
+    grown = given(none, Allocation("slot", ((0, 4), (1, 4))))
     for other in (none, grown, replace(grown, preemptible=False)):
         found = make_policy(policy, rules).decide(EIGHT, [other, red], NOW).allocations
         # Sizes of the adaptive policy are powers of two and whole nodes.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from schedules import run, starts, view
+from schedules import given, run, starts, view
 
 from farandole.control.scheduler.adaptive.policy import Adaptive
 from farandole.control.scheduler.cluster import Allocation, parse_cluster
@@ -29,7 +29,7 @@ def test_a_large_job_starts_in_spite_of_a_stream_of_small_ones_and_ends() -> Non
     outcome = run([*stream, large], "adaptive", SIXTEEN, RULES, Options(interval=60.0, predictions="given"))
     assert starts(outcome)["large"] <= 1000 + 2 * 600  # Those before it that have waited longer come first.
     (job,) = (job for job in outcome.jobs if job.view.name == "large")
-    assert job.completed is not None and job.completed < stream[-1].submitted and job.view.restarts == 0
+    assert job.completed is not None and job.completed < stream[-1].submitted and job.view.account.restarts == 0
 
 
 def test_slots_are_set_aside_where_jobs_cannot_be_suspended() -> None:
@@ -45,7 +45,7 @@ def test_slots_are_set_aside_where_jobs_cannot_be_suspended() -> None:
 
 def test_a_job_goes_on_until_it_has_run_as_long_as_it_has_waited() -> None:
     has = Allocation("slot", ((0, 8), (1, 8)))
-    large = view("large", 16, 0.0, duration=1e5, allocation=has, since=700.0, started=700.0)
+    large = given(view("large", 16, 0.0, duration=1e5), has, since=700.0)
     waits = [view(f"small-{index}", 1, 600.0, duration=60.0) for index in range(16)]
     assert set(Adaptive(RULES).decide(SIXTEEN, [large, *waits], 1399.0).allocations) == {"large"}
     assert "large" not in Adaptive(RULES).decide(SIXTEEN, [large, *waits], 1401.0).allocations

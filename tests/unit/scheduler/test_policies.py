@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from schedules import view
+from schedules import given, view
 
 from farandole.control.scheduler.cluster import Allocation, parse_cluster
 from farandole.control.scheduler.errors import ClusterError, UnknownPolicyError
@@ -18,7 +18,7 @@ EIGHT = parse_cluster("2x4")
 
 
 def running(job: JobView, *parts: tuple[int, int], since: float = 0.0) -> JobView:
-    return replace(job, allocation=Allocation("slot", parts), since=since, started=since)
+    return given(job, Allocation("slot", parts), since)
 
 
 def decide(policy: str, jobs: Sequence[JobView], now: float = 100.0, rules: Rules | None = None) -> Decision:

@@ -31,8 +31,8 @@ def test_all_jobs_complete_and_no_work_is_lost(policy: str, seed: int) -> None:
     outcome = run(jobs, policy, rules=RULES)
     work = {job.name: (job.run_time or 0.0) * job.slots for job in jobs}
     for job in outcome.jobs:
-        assert job.completed is not None and job.view.started is not None
-        assert job.view.started >= job.view.submitted
+        assert job.completed is not None and job.view.account.started is not None
+        assert job.view.account.started >= job.view.submitted
         assert job.slot_seconds == pytest.approx(work[job.view.name])
 
 
@@ -161,7 +161,7 @@ def test_history_predicts_and_profiles_are_shared() -> None:
     restarts = {}
     for predictions in ("given", "profiles"):
         outcome = simulate(cluster, workload, applications, make_policy("adaptive"), Options(predictions=predictions))
-        restarts[predictions] = [job.view.restarts for job in outcome.jobs]
+        restarts[predictions] = [job.view.account.restarts for job in outcome.jobs]
         last = outcome.jobs[-1].view
         assert (last.known is not None) == (last.total_progress is not None) == (predictions == "profiles")
     # The first job has to find out how it scales, by growing; the last one is told.
@@ -196,7 +196,7 @@ def test_the_oracle_knows_more_than_a_policy_may_see_and_needs_not_explore() -> 
     plain = simulate(cluster, workload, applications, make_policy("adaptive"), Options(predictions="given"))
     assert all(job.completed is not None and job.work.done for job in oracle.jobs)
     # It starts with the size that suits, where the other has to double its way up.
-    assert sum(job.view.restarts for job in oracle.jobs) < sum(job.view.restarts for job in plain.jobs)
+    assert sum(job.view.account.restarts for job in oracle.jobs) < sum(job.view.account.restarts for job in plain.jobs)
     waits = {name: end - job.submitted for job, (name, end) in zip(jobs, sorted(ends(oracle).items()), strict=True)}
     assert sum(waits.values()) < sum(end - job.submitted for job, end in zip(jobs, ends(plain).values(), strict=True))
     # What jobs themselves report, and other policies see, has nothing of the truth.

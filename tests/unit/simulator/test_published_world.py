@@ -157,7 +157,7 @@ def test_restarts(applications: Mapping[str, Application]) -> None:
     Simulation(cluster, [job], script, 60).run()
     progress = {60.0 * (index + 1): view.report.progress for index, view in enumerate(script.seen) if view.report}
     # A report is of the last step, the truth is a little ahead of it.
-    assert job.completed == 1864 and job.view.restarts == 2
+    assert job.completed == 1864 and job.view.account.restarts == 2
     assert progress[1560.0] == progress[1320.0]
     training = Training(application, ReportingAgent(application, 512))
     training.placed(on(cluster, "rtx", (4,)))
@@ -276,7 +276,7 @@ def test_fcfs_with_the_traces_sizes(applications: Mapping[str, Application], num
         free_at.sort()
         start = max(earliest, math.ceil(max(view.submitted, free_at[view.slots - 1]) / 60) * 60.0)
         earliest = start
-        assert view.started == start, f"{view.name}"
+        assert view.account.started == start, f"{view.name}"
         assert view.allocation is not None and job.completed is not None
         application = applications[view.application]
         training = Training(

@@ -1,6 +1,6 @@
 """What a job has had in its queue: kept in its status, so that it survives the operator. Pure.
 
-Times are seconds since 1970. They are what policies look at: since when a job has what it has, and what it had before.
+Times are seconds since 1970.
 """
 
 from __future__ import annotations
@@ -10,79 +10,97 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from farandole.kubernetes import times
+from farandole.kubernetes.model import Observed
+from farandole.scheduler.account import Account
+
 KEY = "admission"
 """Of the status."""
+_KEYS = {
+    "slots": "workers",
+    "since": "since",
+    "started": "started",
+    "served_before": "served",
+    "ran_before": "ran",
+    "restarts": "restarts",
+    "largest": "largest",
+    "nodes": "nodes",
+}
+"""What the fields of an account are called in the status."""
 
 
 @dataclass(frozen=True)
-class Account:
-    """What a job has had."""
+class Admitted(Account):
+    """The account of a job in a queue of ours; its slots are the workers that it may have now.
 
-    workers: int = 0
-    """That it may have now."""
-    since: float = 0.0
-    """Since when; or since when it waits."""
-    started: float | None = None
-    """When it was admitted first."""
-    served: float = 0.0
-    """Worker-seconds before the present number."""
-    ran: float = 0.0
-    """Seconds with workers before that."""
-    restarts: int = 0
+    Attributes:
+        largest: the largest number of workers that it has had.
+        nodes: the number of workers that it was to have on each node, where its queue knows nodes.
+    """
+
     largest: int = 0
-    """The most that it has had."""
     nodes: Mapping[str, int] = field(default_factory=dict)
-    """How many workers it was to have on which node, where its queue knows nodes."""
 
-    def changed(self, workers: int, now: float, nodes: Mapping[str, int] | None = None) -> Account:
+    def given(self, workers: int, now: float, nodes: Mapping[str, int] | None = None) -> Admitted:
         """Return it with another number of workers from now on, or the same on other nodes.
 
         Args:
-            workers: that it may have.
+            workers: the number that it may have.
             now: seconds since 1970.
             nodes: where they are to be, as far as the queue knows nodes.
         """
-        if workers == self.workers:
+        if workers == self.slots:
             return replace(self, nodes=dict(nodes)) if nodes and dict(nodes) != self.nodes else self
-        passed = max(0.0, now - self.since) if self.workers else 0.0
-        return replace(
-            self,
-            workers=workers,
-            nodes=dict(nodes or {}),
-            since=now,
-            started=now if workers and self.started is None else self.started,
-            served=self.served + passed * self.workers,
-            ran=self.ran + passed,
-            restarts=self.restarts + bool(workers and self.started is not None),
-            largest=max(self.largest, workers),
-        )
+        return replace(self.changed(workers, now), largest=max(self.largest, workers), nodes=dict(nodes or {}))
 
     def as_data(self) -> dict[str, Any]:
         """Return it as it is in the status."""
-        return {key: value for key, value in asdict(self).items() if value}
+        return {_KEYS[key]: value for key, value in asdict(self).items() if value}
 
 
-def read_account(status: object, submitted: float) -> Account:
-    """Read it from a status, which may be anybody's."""
+def fields_with(observed: Observed, known: Mapping[str, Any], workers: int) -> dict[str, Any]:
+    """Return the field of a status that says what a job may have from now on; without a queue, none.
+
+    Args:
+        known: the fields that the status has.
+        workers: the number that the job may have.
+    """
+    if observed.admission is None and KEY not in known:
+        return {}
+    nodes = observed.admission.nodes if observed.admission is not None else None
+    account = read_account(observed.job.get("status"), submitted_at(observed.job))
+    return {KEY: account.given(workers, observed.now, nodes).as_data()}
+
+
+def submitted_at(job: Mapping[str, Any]) -> float:
+    """Return when a job was created; 0 if that is not known yet."""
+    return times.from_text(job["metadata"].get("creationTimestamp")) or 0.0
+
+
+def read_account(status: object, submitted: float, held: int = 0) -> Admitted:
+    """Read it from a status, which may be anybody's.
+
+    Args:
+        status: of a job.
+        submitted: when the job was created.
+        held: the number of workers that it holds: one without an account ran before its queue was there.
+    """
     data = status.get(KEY) if isinstance(status, Mapping) else None
-    if not isinstance(data, Mapping):
-        return Account(since=submitted)
+    data = data if isinstance(data, Mapping) else {}
 
     def number(key: str) -> float:
-        value = data.get(key)
+        value = data.get(_KEYS[key])
         usable = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0
         return float(value) if usable else 0.0  # type: ignore[arg-type]
 
-    started = number("started") or None
-    whole = {key: int(number(key)) for key in ("workers", "restarts", "largest")}
     nodes = data.get("nodes")
     places = nodes if isinstance(nodes, Mapping) else {}
-    usable = {str(name): slots for name, slots in places.items() if type(slots) is int and 0 < slots < 2**31}
-    return Account(
-        nodes=usable,
+    account = Admitted(
         since=number("since") or submitted,
-        started=started,
-        served=number("served"),
-        ran=number("ran"),
-        **whole,
+        started=number("started") or None,
+        served_before=number("served_before"),
+        ran_before=number("ran_before"),
+        nodes={str(name): slots for name, slots in places.items() if type(slots) is int and 0 < slots < 2**31},
+        **{key: int(number(key)) for key in ("slots", "restarts", "largest")},
     )
+    return account.given(held, submitted) if held and account == Admitted(since=submitted) else account

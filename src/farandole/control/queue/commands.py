@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from farandole.control.queue.model import QueueJob, count
+from farandole.queue.model import QueueJob
+from farandole.scheduler.handover import count
 
 
 def command_of(job: QueueJob, hosts: Path, options: Sequence[str] = ()) -> tuple[str, ...]:

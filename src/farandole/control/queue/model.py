@@ -2,7 +2,7 @@
 
 An *attempt* is one try to run a job: from the moment at which it gets slots to the one at which nothing of it runs any
 more. A job that is suspended and goes on later has several. An attempt's command is started at most once, by a
-*runner*: a process of its own, which outlives the daemon (see `farandole.control.queue.runner`).
+*runner*: a process of its own, which outlives the daemon (see `farandole.queue.runner`).
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Annotated
 
 import msgspec
 
-from farandole.base.wire.rendezvous import Measures
-from farandole.control.jobs.spec import JobSpec
-from farandole.control.jobs.status import JobState
+from farandole.jobs.spec import JobSpec
+from farandole.jobs.status import JobState
+from farandole.scheduler.account import Account
+from farandole.scheduler.handover import Slots
+from farandole.wire.rendezvous import Measures
 
 Count = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
 """A number in a file that a user may have written."""
-Slots = Mapping[str, int]
-"""For each host, how many; hosts with none are not in it."""
 
 
 class Phase(str, enum.Enum):
@@ -104,16 +104,9 @@ class QueueJob(msgspec.Struct, frozen=True):
     why_stopped: Why | None = None
     urgent: bool = False
     """Whether it is to be stopped at once: it was cancelled twice."""
-    since: float = 0.0
-    """When its present slots were given, or since when it waits."""
-    started: float | None = None
-    """When it got slots for the first time."""
+    account: Account = msgspec.field(default_factory=Account)
+    """What it has had: of slots of one shape, since when, and what before."""
     finished: float | None = None
-    served_before: float = 0.0
-    """Slot-seconds before the present slots."""
-    ran_before: float = 0.0
-    """Seconds with slots before the present ones."""
-    restarts: int = 0
     failures: int = 0
     largest_run: int = 0
     exit_code: int | None = None
@@ -123,12 +116,6 @@ class QueueJob(msgspec.Struct, frozen=True):
     @property
     def replicas(self) -> int:
         return self.wanted or self.spec.workers.replicas
-
-    def served(self, now: float) -> float:
-        return self.served_before + (count(self.slots) * (now - self.since) if self.has_slots else 0.0)
-
-    def ran(self, now: float) -> float:
-        return self.ran_before + (now - self.since if self.has_slots else 0.0)
 
     @property
     def has_slots(self) -> bool:
@@ -243,15 +230,6 @@ class Event(msgspec.Struct, frozen=True):
 
     job: str
     text: str
-
-
-def count(slots: Slots) -> int:
-    return sum(slots.values())
-
-
-def plus(one: Slots, other: Slots) -> dict[str, int]:
-    """Return the larger number of each host."""
-    return {host: max(one.get(host, 0), other.get(host, 0)) for host in {**one, **other}}
 
 
 def in_words(slots: Slots) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from farandole.control.queue.model import (
+from farandole.queue.model import (
     NOTHING_SEEN,
     Action,
     AttemptFact,
@@ -22,12 +22,10 @@ from farandole.control.queue.model import (
     QueueJob,
     Seen,
     SetBatch,
-    Slots,
     Why,
-    count,
 )
-from farandole.control.queue.settings import QueueSettings
-from farandole.control.queue.transitions import (
+from farandole.queue.settings import QueueSettings
+from farandole.queue.transitions import (
     actions_of,
     observed,
     shrunk,
@@ -36,9 +34,10 @@ from farandole.control.queue.transitions import (
     story,
     with_slots,
 )
-from farandole.control.queue.views import cluster_of, free_slots, is_alike, slots_of, view_of, what_is_known
-from farandole.control.scheduler.cluster import Cluster
-from farandole.control.scheduler.job import Decision, JobView, Report
+from farandole.queue.views import cluster_of, is_alike, view_of, what_is_known
+from farandole.scheduler.cluster import Cluster
+from farandole.scheduler.handover import Holder, Standing, next_slots
+from farandole.scheduler.job import Decision, JobView, Report
 
 Facts = Mapping[str, AttemptFact]
 """By job."""
@@ -49,19 +48,6 @@ class Decide(Protocol):
 
     def __call__(self, cluster: Cluster, jobs: Sequence[JobView], now: float) -> Decision:
         """Return who gets what, and why."""
-
-
-class Standing(NamedTuple):
-    """A decision that holds until something happens that it did not reckon with.
-
-    To take slots from one job and give them to another takes several turns. The policy is not asked again in between:
-    it would see jobs that have just lost their slots, and could think again.
-    """
-
-    key: object
-    """What the decision was made of: jobs and what they want, hosts, settings, reports."""
-    cluster: Cluster
-    decision: Decision
 
 
 class Turn(NamedTuple):
@@ -176,14 +162,12 @@ def _decide(
         settings,
         [(name, report.version) for name, report in reports.items()],
     )
-    if standing is not None and standing.key == key:
-        review_at = standing.decision.review_at
-        if review_at is None or now < review_at:
-            return standing
+    if standing is not None and standing.holds(key, now):
+        return standing
     what = what_is_known(jobs.values())
     draining = {host.name for host in hosts if host.draining}
     views = [view_of(job, cluster, settings, what, reports.get(job.name), draining) for job in asked]
-    return Standing(key, cluster, decide(cluster, views, now))
+    return Standing(key, decide(cluster, views, now), cluster)
 
 
 def _is_asked(job: QueueJob) -> bool:
@@ -195,9 +179,43 @@ def _carry_out(
     jobs: Mapping[str, QueueJob], standing: Standing, hosts: Sequence[QueueHost], facts: Facts, now: float
 ) -> tuple[dict[str, QueueJob], dict[str, str]]:
     """Bring the jobs nearer to a decision; return them, and why some do not have their slots yet."""
-    allocations = standing.decision.allocations
-    wanted = {name: slots_of(allocation, standing.cluster) for name, allocation in allocations.items() if name in jobs}
-    return _give(_take(jobs, wanted, now), wanted, hosts, standing.cluster, facts, now)
+    wanted = {name: standing.slots_of(name) for name in standing.decision.allocations if name in jobs}
+    holders = {name: holder(job, facts.get(name, NOTHING_SEEN)) for name, job in jobs.items() if _is_counted(job)}
+    slots = {host.name: host.slots for host in hosts if host.up and not host.draining}
+    found, waits = next_slots(holders, wanted, slots)
+    after = dict(jobs)
+    for name, then in found.items():
+        job = jobs[name]
+        if job.phase is Phase.WAITING and then:
+            after[name] = started(job, then, now)
+        elif job.has_slots and not then:
+            why = "it goes on elsewhere" if wanted.get(name) else "others come first now"
+            after[name] = stopped(job, Why.PREEMPT, why, now)
+        elif job.has_slots and then != job.slots:
+            after[name] = with_slots(job, then, now, moved=is_alike(job.slots, then, standing.cluster))
+    return after, waits
+
+
+def _is_counted(job: QueueJob) -> bool:
+    """Return whether a job has slots, waits for some, or may still hold some."""
+    return job.phase is Phase.WAITING or job.phase.has_attempt
+
+
+def holder(job: QueueJob, fact: AttemptFact) -> Holder:
+    """Return what a job has and holds, and how it can change."""
+    workers, report = job.spec.workers, fact.report
+    lives = [host for host, told in report.hosts.items() if told.workers] if report is not None else []
+    return Holder(
+        has=job.slots if job.has_slots else {},
+        held=job.held,
+        least=workers.min,
+        most=workers.max,
+        # One that has a single worker has nobody who could carry its state to another host.
+        resizes=job.spec.is_elastic and workers.max > 1,
+        suspends=job.spec.how_suspended != "never",
+        settled=job.phase is Phase.RUNNING,
+        lives=lives or None,
+    )
 
 
 def _batches(jobs: Mapping[str, QueueJob], standing: Standing, facts: Facts) -> list[Action]:
@@ -208,89 +226,11 @@ def _batches(jobs: Mapping[str, QueueJob], standing: Standing, facts: Facts) -> 
         report = facts.get(name, NOTHING_SEEN).report
         if job.phase is not Phase.RUNNING or not job.spec.is_elastic or report is None:
             continue
-        if job.slots == slots_of(decision.allocations.get(name), standing.cluster):
+        if job.slots == standing.slots_of(name):
             batch = decision.batches.get(name, 0)
             if batch != report.scheduled_batch:
                 actions.append(SetBatch(name, job.attempt, batch))
     return actions
-
-
-def _take(jobs: Mapping[str, QueueJob], wanted: Mapping[str, Slots], now: float) -> dict[str, QueueJob]:
-    """Take slots from jobs that are to have none, or others and cannot change them while they run."""
-    after = dict(jobs)
-    for name, job in jobs.items():
-        want = wanted.get(name, {})
-        if not job.has_slots or want == job.slots or job.spec.how_suspended == "never":
-            continue
-        if not want:
-            after[name] = stopped(job, Why.PREEMPT, "others come first now", now)
-        elif not job.spec.is_elastic:
-            after[name] = stopped(job, Why.PREEMPT, "it goes on elsewhere", now)
-    return after
-
-
-def _give(
-    jobs: Mapping[str, QueueJob],
-    wanted: Mapping[str, Slots],
-    hosts: Sequence[QueueHost],
-    cluster: Cluster,
-    facts: Facts,
-    now: float,
-) -> tuple[dict[str, QueueJob], dict[str, str]]:
-    """Give slots that are free to jobs that are to have them; return the jobs, and why some do not have them yet."""
-    after = dict(jobs)
-    waits: dict[str, str] = {}
-    for name, job in jobs.items():
-        want = wanted.get(name, {})
-        if not want or want == job.slots or job.phase not in (Phase.WAITING, Phase.RUNNING):
-            continue
-        free = free_slots(hosts, after.values())
-        if job.phase is Phase.WAITING:
-            if all(free.get(host, 0) >= number for host, number in want.items()):
-                after[name] = started(job, want, now)
-            else:
-                waits[name] = f"waits: its slots are still being given back by other jobs ({count(want)} are its own)"
-        elif job.spec.is_elastic:
-            now_possible = toward(job, want, free, facts.get(name, NOTHING_SEEN))
-            if now_possible != job.slots:
-                after[name] = with_slots(job, now_possible, now, moved=is_alike(job.slots, now_possible, cluster))
-    return after, waits
-
-
-def toward(job: QueueJob, want: Slots, free: Slots, fact: AttemptFact) -> dict[str, int]:
-    """Return the slots that an elastic job can have next, on its way to those that it is to have.
-
-    Workers that stay carry the state of the training to those that come. So a job that is to move altogether first
-    gets workers at the new place, and gives the old one up when some of them are there; and it never has fewer than
-    it can go on with.
-    """
-    has = job.slots
-    # What it holds beyond its slots, because workers are about to leave, it can have again.
-    reach = {host: free.get(host, 0) + job.held.get(host, 0) for host in want}
-    grown = {host: number for host in want if (number := min(want[host], reach[host]))}
-    stays = sum(min(has.get(host, 0), number) for host, number in grown.items())
-    report = fact.report
-    arrived = (
-        report is not None
-        and report.at > job.changed
-        and any(report.hosts[host].workers for host in grown if host in report.hosts)
-    )
-    if count(grown) >= job.spec.workers.min and (stays or arrived):
-        return grown
-    both = dict(has)
-    for host, number in grown.items():
-        both[host] = max(number, both.get(host, 0))
-    return _at_most(job.spec.workers.max, both, first=[host for host in has if host not in grown])
-
-
-def _at_most(most: int, slots: dict[str, int], first: Sequence[str]) -> dict[str, int]:
-    """Return slots without those that are too many: of some hosts first, but for one slot there."""
-    over = count(slots) - most
-    for host in [*first, *(host for host in slots if host not in first)]:
-        given_up = max(0, min(over, slots[host] - (host in first)))
-        slots[host] -= given_up
-        over -= given_up
-    return {host: number for host, number in slots.items() if number}
 
 
 def is_quiet(jobs: Mapping[str, QueueJob], facts: Facts) -> bool:

@@ -7,13 +7,14 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from farandole.control.jobs.errors import NotAllowed, Refused, UnknownJob
-from farandole.control.jobs.spec import JobSpec
-from farandole.control.queue.model import STATES, Owner, Phase, QueueHost, QueueJob, Why
-from farandole.control.queue.settings import QueueSettings
-from farandole.control.queue.transitions import stopped
-from farandole.control.queue.views import most_slots
-from farandole.control.scheduler.room import tightest_limit
+from farandole.jobs.errors import NotAllowed, Refused, UnknownJob
+from farandole.jobs.spec import JobSpec
+from farandole.queue.model import STATES, Owner, Phase, QueueHost, QueueJob, Why
+from farandole.queue.settings import QueueSettings
+from farandole.queue.transitions import stopped
+from farandole.queue.views import most_slots
+from farandole.scheduler.account import Account
+from farandole.scheduler.room import tightest_limit
 
 
 class Asker(NamedTuple):
@@ -48,7 +49,7 @@ def submitted(
     if there is not None and there.owner.uid != asker.owner.uid and not asker.is_admin:
         raise Refused(f"{there.owner.name} had a job {spec.name}", "choose another name: --name NAME")
     attempt = 0 if there is None else there.attempt  # The files of its attempts are kept apart.
-    return QueueJob(spec.name, spec, asker.owner, now, key, since=now, attempt=attempt)
+    return QueueJob(spec.name, spec, asker.owner, now, key, account=Account(since=now), attempt=attempt)
 
 
 def _check_size(least: int, hosts: Sequence[QueueHost]) -> None:
@@ -167,7 +168,7 @@ def resumed(job: QueueJob, now: float) -> QueueJob:
         return replace(job, why_stopped=Why.PREEMPT, reason="it goes on as soon as it can")
     if job.phase is not Phase.SUSPENDED:
         raise Refused(f"job {job.name} is not suspended: it is {job.phase.value}", "farandole status tells more")
-    return replace(job, phase=Phase.WAITING, since=now, reason="")
+    return replace(job, phase=Phase.WAITING, account=job.account.changed(0, now), reason="")
 
 
 def scaled(job: QueueJob, workers: int, hosts: Sequence[QueueHost], settings: QueueSettings) -> QueueJob:

@@ -8,16 +8,17 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from farandole.control.jobs.errors import Refused
-from farandole.control.jobs.spec import from_dict
-from farandole.control.jobs.status import JobStatus
-from farandole.control.queue import requests
-from farandole.control.queue.model import STATES, AttemptFact, Event, Phase, QueueHost, QueueJob, count
-from farandole.control.queue.protocol import Submit
-from farandole.control.queue.reconcile import Turn
-from farandole.control.queue.requests import Asker
-from farandole.control.queue.settings import QueueSettings
-from farandole.control.queue.store import Store
+from farandole.jobs.errors import Refused
+from farandole.jobs.spec import from_dict
+from farandole.jobs.status import JobStatus
+from farandole.queue import requests
+from farandole.queue.model import STATES, AttemptFact, Event, Phase, QueueHost, QueueJob
+from farandole.queue.protocol import Submit
+from farandole.queue.reconcile import Turn
+from farandole.queue.requests import Asker
+from farandole.queue.settings import QueueSettings
+from farandole.queue.store import Store
+from farandole.scheduler.handover import count
 
 _FIRST = "amber bold brave bright calm clever eager fair fleet gentle glad golden happy kind lively lucky mellow merry"
 _SECOND = "badger crane dancer falcon finch fox hare heron ibis lark lynx marten otter owl panda robin seal swan wren"
@@ -164,11 +165,11 @@ class QueueState:
             count(job.slots) if job.has_slots else job.replicas,
             self._reason(job, report.waits_for if report is not None else ""),
             job.submitted,
-            job.started,
+            job.account.started,
             job.finished,
             tuple(f"{host}:{number}" for host, number in (job.slots or job.held).items()),
             steps_per_second=None if report is None else report.steps_per_second,
-            restarts=job.restarts,
+            restarts=job.account.restarts,
             exit_code=job.exit_code,
             events=self._store.events(name) if whole else (),
         )

@@ -14,14 +14,12 @@ from farandole.control.queue.model import (
     QueueJob,
     Seen,
     SetHosts,
-    Slots,
     StartAttempt,
     StopAttempt,
     Why,
-    count,
     in_words,
-    plus,
 )
+from farandole.scheduler.handover import Slots, count, larger
 
 
 def observed(job: QueueJob, fact: AttemptFact, down: Collection[str], now: float) -> QueueJob:
@@ -118,13 +116,9 @@ def with_slots(job: QueueJob, slots: Slots, now: float, *, moved: bool) -> Queue
     return replace(
         job,
         slots=dict(slots),
-        held=plus(job.held, slots),
+        held=larger(job.held, slots),
         changed=now,
-        since=job.since if moved else now,
-        started=now if job.started is None else job.started,
-        served_before=job.served_before if moved else job.served(now),
-        ran_before=job.ran_before if moved else job.ran(now),
-        restarts=job.restarts + (not moved and job.started is not None),
+        account=job.account if moved else job.account.changed(count(slots), now),
     )
 
 
@@ -132,7 +126,7 @@ def without_slots(job: QueueJob, now: float) -> QueueJob:
     """Return a job that has none any more; it may still hold them."""
     if not job.has_slots:
         return job
-    return replace(job, slots={}, since=now, served_before=job.served(now), ran_before=job.ran(now))
+    return replace(job, slots={}, account=job.account.changed(0, now))
 
 
 def stopped(job: QueueJob, why: Why, reason: str, now: float) -> QueueJob:

@@ -7,7 +7,7 @@ how many slots a job has on each node. A job has slots of one type only.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -73,6 +73,16 @@ class Cluster:
         return {
             type_: tuple(index for index, node in enumerate(self.nodes) if node.type == type_) for type_ in self.types
         }
+
+    def by_name(self, allocation: Allocation) -> dict[str, int]:
+        """Return the slots of an allocation by the names of its nodes."""
+        return {self.nodes[index].name: slots for index, slots in allocation.parts}
+
+    def allocation(self, slots: Mapping[str, int]) -> Allocation | None:
+        """Return slots by the names of nodes as an allocation, without those on other nodes; None if none is left."""
+        index = {node.name: number for number, node in enumerate(self.nodes)}
+        parts = tuple(sorted((index[name], number) for name, number in slots.items() if name in index and number))
+        return Allocation(self.nodes[parts[0][0]].type, parts) if parts else None
 
 
 _PART = re.compile(r"(?:(?P<type>[A-Za-z][\w.-]*):)?(?P<nodes>\d+)x(?P<slots>\d+)")

@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from farandole.control.scheduler.cluster import Allocation
+from farandole.jobs.spec import JobSpec
+from farandole.scheduler.account import Account
+from farandole.scheduler.cluster import Allocation
 
 
 class Measurement(NamedTuple):
@@ -82,15 +84,8 @@ class JobView:
     total_progress: float | None = None
     """Progress (see `Report`) with which it will be done, as predicted from finished jobs; None: nobody knows."""
     allocation: Allocation | None = None
-    since: float = 0.0
-    """When the present allocation began, or when the job began to wait."""
-    started: float | None = None
-    """When it first got slots; None: it never had any."""
-    served_before: float = 0.0
-    """Slot-seconds before the present allocation."""
-    ran_before: float = 0.0
-    """Seconds with slots before the present allocation."""
-    restarts: int = 0
+    account: Account = field(default_factory=Account)
+    """What it has had, with the slots of its allocation."""
     restarting_until: float = 0.0
     """Until then the job makes no progress with its slots."""
     restart_cost: float = 0.0
@@ -105,17 +100,51 @@ class JobView:
     """What finished jobs of the same application have measured, by type of node; None: nobody says."""
     report: Report | None = None
 
+    @classmethod
+    def of(
+        cls, spec: JobSpec, submitted: float, account: Account, asked: int, most: int, room: int, step: int = 1
+    ) -> JobView:
+        """Return what a policy may see of a job that was described and has an account, and nothing of where it runs.
+
+        Args:
+            spec: of the job.
+            submitted: seconds since 1970.
+            account: of the job.
+            asked: the number of workers that its user asks for now.
+            most: the largest number of workers that it may be given, if it is elastic.
+            room: the number of slots that one job can have at most.
+            step: the number of slots that can only be given together; `asked` and the least are rounded up to it.
+        """
+        least, asked = (-(-number // step) * step for number in (spec.workers.min, asked))
+        if spec.is_elastic:
+            most = max(least, min(most, room))
+            asked = max(least, min(asked, most))
+        return cls(
+            name=spec.name,
+            submitted=submitted,
+            slots=asked,
+            min_slots=least if spec.is_elastic else asked,
+            max_slots=most if spec.is_elastic else asked,
+            application=spec.application,
+            priority=spec.priority,
+            queue=spec.queue,
+            deadline=None if spec.deadline is None else submitted + spec.deadline,
+            duration=spec.duration,
+            account=account,
+            preemptible=spec.how_suspended != "never",
+        )
+
     @property
     def elastic(self) -> bool:
         return self.min_slots < self.max_slots
 
     def served(self, now: float) -> float:
         """Return the slot-seconds it has had."""
-        return self.served_before + (self.allocation.slots * (now - self.since) if self.allocation else 0.0)
+        return self.account.served(now)
 
     def ran(self, now: float) -> float:
         """Return the seconds with slots it has had."""
-        return self.ran_before + (now - self.since if self.allocation else 0.0)
+        return self.account.ran(now)
 
     def remaining(self, now: float) -> float | None:
         """Return the seconds it still takes with the slots asked for, as far as that is known; 0 if it is overdue."""

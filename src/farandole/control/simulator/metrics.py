@@ -58,7 +58,7 @@ def job_results(workload: str, cluster: Cluster, outcome: Outcome, alone: Mappin
         view = job.view
         if job.completed is None:
             continue
-        assert view.started is not None and view.allocation is not None
+        assert view.account.started is not None and view.allocation is not None
         share = cluster.slots / contention.mean(view.submitted, job.completed)
         fair = alone[view.name] * max(1.0, view.slots / share)
         results.append(
@@ -67,11 +67,11 @@ def job_results(workload: str, cluster: Cluster, outcome: Outcome, alone: Mappin
                 view.name,
                 view.application,
                 view.submitted,
-                view.started,
+                view.account.started,
                 job.completed,
                 view.ran(job.completed),
                 job.slot_seconds,
-                view.restarts,
+                view.account.restarts,
                 alone[view.name],
                 fair,
             )

@@ -80,20 +80,16 @@ class SimulatedJob:
         if allocation == old:
             return
         moved = old is not None and allocation is not None and _alike(old, allocation)
-        restarts = self.view.restarts + (allocation is not None and not moved and self.view.started is not None)
         if not moved:
             self._restart_left = 0.0 if allocation is None else self._restart_cost
             if allocation is not None:
                 self.work.placed(allocation)
         self._account(now)
+        slots = 0 if allocation is None else allocation.slots
         self.view = replace(
             self.view,
             allocation=allocation,
-            since=self.view.since if moved else now,
-            started=now if self.view.started is None else self.view.started,
-            served_before=self.view.served_before if moved else self.view.served(now),
-            ran_before=self.view.ran_before if moved else self.view.ran(now),
-            restarts=restarts,
+            account=self.view.account if moved else self.view.account.changed(slots, now),
             restarting_until=self.view.restarting_until if moved else now + self._restart_left,
             report=self.work.report,
         )
@@ -106,7 +102,7 @@ class SimulatedJob:
 
     def _account(self, now: float) -> None:
         if self.view.allocation is not None:
-            self.slot_seconds += self.view.allocation.slots * (now - max(self.view.since, self._accounted))
+            self.slot_seconds += self.view.allocation.slots * (now - max(self.view.account.since, self._accounted))
         self._accounted = now
 
 

@@ -175,7 +175,7 @@ class Simulation:
         view = job.view
         if self._predictor is not None and view.application:
             assert job.completed is not None
-            self._predictor.finished(view, view.ran(job.completed) - view.restart_cost * (view.restarts + 1))
+            self._predictor.finished(view, view.ran(job.completed) - view.restart_cost * (view.account.restarts + 1))
             for other in self._active.values():
                 if other.view.application == view.application:
                     other.view = self._predictor.predict(other.view)

@@ -7,15 +7,16 @@ from typing import Any
 import pytest
 from played_queues import PlayedNamespace, node, queue
 
-from farandole.control.kubernetes import conditions
-from farandole.control.kubernetes.accounting import Account, read_account
-from farandole.control.kubernetes.kinds import QUEUE
-from farandole.control.kubernetes.operator.queue_keeper import QueueKeeper
-from farandole.control.kubernetes.operator.store import JobKey, Store
-from farandole.control.kubernetes.queues import node_slots
-from farandole.control.kubernetes.queues.decide import QueuedJob
-from farandole.control.kubernetes.queues.queue_spec import read_queues
-from farandole.control.scheduler.cluster import Node
+from farandole.jobs.spec import from_dict
+from farandole.kubernetes import conditions
+from farandole.kubernetes.accounting import Admitted, read_account
+from farandole.kubernetes.kinds import QUEUE
+from farandole.kubernetes.operator.queue_keeper import QueueKeeper
+from farandole.kubernetes.operator.store import JobKey, Store
+from farandole.kubernetes.queues import node_slots
+from farandole.kubernetes.queues.decide import QueuedJob
+from farandole.kubernetes.queues.queue_spec import read_queues
+from farandole.scheduler.cluster import Node
 
 GPU = "nvidia.com/gpu"
 
@@ -128,9 +129,10 @@ def test_what_cannot_be_used_is_told(spec: dict[str, Any], said: str) -> None:
 
 
 def test_slots_of_nodes_that_have_gone_are_kept_apart() -> None:
+    spec = from_dict({"command": ["train"]})
     jobs = [
-        QueuedJob("a", "main", 0.0, 2, 2, 2, account=Account(workers=2, nodes={"gone": 2})),
-        QueuedJob("b", "main", 0.0, 1, 1, 1, account=Account(workers=1), places={"here": 1}),
+        QueuedJob("a", spec, 0.0, Admitted(slots=2, nodes={"gone": 2})),
+        QueuedJob("b", spec, 0.0, Admitted(slots=1), places={"here": 1}),
     ]
     cluster, has = node_slots.seat((Node("here", "slot", 1),), jobs)
     assert [each.slots for each in cluster.nodes] == [1, 2]
@@ -139,12 +141,12 @@ def test_slots_of_nodes_that_have_gone_are_kept_apart() -> None:
 
 
 def test_the_account_remembers_nodes_and_reads_whatever_is_there() -> None:
-    account = Account(since=1.0).changed(2, 2.0, {"a": 2})
+    account = Admitted(since=1.0).given(2, 2.0, {"a": 2})
     assert read_account({"admission": account.as_data()}, 0.0).nodes == {"a": 2}
-    assert account.changed(0, 3.0).nodes == {}
-    moved = account.changed(2, 3.0, {"b": 2})
+    assert account.given(0, 3.0).nodes == {}
+    moved = account.given(2, 3.0, {"b": 2})
     assert (moved.nodes, moved.since, moved.restarts) == ({"b": 2}, account.since, account.restarts)
-    assert account.changed(2, 3.0, {}) == account.changed(2, 3.0, {"a": 2}) == account
+    assert account.given(2, 3.0, {}) == account.given(2, 3.0, {"a": 2}) == account
     for nodes in (3, ["a"], {"a": "2"}, {"a": -1}, {"a": True}):
         assert read_account({"admission": {"workers": 2, "nodes": nodes}}, 0.0).nodes == {}
 

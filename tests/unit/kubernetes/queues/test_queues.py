@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from played_queues import PlayedNamespace, queue
 
-from farandole.control.kubernetes import conditions
-from farandole.control.kubernetes.accounting import Account, read_account
-from farandole.control.kubernetes.kinds import QUEUE, TRAINING_JOB
-from farandole.control.kubernetes.model import Options
-from farandole.control.kubernetes.operator.queue_keeper import QueueKeeper
-from farandole.control.kubernetes.operator.store import JobKey, Store
-from farandole.control.kubernetes.queues.queue_spec import read_queues
+from farandole.kubernetes import conditions
+from farandole.kubernetes.accounting import Admitted, read_account
+from farandole.kubernetes.kinds import QUEUE, TRAINING_JOB
+from farandole.kubernetes.model import Options
+from farandole.kubernetes.operator.queue_keeper import QueueKeeper
+from farandole.kubernetes.operator.store import JobKey, Store
+from farandole.kubernetes.queues.queue_spec import read_queues
 
 CHECKPOINT = {"checkpoint": "/shared/c"}
 
@@ -116,7 +116,7 @@ def test_a_job_of_higher_priority_gets_workers_when_their_pods_are_gone() -> Non
     team.submit("high", workers=2, queue="main", priority=9)
     team.settle()
     assert low.workers == 0 and len(low.pods) == 3 and team.has() == {}
-    assert team.reason("high") == "waits: its 2 workers are still being given back by other jobs"
+    assert team.reason("high") == "waits: its 2 slots are still being given back by other jobs"
     team.restart_operator()
     team.settle()
     assert team.has() == {}
@@ -128,7 +128,7 @@ def test_a_job_of_higher_priority_gets_workers_when_their_pods_are_gone() -> Non
     team.settle()
     assert team.has() == {"low": 2} and low.status["history"]["attempt"] == 1
     account = read_account(low.status, 0.0)
-    assert (account.workers, account.restarts, account.served, account.ran) == (2, 1, 10.0, 5.0)
+    assert (account.slots, account.restarts, account.served_before, account.ran_before) == (2, 1, 10.0, 5.0)
     assert not conditions.holds(low.status["conditions"], "Suspended")
 
 
@@ -212,9 +212,9 @@ def test_workers_come_in_whole_pods() -> None:
 
 def test_an_account_is_read_whatever_it_is() -> None:
     for status in (None, 3, {}, {"admission": []}, {"admission": {"workers": -1, "since": "x", "ran": True}}):
-        assert read_account(status, 5.0) == Account(since=5.0)
-    account = Account(since=5.0).changed(2, 7.0).changed(4, 10.0).changed(0, 11.0)
-    assert (account.served, account.ran, account.restarts, account.largest) == (10.0, 4.0, 1, 4)
+        assert read_account(status, 5.0) == Admitted(since=5.0)
+    account = Admitted(since=5.0).given(2, 7.0).given(4, 10.0).given(0, 11.0)
+    assert (account.served_before, account.ran_before, account.restarts, account.largest) == (10.0, 4.0, 1, 4)
     assert read_account({"admission": account.as_data()}, 5.0) == account
 
 

@@ -6,24 +6,19 @@ scheduler, as with mpi-operator.
 
 from __future__ import annotations
 
-from farandole.control.kubernetes import conditions, times
-from farandole.control.kubernetes.accounting import KEY, read_account
-from farandole.control.kubernetes.model import Observed, Outcome
-from farandole.control.kubernetes.mpijob import suspension
-from farandole.control.kubernetes.mpijob.job_spec import MpiJobSpec
-from farandole.control.kubernetes.mpijob.job_status import JobStatus
+from farandole.kubernetes import conditions
+from farandole.kubernetes.accounting import fields_with
+from farandole.kubernetes.model import Observed, Outcome
+from farandole.kubernetes.mpijob import suspension
+from farandole.kubernetes.mpijob.job_spec import MpiJobSpec
+from farandole.kubernetes.mpijob.job_status import JobStatus
 
 REASON = "Queued"
 
 
 def with_slots(observed: Observed, status: JobStatus, slots: int) -> JobStatus:
     """Return the status with what the job may have from now on; without a queue, it says nothing of that."""
-    if observed.admission is None and KEY not in status.fields:
-        return status
-    submitted = times.from_text(observed.metadata.get("creationTimestamp")) or 0.0
-    account = read_account(observed.job.get("status"), submitted)
-    nodes = observed.admission.nodes if observed.admission is not None else None
-    return status.with_fields(**{KEY: account.changed(slots, observed.now, nodes).as_data()})
+    return status.with_fields(**fields_with(observed, status.fields, slots))
 
 
 def admitted(observed: Observed, status: JobStatus) -> JobStatus:

@@ -11,17 +11,19 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from farandole.control.kubernetes.accounting import Account
-from farandole.control.kubernetes.admission import Admission, Figures
-from farandole.control.kubernetes.model import Object
-from farandole.control.kubernetes.queues import node_slots
-from farandole.control.kubernetes.queues.node_slots import SLOT
-from farandole.control.kubernetes.queues.queue_spec import Forest, Tree
-from farandole.control.scheduler.cluster import Allocation, Cluster
-from farandole.control.scheduler.job import Decision, JobView
-from farandole.control.scheduler.room import lineage
+from farandole.jobs.spec import JobSpec
+from farandole.kubernetes.accounting import Admitted
+from farandole.kubernetes.admission import Admission, Figures
+from farandole.kubernetes.model import Object
+from farandole.kubernetes.queues import node_slots
+from farandole.kubernetes.queues.node_slots import SLOT
+from farandole.kubernetes.queues.queue_spec import Forest, Tree
+from farandole.scheduler.cluster import Allocation
+from farandole.scheduler.handover import Holder, Standing, count, next_slots
+from farandole.scheduler.job import Decision, JobView
+from farandole.scheduler.room import lineage
 
 
 @dataclass(frozen=True)
@@ -30,48 +32,27 @@ class QueuedJob:
 
     Attributes:
         name: in its namespace.
-        queue: that it names.
+        spec: as its user described it; `kubectl scale` changes its replicas.
         submitted: when it was made.
-        least: workers that it can go on with.
-        most: that it can use.
-        asked: that it asks for.
+        account: what it has had.
         step: workers of a pod: it has a multiple of that.
-        priority: its own.
-        suspends: whether it can be suspended and go on later.
         held: workers whose pods are there, also those that are about to end.
         over: whether it is to have no workers any more, and only holds some.
         places: how many workers its pods have on which node, as far as they are on one.
     """
 
     name: str
-    queue: str
+    spec: JobSpec
     submitted: float
-    least: int
-    most: int
-    asked: int
+    account: Admitted = field(default_factory=Admitted)
     step: int = 1
-    priority: int = 0
-    application: str = ""
-    duration: float | None = None
-    deadline: float | None = None
-    suspends: bool = False
-    account: Account = field(default_factory=Account)
     held: int = 0
     over: bool = False
     places: Mapping[str, int] = field(default_factory=dict)
 
     @property
-    def elastic(self) -> bool:
-        return self.least < self.most
-
-
-@dataclass(frozen=True)
-class Standing:
-    """A decision for one tree, and what it was made of."""
-
-    key: object
-    decision: Decision
-    cluster: Cluster = field(default_factory=lambda: Cluster(()))
+    def queue(self) -> str:
+        return self.spec.queue
 
 
 @dataclass(frozen=True)
@@ -106,7 +87,7 @@ def decide(
     for job in jobs:
         if job.name not in found and not job.over:
             # Nothing is taken from a job because a queue cannot be used.
-            found[job.name] = Admission(job.account.workers, f"waits: {_no_queue(job.queue, forest)}")
+            found[job.name] = Admission(job.account.slots, f"waits: {_no_queue(job.queue, forest)}")
     reviews = [each.decision.review_at for each in kept.values()]
     again = min((at for at in reviews if at is not None), default=None)
     return Admissions(found, _figures(forest, jobs, found), kept, again)
@@ -117,81 +98,74 @@ def _decide(tree: Tree, forest: Forest, jobs: Sequence[QueuedJob], now: float, b
         tree.root,
         tuple(sorted(tree.queues.items(), key=lambda item: item[0])),
         tree.nodes,
-        tuple((job.name, job.submitted, job.queue, job.least, job.most, job.asked, job.priority) for job in jobs),
+        tuple((job.name, job.submitted, job.step, job.spec) for job in jobs),
     )
-    review_at = before.decision.review_at if before is not None else None
-    if before is not None and before.key == key and (review_at is None or now < review_at):
+    if before is not None and before.holds(key, now):
         return before
-    if not jobs:
-        return Standing(key, Decision({}, {}))
+    # Where a queue has got fewer slots than its jobs have, those that cannot be suspended keep theirs.
+    kept = sum(job.account.slots for job in jobs if job.spec.how_suspended == "never")
+    cluster = tree.cluster_of(max(tree.root.slots, kept))
+    has: Mapping[str, Allocation] = {}
     if tree.nodes:
         cluster, has = node_slots.seat(tree.nodes, jobs)
-        views = [view_of(job, tree, forest.priority(job.queue), has.get(job.name)) for job in jobs]
-        return Standing(key, tree.make_policy().decide(cluster, views, now), cluster)
-    views = [view_of(job, tree, forest.priority(job.queue)) for job in jobs]
-    # Where a queue has got fewer slots than its jobs have, those that cannot be suspended keep theirs.
-    kept = sum(job.account.workers for job in jobs if not job.suspends)
-    return Standing(key, tree.make_policy().decide(tree.cluster_of(max(tree.root.slots, kept)), views, now))
+    if not jobs:
+        return Standing(key, Decision({}, {}), cluster)
+    views = [view_of(job, tree, forest.priority(job.queue), has.get(job.name)) for job in jobs]
+    return Standing(key, tree.make_policy().decide(cluster, views, now), cluster)
 
 
 def view_of(job: QueuedJob, tree: Tree, more_priority: int, has: Allocation | None = None) -> JobView:
     """Return what a policy may see of a job, which has slots of one pool if nothing is known of nodes."""
-    account = job.account
-    least, asked = _up(job.least, job.step), _up(job.asked, job.step)
-    most = max(least, min(job.most, tree.root.slots)) if job.elastic else asked
-    asked = max(least, min(asked, most)) if job.elastic else asked
-    if has is None and account.workers:
-        has = Allocation(SLOT, ((0, account.workers),))
-    return JobView(
+    account, asked = job.account, job.spec.workers.replicas
+    view = JobView.of(job.spec, job.submitted, account, asked, asked, tree.root.slots, job.step)
+    if has is None and account.slots:
+        has = Allocation(SLOT, ((0, account.slots),))
+    return replace(
+        view,
         name=job.name,
-        submitted=job.submitted,
-        slots=asked,
-        min_slots=least if job.elastic else asked,
-        max_slots=most,
-        application=job.application,
-        priority=job.priority + more_priority,
-        queue=job.queue,
-        deadline=None if job.deadline is None else job.submitted + job.deadline,
-        duration=job.duration,
+        priority=view.priority + more_priority,
         allocation=has,
-        since=account.since,
-        started=account.started,
-        served_before=account.served,
-        ran_before=account.ran,
-        restarts=account.restarts,
         restart_cost=tree.root.restart_cost,
-        preemptible=job.suspends,
         largest_run=account.largest,
     )
 
 
-def _up(workers: int, step: int) -> int:
-    return -(-workers // step) * step
-
-
 def _carry_out(tree: Tree, jobs: Sequence[QueuedJob], standing: Standing) -> dict[str, Admission]:
     """Bring jobs nearer to a decision: what others still hold is not free."""
-    decision = standing.decision
-    wanted = {name: allocation.slots for name, allocation in decision.allocations.items()}
-    free = tree.root.slots - sum(job.held if job.over else max(job.held, job.account.workers) for job in jobs)
+    allocations, reasons = standing.decision.allocations, standing.decision.reasons
+    jobs = sorted(jobs, key=lambda job: (job.submitted, job.name))
+    # A job gets whole pods.
+    wanted = {
+        job.name: _pool(allocation.slots - allocation.slots % job.step)
+        for job in jobs
+        if (allocation := allocations.get(job.name)) is not None
+    }
+    then, waits = next_slots({job.name: _holder(job) for job in jobs}, wanted, _pool(tree.root.slots))
     found = {}
-    for job in sorted((job for job in jobs if not job.over), key=lambda job: (job.submitted, job.name)):
-        want, has = wanted.get(job.name, 0), job.account.workers
-        want -= want % job.step
-        reason = decision.reasons.get(job.name, "waits: it was only just made")
-        if has and (not want or (want != has and not job.elastic)) and not job.suspends:
-            want = has  # A policy leaves alone what cannot be suspended; so does this, whatever it says.
-        more = max(0, want - max(has, job.held))
-        if more > free:
-            possible = max(has, job.held) + max(0, free) - max(0, free) % job.step
-            if not job.elastic or possible < job.least or not has:
-                possible = has
-                reason = f"waits: its {want} workers are still being given back by other jobs"
-            want = min(want, possible)
-            more = max(0, want - max(has, job.held))
-        free -= more
-        found[job.name] = Admission(want, reason, _nodes(tree, standing, job, want))
+    for job in jobs:
+        if not job.over:
+            workers = count(then[job.name])
+            reason = waits.get(job.name) or reasons.get(job.name, "waits: it was only just made")
+            found[job.name] = Admission(workers, reason, _nodes(tree, standing, job, workers))
     return found
+
+
+def _pool(slots: int) -> dict[str, int]:
+    """Return slots as those of the one place that they are: on which nodes pods run, the cluster's scheduler says."""
+    return {SLOT: slots} if slots else {}
+
+
+def _holder(job: QueuedJob) -> Holder:
+    workers = job.spec.workers
+    return Holder(
+        has=_pool(0 if job.over else job.account.slots),
+        held=_pool(job.held),
+        least=workers.min,
+        most=workers.max,
+        resizes=job.spec.is_elastic,
+        suspends=job.spec.how_suspended != "never",
+        step=job.step,
+    )
 
 
 def _nodes(tree: Tree, standing: Standing, job: QueuedJob, want: int) -> Mapping[str, int]:

@@ -54,7 +54,7 @@ def seat(nodes: Sequence[Node], jobs: Sequence[QueuedJob]) -> tuple[Cluster, dic
     index = {node.name: number for number, node in enumerate(nodes)}
     free = [node.slots for node in nodes]
     parts: dict[str, dict[int, int]] = {job.name: {} for job in jobs}
-    left = {job.name: job.account.workers for job in jobs}
+    left = {job.name: job.account.slots for job in jobs}
 
     def take(job: str, number: int, most: int) -> None:
         slots = min(most, free[number], left[job])
@@ -81,5 +81,4 @@ def seat(nodes: Sequence[Node], jobs: Sequence[QueuedJob]) -> tuple[Cluster, dic
 
 def by_name(cluster: Cluster, allocation: Allocation) -> dict[str, int]:
     """Return an allocation by the names of nodes."""
-    named = {cluster.nodes[number].name: slots for number, slots in allocation.parts}
-    return {name: slots for name, slots in named.items() if name != _ELSEWHERE}
+    return {name: slots for name, slots in cluster.by_name(allocation).items() if name != _ELSEWHERE}

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from farandole.control.jobs.spec import DEFAULT_QUEUE
-from farandole.control.kubernetes import conditions, names, pod_state, times
-from farandole.control.kubernetes.accounting import Account, read_account
-from farandole.control.kubernetes.kinds import MPI_JOB
-from farandole.control.kubernetes.model import Object
-from farandole.control.kubernetes.mpijob import job_spec
-from farandole.control.kubernetes.queues.decide import QueuedJob, is_served
-from farandole.control.kubernetes.queues.queue_spec import Forest
-from farandole.control.kubernetes.training_job.job_spec import TrainingJobSpec, managed_by, read
+from farandole.jobs.spec import DEFAULT_QUEUE, JobSpec, Workers
+from farandole.kubernetes import conditions, names, pod_state
+from farandole.kubernetes.accounting import read_account, submitted_at
+from farandole.kubernetes.kinds import MPI_JOB
+from farandole.kubernetes.model import Object
+from farandole.kubernetes.mpijob import job_spec
+from farandole.kubernetes.queues.decide import QueuedJob, is_served
+from farandole.kubernetes.queues.queue_spec import Forest
+from farandole.kubernetes.training_job.job_spec import TrainingJobSpec, managed_by, read
 
 MPI_JOB_PREFIX = "mpijob/"
 """Before the names of MPIJobs, in decisions: a TrainingJob may have the same name."""
@@ -43,9 +43,11 @@ def queued_jobs(forest: Forest, found: Sequence[JobAndPods]) -> list[QueuedJob]:
         if spec is None or (spec.job.queue == DEFAULT_QUEUE and DEFAULT_QUEUE not in forest.names):
             continue
         held = spec.slots * sum(_holds(pod) for pod in pods)
-        if _is_over(job, spec) and not held:
+        over = _has_ended(job) or spec.suspend or spec.cancel
+        if over and not held:
             continue  # It has given everything back.
-        jobs.append(_queued(job, spec, held, _places(pods, [names.WORKER], spec.slots)))
+        places = _places(pods, [names.WORKER], spec.slots)
+        jobs.append(_queued(str(job["metadata"]["name"]), job, spec.job, spec.slots, held, over, places))
     return jobs
 
 
@@ -62,36 +64,16 @@ def _queued_mpi_job(forest: Forest, job: Object, pods: Sequence[Object]) -> list
     over = _has_ended(job) or spec.suspend
     if over and not held:
         return []
-    submitted = times.from_text(job["metadata"].get("creationTimestamp")) or 0.0
-    account = read_account(job.get("status"), submitted)
-    if account == Account(since=submitted) and held:
-        account = account.changed(held, submitted)  # It ran before its queue was there.
     slots = max(spec.all_slots, 1)
-    return [
-        QueuedJob(
-            name=f"{MPI_JOB_PREFIX}{job['metadata']['name']}",
-            queue=spec.scheduling.queue,
-            submitted=submitted,
-            least=slots,
-            most=slots,
-            asked=slots,
-            account=account,
-            held=held,
-            over=over,
-            places=_places(pods, hosts, spec.slots),
-        )
-    ]
+    described = JobSpec(("mpirun",), Workers(slots, slots, slots), queue=spec.scheduling.queue, suspension="never")
+    name = f"{MPI_JOB_PREFIX}{job['metadata']['name']}"
+    return [_queued(name, job, described, 1, held, over, _places(pods, hosts, spec.slots))]
 
 
 def _spec_of(job: Object) -> TrainingJobSpec | None:
     if not is_served(job) or managed_by(job) not in ("", f"{names.GROUP}/{names.OPERATOR}"):
         return None
     return read(job)[0]
-
-
-def _is_over(job: Object, spec: TrainingJobSpec) -> bool:
-    """Return whether a job is to have no workers, whatever a queue says."""
-    return _has_ended(job) or spec.suspend or spec.cancel
 
 
 def _has_ended(job: Object) -> bool:
@@ -113,29 +95,9 @@ def _places(pods: Sequence[Object], roles: Sequence[str], slots: int) -> dict[st
     return places
 
 
-def _queued(job: Object, spec: TrainingJobSpec, held: int, places: Mapping[str, int]) -> QueuedJob:
-    workers, shared = spec.job.workers, spec.job
-    submitted = times.from_text(job["metadata"].get("creationTimestamp")) or 0.0
-    elastic = shared.is_elastic
-    account = read_account(job.get("status"), submitted)
-    if account == Account(since=submitted) and held:
-        account = account.changed(held, submitted)  # It ran before its queue was there.
-    return QueuedJob(
-        name=str(job["metadata"]["name"]),
-        queue=shared.queue,
-        submitted=submitted,
-        least=workers.min if elastic else workers.replicas,
-        # `kubectl scale` says how many an elastic job is to have at most.
-        most=workers.replicas,
-        asked=workers.replicas,
-        step=spec.slots,
-        priority=shared.priority,
-        application=shared.application,
-        duration=shared.duration,
-        deadline=shared.deadline,
-        suspends=shared.how_suspended != "never",
-        account=account,
-        held=held,
-        over=_is_over(job, spec),
-        places=places,
-    )
+def _queued(
+    name: str, job: Object, spec: JobSpec, step: int, held: int, over: bool, places: Mapping[str, int]
+) -> QueuedJob:
+    submitted = submitted_at(job)
+    account = read_account(job.get("status"), submitted, held)
+    return QueuedJob(name, spec, submitted, account, step, held, over, places)

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import msgspec
 
-from farandole.control.jobs.status import JobState
-from farandole.control.kubernetes import conditions, gang, times
-from farandole.control.kubernetes.accounting import KEY, read_account
-from farandole.control.kubernetes.model import Deletion, Observed, Outcome
-from farandole.control.kubernetes.training_job import placement
-from farandole.control.kubernetes.training_job.job_spec import TrainingJobSpec
-from farandole.control.kubernetes.training_job.job_status import TrainingJobStatus
+from farandole.jobs.status import JobState
+from farandole.kubernetes import conditions, gang
+from farandole.kubernetes.accounting import fields_with
+from farandole.kubernetes.model import Deletion, Observed, Outcome
+from farandole.kubernetes.training_job import placement
+from farandole.kubernetes.training_job.job_spec import TrainingJobSpec
+from farandole.kubernetes.training_job.job_status import TrainingJobStatus
 
 
 def admitted(
@@ -35,12 +35,7 @@ def admitted(
 
 def with_workers(observed: Observed, status: TrainingJobStatus, workers: int) -> TrainingJobStatus:
     """Return the status with what the job may have from now on; without a queue, it says nothing of that."""
-    if observed.admission is None and KEY not in status.fields:
-        return status
-    submitted = times.from_text(observed.metadata.get("creationTimestamp")) or 0.0
-    account = read_account(observed.job.get("status"), submitted)
-    nodes = observed.admission.nodes if observed.admission is not None else None
-    return status.with_fields(**{KEY: account.changed(workers, observed.now, nodes).as_data()})
+    return status.with_fields(**fields_with(observed, status.fields, workers))
 
 
 def waits(observed: Observed) -> bool:

@@ -17,8 +17,8 @@ def rank(cluster: Cluster, jobs: Sequence[JobView], now: float, rules: Rules) ->
 
     def key(job: JobView) -> tuple[int, float]:
         if job.allocation is None:
-            return 1, job.since
-        return (2 if now >= _slice_end(job, rules) else 0), job.since
+            return 1, job.account.since
+        return (2 if now >= _slice_end(job, rules) else 0), job.account.since
 
     return sorted(jobs, key=key)
 
@@ -33,4 +33,4 @@ def review_at(jobs: Sequence[JobView], now: float, rules: Rules) -> float | None
 
 def _slice_end(job: JobView, rules: Rules) -> float:
     """Return when the slice of a running job is over."""
-    return max(job.since, job.restarting_until) + rules.quantum
+    return max(job.account.since, job.restarting_until) + rules.quantum
