@@ -11,14 +11,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from farandole.scheduler.account import Account
-from farandole.scheduler.cluster import Allocation, Cluster, parse_cluster
-from farandole.scheduler.job import Decision, JobView
-from farandole.scheduler.policies import make_policy
-from farandole.scheduler.policy import Policy
-from farandole.scheduler.rules import Rules
-from farandole.simulator.simulated_job import SimulatedJob
-from farandole.simulator.simulation import Simulation
+from farandole.control.scheduler.account import Account
+from farandole.control.scheduler.cluster import Allocation, Cluster, parse_cluster
+from farandole.control.scheduler.job import Decision, JobView
+from farandole.control.scheduler.policies import make_policy
+from farandole.control.scheduler.policy import Policy
+from farandole.control.scheduler.rules import Rules
+from farandole.control.simulator.simulated_job import SimulatedJob
+from farandole.control.simulator.simulation import Simulation
 
 HOSTS, SLOTS = 3, 2
 STEP_SECONDS = 0.5

@@ -8,15 +8,15 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from farandole.kubernetes import names, times
-from farandole.kubernetes.model import Observed, Ref, ref_of
-from farandole.kubernetes.queues import reconcile as queue_kind
-from farandole.kubernetes.queues.decide import Admissions, decide
-from farandole.kubernetes.queues.queue_spec import read_queues
-from farandole.kubernetes.queues.queued_jobs import JobAndPods, queued_jobs
-from farandole.kubernetes.training_job import own_names
-from farandole.kubernetes.training_job.reconcile import reconcile
-from farandole.scheduler.handover import Standing
+from farandole.control.kubernetes import names, times
+from farandole.control.kubernetes.model import Observed, Ref, ref_of
+from farandole.control.kubernetes.queues import reconcile as queue_kind
+from farandole.control.kubernetes.queues.decide import Admissions, decide
+from farandole.control.kubernetes.queues.queue_spec import read_queues
+from farandole.control.kubernetes.queues.queued_jobs import JobAndPods, queued_jobs
+from farandole.control.kubernetes.training_job import own_names
+from farandole.control.kubernetes.training_job.reconcile import reconcile
+from farandole.control.scheduler.handover import Standing
 
 
 def queue(name: str, **spec: Any) -> dict[str, Any]:

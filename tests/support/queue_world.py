@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from farandole.jobs.errors import JobError
-from farandole.queue.hosts import parse_queue_hosts
-from farandole.queue.measures import measured_by, reports_of
-from farandole.queue.model import (
+from farandole.base.wire.rendezvous import Measures
+from farandole.control.jobs.errors import JobError
+from farandole.control.queue.hosts import parse_queue_hosts
+from farandole.control.queue.measures import measured_by, reports_of
+from farandole.control.queue.model import (
     Action,
     AttemptFact,
     AttemptReport,
@@ -30,16 +31,15 @@ from farandole.queue.model import (
     StartAttempt,
     StopAttempt,
 )
-from farandole.queue.protocol import Submit
-from farandole.queue.reconcile import turn
-from farandole.queue.requests import Asker
-from farandole.queue.settings import QueueSettings
-from farandole.queue.state import QueueState
-from farandole.queue.store import Store
-from farandole.scheduler.handover import Standing, count
-from farandole.scheduler.policies import make_policy
-from farandole.scheduler.policy import Policy
-from farandole.wire.rendezvous import Measures
+from farandole.control.queue.protocol import Submit
+from farandole.control.queue.reconcile import turn
+from farandole.control.queue.requests import Asker
+from farandole.control.queue.settings import QueueSettings
+from farandole.control.queue.state import QueueState
+from farandole.control.queue.store import Store
+from farandole.control.scheduler.handover import Standing, count
+from farandole.control.scheduler.policies import make_policy
+from farandole.control.scheduler.policy import Policy
 
 ANN = Asker(Owner(1001, 1001, "ann"), False)
 BOB = Asker(Owner(1002, 1002, "bob"), False)

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from farandole.scheduler.account import Account
-from farandole.scheduler.cluster import Allocation, Cluster, parse_cluster
-from farandole.scheduler.job import JobView
-from farandole.scheduler.policies import make_policy
-from farandole.scheduler.policy import Policy
-from farandole.scheduler.rules import Rules
-from farandole.simulator.job_trace import TraceJob, Workload
-from farandole.simulator.setup import Options, simulate
-from farandole.simulator.simulation import Outcome
+from farandole.control.scheduler.account import Account
+from farandole.control.scheduler.cluster import Allocation, Cluster, parse_cluster
+from farandole.control.scheduler.job import JobView
+from farandole.control.scheduler.policies import make_policy
+from farandole.control.scheduler.policy import Policy
+from farandole.control.scheduler.rules import Rules
+from farandole.control.simulator.job_trace import TraceJob, Workload
+from farandole.control.simulator.setup import Options, simulate
+from farandole.control.simulator.simulation import Outcome
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -16,15 +16,15 @@ import msgspec
 import pytest
 from queue_world import ANN, FakeDaemon, World, hosts
 
-from farandole.cli.main import make_parser
-from farandole.jobs.spec import from_dict
-from farandole.queue import executor
-from farandole.queue.attempt import Attempt, Ended, Request
-from farandole.queue.commands import command_of
-from farandole.queue.daemon import QueueDaemon, claim, ssh_words
-from farandole.queue.executor import Executor
-from farandole.queue.hosts import is_here, parse_queue_hosts
-from farandole.queue.model import (
+from farandole.control.cli.main import make_parser
+from farandole.control.jobs.spec import from_dict
+from farandole.control.queue import executor
+from farandole.control.queue.attempt import Attempt, Ended, Request
+from farandole.control.queue.commands import command_of
+from farandole.control.queue.daemon import QueueDaemon, claim, ssh_words
+from farandole.control.queue.executor import Executor
+from farandole.control.queue.hosts import is_here, parse_queue_hosts
+from farandole.control.queue.model import (
     AttemptFact,
     AttemptReport,
     HostWorkers,
@@ -34,15 +34,15 @@ from farandole.queue.model import (
     Seen,
     StartAttempt,
 )
-from farandole.queue.reconcile import holder, turn
-from farandole.queue.settings import QueueSettings
-from farandole.queue.store import Store, StoreError
-from farandole.queue.transitions import observed
-from farandole.queue.views import cluster_of, view_of
-from farandole.scheduler.account import Account
-from farandole.scheduler.cluster import Allocation
-from farandole.scheduler.handover import next_slots
-from farandole.scheduler.job import Decision
+from farandole.control.queue.reconcile import holder, turn
+from farandole.control.queue.settings import QueueSettings
+from farandole.control.queue.store import Store, StoreError
+from farandole.control.queue.transitions import observed
+from farandole.control.queue.views import cluster_of, view_of
+from farandole.control.scheduler.account import Account
+from farandole.control.scheduler.cluster import Allocation
+from farandole.control.scheduler.handover import next_slots
+from farandole.control.scheduler.job import Decision
 
 ME = Owner(os.geteuid(), os.getegid(), "me")
 
@@ -181,7 +181,7 @@ def test_an_order_is_only_followed_by_a_harder_one(attempt: Attempt) -> None:
 
 
 def run(attempt: Attempt) -> subprocess.CompletedProcess[bytes]:
-    command = [sys.executable, "-m", "farandole.queue.runner", str(attempt.path)]
+    command = [sys.executable, "-m", "farandole.control.queue.runner", str(attempt.path)]
     return subprocess.run(command, cwd="/", timeout=60, check=False)
 
 
@@ -357,6 +357,6 @@ def test_a_turn_with_many_jobs_compares_none_with_all_others() -> None:
 
 
 def test_the_daemon_loads_no_numpy() -> None:
-    code = "import sys, farandole.queue.daemon, farandole.queue.runner; print(*sys.modules)"
+    code = "import sys, farandole.control.queue.daemon, farandole.control.queue.runner; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"numpy", "scipy", "torch"} & set(loaded)

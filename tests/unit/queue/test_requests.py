@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from queue_world import ANN, BOB, ROOT, FakeDaemon, World, hosts, refused
 
-from farandole.jobs.errors import Refused
-from farandole.queue.hosts import parse_queue_hosts
-from farandole.queue.model import Phase
-from farandole.queue.settings import QueueSettings, Quota, changed
-from farandole.queue.store import Store
-from farandole.scheduler.handover import count
+from farandole.control.jobs.errors import Refused
+from farandole.control.queue.hosts import parse_queue_hosts
+from farandole.control.queue.model import Phase
+from farandole.control.queue.settings import QueueSettings, Quota, changed
+from farandole.control.queue.store import Store
+from farandole.control.scheduler.handover import count
 
 HOSTS = hosts("h1:4,h2:4")
 
@@ -112,7 +112,7 @@ def test_one_user_cannot_touch_anothers_job_and_an_administrator_can(daemon: Fak
 
 def test_a_name_is_one_jobs_at_a_time(daemon: FakeDaemon) -> None:
     daemon.submit("a", BOB)
-    from farandole.queue.protocol import Submit
+    from farandole.control.queue.protocol import Submit
 
     again = Submit({"name": "a", "command": ["true"]}, {}, "/", "another key")
     said = refused(lambda: daemon.state.submit(again, BOB, 0.0))
@@ -125,7 +125,7 @@ def test_a_name_is_one_jobs_at_a_time(daemon: FakeDaemon) -> None:
 
 
 def test_a_job_without_a_name_gets_one(daemon: FakeDaemon) -> None:
-    from farandole.queue.protocol import Submit
+    from farandole.control.queue.protocol import Submit
 
     name = daemon.state.submit(Submit({"command": ["true"]}, {}, "/", "k"), BOB, 0.0)
     assert name in daemon.state.jobs and name.count("-") == 2

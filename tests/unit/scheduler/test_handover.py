@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from farandole.scheduler.account import Account
-from farandole.scheduler.handover import Holder, count, next_slots
+from farandole.control.scheduler.account import Account
+from farandole.control.scheduler.handover import Holder, count, next_slots
 
 
 def elastic(has: dict[str, int], **more: Any) -> Holder:

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from farandole.kubernetes import times
-from farandole.kubernetes.model import Observed
-from farandole.scheduler.account import Account
+from farandole.control.kubernetes import times
+from farandole.control.kubernetes.model import Observed
+from farandole.control.scheduler.account import Account
 
 KEY = "admission"
 """Of the status."""

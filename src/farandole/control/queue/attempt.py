@@ -31,9 +31,9 @@ from typing import Annotated, TypeVar
 
 import msgspec
 
-from farandole.queue.model import AttemptFact, AttemptReport, Owner, Seen
-from farandole.scheduler.handover import Slots
-from farandole.wire.encoding import decode_json, encode_json
+from farandole.base.wire.encoding import decode_json, encode_json
+from farandole.control.queue.model import AttemptFact, AttemptReport, Owner, Seen
+from farandole.control.scheduler.handover import Slots
 
 _FILE_BYTES = 1024 * 1024
 

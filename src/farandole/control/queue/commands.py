@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from farandole.queue.model import QueueJob
-from farandole.scheduler.handover import count
+from farandole.control.queue.model import QueueJob
+from farandole.control.scheduler.handover import count
 
 
 def command_of(job: QueueJob, hosts: Path, options: Sequence[str] = ()) -> tuple[str, ...]:

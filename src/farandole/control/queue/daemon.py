@@ -1,4 +1,4 @@
-"""The queue's daemon: `python -m farandole.queue.daemon STATE-DIRECTORY [words for farandole run]`.
+"""The queue's daemon: `python -m farandole.control.queue.daemon STATE-DIRECTORY [words for farandole run]`.
 
 One thread, one loop: requests come over a Unix socket, and turns (see `reconcile`) bring jobs further. A change is
 written down before anything is done about it, so that the daemon may be killed at any moment; jobs have runners of
@@ -20,21 +20,22 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from farandole.queue.access import Access
-from farandole.queue.address import socket_of
-from farandole.queue.executor import Executor
-from farandole.queue.hosts import PROBE_SECONDS, Prober, is_here
-from farandole.queue.measures import measured_by, reports_of
-from farandole.queue.model import AttemptFact, Phase, QueueJob, Seen
-from farandole.queue.reconcile import is_quiet, turn
-from farandole.queue.server import Server
-from farandole.queue.settings import QueueSettings
-from farandole.queue.state import QueueState
-from farandole.queue.store import Store, StoreError
-from farandole.scheduler.handover import Standing
-from farandole.scheduler.policies import make_policy
-from farandole.scheduler.policy import Policy
-from farandole.wire.rendezvous import Measures
+from farandole.base.display.standard_output import discard_standard_output
+from farandole.base.wire.rendezvous import Measures
+from farandole.control.queue.access import Access
+from farandole.control.queue.address import socket_of
+from farandole.control.queue.executor import Executor
+from farandole.control.queue.hosts import PROBE_SECONDS, Prober, is_here
+from farandole.control.queue.measures import measured_by, reports_of
+from farandole.control.queue.model import AttemptFact, Phase, QueueJob, Seen
+from farandole.control.queue.reconcile import is_quiet, turn
+from farandole.control.queue.server import Server
+from farandole.control.queue.settings import QueueSettings
+from farandole.control.queue.state import QueueState
+from farandole.control.queue.store import Store, StoreError
+from farandole.control.scheduler.handover import Standing
+from farandole.control.scheduler.policies import make_policy
+from farandole.control.scheduler.policy import Policy
 
 # How soon a turn follows the last one while something is under way, or while attempts run.
 BUSY_SECONDS = 0.2
@@ -198,7 +199,8 @@ class QueueDaemon:
             hosts = [replace(host, up=up.get(host.name, host.up)) for host in self._state.hosts]
             for host, before in zip(hosts, self._state.hosts, strict=True):
                 if host.up != before.up:
-                    print(f"host {host.name} {'answers again' if host.up else 'does not answer'}", flush=True)
+                    news = "answers again" if host.up else "does not answer"
+                    print(f"host {host.name} {news}", file=sys.stderr, flush=True)
             try:
                 self._state.set_hosts(hosts)
             except StoreError as error:
@@ -260,6 +262,7 @@ def main() -> int:
     if claim(directory) is None:
         print(f"error: another daemon serves the queue in {directory}", file=sys.stderr)
         return 1
+    discard_standard_output()
     try:
         asyncio.run(_serve(directory, options))
     except StoreError as error:

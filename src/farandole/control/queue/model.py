@@ -2,7 +2,7 @@
 
 An *attempt* is one try to run a job: from the moment at which it gets slots to the one at which nothing of it runs any
 more. A job that is suspended and goes on later has several. An attempt's command is started at most once, by a
-*runner*: a process of its own, which outlives the daemon (see `farandole.queue.runner`).
+*runner*: a process of its own, which outlives the daemon (see `farandole.control.queue.runner`).
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Annotated
 
 import msgspec
 
-from farandole.jobs.spec import JobSpec
-from farandole.jobs.status import JobState
-from farandole.scheduler.account import Account
-from farandole.scheduler.handover import Slots
-from farandole.wire.rendezvous import Measures
+from farandole.base.wire.rendezvous import Measures
+from farandole.control.jobs.spec import JobSpec
+from farandole.control.jobs.status import JobState
+from farandole.control.scheduler.account import Account
+from farandole.control.scheduler.handover import Slots
 
 Count = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
 """A number in a file that a user may have written."""

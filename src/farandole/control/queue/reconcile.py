@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from farandole.queue.model import (
+from farandole.control.queue.model import (
     NOTHING_SEEN,
     Action,
     AttemptFact,
@@ -24,8 +24,8 @@ from farandole.queue.model import (
     SetBatch,
     Why,
 )
-from farandole.queue.settings import QueueSettings
-from farandole.queue.transitions import (
+from farandole.control.queue.settings import QueueSettings
+from farandole.control.queue.transitions import (
     actions_of,
     observed,
     shrunk,
@@ -34,10 +34,10 @@ from farandole.queue.transitions import (
     story,
     with_slots,
 )
-from farandole.queue.views import cluster_of, is_alike, view_of, what_is_known
-from farandole.scheduler.cluster import Cluster
-from farandole.scheduler.handover import Holder, Standing, next_slots
-from farandole.scheduler.job import Decision, JobView, Report
+from farandole.control.queue.views import cluster_of, is_alike, view_of, what_is_known
+from farandole.control.scheduler.cluster import Cluster
+from farandole.control.scheduler.handover import Holder, Standing, next_slots
+from farandole.control.scheduler.job import Decision, JobView, Report
 
 Facts = Mapping[str, AttemptFact]
 """By job."""

@@ -7,14 +7,14 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from farandole.jobs.errors import NotAllowed, Refused, UnknownJob
-from farandole.jobs.spec import JobSpec
-from farandole.queue.model import STATES, Owner, Phase, QueueHost, QueueJob, Why
-from farandole.queue.settings import QueueSettings
-from farandole.queue.transitions import stopped
-from farandole.queue.views import most_slots
-from farandole.scheduler.account import Account
-from farandole.scheduler.room import tightest_limit
+from farandole.control.jobs.errors import NotAllowed, Refused, UnknownJob
+from farandole.control.jobs.spec import JobSpec
+from farandole.control.queue.model import STATES, Owner, Phase, QueueHost, QueueJob, Why
+from farandole.control.queue.settings import QueueSettings
+from farandole.control.queue.transitions import stopped
+from farandole.control.queue.views import most_slots
+from farandole.control.scheduler.account import Account
+from farandole.control.scheduler.room import tightest_limit
 
 
 class Asker(NamedTuple):

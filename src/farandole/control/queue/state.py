@@ -8,17 +8,17 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from farandole.jobs.errors import Refused
-from farandole.jobs.spec import from_dict
-from farandole.jobs.status import JobStatus
-from farandole.queue import requests
-from farandole.queue.model import STATES, AttemptFact, Event, Phase, QueueHost, QueueJob
-from farandole.queue.protocol import Submit
-from farandole.queue.reconcile import Turn
-from farandole.queue.requests import Asker
-from farandole.queue.settings import QueueSettings
-from farandole.queue.store import Store
-from farandole.scheduler.handover import count
+from farandole.control.jobs.errors import Refused
+from farandole.control.jobs.spec import from_dict
+from farandole.control.jobs.status import JobStatus
+from farandole.control.queue import requests
+from farandole.control.queue.model import STATES, AttemptFact, Event, Phase, QueueHost, QueueJob
+from farandole.control.queue.protocol import Submit
+from farandole.control.queue.reconcile import Turn
+from farandole.control.queue.requests import Asker
+from farandole.control.queue.settings import QueueSettings
+from farandole.control.queue.store import Store
+from farandole.control.scheduler.handover import count
 
 _FIRST = "amber bold brave bright calm clever eager fair fleet gentle glad golden happy kind lively lucky mellow merry"
 _SECOND = "badger crane dancer falcon finch fox hare heron ibis lark lynx marten otter owl panda robin seal swan wren"

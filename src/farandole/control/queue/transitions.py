@@ -19,7 +19,7 @@ from farandole.control.queue.model import (
     Why,
     in_words,
 )
-from farandole.scheduler.handover import Slots, count, larger
+from farandole.control.scheduler.handover import Slots, count, larger
 
 
 def observed(job: QueueJob, fact: AttemptFact, down: Collection[str], now: float) -> QueueJob:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from farandole.queue.model import Phase, QueueHost, QueueJob
-from farandole.queue.settings import QueueSettings, user_queue
-from farandole.scheduler.cluster import Cluster, Node
-from farandole.scheduler.handover import Slots
-from farandole.scheduler.job import JobView, Report
+from farandole.control.queue.model import Phase, QueueHost, QueueJob
+from farandole.control.queue.settings import QueueSettings, user_queue
+from farandole.control.scheduler.cluster import Cluster, Node
+from farandole.control.scheduler.handover import Slots
+from farandole.control.scheduler.job import JobView, Report
 
 WhatIsKnown = Mapping[str, float]
 """For each application, the seconds that its finished jobs took on average."""

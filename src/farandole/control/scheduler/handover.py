@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from farandole.scheduler.cluster import Cluster
-from farandole.scheduler.job import Decision
+from farandole.control.scheduler.cluster import Cluster
+from farandole.control.scheduler.job import Decision
 
 Slots = Mapping[str, int]
 """For each place, the number of slots; places with none are not in it."""

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from farandole.jobs.spec import JobSpec
-from farandole.scheduler.account import Account
-from farandole.scheduler.cluster import Allocation
+from farandole.control.jobs.spec import JobSpec
+from farandole.control.scheduler.account import Account
+from farandole.control.scheduler.cluster import Allocation
 
 
 class Measurement(NamedTuple):

@@ -6,20 +6,20 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from farandole.scheduler.account import Account
-from farandole.scheduler.cluster import Allocation, Cluster
-from farandole.scheduler.errors import SchedulerError
-from farandole.scheduler.job import JobView
-from farandole.scheduler.policy import Policy
-from farandole.scheduler.room import tightest_limit
-from farandole.scheduler.rules import Rules
-from farandole.simulator.agents import AdaptiveAgent, ReportingAgent
-from farandole.simulator.application import Application
-from farandole.simulator.job_trace import TraceJob, Workload
-from farandole.simulator.job_work import FixedWork, Training, Work
-from farandole.simulator.predictors import Given, History, Truth
-from farandole.simulator.simulated_job import SimulatedJob
-from farandole.simulator.simulation import Outcome, Predictor, Simulation
+from farandole.control.scheduler.account import Account
+from farandole.control.scheduler.cluster import Allocation, Cluster
+from farandole.control.scheduler.errors import SchedulerError
+from farandole.control.scheduler.job import JobView
+from farandole.control.scheduler.policy import Policy
+from farandole.control.scheduler.room import tightest_limit
+from farandole.control.scheduler.rules import Rules
+from farandole.control.simulator.agents import AdaptiveAgent, ReportingAgent
+from farandole.control.simulator.application import Application
+from farandole.control.simulator.job_trace import TraceJob, Workload
+from farandole.control.simulator.job_work import FixedWork, Training, Work
+from farandole.control.simulator.predictors import Given, History, Truth
+from farandole.control.simulator.simulated_job import SimulatedJob
+from farandole.control.simulator.simulation import Outcome, Predictor, Simulation
 
 NO_RULES = Rules()
 

@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 from played_queues import PlayedNamespace, node, queue
 
-from farandole.jobs.spec import from_dict
-from farandole.kubernetes import conditions
-from farandole.kubernetes.accounting import Admitted, read_account
-from farandole.kubernetes.kinds import QUEUE
-from farandole.kubernetes.operator.queue_keeper import QueueKeeper
-from farandole.kubernetes.operator.store import JobKey, Store
-from farandole.kubernetes.queues import node_slots
-from farandole.kubernetes.queues.decide import QueuedJob
-from farandole.kubernetes.queues.queue_spec import read_queues
-from farandole.scheduler.cluster import Node
+from farandole.control.jobs.spec import from_dict
+from farandole.control.kubernetes import conditions
+from farandole.control.kubernetes.accounting import Admitted, read_account
+from farandole.control.kubernetes.kinds import QUEUE
+from farandole.control.kubernetes.operator.queue_keeper import QueueKeeper
+from farandole.control.kubernetes.operator.store import JobKey, Store
+from farandole.control.kubernetes.queues import node_slots
+from farandole.control.kubernetes.queues.decide import QueuedJob
+from farandole.control.kubernetes.queues.queue_spec import read_queues
+from farandole.control.scheduler.cluster import Node
 
 GPU = "nvidia.com/gpu"
 

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from played_queues import PlayedNamespace, queue
 
-from farandole.kubernetes import conditions
-from farandole.kubernetes.accounting import Admitted, read_account
-from farandole.kubernetes.kinds import QUEUE, TRAINING_JOB
-from farandole.kubernetes.model import Options
-from farandole.kubernetes.operator.queue_keeper import QueueKeeper
-from farandole.kubernetes.operator.store import JobKey, Store
-from farandole.kubernetes.queues.queue_spec import read_queues
+from farandole.control.kubernetes import conditions
+from farandole.control.kubernetes.accounting import Admitted, read_account
+from farandole.control.kubernetes.kinds import QUEUE, TRAINING_JOB
+from farandole.control.kubernetes.model import Options
+from farandole.control.kubernetes.operator.queue_keeper import QueueKeeper
+from farandole.control.kubernetes.operator.store import JobKey, Store
+from farandole.control.kubernetes.queues.queue_spec import read_queues
 
 CHECKPOINT = {"checkpoint": "/shared/c"}
 

@@ -6,12 +6,12 @@ scheduler, as with mpi-operator.
 
 from __future__ import annotations
 
-from farandole.kubernetes import conditions
-from farandole.kubernetes.accounting import fields_with
-from farandole.kubernetes.model import Observed, Outcome
-from farandole.kubernetes.mpijob import suspension
-from farandole.kubernetes.mpijob.job_spec import MpiJobSpec
-from farandole.kubernetes.mpijob.job_status import JobStatus
+from farandole.control.kubernetes import conditions
+from farandole.control.kubernetes.accounting import fields_with
+from farandole.control.kubernetes.model import Observed, Outcome
+from farandole.control.kubernetes.mpijob import suspension
+from farandole.control.kubernetes.mpijob.job_spec import MpiJobSpec
+from farandole.control.kubernetes.mpijob.job_status import JobStatus
 
 REASON = "Queued"
 

@@ -20,6 +20,7 @@ from typing import Any
 
 from lightkube.config.kubeconfig import SingleConfig
 
+from farandole.base.display.standard_output import discard_standard_output
 from farandole.control.kubernetes import gang
 from farandole.control.kubernetes.kinds import KINDS, MPI_JOB, QUEUE, Kind
 from farandole.control.kubernetes.model import Options
@@ -260,6 +261,8 @@ def main(settings: Settings, verbose: bool) -> int:
     form = "%(asctime)s %(levelname)s %(message)s"
     logging.basicConfig(level=logging.WARNING, format=form, stream=sys.stderr)
     logging.getLogger("farandole.operator").setLevel(logging.DEBUG if verbose else logging.INFO)
+
+    discard_standard_output()
 
     async def serve() -> None:
         operator = Operator(settings)

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from farandole.kubernetes.kinds import MPI_JOB, QUEUE, TRAINING_JOB
-from farandole.kubernetes.model import Object, Observed, Options
-from farandole.kubernetes.operator.store import JobKey, Store
-from farandole.kubernetes.queues.decide import Admissions, decide
-from farandole.kubernetes.queues.queue_spec import read_queues
-from farandole.kubernetes.queues.queued_jobs import MPI_JOB_PREFIX, JobAndPods, queued_jobs
-from farandole.scheduler.handover import Standing
+from farandole.control.kubernetes.kinds import MPI_JOB, QUEUE, TRAINING_JOB
+from farandole.control.kubernetes.model import Object, Observed, Options
+from farandole.control.kubernetes.operator.store import JobKey, Store
+from farandole.control.kubernetes.queues.decide import Admissions, decide
+from farandole.control.kubernetes.queues.queue_spec import read_queues
+from farandole.control.kubernetes.queues.queued_jobs import MPI_JOB_PREFIX, JobAndPods, queued_jobs
+from farandole.control.scheduler.handover import Standing
 
 # Many jobs change at once when a queue does; each is looked at a moment later.
 _SOON = 0.2

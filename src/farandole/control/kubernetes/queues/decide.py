@@ -13,17 +13,17 @@ import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from farandole.jobs.spec import JobSpec
-from farandole.kubernetes.accounting import Admitted
-from farandole.kubernetes.admission import Admission, Figures
-from farandole.kubernetes.model import Object
-from farandole.kubernetes.queues import node_slots
-from farandole.kubernetes.queues.node_slots import SLOT
-from farandole.kubernetes.queues.queue_spec import Forest, Tree
-from farandole.scheduler.cluster import Allocation
-from farandole.scheduler.handover import Holder, Standing, count, next_slots
-from farandole.scheduler.job import Decision, JobView
-from farandole.scheduler.room import lineage
+from farandole.control.jobs.spec import JobSpec
+from farandole.control.kubernetes.accounting import Admitted
+from farandole.control.kubernetes.admission import Admission, Figures
+from farandole.control.kubernetes.model import Object
+from farandole.control.kubernetes.queues import node_slots
+from farandole.control.kubernetes.queues.node_slots import SLOT
+from farandole.control.kubernetes.queues.queue_spec import Forest, Tree
+from farandole.control.scheduler.cluster import Allocation
+from farandole.control.scheduler.handover import Holder, Standing, count, next_slots
+from farandole.control.scheduler.job import Decision, JobView
+from farandole.control.scheduler.room import lineage
 
 
 @dataclass(frozen=True)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from farandole.jobs.spec import DEFAULT_QUEUE, JobSpec, Workers
-from farandole.kubernetes import conditions, names, pod_state
-from farandole.kubernetes.accounting import read_account, submitted_at
-from farandole.kubernetes.kinds import MPI_JOB
-from farandole.kubernetes.model import Object
-from farandole.kubernetes.mpijob import job_spec
-from farandole.kubernetes.queues.decide import QueuedJob, is_served
-from farandole.kubernetes.queues.queue_spec import Forest
-from farandole.kubernetes.training_job.job_spec import TrainingJobSpec, managed_by, read
+from farandole.control.jobs.spec import DEFAULT_QUEUE, JobSpec, Workers
+from farandole.control.kubernetes import conditions, names, pod_state
+from farandole.control.kubernetes.accounting import read_account, submitted_at
+from farandole.control.kubernetes.kinds import MPI_JOB
+from farandole.control.kubernetes.model import Object
+from farandole.control.kubernetes.mpijob import job_spec
+from farandole.control.kubernetes.queues.decide import QueuedJob, is_served
+from farandole.control.kubernetes.queues.queue_spec import Forest
+from farandole.control.kubernetes.training_job.job_spec import TrainingJobSpec, managed_by, read
 
 MPI_JOB_PREFIX = "mpijob/"
 """Before the names of MPIJobs, in decisions: a TrainingJob may have the same name."""

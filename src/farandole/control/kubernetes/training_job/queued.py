@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import msgspec
 
-from farandole.jobs.status import JobState
-from farandole.kubernetes import conditions, gang
-from farandole.kubernetes.accounting import fields_with
-from farandole.kubernetes.model import Deletion, Observed, Outcome
-from farandole.kubernetes.training_job import placement
-from farandole.kubernetes.training_job.job_spec import TrainingJobSpec
-from farandole.kubernetes.training_job.job_status import TrainingJobStatus
+from farandole.control.jobs.status import JobState
+from farandole.control.kubernetes import conditions, gang
+from farandole.control.kubernetes.accounting import fields_with
+from farandole.control.kubernetes.model import Deletion, Observed, Outcome
+from farandole.control.kubernetes.training_job import placement
+from farandole.control.kubernetes.training_job.job_spec import TrainingJobSpec
+from farandole.control.kubernetes.training_job.job_status import TrainingJobStatus
 
 
 def admitted(
