@@ -25,18 +25,8 @@ enum class MemoryKind : uint8_t { kHost = 0, kDevice = 1 };
 inline constexpr uint32_t kLastMemoryKind = 1;
 const char* name_of(MemoryKind memory) noexcept;  // "host"
 
-enum class Operation : uint8_t {
-  kAllreduce,
-  kAdasum,
-  kCompressedAllreduce,
-  kAllgather,
-  kBroadcast,
-  kAlltoall,
-  kReducescatter,
-  kTransfer,  // a broadcast in the group of its two members
-};
-inline constexpr uint32_t kAllOperations = (uint32_t{1} << (static_cast<uint32_t>(Operation::kTransfer) + 1)) - 1;
-const char* name_of(Operation operation) noexcept;  // "allreduce"
+using collective::Operation;
+inline constexpr uint32_t kAllOperations = (uint32_t{1} << collective::kOperations) - 1;
 
 // What one request needs.
 struct Need {

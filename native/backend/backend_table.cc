@@ -29,28 +29,6 @@ bool takes(const Row& row, const Need& need) {
 
 const char* name_of(MemoryKind memory) noexcept { return memory == MemoryKind::kHost ? "host" : "device"; }
 
-const char* name_of(Operation operation) noexcept {
-  switch (operation) {
-    case Operation::kAllreduce:
-      return "allreduce";
-    case Operation::kAdasum:
-      return "Adasum";
-    case Operation::kCompressedAllreduce:
-      return "compressed allreduce";
-    case Operation::kAllgather:
-      return "allgather";
-    case Operation::kBroadcast:
-      return "broadcast";
-    case Operation::kAlltoall:
-      return "alltoall";
-    case Operation::kReducescatter:
-      return "reducescatter";
-    case Operation::kTransfer:
-      return "transfer";
-  }
-  return "?";
-}
-
 std::span<const Row* const> rows() noexcept { return kTable; }
 
 std::span<const Row* const> rows_for(std::string_view name) {
@@ -82,7 +60,8 @@ Selection select(std::span<const Row* const> rows, const Need& need, const colle
 
 std::string refusal_of(std::span<const Row* const> rows, const Need& need) {
   const std::string memory = std::string(name_of(need.memory)) + " memory";
-  std::string text = "no backend of this build runs " + std::string(name_of(need.operation)) + " in " + memory;
+  std::string text =
+      "no backend of this build runs " + std::string(collective::name_of(need.operation)) + " in " + memory;
   for (const Row* const row : rows) {
     text += std::string("; ") + row->name;
     if (row->absent != nullptr) {

@@ -74,21 +74,20 @@ farandole::engine::Signature signature_of(const farandole_request& request, Opti
   return signature;
 }
 
-// Whether a request with elements needs memory of the caller to read from, and to write to.
+// Whether a request with elements is without the memory that it needs.
 bool lacks_memory(const farandole::engine::Request& request) {
-  switch (request.signature.kind) {
-    case Kind::kAllreduce:
-    case Kind::kBroadcast:
+  using farandole::engine::Memory;
+  switch (farandole::engine::row_of(request.signature.kind).memory) {
+    case Memory::kInputAndOutput:
       return request.input == nullptr || request.output == nullptr;
-    case Kind::kAllgather:
-    case Kind::kAlltoall:
-    case Kind::kReducescatter:  // a member may get no rows
+    case Memory::kInput:
       return request.input == nullptr;
-    case Kind::kTransfer:
+    case Memory::kInputOrOutput:
       return request.input == nullptr && request.output == nullptr;
-    default:
+    case Memory::kNone:
       return false;
   }
+  return false;
 }
 
 farandole::engine::Callback callback_of(const farandole_request& request) {

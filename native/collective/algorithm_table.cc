@@ -1,6 +1,7 @@
 #include "collective/algorithm_table.h"
 
 #include <array>
+#include <cstring>
 #include <string>
 
 #include "base/error.h"
@@ -9,6 +10,7 @@
 #include "collective/alltoall/alltoall.h"
 #include "collective/broadcast/broadcast.h"
 #include "collective/reducescatter/reducescatter.h"
+#include "reduce/kernels.h"
 
 namespace farandole::collective {
 namespace {
@@ -159,8 +161,8 @@ Choice row(std::string_view collective, std::string_view name, const char* reaso
 }
 
 // The choice for collectives that have one algorithm for shared memory and one for every topology.
-Choice choose(std::string_view collective, const Topology& topology, std::string_view wanted,
-              std::string_view elsewhere) {
+Choice by_topology(std::string_view collective, const Topology& topology, std::string_view wanted,
+                   std::string_view elsewhere) {
   if (const Algorithm* asked = find(collective, wanted); asked != nullptr && asked->fits(topology)) {
     return row(collective, wanted, "it was asked for");
   }
@@ -168,11 +170,7 @@ Choice choose(std::string_view collective, const Topology& topology, std::string
                                : row(collective, elsewhere, "members on several hosts");
 }
 
-}  // namespace
-
-std::span<const Algorithm> algorithms() noexcept { return kTable; }
-
-Choice choose_allreduce(const Topology& topology, size_t tensor_bytes, const Knobs& knobs, std::string_view wanted) {
+Choice choose_allreduce(const Topology& topology, size_t bytes, const Knobs& knobs, std::string_view wanted) {
   if (const Algorithm* asked = find("allreduce", wanted); asked != nullptr && asked->fits(topology)) {
     return row("allreduce", wanted, "it was asked for");
   }
@@ -182,32 +180,108 @@ Choice choose_allreduce(const Topology& topology, size_t tensor_bytes, const Kno
   if (several_on_every_host(topology)) {
     return row("allreduce", "two_level", "several hosts with several members each");
   }
-  if (topology.members > kMostExchanging && tensor_bytes < knobs.ring_bytes) {
+  if (topology.members > kMostExchanging && bytes < knobs.ring_bytes) {
     return row("allreduce", "recursive_doubling", "a small tensor, and too many members to send to each of them");
   }
   return row("allreduce", "exchange", "a host has one member only");
 }
 
-Choice choose_compressed(std::string_view name) { return row("compressed allreduce", name, "it was asked for"); }
+struct OperationRow {
+  Operation operation;
+  const char* name;
+  Choice (*choose)(const Topology& topology, size_t bytes, const Knobs& knobs, std::string_view wanted);
+};
 
-Choice choose_adasum() { return row("adasum", "vector_halving", "the only one there is"); }
+// In the order of the enumeration.
+constexpr std::array<OperationRow, kOperations> kOperationTable = {{
+    {Operation::kAllreduce, "allreduce", choose_allreduce},
+    {Operation::kAdasum, "Adasum",
+     [](const Topology&, size_t, const Knobs&, std::string_view) {
+       return row("adasum", "vector_halving", "the only one there is");
+     }},
+    {Operation::kCompressedAllreduce, "compressed allreduce",
+     [](const Topology&, size_t, const Knobs&, std::string_view wanted) {
+       return row("compressed allreduce", wanted, "it was asked for");
+     }},
+    {Operation::kAllgather, "allgather",
+     [](const Topology& topology, size_t, const Knobs&, std::string_view wanted) {
+       return by_topology("allgather", topology, wanted, "linear");
+     }},
+    {Operation::kBroadcast, "broadcast",
+     [](const Topology& topology, size_t, const Knobs&, std::string_view wanted) {
+       return by_topology("broadcast", topology, wanted, "tree");
+     }},
+    {Operation::kAlltoall, "alltoall",
+     [](const Topology& topology, size_t, const Knobs&, std::string_view wanted) {
+       return by_topology("alltoall", topology, wanted, "pairwise");
+     }},
+    {Operation::kReducescatter, "reducescatter",
+     [](const Topology& topology, size_t, const Knobs&, std::string_view wanted) {
+       return by_topology("reducescatter", topology, wanted, "exchange");
+     }},
+    {Operation::kTransfer, "transfer",
+     [](const Topology&, size_t, const Knobs&, std::string_view) {
+       return row("broadcast", "tree", "two members, and links only");
+     }},
+}};
+static_assert([] {
+  for (size_t i = 0; i < kOperations; ++i) {
+    if (kOperationTable[i].operation != static_cast<Operation>(i)) {
+      return false;
+    }
+  }
+  return true;
+}());
 
-Choice choose_allgather(const Topology& topology, std::string_view wanted) {
-  return choose("allgather", topology, wanted, "linear");
+// --- a group of one
+
+void copy_alone(const void* input, void* output, size_t bytes) {
+  if (input != output && bytes > 0) {
+    std::memcpy(output, input, bytes);
+  }
 }
 
-Choice choose_broadcast(const Topology& topology, std::string_view wanted) {
-  return choose("broadcast", topology, wanted, "tree");
+void run_alone(const AllreduceJob& job) {
+  for (const Piece& piece : job.pieces) {
+    if (piece.output != nullptr) {
+      reduce::scale_to(job.dtype, piece.input, piece.output, piece.count, job.prescale);
+      reduce::scale_to(job.dtype, piece.output, piece.output, piece.count, job.postscale);
+    }
+  }
 }
 
-Choice choose_alltoall(const Topology& topology, std::string_view wanted) {
-  return choose("alltoall", topology, wanted, "pairwise");
+void run_alone(const CompressedJob& job) { compressed_alone(job); }
+
+void run_alone(const AllgatherJob& job) { copy_alone(job.input, job.output, job.bytes.front()); }
+
+void run_alone(const BroadcastJob& job) { copy_alone(job.input, job.output, job.bytes); }
+
+void run_alone(const AlltoallJob& job) {
+  copy_alone(job.input, job.output(job.rows), static_cast<size_t>(job.rows.front()) * job.row_bytes);
 }
 
-Choice choose_reducescatter(const Topology& topology, std::string_view wanted) {
-  return choose("reducescatter", topology, wanted, "exchange");
+void run_alone(const ReducescatterJob& job) {
+  reduce::scale_to(job.dtype, job.input, job.output, job.counts.front(), job.prescale);
+  reduce::scale_to(job.dtype, job.output, job.output, job.counts.front(), job.postscale);
 }
 
-Choice choose_transfer() { return row("broadcast", "tree", "two members, and links only"); }
+}  // namespace
+
+std::span<const Algorithm> algorithms() noexcept { return kTable; }
+
+const char* name_of(Operation operation) noexcept { return kOperationTable[static_cast<size_t>(operation)].name; }
+
+Choice choose(Operation operation, const Topology& topology, size_t bytes, const Knobs& knobs,
+              std::string_view wanted) {
+  return kOperationTable[static_cast<size_t>(operation)].choose(topology, bytes, knobs, wanted);
+}
+
+void run(Context& context, const Choice& choice, const Job& job) {
+  if (context.group.size() == 1) {
+    std::visit([](const auto& each) { run_alone(each); }, job);
+  } else {
+    choice.algorithm->run(context, job);
+  }
+}
 
 }  // namespace farandole::collective

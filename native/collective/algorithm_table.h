@@ -1,4 +1,4 @@
-// What there is to choose from, and the choice. One algorithm, one file, one row.
+// What there is to choose from, the choice, and running what was chosen. One algorithm, one file, one row.
 //
 // Which algorithm a tensor gets, and so the order in which its elements are added, depends on the tensor's
 // own size and on the world, never on what else happens to be ready: results do not depend on timing.
@@ -128,21 +128,31 @@ struct Choice {
   const char* reason;  // for people
 };
 
-// `wanted` is a name from the table, or empty for the best algorithm; a name that does not fit the topology is ignored.
-Choice choose_allreduce(const Topology& topology, size_t tensor_bytes, const Knobs& knobs, std::string_view wanted);
-Choice choose_adasum();
-// A compressed allreduce is chosen by its name alone. Throws Error(kInvalidArgument) for a name that is not in the
-// table.
-Choice choose_compressed(std::string_view name);
-Choice choose_allgather(const Topology& topology, std::string_view wanted);
-Choice choose_broadcast(const Topology& topology, std::string_view wanted);
-Choice choose_alltoall(const Topology& topology, std::string_view wanted);
-Choice choose_reducescatter(const Topology& topology, std::string_view wanted);
-// A transfer from one member to another is a broadcast in the group of these two. It must not advance
-// the sequence in shared memory: that is counted within one decision (see shm_sequence.h), and members of the larger
-// group that have no part in the transfer would count otherwise than these two, and would take each other's memory for
-// ready when it is not.
-Choice choose_transfer();
+// What a group of workers can be asked to do; how each one's algorithm is chosen is a row in algorithm_table.cc.
+enum class Operation : uint8_t {
+  kAllreduce,
+  kAdasum,
+  kCompressedAllreduce,
+  kAllgather,
+  kBroadcast,
+  kAlltoall,
+  kReducescatter,
+  // A broadcast in the group of its two members. It must not advance the sequence in shared memory: that is counted
+  // within one decision (see shm_sequence.h), and members of the larger group that have no part in the transfer would
+  // count otherwise than these two, and would take each other's memory for ready when it is not.
+  kTransfer,
+  kLast = kTransfer
+};
+inline constexpr size_t kOperations = static_cast<size_t>(Operation::kLast) + 1;
+const char* name_of(Operation operation) noexcept;  // "allreduce"
+
+// Chooses for a tensor of so many bytes. `wanted` is a name from the table, or empty for the best algorithm; a name
+// that does not fit the topology is ignored. A compressed allreduce is chosen by its name alone: throws
+// Error(kInvalidArgument) when the table has no such row.
+Choice choose(Operation operation, const Topology& topology, size_t bytes, const Knobs& knobs, std::string_view wanted);
+
+// Runs a job by the chosen algorithm. In a group of one no algorithm runs; what the job asks for is done all the same.
+void run(Context& context, const Choice& choice, const Job& job);
 
 // Allreduces in place a buffer that only this worker uses, among `peers` (ranks, this one included) over links.
 // Elements are of an accumulator type.

@@ -333,7 +333,7 @@ void Coordinator::settle_in_full(GroupState& group, const std::string& name, con
   agreed.name = name;
   agreed.signature = common_part(sent[0]);
   const Kind kind = sent[0].kind;
-  if (refusal.empty() && kind == Kind::kAllgather) {
+  if (refusal.empty() && row_of(kind).rows == Rows::kAgreed) {
     for (const Signature& each : sent) {
       agreed.sizes.push_back(each.shape[0]);
     }

@@ -80,41 +80,4 @@ bool are_valid(const Options& options) noexcept {
   return valid;
 }
 
-std::optional<backend::Need> need_of(Kind kind, const Options& options) {
-  using backend::Operation;
-  backend::Need need;
-  need.memory = options.memory;
-  switch (kind) {
-    case Kind::kAllreduce:
-      if (options.compression != Compression::kNone) {
-        need.operation = Operation::kCompressedAllreduce;
-        need.compression = name_of(options.compression);
-      } else {
-        need.operation = options.op == ReduceOp::kAdasum ? Operation::kAdasum : Operation::kAllreduce;
-      }
-      return need;
-    case Kind::kAllgather:
-      need.operation = Operation::kAllgather;
-      return need;
-    case Kind::kBroadcast:
-      need.operation = Operation::kBroadcast;
-      return need;
-    case Kind::kAlltoall:
-      need.operation = Operation::kAlltoall;
-      return need;
-    case Kind::kReducescatter:
-      need.operation = Operation::kReducescatter;
-      return need;
-    case Kind::kTransfer:
-      need.operation = Operation::kTransfer;
-      return need;
-    case Kind::kBarrier:
-    case Kind::kAddGroup:
-    case Kind::kRemoveGroup:
-    case Kind::kJoin:
-      break;
-  }
-  return std::nullopt;
-}
-
 }  // namespace farandole::engine

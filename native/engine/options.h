@@ -7,32 +7,16 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <initializer_list>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <tuple>
 
 #include "backend/backend.h"
+#include "engine/kind.h"
 
 namespace farandole::engine {
 
-// The numbers are part of the C ABI and of the wire format, as are those of the next enumerations.
-enum class Kind : uint8_t {
-  kAllreduce = 0,
-  kAllgather = 1,
-  kBroadcast = 2,
-  kBarrier = 3,
-  kAddGroup = 4,     // shape holds the ranks
-  kRemoveGroup = 5,  // shape[0] is the group's id
-  kAlltoall = 6,
-  kReducescatter = 7,
-  kJoin = 8,      // no shape; only in the world
-  kTransfer = 9,  // from root to peer, which are part of its name; no other rank takes part
-};
-inline constexpr uint8_t kLastKind = 9;
-inline constexpr size_t kKinds = kLastKind + 1;
-const char* name_of(Kind kind) noexcept;  // "allreduce"
+// The numbers of these enumerations are part of the C ABI and of the wire format.
 
 // An average is a sum whose divisor is the size of the group.
 enum class ReduceOp : uint8_t { kAverage = 0, kSum = 1, kAdasum = 2, kMin = 3, kMax = 4, kProduct = 5 };
@@ -61,18 +45,6 @@ struct Options {
 
 // --- the table -----------------------------------------------------------------------------------------------------
 
-// A set of kinds, a bit for each.
-constexpr uint32_t kinds(std::initializer_list<Kind> all) {
-  uint32_t bits = 0;
-  for (const Kind kind : all) {
-    bits |= uint32_t{1} << static_cast<uint32_t>(kind);
-  }
-  return bits;
-}
-inline constexpr uint32_t kReductions = kinds({Kind::kAllreduce, Kind::kReducescatter});
-inline constexpr uint32_t kWithTensors =
-    kReductions | kinds({Kind::kAllgather, Kind::kBroadcast, Kind::kAlltoall, Kind::kTransfer});
-
 // Values as they are shown to people.
 std::string format_value(double value);
 std::string format_value(int32_t rank);
@@ -93,31 +65,31 @@ template <typename Value>
 struct OptionRow {
   const char* name;  // for callers of the C ABI, and in the declarations of farandole.worker.collectives
   Value Options::* field;
-  uint32_t kinds;    // that have it; with all others it keeps its default, so that it never makes two ranks differ
+  Has of;            // kinds that have this have the option; with others it keeps its default: it makes no ranks differ
   const char* what;  // ranks may disagree on, "reduction operation"; kWithRowAbove: that row shows this option too
   const char* verb = "asked for";
   std::string (*shown)(const Options& options) = nullptr;  // equal texts mean equal options; the value, if not given
+  bool begins_with_kind = false;                           // whether the kind's name comes before `what`
 };
 inline constexpr const char* kWithRowAbove = nullptr;
 
 // In the order in which they travel, and in which differences are reported.
 inline constexpr std::tuple kOptionTable = {
-    OptionRow{"prescale", &Options::prescale, kReductions, "prescale and/or postscale factors", "sent factors",
+    OptionRow{"prescale", &Options::prescale, kReduction, "prescale and/or postscale factors", "sent factors",
               [](const Options& o) { return "(" + format_value(o.prescale) + ", " + format_value(o.postscale) + ")"; }},
-    OptionRow{"postscale", &Options::postscale, kReductions, kWithRowAbove},
-    OptionRow{"op", &Options::op, kReductions, "reduction operation"},
-    OptionRow{"compression", &Options::compression, kinds({Kind::kAllreduce}), "compression", "asked for",
+    OptionRow{"postscale", &Options::postscale, kReduction, kWithRowAbove},
+    OptionRow{"op", &Options::op, kReduction, "reduction operation"},
+    OptionRow{"compression", &Options::compression, kCompression, "compression", "asked for",
               [](const Options& o) {
                 const std::string ratio = "(" + format_value(o.compression_ratio) + ")";
                 return format_value(o.compression) + (o.compression == Compression::kTopk ? ratio : "");
               }},
-    OptionRow{"compression_ratio", &Options::compression_ratio, kinds({Kind::kAllreduce}), kWithRowAbove},
+    OptionRow{"compression_ratio", &Options::compression_ratio, kCompression, kWithRowAbove},
     OptionRow{
-        "peer", &Options::peer, kinds({Kind::kTransfer}), "transfers", "asked for one",
+        "peer", &Options::peer, kPeer, "transfers", "asked for one",
         [](const Options& o) { return "from rank " + format_value(o.root) + " to rank " + format_value(o.peer); }},
-    OptionRow{"root", &Options::root, kinds({Kind::kBroadcast, Kind::kTransfer}), "broadcast root ranks",
-              "specified root rank"},
-    OptionRow{"memory", &Options::memory, kWithTensors, "CPU/GPU device selection", "sent a tensor in",
+    OptionRow{"root", &Options::root, kRoot, "root ranks", "specified root rank", nullptr, true},
+    OptionRow{"memory", &Options::memory, kTensor, "CPU/GPU device selection", "sent a tensor in",
               [](const Options& o) { return format_value(o.memory) + " memory"; }},
 };
 inline constexpr size_t kOptions = std::tuple_size_v<decltype(kOptionTable)>;
@@ -131,8 +103,8 @@ constexpr void for_each_option(Visit&& visit) {
 }
 
 template <typename Row>
-constexpr bool is_of(const Row& row, Kind kind) {
-  return (row.kinds & kinds({kind})) != 0;
+bool is_of(const Row& row, Kind kind) {
+  return (row.of & row_of(kind).has) != 0;
 }
 
 // Sets an option by its name. Throws Error(kInvalidArgument) when this kind of request has no such option, or when that
@@ -154,8 +126,5 @@ Options options_from(Kind kind, const Given& given) {
 
 // Whether every enumeration has a value that there is; what comes over the wire is checked by it.
 bool are_valid(const Options& options) noexcept;
-
-// What a request of this kind needs of a backend, but for its bytes; nothing when agreement is all it takes.
-std::optional<backend::Need> need_of(Kind kind, const Options& options);
 
 }  // namespace farandole::engine

@@ -6,32 +6,6 @@
 
 namespace farandole::engine {
 
-const char* name_of(Kind kind) noexcept {
-  switch (kind) {
-    case Kind::kAllreduce:
-      return "allreduce";
-    case Kind::kAllgather:
-      return "allgather";
-    case Kind::kBroadcast:
-      return "broadcast";
-    case Kind::kBarrier:
-      return "barrier";
-    case Kind::kAddGroup:
-      return "add_process_set";
-    case Kind::kRemoveGroup:
-      return "remove_process_set";
-    case Kind::kAlltoall:
-      return "alltoall";
-    case Kind::kReducescatter:
-      return "reducescatter";
-    case Kind::kJoin:
-      return "join";
-    case Kind::kTransfer:
-      return "transfer";
-  }
-  return "?";
-}
-
 const char* name_of(ReduceOp op) noexcept {
   switch (op) {
     case ReduceOp::kAverage:
@@ -62,10 +36,22 @@ const char* name_of(Compression compression) noexcept {
   return "?";
 }
 
-bool has_own_rows(Kind kind) noexcept { return kind == Kind::kAllgather || kind == Kind::kAlltoall; }
-
 bool takes_part(const Signature& signature, int rank) noexcept {
   return signature.kind != Kind::kTransfer || signature.root == rank || signature.peer == rank;
+}
+
+std::optional<backend::Need> need_of(Kind kind, const Options& options) {
+  const KindRow& row = row_of(kind);
+  if (row.operation == nullptr) {
+    return std::nullopt;
+  }
+  backend::Need need;
+  need.operation = row.operation(options);
+  need.memory = options.memory;
+  if (options.compression != Compression::kNone) {
+    need.compression = name_of(options.compression);
+  }
+  return need;
 }
 
 std::optional<backend::Need> need_of(const Signature& signature) {
@@ -125,10 +111,10 @@ std::string format_ranks(std::span<const int> ranks) {
 
 namespace {
 
-// The rows of an alltoall are known to their own rank only.
+// Rows that are not agreed on are known to their own rank only.
 std::string format_own_rows(const Signature& signature) {
   std::string text = format_shape(signature.shape);
-  return signature.kind == Kind::kAlltoall ? "[*" + text.substr(text.find_first_of(",]")) : text;
+  return row_of(signature.kind).rows == Rows::kOwn ? "[*" + text.substr(text.find_first_of(",]")) : text;
 }
 
 struct Property {
@@ -145,27 +131,22 @@ std::vector<Property> properties_of(Kind kind) {
       {"data types", "sent", [](const Signature& s) { return s.type_name(); }},
       {"operations", "did", [](const Signature& s) { return std::string(name_of(s.kind)); }},
   };
-  switch (kind) {
-    case Kind::kAllgather:
-    case Kind::kAlltoall:
-      all.push_back({op + " tensor shapes", "sent a tensor of", [](const Signature& s) {
-                       return std::to_string(s.shape.size()) + (s.shape.size() == 1 ? " dimension" : " dimensions");
-                     }});
-      all.push_back({op + " tensor shapes (only the first dimension may differ)", "sent a tensor of",
-                     [](const Signature& s) { return "shape " + format_own_rows(s); },
-                     [](const Signature& s) { return format_shape(std::span(s.shape).subspan(1)); }});
-      break;
-    case Kind::kAddGroup:
-    case Kind::kRemoveGroup:
-      all.push_back({"process sets", "gave", [](const Signature& s) { return format_shape(s.shape); }});
-      break;
-    default:
-      all.push_back(
-          {op + " tensor shapes", "sent a tensor of shape", [](const Signature& s) { return format_shape(s.shape); }});
+  if (has_own_rows(kind)) {
+    all.push_back({op + " tensor shapes", "sent a tensor of", [](const Signature& s) {
+                     return std::to_string(s.shape.size()) + (s.shape.size() == 1 ? " dimension" : " dimensions");
+                   }});
+    all.push_back({op + " tensor shapes (only the first dimension may differ)", "sent a tensor of",
+                   [](const Signature& s) { return "shape " + format_own_rows(s); },
+                   [](const Signature& s) { return format_shape(std::span(s.shape).subspan(1)); }});
+  } else if (kind == Kind::kAddGroup || kind == Kind::kRemoveGroup) {
+    all.push_back({"process sets", "gave", [](const Signature& s) { return format_shape(s.shape); }});
+  } else {
+    all.push_back(
+        {op + " tensor shapes", "sent a tensor of shape", [](const Signature& s) { return format_shape(s.shape); }});
   }
   for_each_option([&](const auto& row) {
     if (is_of(row, kind) && row.what != kWithRowAbove) {
-      all.push_back({row.what, row.verb, [&row](const Signature& s) {
+      all.push_back({(row.begins_with_kind ? op + " " : "") + row.what, row.verb, [&row](const Signature& s) {
                        return row.shown != nullptr ? row.shown(s) : format_value(s.*row.field);
                      }});
     }

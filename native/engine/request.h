@@ -39,11 +39,13 @@ struct Signature : Options {
   size_t row_bytes() const noexcept;
 };
 
-// What a request needs of a backend; nothing when agreement is all it takes.
+// What a request of this kind needs of a backend, but for its bytes; nothing when agreement is all it takes.
+std::optional<backend::Need> need_of(Kind kind, const Options& options);
+// What a request needs of a backend.
 std::optional<backend::Need> need_of(const Signature& signature);
 
-// Whether the first dimension may differ between members: that of an allgather and of an alltoall.
-bool has_own_rows(Kind kind) noexcept;
+// Whether the first dimension may differ between members.
+inline bool has_own_rows(Kind kind) noexcept { return row_of(kind).rows != Rows::kEqual; }
 // Whether this rank has a part in it, given that it is a member of the group.
 bool takes_part(const Signature& signature, int rank) noexcept;
 

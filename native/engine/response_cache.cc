@@ -19,7 +19,7 @@ bool matches(const Decision::Agreed& agreed, int member_index, const Signature& 
     return common.shape == own.shape;
   }
   const bool same_rows =
-      common.kind == Kind::kAlltoall || agreed.sizes.at(static_cast<size_t>(member_index)) == own.shape[0];
+      row_of(common.kind).rows == Rows::kOwn || agreed.sizes.at(static_cast<size_t>(member_index)) == own.shape[0];
   return same_rows && std::equal(common.shape.begin() + 1, common.shape.end(), own.shape.begin() + 1);
 }
 
@@ -34,7 +34,7 @@ Signature common_part(Signature signature) {
 
 Signature own_part(const Decision::Agreed& agreed, int member_index) {
   Signature signature = agreed.signature;
-  if (signature.kind == Kind::kAllgather) {
+  if (row_of(signature.kind).rows == Rows::kAgreed) {
     signature.shape[0] = agreed.sizes.at(static_cast<size_t>(member_index));
   }
   return signature;

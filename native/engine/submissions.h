@@ -88,7 +88,6 @@ class Submissions {
 
  private:
   void check(const Request& request) const REQUIRES(mutex_);
-  void check_kind(const Request& request, const collective::Group& group) const REQUIRES(mutex_);
   std::string not_a_member(const Request& request, const collective::Group& group) const REQUIRES(mutex_);
 
   Completions& completions_;

@@ -30,25 +30,18 @@ Choice by_mpi(const Algorithm& algorithm) { return {&algorithm, kNoRow, "members
 }  // namespace
 
 bool takes(const Topology& topology, const Need& need) {
-  if (!across_hosts(topology)) {
-    return false;
-  }
   switch (need.operation) {
-    case Operation::kAllreduce:
-    case Operation::kAllgather:
-    case Operation::kBroadcast:
-    case Operation::kAlltoall:
-    case Operation::kReducescatter:
-      return true;
     case Operation::kAdasum:
     case Operation::kCompressedAllreduce:
     case Operation::kTransfer:
-      return false;
+      return false;  // they go over links
+    default:
+      return across_hosts(topology);
   }
-  return false;
 }
 
 Choice choose(const Topology& topology, const Need& need, std::string_view wanted) {
+  const bool two_levels = topology.members > topology.hosts && topology.fewest_on_a_host > 1 && wanted != "exchange";
   switch (need.operation) {
     case Operation::kAllgather:
       return by_mpi(kAllgather);
@@ -56,14 +49,11 @@ Choice choose(const Topology& topology, const Need& need, std::string_view wante
       return by_mpi(kBroadcast);
     case Operation::kAlltoall:
       return by_mpi(kAlltoall);
-    case Operation::kReducescatter:
-      return collective::choose_reducescatter(topology, "exchange");
+    case Operation::kAllreduce:
+      return collective::choose(need.operation, topology, need.bytes, {}, two_levels ? "two_level" : "exchange");
     default:
-      break;
+      return collective::choose(need.operation, topology, need.bytes, {}, "exchange");
   }
-  // The others go over links.
-  const bool two_levels = topology.members > topology.hosts && topology.fewest_on_a_host > 1 && wanted != "exchange";
-  return collective::choose_allreduce(topology, need.bytes, {}, two_levels ? "two_level" : "exchange");
 }
 
 Mpi::Mpi(const World& world) : Mpi(world, Process::here()) {}

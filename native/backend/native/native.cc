@@ -2,7 +2,6 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "collective/run.h"
 
 namespace farandole::backend {
 namespace {
@@ -73,25 +72,8 @@ collective::Context Native::context(const Group& group) {
 
 Choice choose_native(const collective::Topology& topology, const Need& need, const collective::Knobs& knobs,
                      std::string_view wanted) {
-  switch (need.operation) {
-    case Operation::kAllreduce:
-      return collective::choose_allreduce(topology, need.bytes, knobs, wanted);
-    case Operation::kAdasum:
-      return collective::choose_adasum();
-    case Operation::kCompressedAllreduce:
-      return collective::choose_compressed(need.compression);
-    case Operation::kAllgather:
-      return collective::choose_allgather(topology, wanted);
-    case Operation::kBroadcast:
-      return collective::choose_broadcast(topology, wanted);
-    case Operation::kAlltoall:
-      return collective::choose_alltoall(topology, wanted);
-    case Operation::kReducescatter:
-      return collective::choose_reducescatter(topology, wanted);
-    case Operation::kTransfer:
-      return collective::choose_transfer();
-  }
-  throw base::Error(base::Code::kInternal, "the native backend was asked for an operation that there is not");
+  const std::string_view algorithm = need.compression.empty() ? wanted : need.compression;
+  return collective::choose(need.operation, topology, need.bytes, knobs, algorithm);
 }
 
 Choice Native::choose(const Group& group, const Need& need) const {

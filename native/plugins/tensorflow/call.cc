@@ -65,7 +65,7 @@ Tensor allocate_output(TF_OpKernelContext* context, int index, TF_DataType type,
 
 void require_rows(const OpRow& row, const std::vector<int64_t>& shape) {
   if (shape.empty()) {
-    throw without_rows(row.operation);
+    throw without_rows(row);
   }
 }
 

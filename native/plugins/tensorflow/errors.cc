@@ -1,6 +1,9 @@
 #include "plugins/tensorflow/errors.h"
 
+#include <cctype>
+
 #include "capi/farandole.h"
+#include "plugins/tensorflow/op_table.h"
 
 namespace farandole::tensorflow {
 
@@ -37,10 +40,13 @@ OpError error_of(int status, const std::string& sentence, int32_t lost_rank) {
 
 OpError invalid(const std::string& sentence) { return error_of(FARANDOLE_INVALID_ARGUMENT, sentence, -1); }
 
-OpError without_rows(const std::string& operation) {
-  const bool scatters = operation.ends_with("reducescatter");
-  return invalid((scatters ? "Reducescatter does not support scalar inputs" : operation) +
-                 ": a tensor without dimensions (a rank-zero tensor) has no rows. Pass tf.reshape(tensor, [1]).");
+OpError without_rows(const OpRow& row) {
+  std::string operation = row.operation;
+  operation.erase(0, row.grouped ? operation.find('_') + 1 : 0);
+  operation[0] = static_cast<char>(std::toupper(operation[0]));
+  return invalid(operation +
+                 " does not support scalar inputs: a tensor without dimensions (a rank-zero tensor) has no "
+                 "rows. Pass tf.reshape(tensor, [1]).");
 }
 
 }  // namespace farandole::tensorflow

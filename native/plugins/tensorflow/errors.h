@@ -8,6 +8,8 @@
 
 namespace farandole::tensorflow {
 
+struct OpRow;
+
 // The error for a status other than FARANDOLE_OK; lost_rank is -1 for nobody in particular.
 OpError error_of(int status, const std::string& sentence, int32_t lost_rank);
 
@@ -15,6 +17,6 @@ OpError error_of(int status, const std::string& sentence, int32_t lost_rank);
 OpError invalid(const std::string& sentence);
 
 // The error for a tensor without dimensions, where rows are needed.
-OpError without_rows(const std::string& operation);
+OpError without_rows(const OpRow& row);
 
 }  // namespace farandole::tensorflow

@@ -97,19 +97,6 @@ const std::vector<OpRow>& rows() {
   return *rows;
 }
 
-// TensorFlow makes kernels by functions without a context, so each row has its own.
-template <size_t kRow>
-void* make(TF_OpKernelConstruction* construction) {
-  return make_kernel(&rows()[kRow], construction);
-}
-
-template <size_t... kRows>
-std::vector<void* (*)(TF_OpKernelConstruction*)> makers(std::index_sequence<kRows...>) {
-  return {&make<kRows>...};
-}
-
-constexpr size_t kMostRows = 16;
-
 // --- shapes
 
 // The rows of an input, of which nobody knows yet how many there are.
@@ -133,7 +120,7 @@ void infer_same(TF_ShapeInferenceContext* context, TF_Status* status) {
   }
 }
 
-void infer_rows(TF_ShapeInferenceContext* context, TF_Status* told) {
+void infer_rows(const OpRow& row, TF_ShapeInferenceContext* context, TF_Status* told) {
   TF_ShapeInferenceContextSetUnknownShape(context, told);
   try {
     const Status status;
@@ -145,7 +132,7 @@ void infer_rows(TF_ShapeInferenceContext* context, TF_Status* told) {
         continue;
       }
       if (TF_ShapeInferenceContextRank(context, input.get()) == 0) {
-        throw without_rows("reducescatter");
+        throw without_rows(row);
       }
       const Shape rows = unknown_rows(context, input.get(), status);
       TF_ShapeInferenceContextSetOutput(context, i, rows.get(), status.get());
@@ -156,31 +143,45 @@ void infer_rows(TF_ShapeInferenceContext* context, TF_Status* told) {
   }
 }
 
-// As infer_rows() for the tensors. The other output, and the input `splits`, have shapes that are left open.
-void infer_rows_and_counts(TF_ShapeInferenceContext* context, TF_Status* told) {
-  TF_ShapeInferenceContextSetUnknownShape(context, told);
-}
-
 void infer_number(TF_ShapeInferenceContext* context, TF_Status* status) {
   const Shape scalar(TF_ShapeInferenceContextScalar(context));
   TF_ShapeInferenceContextSetOutput(context, 0, scalar.get(), status);
 }
 
-auto* inference_of(Outputs outputs) {
-  switch (outputs) {
+template <size_t kRow>
+void infer(TF_ShapeInferenceContext* context, TF_Status* status) {
+  const OpRow& row = rows()[kRow];
+  switch (row.outputs) {
     case Outputs::kSame:
-      return &infer_same;
+      return infer_same(context, status);
     case Outputs::kRows:
-      return &infer_rows;
+      return infer_rows(row, context, status);
     case Outputs::kRowsAndCounts:
-      return &infer_rows_and_counts;
+      return TF_ShapeInferenceContextSetUnknownShape(context, status);
     case Outputs::kNumber:
-      break;
+      return infer_number(context, status);
   }
-  return &infer_number;
 }
 
 // --- registration
+
+// TensorFlow makes kernels and infers shapes by functions without a context, so each row has its own.
+struct RowFunctions {
+  void* (*make)(TF_OpKernelConstruction*);
+  void (*infer)(TF_ShapeInferenceContext*, TF_Status*);
+};
+
+template <size_t kRow>
+void* make(TF_OpKernelConstruction* construction) {
+  return make_kernel(&rows()[kRow], construction);
+}
+
+template <size_t... kRows>
+std::vector<RowFunctions> functions(std::index_sequence<kRows...>) {
+  return {{&make<kRows>, &infer<kRows>}...};
+}
+
+constexpr size_t kMostRows = 16;
 
 void add_attribute(TF_OpDefinitionBuilder* builder, const OpRow& row, Attribute attribute) {
   const auto add = [builder](const std::string& spec) { TF_OpDefinitionBuilderAddAttr(builder, spec.c_str()); };
@@ -227,7 +228,7 @@ void add_inputs_and_outputs(TF_OpDefinitionBuilder* builder, const OpRow& row) {
   }
 }
 
-void define(const OpRow& row) {
+void define(const OpRow& row, void (*infer)(TF_ShapeInferenceContext*, TF_Status*)) {
   TF_OpDefinitionBuilder* const builder = TF_NewOpDefinitionBuilder(row.name);
   for (const Attribute attribute : row.attributes) {
     add_attribute(builder, row, attribute);
@@ -235,7 +236,7 @@ void define(const OpRow& row) {
   add_inputs_and_outputs(builder, row);
   // What other ranks wait for must not be merged with its like, or folded into a constant.
   TF_OpDefinitionBuilderSetIsStateful(builder, true);
-  TF_OpDefinitionBuilderSetShapeInferenceFunction(builder, inference_of(row.outputs));
+  TF_OpDefinitionBuilderSetShapeInferenceFunction(builder, infer);
   const Status status;
   TF_RegisterOpDefinition(builder, status.get());  // takes the builder
   status.check();
@@ -246,13 +247,13 @@ void define(const OpRow& row) {
 std::span<const OpRow> op_table() { return rows(); }
 
 void register_ops() {
-  static const auto maker = makers(std::make_index_sequence<kMostRows>());
+  const auto of_rows = functions(std::make_index_sequence<kMostRows>());
   for (size_t i = 0; i < rows().size(); ++i) {
     const OpRow& row = rows()[i];
-    define(row);
+    define(row, of_rows[i].infer);
     const Status status;
-    TF_RegisterKernelBuilder(row.name, TF_NewAsyncKernelBuilder(row.name, "CPU", maker[i], &Call::run, &delete_kernel),
-                             status.get());
+    TF_RegisterKernelBuilder(
+        row.name, TF_NewAsyncKernelBuilder(row.name, "CPU", of_rows[i].make, &Call::run, &delete_kernel), status.get());
     status.check();
   }
   register_questions();

@@ -86,7 +86,7 @@ TEST_P(Absent, OneAloneDoesNothing) {
     const collective::Group alone = member.group_of(1, {member.rank()});
     AllreduceJob job;
     job.pieces.push_back({nullptr, nullptr, 5});
-    member.run(alone, member.choose_allreduce(alone, 20), job);
+    member.run(alone, member.choose(Operation::kAllreduce, alone, 20), job);
   });
 }
 

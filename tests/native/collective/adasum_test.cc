@@ -103,7 +103,7 @@ std::vector<Bytes> adasum(Member& member, Dtype dtype, const std::vector<Bytes>&
       job.pieces.push_back({input.data(), outputs.back().data(), count});
     }
   }
-  member.run(member.world, collective::choose_adasum(), job);
+  member.run(member.world, member.choose(Operation::kAdasum, member.world), job);
   return outputs;
 }
 

@@ -13,7 +13,9 @@ namespace {
 constexpr size_t kSmall = 1000;
 constexpr size_t kBig = Knobs{}.ring_bytes;
 
-std::string name(const Choice& choice) { return choice.algorithm->name; }
+std::string chosen(Operation operation, const Topology& topology, size_t bytes = kSmall, std::string_view wanted = "") {
+  return choose(operation, topology, bytes, Knobs{}, wanted).algorithm->name;
+}
 
 TEST(Table, NamesAreUniqueWithinACollectiveAndRowsComplete) {
   std::set<std::string> names;
@@ -26,7 +28,7 @@ TEST(Table, NamesAreUniqueWithinACollectiveAndRowsComplete) {
 
 TEST(Table, AnAbsentRowIsAnErrorThatNamesTheOthers) {
   try {
-    choose_compressed("int7");
+    choose(Operation::kCompressedAllreduce, {4, 1, 4}, kSmall, Knobs{}, "int7");
     FAIL() << "there is no such row";
   } catch (const base::Error& error) {
     EXPECT_EQ(error.code(), base::Code::kInvalidArgument);
@@ -40,37 +42,38 @@ TEST(Choice, DependsOnWorldAndTensorOnly) {
   const Topology uneven{3, 2, 1};
   const Topology many{16, 16, 1};
   const Topology two_by_two{4, 2, 2};
-  EXPECT_EQ(name(choose_allreduce(one_host, kSmall, Knobs{}, "")), "direct");
-  EXPECT_EQ(name(choose_allreduce(one_host, kBig, Knobs{}, "")), "direct");
-  EXPECT_EQ(name(choose_allreduce(scattered, kSmall, Knobs{}, "")), "exchange");
-  EXPECT_EQ(name(choose_allreduce(scattered, kBig, Knobs{}, "")), "exchange");
-  EXPECT_EQ(name(choose_allreduce(uneven, kBig, Knobs{}, "")), "exchange");
-  EXPECT_EQ(name(choose_allreduce(many, kSmall, Knobs{}, "")), "recursive_doubling");
-  EXPECT_EQ(name(choose_allreduce(many, kBig, Knobs{}, "")), "exchange");
-  EXPECT_EQ(name(choose_allreduce(two_by_two, kSmall, Knobs{}, "")), "two_level");
-  EXPECT_EQ(name(choose_allreduce(two_by_two, kBig, Knobs{}, "")), "two_level");
-  EXPECT_EQ(name(choose_allgather(one_host, "")), "direct");
-  EXPECT_EQ(name(choose_allgather(uneven, "")), "linear");
-  EXPECT_EQ(name(choose_broadcast(one_host, "")), "direct");
-  EXPECT_EQ(name(choose_broadcast(scattered, "")), "tree");
-  EXPECT_EQ(name(choose_alltoall(one_host, "")), "direct");
-  EXPECT_EQ(name(choose_alltoall(two_by_two, "")), "pairwise");
-  EXPECT_EQ(name(choose_reducescatter(one_host, "")), "direct");
-  EXPECT_EQ(name(choose_reducescatter(uneven, "")), "exchange");
-  EXPECT_EQ(name(choose_adasum()), "vector_halving");
+  EXPECT_EQ(chosen(Operation::kAllreduce, one_host), "direct");
+  EXPECT_EQ(chosen(Operation::kAllreduce, one_host, kBig), "direct");
+  EXPECT_EQ(chosen(Operation::kAllreduce, scattered), "exchange");
+  EXPECT_EQ(chosen(Operation::kAllreduce, scattered, kBig), "exchange");
+  EXPECT_EQ(chosen(Operation::kAllreduce, uneven, kBig), "exchange");
+  EXPECT_EQ(chosen(Operation::kAllreduce, many), "recursive_doubling");
+  EXPECT_EQ(chosen(Operation::kAllreduce, many, kBig), "exchange");
+  EXPECT_EQ(chosen(Operation::kAllreduce, two_by_two), "two_level");
+  EXPECT_EQ(chosen(Operation::kAllreduce, two_by_two, kBig), "two_level");
+  EXPECT_EQ(chosen(Operation::kAllgather, one_host), "direct");
+  EXPECT_EQ(chosen(Operation::kAllgather, uneven), "linear");
+  EXPECT_EQ(chosen(Operation::kBroadcast, one_host), "direct");
+  EXPECT_EQ(chosen(Operation::kBroadcast, scattered), "tree");
+  EXPECT_EQ(chosen(Operation::kAlltoall, one_host), "direct");
+  EXPECT_EQ(chosen(Operation::kAlltoall, two_by_two), "pairwise");
+  EXPECT_EQ(chosen(Operation::kReducescatter, one_host), "direct");
+  EXPECT_EQ(chosen(Operation::kReducescatter, uneven), "exchange");
+  EXPECT_EQ(chosen(Operation::kAdasum, one_host), "vector_halving");
 }
 
 TEST(Choice, TakesWhatIsAskedForWhereItFits) {
-  EXPECT_EQ(name(choose_allreduce({4, 1, 4}, kSmall, Knobs{}, "ring")), "ring");
-  EXPECT_EQ(name(choose_allreduce({4, 4, 1}, kSmall, Knobs{}, "direct")), "exchange") << "they share no memory";
-  EXPECT_EQ(name(choose_broadcast({4, 1, 4}, "tree")), "tree");
-  EXPECT_EQ(name(choose_allgather({4, 1, 4}, "tree")), "direct") << "no such allgather";
+  EXPECT_EQ(chosen(Operation::kAllreduce, {4, 1, 4}, kSmall, "ring"), "ring");
+  EXPECT_EQ(chosen(Operation::kAllreduce, {4, 4, 1}, kSmall, "direct"), "exchange") << "they share no memory";
+  EXPECT_EQ(chosen(Operation::kBroadcast, {4, 1, 4}, kSmall, "tree"), "tree");
+  EXPECT_EQ(chosen(Operation::kAllgather, {4, 1, 4}, kSmall, "tree"), "direct") << "no such allgather";
 }
 
 TEST(Choice, ATransferTakesNoStepsWhateverIsAskedFor) {
   // Only links: the other members of the group would count other steps than the two that take part.
-  EXPECT_EQ(name(choose_transfer()), "tree");
-  EXPECT_EQ(std::string(choose_transfer().algorithm->collective), "broadcast");
+  const Choice choice = choose(Operation::kTransfer, {4, 1, 4}, kSmall, Knobs{}, "direct");
+  EXPECT_STREQ(choice.algorithm->name, "tree");
+  EXPECT_STREQ(choice.algorithm->collective, "broadcast");
 }
 
 TEST(Topology, CountsHostsAndTheirMembers) {

@@ -75,7 +75,7 @@ struct Tensors {
 };
 
 void compress(Member& member, const std::string& name, const CompressedJob& job) {
-  member.run(member.world, collective::choose_compressed(name), job);
+  member.run(member.world, member.choose(Operation::kCompressedAllreduce, member.world, 0, name), job);
 }
 
 Vector sum_of(const std::vector<Vector>& vectors) {
@@ -334,7 +334,7 @@ TEST_P(Compressed, GroupsWorkByThemselves) {
     const collective::Group group = member.group_of(1 + static_cast<uint32_t>(member.rank() % 2), mine);
     for (const char* const name : {"int8", "topk"}) {
       Tensors tensors(Dtype::kF32, {Vector(10, 127.0 * (1 + member.rank() % 2))});
-      member.run(group, collective::choose_compressed(name), tensors.job(1.0));
+      member.run(group, member.choose(Operation::kCompressedAllreduce, group, 0, name), tensors.job(1.0));
       const double expected = 127.0 * (1 + member.rank() % 2) * static_cast<double>(mine.size());
       ASSERT_NEAR(tensors.output(0)[9], expected, 1e-3) << name;
     }

@@ -82,7 +82,7 @@ TEST(Large, CountsBeyondThirtyOneBits) {
       job.counts.assign(std::begin(shares), std::end(shares));
       job.input = input.get();
       job.output = part.get();
-      member.run(member.world, member.choose_reducescatter(member.world), job);
+      member.run(member.world, member.choose(Operation::kReducescatter, member.world), job);
       const size_t before = me == 0 ? 0 : shares[0];
       EXPECT_EQ(first_difference(part.get(), shares[me], [&](size_t i) { return sum_at(before + i); }), shares[me]);
     }
@@ -98,18 +98,18 @@ TEST(Large, CountsBeyondThirtyOneBits) {
         output = std::make_unique_for_overwrite<uint8_t[]>(kCount);
         return output.get();
       };
-      member.run(member.world, member.choose_alltoall(member.world), job);
+      member.run(member.world, member.choose(Operation::kAlltoall, member.world), job);
       EXPECT_EQ(first_difference(output.get(), kCount, [&](size_t i) { return value_at(1 - me, i); }), kCount);
     }
     const Memory tensor = filled(me);
     collective::AllreduceJob job{Dtype::kU8, reduce::Op::kSum, {}, {}, {{tensor.get(), tensor.get(), kCount}}};
-    member.run(member.world, member.choose_allreduce(member.world, kCount), job);
+    member.run(member.world, member.choose(Operation::kAllreduce, member.world, kCount), job);
     EXPECT_EQ(first_difference(tensor.get(), kCount, sum_at), kCount);
     if (me == 1) {
       std::fill_n(tensor.get(), kCount, uint8_t{0});
     }
     collective::BroadcastJob transfer{tensor.get(), tensor.get(), kCount, 0};
-    member.run(member.world, collective::choose_transfer(), transfer);
+    member.run(member.world, member.choose(Operation::kTransfer, member.world), transfer);
     EXPECT_EQ(first_difference(tensor.get(), kCount, sum_at), kCount);
   };
   testing::on_all_members(testing::Kind::kShm, 2, size_t{4} << 20, body, kLargePatience);

@@ -8,8 +8,8 @@
 #include <numeric>
 #include <vector>
 
+#include "collective/algorithm_table.h"
 #include "collective/link_exchange.h"
-#include "collective/run.h"
 #include "support/meshes.h"
 
 namespace farandole::testing {
@@ -60,14 +60,9 @@ class Member {
   }
 
   // What an operation gets in this group when nothing is asked for.
-  collective::Choice choose_allreduce(const collective::Group& group, size_t tensor_bytes) const {
-    return collective::choose_allreduce(topology(group), tensor_bytes, knobs_, "");
-  }
-  collective::Choice choose_alltoall(const collective::Group& group) const {
-    return collective::choose_alltoall(topology(group), "");
-  }
-  collective::Choice choose_reducescatter(const collective::Group& group) const {
-    return collective::choose_reducescatter(topology(group), "");
+  collective::Choice choose(collective::Operation operation, const collective::Group& group, size_t bytes = 0,
+                            std::string_view wanted = "") const {
+    return collective::choose(operation, topology(group), bytes, knobs_, wanted);
   }
 
   // Runs a collective as a decision of its own.

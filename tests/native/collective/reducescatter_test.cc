@@ -90,7 +90,7 @@ TEST_P(Reducescatter, TakesTheLinksWhereStagingIsTooSmall) {
 
 TEST_P(Reducescatter, HasTheBitsOfAnAllreduceUnlessThatHasTwoLevels) {
   run(4096, [&](Member& member) {
-    if (std::string(member.choose_allreduce(member.world, 1).algorithm->name) == "two_level") {
+    if (std::string(member.choose(Operation::kAllreduce, member.world, 1).algorithm->name) == "two_level") {
       return;  // its order of additions is another one
     }
     for (const Dtype dtype : testing::kFloatDtypes) {
@@ -104,14 +104,14 @@ TEST_P(Reducescatter, HasTheBitsOfAnAllreduceUnlessThatHasTwoLevels) {
       Bytes whole(input.size());
       collective::AllreduceJob allreduce{dtype, Op::kSum, {0.7, 1}, {1.3, member.size()}, {}};
       allreduce.pieces.push_back({input.data(), whole.data(), numbers.size()});
-      member.run(member.world, member.choose_allreduce(member.world, input.size()), allreduce);
+      member.run(member.world, member.choose(Operation::kAllreduce, member.world, input.size()), allreduce);
 
       ReducescatterJob job{dtype, Op::kSum, {0.7, 1}, {1.3, member.size()}, input.data(), {}, nullptr};
       job.counts = counts_of(kRows, static_cast<size_t>(member.size()));
       const auto me = static_cast<size_t>(member.rank());
       Bytes part(job.counts[me] * reduce::size_of(dtype));
       job.output = part.data();
-      member.run(member.world, member.choose_reducescatter(member.world), job);
+      member.run(member.world, member.choose(Operation::kReducescatter, member.world), job);
       size_t before = 0;
       for (size_t k = 0; k < me; ++k) {
         before += job.counts[k] * reduce::size_of(dtype);

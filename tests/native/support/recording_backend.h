@@ -55,7 +55,7 @@ class RecordingBackend final : public backend::Backend {
     return native_.set_knobs(knobs);
   }
   collective::Choice choose(const collective::Group& group, const backend::Need& need) const override {
-    recording_.add(std::string("choose ") + backend::name_of(need.operation));
+    recording_.add(std::string("choose ") + collective::name_of(need.operation));
     collective::Choice choice = native_.choose(group, need);
     choice.reason = "recorded";
     return choice;

@@ -1,0 +1,21 @@
+// What moves no data: when all ranks have asked for it, it is done.
+#include "engine/kinds/checks.h"
+
+namespace farandole::engine::kinds {
+namespace {
+
+void check_is_in_world(const Request& request, const collective::Group&, int) {
+  if (request.group != 0) {
+    refuse(std::string(name_of(request.signature.kind)) +
+           " concerns all ranks: it cannot be asked for in a process set.");
+  }
+}
+
+}  // namespace
+
+const KindRow kBarrier = {.name = "barrier"};
+const KindRow kAddGroup = {.name = "add_process_set", .check = check_is_in_world};
+const KindRow kRemoveGroup = {.name = "remove_process_set", .check = check_is_in_world};
+const KindRow kJoin = {.name = "join", .check = check_is_in_world};
+
+}  // namespace farandole::engine::kinds

@@ -1,0 +1,23 @@
+// What the checks of several kinds of requests share.
+#pragma once
+
+#include <string>
+
+#include "collective/group.h"
+#include "engine/pending.h"
+
+namespace farandole::engine::kinds {
+
+// Throws Error(kInvalidArgument).
+[[noreturn]] void refuse(const std::string& why);
+
+std::string ranks_of(const collective::Group& group);  // "[0, 2]"
+
+// Refuses element types that nothing is calculated with.
+void check_reducible(const Request& request);
+// Refuses a tensor without dimensions.
+void check_has_rows(const Request& request);
+// Refuses a root that is not in the group.
+void check_root(const Request& request, const collective::Group& group);
+
+}  // namespace farandole::engine::kinds
