@@ -12,7 +12,7 @@ from farandole.control.cli.main import VERBS, main, make_parser
 from farandole.control.cli.parser import Parser
 
 SCREEN = 30
-NAMES = [verb.__name__.rpartition(".")[2] for group in VERBS.values() for verb in group]
+NAMES = [verb for group in VERBS.values() for verb in group]
 
 
 @pytest.fixture(autouse=True)
@@ -115,8 +115,34 @@ def test_what_is_missing_is_said_with_the_usage(capsys: pytest.CaptureFixture[st
     assert told(capsys, "queue")[2].startswith("error: ACTION is missing\nhint: farandole queue start|status|")
 
 
-def test_help_loads_nothing_that_takes_time() -> None:
-    code = "import sys, farandole.control.cli.main as m; m.make_parser().format_help(); print(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
-    slow = {"rich", "shtab", "argparse_manpage", "difflib", "asyncio", "msgspec", "numpy", "torch", "json"}
-    assert slow & set(loaded) == set()
+def loaded_after(code: str) -> set[str]:
+    """Return the modules that a new process has loaded after it has run code."""
+    command = [sys.executable, "-c", f"import atexit, sys; atexit.register(lambda: print(*sys.modules)); {code}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return set(done.stdout.splitlines()[-1].split())
+
+
+@pytest.mark.parametrize("words", [["--help"], ["rnu"]])
+def test_help_loads_no_verb_and_nothing_that_takes_time(words: list[str]) -> None:
+    loaded = loaded_after(f"from farandole.control.cli.main import main; main({words})")
+    slow = {"rich", "shtab", "argparse_manpage", "asyncio", "msgspec", "numpy", "torch", "json"}
+    slow |= {"difflib"} if words == ["--help"] else set()
+    assert "farandole.control.cli.parser" in loaded
+    assert loaded & (slow | {f"farandole.control.cli.{name}" for name in NAMES}) == set()
+
+
+def test_verbs_load_no_extra_for_their_help() -> None:
+    loaded = loaded_after("from farandole.control.cli.main import make_parser; make_parser()")
+    extras = {
+        "numpy",
+        "scipy",
+        "lightkube",
+        "cryptography",
+        "starlette",
+        "uvicorn",
+        "shtab",
+        "argparse_manpage",
+        "yaml",
+    }
+    assert {f"farandole.control.cli.{name}" for name in NAMES} <= loaded
+    assert loaded & (extras | {"rich", "torch", "tensorflow", "jax", "prometheus_client"}) == set()

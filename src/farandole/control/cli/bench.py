@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import json
+import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
+
+from farandole.base.display.tables import lines, show
+from farandole.control.cli.parser import Parser
+from farandole.control.cli.run import run_until_end
+from farandole.control.launcher.job.machine import look
+from farandole.control.launcher.job.spec import JobSpec
+from farandole.errors import SpecError
 
 _COLLECTIVES = ("allreduce", "allgather", "broadcast", "reducescatter", "alltoall")
 _DTYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "float64": "f64", "int32": "i32", "uint8": "u8"}
@@ -23,17 +34,14 @@ bytes takes, on all workers at once: no collective of that size can be much fast
 """
 
 
-def add_parser(verbs: Any) -> None:
-    """Add this verb to the command line."""
-    parser = verbs.add_parser(
-        "bench",
-        help="measure collectives on this machine",
+def add_options(parser: Parser) -> None:
+    """Add the options of this verb, and the texts of its help."""
+    parser.describe(
+        execute,
         usage="farandole bench -np N [options]",
         description="Measures a collective among N workers of this machine, at several sizes.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.set_defaults(execute=execute, parser=parser)
     add = parser.add_argument
     add("-np", "--num-proc", metavar="N", type=int, help="number of workers")
     add("--collective", choices=_COLLECTIVES, default="allreduce", help="which one (default: allreduce)")
@@ -54,9 +62,6 @@ def execute(options: argparse.Namespace) -> int:
 
 
 def _tell_algorithms(as_json: bool) -> int:
-    import json
-    import subprocess
-
     # In a process of its own: this one never loads the native library.
     done = subprocess.run(
         [sys.executable, "-m", "farandole.worker.observe.speed", "algorithms"], stdout=subprocess.PIPE
@@ -71,15 +76,6 @@ def _tell_algorithms(as_json: bool) -> int:
 
 
 def _measure(options: argparse.Namespace) -> int:
-    import json
-    import tempfile
-    from pathlib import Path
-
-    from farandole.control.cli.run import run_until_end
-    from farandole.control.launcher.job.machine import look
-    from farandole.control.launcher.job.spec import JobSpec
-    from farandole.errors import SpecError
-
     if options.num_proc is None:
         raise SpecError("-np is missing", "farandole bench -np 2")
     task = {
@@ -115,8 +111,6 @@ def read_sizes(text: str) -> list[int]:
         >>> read_sizes("4,1K")
         [4, 1024]
     """
-    from farandole.errors import SpecError
-
     sizes = []
     for word in text.split(","):
         factor = _SUFFIXES.get(word[-1:].upper(), 1)
@@ -142,15 +136,11 @@ _ALGORITHM_HEAD = ("collective", "world", "from", "to", "algorithm", "because")
 
 
 def _show_algorithms(rows: Sequence[Mapping[str, Any]]) -> None:
-    from farandole.base.display.tables import show
-
     show([_ALGORITHM_HEAD, *map(_algorithm_row, rows)], right=(2, 3))
 
 
 def render(result: Mapping[str, Any]) -> str:
     """Write what was measured for people."""
-    from farandole.base.display.tables import lines
-
     where = f"{result['workers']} workers on {result['hosts']} host{'s' if result['hosts'] != 1 else ''}"
     title = f"{result['collective']} of {result['dtype']}, {where} ({result['links']}), {result['memory']} memory\n\n"
     return title + "\n".join(lines([_SPEED_HEAD, *map(_speed_row, result["rows"])], right=range(6)))

@@ -5,6 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from farandole.control.cli.main import make_parser
+from farandole.control.cli.parser import Parser
+from farandole.errors import SpecError
+
 SHELLS = ("bash", "zsh", "fish")
 
 _EPILOG = """\
@@ -19,17 +23,14 @@ What is printed belongs to this version of farandole: print it again after an up
 """
 
 
-def add_parser(verbs: Any) -> None:
-    """Add this verb to the command line."""
-    parser = verbs.add_parser(
-        "completion",
-        help="print the completion of this command for a shell",
+def add_options(parser: Parser) -> None:
+    """Add the options of this verb, and the texts of its help."""
+    parser.describe(
+        execute,
         usage="farandole completion bash|zsh|fish",
         description="Prints a script by which a shell completes verbs, options and values of farandole.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.set_defaults(execute=execute, parser=parser)
     parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help="bash, zsh or fish")
 
 
@@ -45,9 +46,6 @@ def script(shell: str) -> str:
     Raises:
         SpecError: the library that writes it is not installed.
     """
-    from farandole.control.cli.main import make_parser
-    from farandole.errors import SpecError
-
     try:
         import shtab
     except ModuleNotFoundError:

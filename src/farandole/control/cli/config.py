@@ -6,11 +6,14 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from farandole.control.launcher.configuration.project import Project
-    from farandole.control.launcher.configuration.provenance import Provenance
+from farandole.base.display.tables import show
+from farandole.base.wire.encoding import format_json
+from farandole.control.cli.parser import Parser
+from farandole.control.cli.project_options import given_options, options_of_run, read_project
+from farandole.control.launcher.configuration.project import Project, nearest, words
+from farandole.control.launcher.configuration.provenance import Provenance, Sources, first_sentence, provenances
+from farandole.errors import SpecError
 
 _BAD_VALUE = 1
 
@@ -34,17 +37,14 @@ The exit code is 1 when a setting has a value that cannot be used.
 """
 
 
-def add_parser(verbs: Any) -> None:
-    """Add this verb to the command line."""
-    parser = verbs.add_parser(
-        "config",
-        help="say where the value of every setting comes from",
+def add_options(parser: Parser) -> None:
+    """Add the options of this verb, and the texts of its help."""
+    parser.describe(
+        execute,
         usage="farandole config [NAME] [--json] [--with OPTIONS ...]",
         description="Says what every setting is, and where its value comes from.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.set_defaults(execute=execute, parser=parser)
     add = parser.add_argument
     add("name", nargs="?", metavar="NAME", help="one setting: its name, its variable, or its option")
     add("--json", action="store_true", help="print JSON instead of text")
@@ -59,10 +59,6 @@ def add_parser(verbs: Any) -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
-    from farandole.control.cli.project_options import options_of_run, read_project
-    from farandole.control.launcher.configuration.project import words
-    from farandole.control.launcher.configuration.provenance import Sources, provenances
-
     project = read_project()
     known = options_of_run()
     if project is not None:
@@ -84,8 +80,6 @@ def execute(options: argparse.Namespace) -> int:
 
 def _given(flags: Sequence[str]) -> dict[str, str]:
     """Return the options of `farandole run` among words of a command line, as text."""
-    from farandole.control.cli.project_options import given_options
-
     return {name: _text(value) for name, value in given_options(flags).items()}
 
 
@@ -101,9 +95,6 @@ def find(rows: Sequence[Provenance], name: str) -> Provenance:
     Raises:
         SpecError: there is none.
     """
-    from farandole.control.launcher.configuration.project import nearest
-    from farandole.errors import SpecError
-
     names = {other: row for row in rows for other in (row.name, *row.variables, row.option or row.name)}
     row = names.get(name) or names.get(f"--{name}")
     if row is None:
@@ -113,9 +104,6 @@ def find(rows: Sequence[Provenance], name: str) -> Provenance:
 
 def _show(rows: Sequence[Provenance], project: Project | None) -> None:
     """Print all settings as two tables, with the project file that was read."""
-    from farandole.base.display.tables import show
-    from farandole.control.launcher.configuration.provenance import first_sentence
-
     print("no project file" if project is None else f"project file: {project.path}")
     for side, title in (("worker", "workers"), ("launcher", "farandole run")):
         print(f"\n{title}", flush=True)
@@ -138,7 +126,5 @@ def render_one(row: Provenance) -> str:
 
 
 def _print_json(rows: Sequence[Provenance], project: Project | None) -> None:
-    from farandole.base.wire.encoding import format_json
-
     told = {"project": None if project is None else str(project.path), "settings": rows}
     print(format_json(told, indent=1))

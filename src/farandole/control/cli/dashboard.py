@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
-from typing import Any
 
+from farandole.base.metrics.address import MetricsAddress
 from farandole.control.cli.job_verbs import PLACES_HELP, warn_of_place
+from farandole.control.cli.parser import Parser
+from farandole.control.dashboard.sources import PlaceSource, source_for
+from farandole.control.jobs.errors import Refused
 
 _EPILOG = """\
 examples:
@@ -20,30 +23,23 @@ ssh -L 8478:localhost:8478 HOST leads to it.
 """
 
 
-def add_parser(verbs: Any) -> None:
-    """Add this verb to the command line."""
-    parser = verbs.add_parser(
-        "dashboard",
-        help="show jobs in the browser",
+def add_options(parser: Parser) -> None:
+    """Add the options of this verb, and the texts of its help."""
+    parser.describe(
+        execute,
         usage="farandole dashboard [JOB | URL] [--on PLACE] [--host HOST] [--port PORT]",
         description="Serves a page that shows jobs: their ranks, who is slow, what happened, what they print.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add("job", nargs="?", metavar="JOB", help="its name, or the address of its metrics (default: the list of jobs)")
     add("--on", metavar="PLACE", help=PLACES_HELP)
     add("--host", metavar="HOST", default="127.0.0.1", help="listen there (default: 127.0.0.1, this machine only)")
     add("--port", metavar="PORT", type=int, default=8478, help="listen there (default: 8478); 0: any that is free")
-    parser.set_defaults(execute=execute, parser=parser)
 
 
 def execute(given: argparse.Namespace) -> int:
     """Run the verb and return the exit code."""
-    from farandole.base.metrics.address import MetricsAddress
-    from farandole.control.dashboard.sources import PlaceSource, source_for
-    from farandole.control.jobs.errors import Refused
-
     if not 0 <= given.port < 65536:
         raise Refused(f"--port {given.port} is no port", "a number from 0 to 65535")
     try:

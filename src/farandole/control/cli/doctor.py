@@ -5,16 +5,27 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from functools import partial
 
+from farandole.base.display.tables import wants_colour
+from farandole.base.wire.encoding import format_json
+from farandole.control.agent.inspect.facts import Facts
 from farandole.control.cli import options
-
-if TYPE_CHECKING:
-    from farandole.control.agent.inspect.facts import Facts
-    from farandole.control.launcher.doctor.advice import Finding, Intent
-    from farandole.control.launcher.doctor.inspection import Inspect, Silence
-    from farandole.control.launcher.doctor.rendering import Paint
-    from farandole.control.launcher.job.host_list import Host
+from farandole.control.cli.parser import Parser
+from farandole.control.launcher.doctor.advice import Finding, Intent, advise, backends
+from farandole.control.launcher.doctor.differences import differences
+from farandole.control.launcher.doctor.inspection import Inspect, Silence, inspect_hosts
+from farandole.control.launcher.doctor.rendering import (
+    Paint,
+    bug_report,
+    coloured,
+    plain,
+    render_findings,
+    render_host,
+    render_hosts,
+    verdict,
+)
+from farandole.control.launcher.job.host_list import Host
 
 _PROBLEM = 1
 
@@ -34,17 +45,14 @@ _SHORT = {
 }
 
 
-def add_parser(verbs: Any) -> None:
-    """Add this verb to the command line."""
-    parser = verbs.add_parser(
-        "doctor",
-        help="say what this machine has, and what to do about it",
+def add_options(parser: Parser) -> None:
+    """Add the options of this verb, and the texts of its help."""
+    parser.describe(
+        execute,
         usage="farandole doctor [options]",
         description="Says what this machine, or these hosts, have, with advice, and what to put into a bug report.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.set_defaults(execute=execute, parser=parser)
     parser.shorten(_SHORT)
     options.add_hosts(parser)
     options.add_network(parser)
@@ -55,11 +63,6 @@ def add_parser(verbs: Any) -> None:
 
 def execute(given: argparse.Namespace) -> int:
     """Run the verb and return the exit code."""
-    from functools import partial
-
-    from farandole.control.launcher.doctor.advice import Intent
-    from farandole.control.launcher.doctor.inspection import inspect_hosts
-
     workers, hosts = _read_hosts(given)
     ssh = options.read_ssh(given)
     return diagnose(
@@ -88,10 +91,6 @@ def diagnose(hosts: Sequence[Host], intent: Intent, inspect: Inspect, as_json: b
         inspect: what asks hosts.
         as_json: print JSON instead of text.
     """
-    from farandole.control.agent.inspect.facts import Facts
-    from farandole.control.launcher.doctor.differences import differences
-    from farandole.control.launcher.job.host_list import Host
-
     told = inspect(hosts or (Host("localhost"),))
     findings = {name: _findings(found, intent) for name, found in told.items()}
     differing = differences({name: found for name, found in told.items() if isinstance(found, Facts)})
@@ -106,18 +105,12 @@ def diagnose(hosts: Sequence[Host], intent: Intent, inspect: Inspect, as_json: b
 
 
 def _findings(found: Facts | Silence, intent: Intent) -> list[Finding]:
-    from farandole.control.launcher.doctor.advice import Finding, advise
-    from farandole.control.launcher.doctor.inspection import Silence
-
     if isinstance(found, Silence):
         return [Finding("problem", "reach", found.why, found.hint)]
     return advise(found, intent)
 
 
 def _print_host(hosts: Mapping[str, Facts | Silence], findings: Mapping[str, Sequence[Finding]]) -> None:
-    from farandole.control.agent.inspect.facts import Facts
-    from farandole.control.launcher.doctor.rendering import bug_report, render_findings, render_host, verdict
-
     ((name, facts),) = hosts.items()
     paint = _paint()
     if isinstance(facts, Facts):
@@ -131,8 +124,6 @@ def _print_host(hosts: Mapping[str, Facts | Silence], findings: Mapping[str, Seq
 def _print_hosts(
     hosts: Mapping[str, Facts | Silence], findings: Mapping[str, Sequence[Finding]], differing: Sequence[Finding]
 ) -> None:
-    from farandole.control.launcher.doctor.rendering import render_findings, render_hosts, verdict
-
     paint = _paint()
     print(render_hosts(hosts, findings, paint))
     if differing:
@@ -145,10 +136,6 @@ def _print_hosts(
 def _print_json(
     hosts: Mapping[str, Facts | Silence], findings: Mapping[str, Sequence[Finding]], differing: Sequence[Finding]
 ) -> None:
-    from farandole.base.wire.encoding import format_json
-    from farandole.control.agent.inspect.facts import Facts
-    from farandole.control.launcher.doctor.advice import backends
-
     told: dict[str, dict[str, object]] = {}
     for name, found in hosts.items():
         told[name] = {"findings": findings[name]}
@@ -158,7 +145,4 @@ def _print_json(
 
 
 def _paint() -> Paint:
-    from farandole.base.display.tables import wants_colour
-    from farandole.control.launcher.doctor.rendering import coloured, plain
-
     return coloured if wants_colour() else plain

@@ -6,11 +6,20 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from farandole.base.display.tables import show
+from farandole.control.cli.job_verbs import print_json
+from farandole.control.cli.parser import Parser, did_you_mean
+from farandole.control.launcher.daemon.client_protocol import AddHosts, Done, DrainHost, HostsAre, ListHosts, RemoveHost
+from farandole.control.launcher.daemon.client_requests import ask
+from farandole.control.launcher.daemon.jobs import jobs_of_this_user
+from farandole.control.launcher.job.host_list import parse_hosts
+from farandole.errors import LaunchError, SpecError
 
 if TYPE_CHECKING:
-    import msgspec
-
     from farandole.control.launcher.supervise.control import HostRow
 
 _USAGE = """\
@@ -28,17 +37,14 @@ examples:
 """
 
 
-def add_parser(verbs: Any) -> None:
-    """Add this verb to the command line."""
-    parser = verbs.add_parser(
-        "hosts",
-        help="list the hosts of an elastic job, or change them",
+def add_options(parser: Parser) -> None:
+    """Add the options of this verb, and the texts of its help."""
+    parser.describe(
+        execute,
         usage=_USAGE,
         description="Lists the hosts of an elastic job that runs, adds some, or takes some away.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.set_defaults(execute=execute, parser=parser)
     parser.add_argument("words", nargs="*", metavar="JOB | add | drain | remove", help="see above; without any, list")
     parser.add_argument("--job", metavar="JOB", help="the job's name (default: the only one that runs)")
     parser.add_argument("--json", action="store_true", help="when listing: print JSON, for programs")
@@ -46,11 +52,6 @@ def add_parser(verbs: Any) -> None:
 
 def execute(given: argparse.Namespace) -> int:
     """Run the verb and return the exit code."""
-    from farandole.control.launcher.daemon.client_protocol import Done, HostsAre
-    from farandole.control.launcher.daemon.client_requests import ask
-    from farandole.control.launcher.daemon.jobs import jobs_of_this_user
-    from farandole.errors import LaunchError, SpecError
-
     name, requests = _read(given)
     directory, _ = jobs_of_this_user(os.environ).find(name)
     try:
@@ -74,11 +75,6 @@ def _read(given: argparse.Namespace) -> tuple[str | None, Sequence[msgspec.Struc
     Raises:
         SpecError: the words do not make sense.
     """
-    from farandole.control.cli.parser import did_you_mean
-    from farandole.control.launcher.daemon.client_protocol import AddHosts, DrainHost, ListHosts, RemoveHost
-    from farandole.control.launcher.job.host_list import parse_hosts
-    from farandole.errors import SpecError
-
     first, rest = (given.words[0], given.words[1:]) if given.words else ("", [])
     if first not in ("add", "drain", "remove"):
         if rest or (first and given.job):
@@ -98,13 +94,8 @@ def _read(given: argparse.Namespace) -> tuple[str | None, Sequence[msgspec.Struc
 
 def _print(rows: Sequence[HostRow], as_json: bool) -> None:
     if as_json:
-        import msgspec
-
-        from farandole.control.cli.job_verbs import print_json
-
         print_json(msgspec.to_builtins(rows))
         return
-    from farandole.base.display.tables import show
 
     lines = [(row.name, str(row.slots), " ".join(map(str, row.workers)) or "-", row.state) for row in rows]
     show([("host", "slots", "workers", "state"), *lines])

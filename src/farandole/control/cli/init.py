@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from farandole.control.rewriting.refusal import NotUnderstood
+from farandole.control.cli.parser import Parser
+from farandole.control.rewriting.refusal import NotUnderstood
+from farandole.control.rewriting.rewrite import rewrite
+from farandole.errors import SpecError
 
 _NOT_UNDERSTOOD = 1
 
@@ -25,17 +26,14 @@ better with a larger one, or with --keep-batch, which divides the size of a batc
 """
 
 
-def add_parser(verbs: Any) -> None:
-    """Add this verb to the command line."""
-    parser = verbs.add_parser(
-        "init",
-        help="make a training script distributed",
+def add_options(parser: Parser) -> None:
+    """Add the options of this verb, and the texts of its help."""
+    parser.describe(
+        execute,
         usage="farandole init SCRIPT [--write] [--keep-batch]",
         description="Shows the lines that make a training script for one process run on several workers.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.set_defaults(execute=execute, parser=parser)
     parser.add_argument("script", type=Path, metavar="SCRIPT", help="a Python file")
     parser.add_argument(
         "--keep-batch",
@@ -47,9 +45,6 @@ def add_parser(verbs: Any) -> None:
 
 def execute(given: argparse.Namespace) -> int:
     """Run the verb and return the exit code."""
-    from farandole.control.rewriting.refusal import NotUnderstood
-    from farandole.control.rewriting.rewrite import rewrite
-
     try:
         result = rewrite(_read(given.script), given.keep_batch)
     except NotUnderstood as error:
@@ -74,8 +69,6 @@ def execute(given: argparse.Namespace) -> int:
 
 
 def _read(path: Path) -> str:
-    from farandole.errors import SpecError
-
     try:
         return path.read_bytes().decode()
     except OSError as error:
@@ -85,8 +78,6 @@ def _read(path: Path) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    from farandole.errors import SpecError
-
     draft = path.with_name(f".{path.name}.farandole")
     try:
         draft.write_bytes(text.encode())

@@ -6,41 +6,34 @@ They do the same wherever a job runs; `farandole.control.jobs.places` says where
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import shlex
 import sys
-from typing import TYPE_CHECKING, Any
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from farandole.control.jobs.errors import JobError
-    from farandole.control.jobs.service import JobService
-    from farandole.control.jobs.status import JobStatus
+from farandole.base.display.tables import show
+from farandole.control.cli.parser import Parser
+from farandole.control.jobs.errors import JobError
+from farandole.control.jobs.places import connect_to_jobs
+from farandole.control.jobs.service import JobService
+from farandole.control.jobs.status import JobState, JobStatus, to_dict
 
 PLACES_HELP = (
     "where jobs run: queue, kubernetes, slurm, lsf or local (default: FARANDOLE_ON, a queue that is there, or local)"
 )
 
 
-def make_parser(verbs: Any, name: str, *, help: str, usage: str, description: str, epilog: str) -> Any:
-    """Return the parser of a verb, with the options that all of them have."""
-    parser = verbs.add_parser(
-        name,
-        help=help,
-        usage=usage,
-        description=description,
-        epilog=epilog,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_options(parser: Parser) -> None:
+    """Add the options that all verbs about jobs have."""
     parser.add_argument("--on", metavar="PLACE", help=PLACES_HELP)
     parser.add_argument("--json", action="store_true", help="print JSON, for programs")
-    return parser
 
 
 def connect(given: argparse.Namespace) -> tuple[str, JobService]:
     """Return the place of the jobs that are meant, and its service."""
-    from farandole.control.jobs.places import connect_to_jobs
-
     return connect_to_jobs(given.on, os.environ, getattr(given, "job", None), warn_of_place)
 
 
@@ -50,23 +43,20 @@ def warn_of_place(error: JobError) -> None:
     print(f"hint: {error.hint}", file=sys.stderr)
 
 
-def add_job(parser: Any) -> None:
+def add_job(parser: Parser) -> None:
     parser.add_argument("job", metavar="JOB", help="its name")
 
 
-def add_action(verbs: Any, name: str, *, help: str, description: str, execute: Callable[..., int]) -> Any:
-    """Add a verb that does one thing with one job to the command line, and return its parser."""
-    parser = make_parser(
-        verbs,
-        name,
-        help=help,
+def add_action(parser: Parser, name: str, *, description: str, execute: Callable[[argparse.Namespace], int]) -> None:
+    """Add the options of a verb that does one thing with one job, and the texts of its help."""
+    parser.describe(
+        execute,
         usage=f"farandole {name} JOB [--on PLACE] [--json]",
         description=description,
         epilog=f"example: farandole {name} resnet-2",
     )
+    add_options(parser)
     add_job(parser)
-    parser.set_defaults(execute=execute, parser=parser)
-    return parser
 
 
 def act(given: argparse.Namespace, verb: str, done: str, *more: Any) -> int:
@@ -81,21 +71,15 @@ def act(given: argparse.Namespace, verb: str, done: str, *more: Any) -> int:
 
 
 def as_plain(status: JobStatus) -> dict[str, Any]:
-    from farandole.control.jobs.status import to_dict
-
     return to_dict(status)
 
 
 def print_json(plain: Any) -> None:
-    import json
-
     print(json.dumps(plain, indent=2))
 
 
 def sentence(status: JobStatus) -> str:
     """Return one sentence about how a job is, without its name."""
-    from farandole.control.jobs.status import JobState
-
     if status.state in (JobState.STARTING, JobState.RUNNING):
         word = "starts" if status.state is JobState.STARTING else "runs"
         many = "" if status.wanted == 1 else "s"
@@ -114,10 +98,6 @@ _PAST = {"Succeeded": "succeeded", "Failed": "failed", "Cancelled": "been cancel
 
 def show_jobs(jobs: Sequence[JobStatus]) -> None:
     """Print jobs as a table; columns that say nothing are left out."""
-    import shlex
-
-    from farandole.base.display.tables import show
-
     columns = {
         "name": [job.name for job in jobs],
         "state": [job.state.value for job in jobs],
@@ -159,6 +139,4 @@ def _since(job: JobStatus) -> float | None:
 
 def moment(at: float | None) -> str:
     """Return a time for people."""
-    import time
-
     return "" if at is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(at))

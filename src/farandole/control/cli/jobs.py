@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import Any
 
 from farandole.control.cli import job_verbs
+from farandole.control.cli.parser import Parser
 
 _EPILOG = """\
 One line for each job. --on local lists this user's elastic jobs on this machine: one that has ended when nobody looked
@@ -14,18 +14,16 @@ is listed until farandole run --attach NAME has shown its end. A queue lists job
 """
 
 
-def add_parser(verbs: Any) -> None:
-    """Add this verb to the command line."""
-    parser = job_verbs.make_parser(
-        verbs,
-        "jobs",
-        help="list the jobs there are",
+def add_options(parser: Parser) -> None:
+    """Add the options of this verb, and the texts of its help."""
+    parser.describe(
+        execute,
         usage="farandole jobs [--on PLACE] [--active] [--json]",
         description="Lists jobs, the oldest first.",
         epilog=_EPILOG,
     )
+    job_verbs.add_options(parser)
     parser.add_argument("--active", action="store_true", help="leave out jobs that are over")
-    parser.set_defaults(execute=execute, parser=parser)
 
 
 def execute(given: argparse.Namespace) -> int:

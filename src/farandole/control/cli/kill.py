@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Sequence
-from typing import Any
+
+from farandole.control.cli.parser import Parser, did_you_mean
+from farandole.control.launcher.daemon.client_protocol import Done, Kill
+from farandole.control.launcher.daemon.client_requests import ask
+from farandole.control.launcher.daemon.jobs import jobs_of_this_user
+from farandole.control.queue.commands import is_attempt
+from farandole.errors import LaunchError, SpecError
 
 _EPILOG = """\
 examples:
@@ -20,17 +27,14 @@ runs. On Kubernetes delete the worker's pod: kubectl delete pod POD. farandole c
 """
 
 
-def add_parser(verbs: Any) -> None:
-    """Add this verb to the command line."""
-    parser = verbs.add_parser(
-        "kill",
-        help="kill one worker of a job, for demonstrations and drills",
+def add_options(parser: Parser) -> None:
+    """Add the options of this verb, and the texts of its help."""
+    parser.describe(
+        execute,
         usage="farandole kill [JOB] --rank N [--signal NAME]",
         description="Kills one worker of a job that farandole run has started, or sends it another signal.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.set_defaults(execute=execute, parser=parser)
     parser.add_argument("job", nargs="?", metavar="JOB", help="its name (default: the only one that runs)")
     parser.add_argument("--rank", type=int, required=True, metavar="N", help="the worker's rank in the world of now")
     parser.add_argument("--signal", default="SIGKILL", metavar="NAME", help="a name or a number (default: %(default)s)")
@@ -38,11 +42,6 @@ def add_parser(verbs: Any) -> None:
 
 def execute(given: argparse.Namespace) -> int:
     """Run the verb and return the exit code."""
-    from farandole.control.launcher.daemon.client_protocol import Done, Kill
-    from farandole.control.launcher.daemon.client_requests import ask
-    from farandole.control.launcher.daemon.jobs import jobs_of_this_user
-    from farandole.errors import LaunchError, SpecError
-
     number = read_signal(given.signal)
     jobs = jobs_of_this_user(os.environ)
     directory, record = jobs.find(local_name(given.job, [each.name for each, _ in jobs.running()]))
@@ -65,8 +64,6 @@ def local_name(job: str | None, running: Sequence[str]) -> str | None:
         >>> local_name("resnet", ["otter", "resnet.2"]), local_name("otter", ["otter", "resnet.2"])
         ('resnet.2', 'otter')
     """
-    from farandole.control.queue.commands import is_attempt
-
     if job is None or job in running:
         return job
     return next((each for each in running if is_attempt(each, job)), job)
@@ -82,11 +79,6 @@ def read_signal(text: str) -> int:
         >>> read_signal("term"), read_signal("SIGKILL"), read_signal("9")
         (15, 9, 9)
     """
-    import signal
-
-    from farandole.control.cli.parser import did_you_mean
-    from farandole.errors import SpecError
-
     names = {each.name: each for each in signal.Signals}
     upper = text.upper()
     if text.isdecimal() and int(text) in signal.valid_signals() and int(text):

@@ -8,6 +8,13 @@ import os
 import sys
 from typing import Any
 
+import farandole
+from farandole.control.cli.parser import Parser
+from farandole.control.kubernetes.deploy import install
+from farandole.control.kubernetes.deploy.manifests import IMAGE, Install
+from farandole.control.kubernetes.model import Options
+from farandole.errors import SpecError
+
 _EPILOG = """\
 examples:
   farandole kubernetes install --dry-run | less      see what would be applied
@@ -21,17 +28,14 @@ It needs pip install 'farandole[kubernetes]'. How jobs run there: docs/how-to/ku
 _MANIFESTS = "farandole-system"
 
 
-def add_parser(verbs: Any) -> None:
-    """Add this verb to the command line."""
-    parser = verbs.add_parser(
-        "kubernetes",
-        help="the operator of MPIJobs and TrainingJobs: install it, remove it, run it",
+def add_options(parser: Parser) -> None:
+    """Add the options of this verb, and the texts of its help."""
+    parser.describe(
+        _nothing,
         usage="farandole kubernetes (install | uninstall | operator) ...",
         description="Installs, removes or runs the operator that serves MPIJobs and TrainingJobs in a cluster.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.set_defaults(execute=_nothing, parser=parser)
     what = parser.add_subparsers(metavar="ACTION", dest="what", prog="farandole kubernetes", parser_class=type(parser))
     _add_install(what)
     _add_uninstall(what)
@@ -103,17 +107,11 @@ def _nothing(options: argparse.Namespace) -> int:
 
 
 def _image(given: str) -> str:
-    import farandole
-    from farandole.control.kubernetes.deploy.manifests import IMAGE
-
     return given or f"{IMAGE}:{farandole.__version__}"
 
 
 def _install(options: argparse.Namespace) -> int:
     with _needs():
-        from farandole.control.kubernetes.deploy import install
-        from farandole.control.kubernetes.deploy.manifests import Install
-
         wanted = Install(
             namespace=options.namespace,
             jobs_namespace=options.jobs_namespace,
@@ -123,21 +121,18 @@ def _install(options: argparse.Namespace) -> int:
         )
         if options.dry_run:
             return install.dry_run(wanted, options.json, sys.stdout)
-        return install.apply(wanted)
+        return install.apply(wanted, sys.stderr)
 
 
 def _uninstall(options: argparse.Namespace) -> int:
     with _needs():
-        from farandole.control.kubernetes.deploy import install
-        from farandole.control.kubernetes.deploy.manifests import Install
-
         installed = Install(namespace=options.namespace, jobs_namespace=options.jobs_namespace)
-        return install.remove(installed, options.delete_jobs)
+        return install.remove(installed, options.delete_jobs, sys.stderr)
 
 
 def _operator(options: argparse.Namespace) -> int:
     with _needs():
-        from farandole.control.kubernetes.model import Options
+        # Needs packages of the extra kubernetes.
         from farandole.control.kubernetes.operator import process
 
         served = Options(
@@ -164,8 +159,6 @@ class _needs:
         return None
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        from farandole.errors import SpecError
-
         if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] != "farandole":
             raise SpecError(f"Kubernetes needs {error.name}", "pip install 'farandole[kubernetes]'") from error
         if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:

@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
-from typing import Any
 
 from farandole.control.cli import job_verbs
+from farandole.control.cli.parser import Parser
 
 _EPILOG = """\
 Lines begin with [RANK]<stdout>: or [RANK]<stderr>: where several workers print. Ctrl-C only ends this command.
 """
 
 
-def add_parser(verbs: Any) -> None:
-    """Add this verb to the command line."""
-    parser = job_verbs.make_parser(
-        verbs,
-        "logs",
-        help="show what a job prints",
+def add_options(parser: Parser) -> None:
+    """Add the options of this verb, and the texts of its help."""
+    parser.describe(
+        execute,
         usage="farandole logs JOB [-f] [--rank N] [--on PLACE]",
         description="Shows what the workers of a job have printed.",
         epilog=_EPILOG,
     )
+    job_verbs.add_options(parser)
     job_verbs.add_job(parser)
     parser.add_argument("-f", "--follow", action="store_true", help="go on until the job is over")
     parser.add_argument("--rank", type=int, metavar="N", help="only this worker's lines")
-    parser.set_defaults(execute=execute, parser=parser)
 
 
 def execute(given: argparse.Namespace) -> int:
@@ -42,6 +41,4 @@ def execute(given: argparse.Namespace) -> int:
 
 
 def _as_json(line: str) -> str:
-    import json
-
     return json.dumps({"line": line.rstrip("\n")}) + "\n"

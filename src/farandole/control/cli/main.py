@@ -1,6 +1,6 @@
 """The `farandole` command: finds the verb and hands over.
 
-Verbs import what they need when they run, so that help and mistakes are answered at once.
+Only the module of the verb that is given is imported, so the help and a mistyped verb are answered at once.
 """
 
 from __future__ import annotations
@@ -9,50 +9,53 @@ import argparse
 import os
 import signal
 import sys
-from collections.abc import Sequence
-from types import ModuleType
+from collections.abc import Mapping, Sequence
+from importlib import import_module
 from typing import NoReturn
 
 import farandole
 from farandole.base.wire.os_text import show_os_text
-from farandole.control.cli import (
-    bench,
-    cancel,
-    completion,
-    config,
-    dashboard,
-    doctor,
-    hosts,
-    init,
-    jobs,
-    kill,
-    kubernetes,
-    logs,
-    man,
-    queue,
-    resume,
-    run,
-    scale,
-    simulate,
-    status,
-    stop,
-    submit,
-    suspend,
-    test,
-    trace,
-)
 from farandole.control.cli.parser import USAGE_ERROR, Parser
 from farandole.control.jobs.errors import JobError
 from farandole.errors import SpecError
 
-VERBS = {
-    "training": (run, init, submit),
-    "jobs": (jobs, status, logs, scale, cancel, suspend, resume, stop, kill, hosts, dashboard),
-    "clusters and queues": (queue, kubernetes, simulate),
-    "this machine": (doctor, test, bench, trace, config),
-    "this command": (completion, man),
+VERBS: Mapping[str, Mapping[str, str]] = {
+    "training": {
+        "run": "run a command on several workers",
+        "init": "make a training script distributed",
+        "submit": "hand a job to a queue, Kubernetes or Slurm",
+    },
+    "jobs": {
+        "jobs": "list the jobs there are",
+        "status": "show the state of a job, and the reason for it",
+        "logs": "show what a job prints",
+        "scale": "ask for another number of workers",
+        "cancel": "end a job",
+        "suspend": "take a job's workers away for a while",
+        "resume": "let a suspended job go on",
+        "stop": "end an elastic job",
+        "kill": "kill one worker of a job, for demonstrations and drills",
+        "hosts": "list the hosts of an elastic job, or change them",
+        "dashboard": "show jobs in the browser",
+    },
+    "clusters and queues": {
+        "queue": "start, stop and set a queue for a few machines",
+        "kubernetes": "the operator of MPIJobs and TrainingJobs: install it, remove it, run it",
+        "simulate": "simulate scheduling policies on traces of jobs",
+    },
+    "this machine": {
+        "doctor": "say what this machine has, and what to do about it",
+        "test": "see whether jobs work here, and how fast the links are",
+        "bench": "measure collectives on this machine",
+        "trace": "say what a timeline shows",
+        "config": "say where the value of every setting comes from",
+    },
+    "this command": {
+        "completion": "print the completion of this command for a shell",
+        "man": "print the manual page of this command",
+    },
 }
-"""All verbs, grouped as the help has them."""
+"""All verbs with their lines of the help, grouped as the help has them. A verb is the module of its name."""
 
 _SHORT = {
     "training": ("run", "init", "submit"),
@@ -69,8 +72,12 @@ class _Version(argparse.Action):
         parser.exit()
 
 
-def make_parser() -> Parser:
-    """Return the parser of the whole command line, with those of all verbs."""
+def make_parser(only: str | None = None) -> Parser:
+    """Return the parser of the whole command line.
+
+    Args:
+        only: the one verb that gets its options, or "" for none; None: all verbs get them.
+    """
     parser = Parser(
         prog="farandole",
         usage="farandole VERB ...",
@@ -80,25 +87,28 @@ def make_parser() -> Parser:
     )
     parser.add_argument("-v", "--version", action=_Version, nargs=0, help="print the version and exit")
     verbs = parser.add_subparsers(metavar="VERB", dest="verb", prog="farandole", parser_class=Parser)
-    for group in VERBS.values():
-        for verb in group:
-            verb.add_parser(verbs)
+    for name, help_line in _verbs().items():
+        verb = verbs.add_parser(name, help=help_line, formatter_class=argparse.RawDescriptionHelpFormatter)
+        if only is None or name == only:
+            import_module(f"{__package__}.{name}").add_options(verb)
     parser.shorten(_SHORT)
-    parser.complete = {title: [_name(verb) for verb in group] for title, group in VERBS.items()}
+    parser.complete = {title: tuple(group) for title, group in VERBS.items()}
     parser.complete["more"] = ("--version", "--help", "--help-all")
     return parser
 
 
-def _name(verb: ModuleType) -> str:
-    return verb.__name__.rpartition(".")[2]
+def _verbs() -> dict[str, str]:
+    """Return all verbs with their lines of the help."""
+    return {name: help_line for group in VERBS.values() for name, help_line in group.items()}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     show_os_text(sys.stdout, sys.stderr)
-    parser = make_parser()
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    parser = make_parser(next((word for word in words if not word.startswith("-")), ""))
     try:
-        words, told = _with_project(sys.argv[1:] if arguments is None else list(arguments))
+        words, told = _with_project(words)
     except SpecError as error:
         return _refuse(error)
     _refuse_without_verb(parser, words)
@@ -132,20 +142,17 @@ def _refuse_without_verb(parser: Parser, words: Sequence[str]) -> None:
     if first.startswith("python") or first.endswith(".py"):
         command = words if first.startswith("python") else ["python", *words]
         parser.error(f"there is no verb {first!r}", f"did you mean farandole run -np 2 {' '.join(command)}?")
-    if not first.startswith("-") or first in parser._option_string_actions or set(words) & set(_all_verbs()):
+    if not first.startswith("-") or first in parser._option_string_actions or set(words) & _verbs().keys():
         return
     if not all(word.startswith("-") for word in words):
         parser.error(f"{first}: there is no verb before it", f"did you mean farandole run {' '.join(words)}?")
-
-
-def _all_verbs() -> list[str]:
-    return [_name(verb) for group in VERBS.values() for verb in group]
 
 
 def _with_project(arguments: list[str]) -> tuple[list[str], str]:
     """Return the command line with what the project file says in it, and a sentence about that."""
     if arguments[:1] != ["run"]:
         return arguments, ""
+    # Only this verb has options in a project file, and the import of all that reads it takes time.
     from farandole.control.cli.project_options import with_project
 
     return with_project(arguments)

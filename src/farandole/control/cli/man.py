@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+
+import farandole
+from farandole.control.cli.main import make_parser
+from farandole.control.cli.parser import Parser
+from farandole.errors import SpecError
 
 _EPILOG = """\
 examples:
@@ -12,17 +16,14 @@ examples:
 """
 
 
-def add_parser(verbs: Any) -> None:
-    """Add this verb to the command line."""
-    parser = verbs.add_parser(
-        "man",
-        help="print the manual page of this command",
+def add_options(parser: Parser) -> None:
+    """Add the options of this verb, and the texts of its help."""
+    parser.describe(
+        execute,
         usage="farandole man",
         description="Prints the manual page of farandole and all its verbs, in the format of man.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.set_defaults(execute=execute, parser=parser)
 
 
 def execute(given: argparse.Namespace) -> int:
@@ -37,10 +38,6 @@ def page() -> str:
     Raises:
         SpecError: the library that writes it is not installed.
     """
-    import farandole
-    from farandole.control.cli.main import make_parser
-    from farandole.errors import SpecError
-
     try:
         from argparse_manpage.manpage import Manpage
     except ModuleNotFoundError:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import argparse
 import os
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 from farandole.base.settings.table import FLAGS
-
-if TYPE_CHECKING:
-    from farandole.control.launcher.job.elastic import Elastic
-    from farandole.control.launcher.job.host_list import Host
-    from farandole.control.launcher.job.ssh_and_ship import SshOptions
+from farandole.control.agent.host_facts import count_gpus, visible_gpus
+from farandole.control.launcher.job.elastic import GRACE_SECONDS, PREEMPTION_SECONDS, TIMEOUT_SECONDS, Elastic
+from farandole.control.launcher.job.host_list import Host, choose, parse_hosts, read_host_file, with_slots
+from farandole.control.launcher.job.ssh_and_ship import SshOptions
+from farandole.errors import SpecError
 
 _AUTO = ("auto", "gpu", "cpu")
 
@@ -137,9 +139,6 @@ def read_elastic(options: argparse.Namespace) -> Elastic | None:
     Raises:
         SpecError: a value that no job can have, or the least number of workers is not known.
     """
-    from farandole.control.launcher.job.elastic import GRACE_SECONDS, PREEMPTION_SECONDS, TIMEOUT_SECONDS, Elastic
-    from farandole.errors import SpecError
-
     fewest, most = _range_of_workers(options)
     given = (
         *(options.min_np, options.max_np, options.host_discovery_script, options.hosts_from, options.slots_per_host),
@@ -170,8 +169,6 @@ def read_elastic(options: argparse.Namespace) -> Elastic | None:
 
 def _range_of_workers(options: argparse.Namespace) -> tuple[int | None, int | None]:
     """Return the fewest and the most workers by torchrun's --nnodes FEWEST:MOST; None, None without."""
-    from farandole.errors import SpecError
-
     fewest, colon, most = (options.nnodes or "").partition(":")
     if not colon or fewest == most:
         return None, None
@@ -191,12 +188,6 @@ def read_hosts(options: argparse.Namespace, elastic: Elastic | None = None) -> t
     Raises:
         SpecError: they do not fit together, or a value makes no sense.
     """
-    from dataclasses import replace
-    from pathlib import Path
-
-    from farandole.control.launcher.job.host_list import choose, parse_hosts, read_host_file, with_slots
-    from farandole.errors import SpecError
-
     workers = _workers(options.num_proc)
     per_host = _per_host(options.nproc_per_node)
     hosts: tuple[Host, ...] = ()
@@ -226,9 +217,6 @@ def read_ssh(options: argparse.Namespace) -> SshOptions:
     Raises:
         SpecError: the key is not there, or the port is none.
     """
-    from farandole.control.launcher.job.ssh_and_ship import SshOptions
-    from farandole.errors import SpecError
-
     if options.ssh_identity and not os.path.exists(os.path.expanduser(options.ssh_identity)):
         raise SpecError(f"there is no key {options.ssh_identity}", "check the path after --ssh-identity")
     if options.ssh_port is not None and not 0 < options.ssh_port < 65536:
@@ -242,8 +230,6 @@ def read_network(options: argparse.Namespace) -> tuple[str, ...]:
 
 
 def _workers(text: str | None) -> int | None:
-    from farandole.errors import SpecError
-
     if text is None or text == "auto":
         return None
     if not text.isdecimal():
@@ -253,9 +239,6 @@ def _workers(text: str | None) -> int | None:
 
 def _per_host(text: str | None) -> int | None:
     """Return --nproc-per-node; None when it does not say, or says auto and this machine decides."""
-    from farandole.control.agent.host_facts import count_gpus, visible_gpus
-    from farandole.errors import SpecError
-
     if text is None:
         return None
     if text in _AUTO:
@@ -271,8 +254,6 @@ def _per_host(text: str | None) -> int | None:
 def _on_this_machine(
     options: argparse.Namespace, workers: int | None, per_host: int | None, elastic: bool
 ) -> int | None:
-    from farandole.errors import SpecError
-
     if options.nnodes is not None and options.nnodes.partition(":")[0] != "1":
         raise SpecError(
             f"--nnodes {options.nnodes}: no hosts are named", "farandole is started once, not on each: add -H h1,h2"
@@ -283,8 +264,6 @@ def _on_this_machine(
 
 
 def _first(hosts: tuple[Host, ...], nnodes: str | None) -> tuple[Host, ...]:
-    from farandole.errors import SpecError
-
     if nnodes is None:
         return hosts
     fewest, colon, most = nnodes.partition(":")
@@ -296,10 +275,6 @@ def _first(hosts: tuple[Host, ...], nnodes: str | None) -> tuple[Host, ...]:
 
 
 def _with_python(hosts: tuple[Host, ...], pythons: list[str]) -> tuple[Host, ...]:
-    from dataclasses import replace
-
-    from farandole.errors import SpecError
-
     for text in pythons:
         label, equals, path = text.rpartition("=")
         if equals and label not in {host.label for host in hosts}:

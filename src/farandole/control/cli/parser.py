@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
 USAGE_ERROR = 2
@@ -61,6 +61,13 @@ class Parser(argparse.ArgumentParser):
         self._words_are_apart = False
         self.complete: Groups = {}
         self._help_all = self.add_argument("--help-all", action=_HelpAll, nargs=0, help=argparse.SUPPRESS)
+
+    def describe(
+        self, execute: Callable[[argparse.Namespace], int], *, usage: str, description: str, epilog: str
+    ) -> None:
+        """Set the function that runs a verb, and the texts of its help."""
+        self.usage, self.description, self.epilog = usage, description, epilog
+        self.set_defaults(execute=execute, parser=self)
 
     def shorten(self, groups: Groups, epilog: str = "") -> None:
         """Let `--help` show only these options or verbs, and this text below them; `--help-all` shows everything."""

@@ -6,12 +6,11 @@ import argparse
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from farandole.control.cli import run
-
-if TYPE_CHECKING:
-    from farandole.control.launcher.configuration.project import Option, Project
+from farandole.control.cli.parser import Parser
+from farandole.control.launcher.configuration.project import Option, Project, find, read, words
 
 _PATHS = ("FILE", "DIR")
 _ONLY_ASK = ("help", "help-all", "dry-run", "json")
@@ -28,7 +27,6 @@ def with_project(arguments: Sequence[str]) -> tuple[list[str], str]:
     project = read_project()
     if project is None:
         return list(arguments), ""
-    from farandole.control.launcher.configuration.project import words
 
     added = words(project, options_of_run(), os.environ, given_options(arguments[1:]))
     shown = " ".join(word.partition("=")[0] for word in added if word != "-x")  # Values of variables may be secrets.
@@ -41,19 +39,14 @@ def read_project() -> Project | None:
     Raises:
         SpecError: it is wrong.
     """
-    from farandole.control.launcher.configuration.project import find, read
-
     path = find(Path.cwd())
     return None if path is None else read(path)
 
 
-def parser_of_run() -> argparse.ArgumentParser:
+def parser_of_run() -> Parser:
     """Return the parser of `farandole run` alone."""
-    from farandole.control.cli.parser import Parser
-
-    verbs = Parser().add_subparsers(parser_class=Parser)
-    run.add_parser(verbs)
-    parser: argparse.ArgumentParser = verbs.choices["run"]
+    parser = Parser()
+    run.add_options(parser)
     return parser
 
 
@@ -81,8 +74,6 @@ def long_name(action: argparse.Action) -> str:
 
 
 def _option(name: str, action: argparse.Action, parser: argparse.ArgumentParser) -> Option:
-    from farandole.control.launcher.configuration.project import Option
-
     groups = [group._group_actions for group in parser._mutually_exclusive_groups if action in group._group_actions]
     return Option(
         name=name,

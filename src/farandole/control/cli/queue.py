@@ -8,13 +8,18 @@ import shlex
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from farandole.control.queue.client import QueueClient
+from farandole.base.display.tables import show
+from farandole.control.cli.job_verbs import print_json
+from farandole.control.cli.parser import Parser
+from farandole.control.jobs.errors import BadSpec, JobError
+from farandole.control.queue.address import default_state
+from farandole.control.queue.client import TOKEN_VARIABLE, QueueClient, connect
+from farandole.control.queue.protocol import AskQueue, Backup, ChangeHosts, Configure, MakeToken, StopQueue
+from farandole.control.queue.start import prepare
 
 _START_SECONDS = 20.0
 
@@ -34,17 +39,14 @@ All about it: docs/how-to/queue.md. Policies: farandole simulate --policies.
 """
 
 
-def add_parser(verbs: Any) -> None:
-    """Add this verb to the command line."""
-    parser = verbs.add_parser(
-        "queue",
-        help="start, stop and set a queue for a few machines",
+def add_options(parser: Parser) -> None:
+    """Add the options of this verb, and the texts of its help."""
+    parser.describe(
+        execute,
         usage="farandole queue start|status|config|hosts|token|revoke|backup|stop ...",
         description="A queue for a few machines: jobs wait for slots, and get them as a policy says.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.set_defaults(execute=execute, parser=parser)
     add = parser.add_argument
     add("action", choices=tuple(_ACTIONS), metavar="ACTION", help="what to do: see below")
     add("words", nargs="*", metavar="WORD", help="what the action takes")
@@ -65,14 +67,10 @@ def execute(given: argparse.Namespace) -> int:
 
 
 def _client(given: argparse.Namespace, retry: float = 0.0) -> QueueClient:
-    from farandole.control.queue.client import QueueClient, connect
-
     return QueueClient(given.state or connect(os.environ).state, os.environ, retry)
 
 
 def _refuse_words(given: argparse.Namespace, most: int = 0) -> None:
-    from farandole.control.jobs.errors import BadSpec
-
     if len(given.words) > most:
         raise BadSpec(f"farandole queue {given.action}: {given.words[most]!r} means nothing here", "see --help")
 
@@ -82,9 +80,6 @@ def _refuse_words(given: argparse.Namespace, most: int = 0) -> None:
 
 def _start(given: argparse.Namespace) -> int:
     """Start the daemon, and wait until it answers."""
-    from farandole.control.queue.address import default_state
-    from farandole.control.queue.start import prepare
-
     _refuse_words(given)
     state = (given.state or default_state(os.environ)).absolute()  # The daemon has another working directory.
     prepare(state, given.hosts, given.policy)
@@ -102,10 +97,6 @@ def _start(given: argparse.Namespace) -> int:
 
 
 def _start_behind(command: Sequence[str], state: Path) -> int:
-    from farandole.control.jobs.errors import JobError
-    from farandole.control.queue.client import QueueClient
-    from farandole.control.queue.protocol import AskQueue
-
     with open(state / "log", "ab") as log:
         daemon = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd="/"
@@ -130,8 +121,6 @@ def _start_behind(command: Sequence[str], state: Path) -> int:
 
 
 def _stop(given: argparse.Namespace) -> int:
-    from farandole.control.queue.protocol import StopQueue
-
     _refuse_words(given)
     client = _client(given)
     client.ask(StopQueue())
@@ -143,10 +132,6 @@ def _stop(given: argparse.Namespace) -> int:
 
 
 def _status(given: argparse.Namespace) -> int:
-    from farandole.base.display.tables import show
-    from farandole.control.cli.job_verbs import print_json
-    from farandole.control.queue.protocol import AskQueue
-
     _refuse_words(given)
     told = _client(given).ask(AskQueue())
     if given.json:
@@ -163,9 +148,6 @@ def _status(given: argparse.Namespace) -> int:
 
 
 def _config(given: argparse.Namespace) -> int:
-    from farandole.control.cli.job_verbs import print_json
-    from farandole.control.queue.protocol import AskQueue, Configure
-
     client = _client(given)
     if given.words:
         client.ask(Configure(tuple(given.words)))
@@ -194,9 +176,6 @@ def _lines(settings: dict[str, Any]) -> list[str]:
 
 
 def _hosts(given: argparse.Namespace) -> int:
-    from farandole.control.jobs.errors import BadSpec
-    from farandole.control.queue.protocol import ChangeHosts
-
     if len(given.words) < 2:
         raise BadSpec("farandole queue hosts: what is to be done?", "add h3:4, drain h1 or remove h1")
     _client(given).ask(ChangeHosts(given.words[0], tuple(given.words[1:])))
@@ -204,10 +183,6 @@ def _hosts(given: argparse.Namespace) -> int:
 
 
 def _token(given: argparse.Namespace) -> int:
-    from farandole.control.jobs.errors import BadSpec
-    from farandole.control.queue.client import TOKEN_VARIABLE
-    from farandole.control.queue.protocol import MakeToken
-
     _refuse_words(given, 1)
     if not given.words:
         raise BadSpec(f"farandole queue {given.action}: which user?", f"farandole queue {given.action} ann")
@@ -222,9 +197,6 @@ def _token(given: argparse.Namespace) -> int:
 
 
 def _backup(given: argparse.Namespace) -> int:
-    from farandole.control.jobs.errors import BadSpec
-    from farandole.control.queue.protocol import Backup
-
     _refuse_words(given, 1)
     if not given.words:
         raise BadSpec("farandole queue backup: to which file?", "farandole queue backup /backup/queue.db")

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 import sys
-from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from farandole.base.wire.address import parse_address
 from farandole.control.cli import options
+from farandole.control.cli.parser import Parser
+from farandole.control.launcher.configuration.env_file import read_env_file
+from farandole.control.launcher.daemon.client import ClientOptions, attach, run_in_daemon
+from farandole.control.launcher.daemon.launch_request import LaunchRequest
+from farandole.control.launcher.job.machine import Machine, look
+from farandole.control.launcher.job.spec import HOST_TIMEOUT_SECONDS, JobSpec, read_start_timeout
+from farandole.control.launcher.job.ssh_and_ship import ShipLimit, read_ship_limit
+from farandole.control.launcher.job.worker_settings import check_backend, with_backend, with_metrics
+from farandole.control.launcher.output.console import OutputOptions, read_ranks
+from farandole.control.launcher.targets.launch_order import Starter, read_arguments
+from farandole.errors import SpecError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from farandole.control.launcher.daemon.client import ClientOptions
-    from farandole.control.launcher.job.machine import Machine
-    from farandole.control.launcher.job.spec import JobSpec
     from farandole.control.launcher.output.console import Console
-    from farandole.control.launcher.start.external import ExternalJob
-    from farandole.control.launcher.supervise.outcome import Observer, Outcome, Running
-    from farandole.control.launcher.targets.launch_order import Starter
-
-_PAUSE_SECONDS = 0.05
+    from farandole.control.launcher.supervise.outcome import Observer, Outcome
 
 _EPILOG = """\
 examples:
@@ -52,18 +56,15 @@ examples:
 """
 
 
-def add_parser(verbs: Any) -> None:
-    """Add this verb to the command line."""
-    parser = verbs.add_parser(
-        "run",
-        help="run a command on several workers",
+def add_options(parser: Parser) -> None:
+    """Add the options of this verb, and the texts of its help."""
+    parser.describe(
+        execute,
         usage="farandole run [-np N] [-H HOST:SLOTS,...] [options] command [arguments]",
         description="Runs a command on N workers, on this machine or on several, each with its place in the "
         "world in its environment.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.set_defaults(execute=execute, parser=parser)
     options.add_hosts(parser)
     options.add_elastic(parser)
     options.add_network(parser)
@@ -135,9 +136,6 @@ def _add_torchrun_spellings(parser: argparse.ArgumentParser) -> None:
 
 def execute(given: argparse.Namespace) -> int:
     """Run the verb and return the exit code."""
-    from farandole.control.launcher.job.machine import look
-    from farandole.control.launcher.job.worker_settings import check_backend
-
     try:
         if given.attach is not None:
             return _attach(given)
@@ -151,7 +149,10 @@ def execute(given: argparse.Namespace) -> int:
             if outcome.report:
                 print(outcome.report, file=sys.stderr)
             return outcome.exit_code
-        print(_dry_run(spec, machine, starter, given.json), end="")
+        # Not at the top, because it loads a whole launcher: the client of an elastic job would start later.
+        from farandole.control.cli.launching import dry_run
+
+        print(dry_run(spec, machine, starter, given.json), end="")
         return 0
     except KeyboardInterrupt:
         return interrupted()
@@ -159,9 +160,6 @@ def execute(given: argparse.Namespace) -> int:
 
 def _attach(given: argparse.Namespace) -> int:
     """Show a job that runs, and return its exit code."""
-    from farandole.control.launcher.daemon.client import ClientOptions, attach
-    from farandole.errors import SpecError
-
     if given.command or given.job is not None:
         raise SpecError(
             f"--attach {given.attach} shows a job that runs; it starts nothing",
@@ -174,9 +172,6 @@ def _attach(given: argparse.Namespace) -> int:
 
 
 def _client_options(given: argparse.Namespace, spec: JobSpec) -> ClientOptions | None:
-    from farandole.control.launcher.daemon.client import ClientOptions
-    from farandole.errors import SpecError
-
     if spec.elastic is None:
         if given.detach:
             raise SpecError("--detach is for elastic jobs: others end with their launcher", "add --min-np N")
@@ -186,9 +181,6 @@ def _client_options(given: argparse.Namespace, spec: JobSpec) -> ClientOptions |
 
 def _starter(given: argparse.Namespace, elastic: bool) -> Starter | None:
     """Return the program that is to start the workers, if any; refuse what cannot be done then."""
-    from farandole.control.launcher.targets.launch_order import Starter, read_arguments
-    from farandole.errors import SpecError
-
     if given.launcher is None:
         if given.launcher_args:
             raise SpecError("--launcher-args: there is no other program to pass them to", "add --launcher mpirun")
@@ -205,37 +197,6 @@ def _starter(given: argparse.Namespace, elastic: bool) -> Starter | None:
     return Starter(given.launcher, read_arguments("--launcher-args", given.launcher_args))
 
 
-def _dry_run(spec: JobSpec, machine: Machine, through: Starter | None, json: bool) -> str:
-    """Return the plan as text; no other host is asked anything."""
-    if through is not None:
-        return _dry_run_through(spec, machine, through)
-    from farandole.control.launcher.job.spec import check_command
-    from farandole.control.launcher.plan.dry_run import as_json, render
-    from farandole.control.launcher.plan.make import make_plan
-    from farandole.control.launcher.plan.model import Identity
-    from farandole.control.launcher.start.fixed import unknown_sites, where_hosts_are
-
-    if spec.elastic is not None:
-        import asyncio
-
-        from farandole.control.launcher.start.elastic import plan_elastic
-
-        plan = asyncio.run(plan_elastic(spec, machine))
-        return as_json(plan) if json else render(plan)
-    hosts = where_hosts_are(spec, machine)
-    if any(local for _, local in hosts):
-        check_command(spec.command, machine.directory, machine.environment)
-    plan = make_plan(spec, machine, Identity(), unknown_sites(hosts, machine))
-    return as_json(plan) if json else render(plan)
-
-
-def _dry_run_through(spec: JobSpec, machine: Machine, through: Starter) -> str:
-    from farandole.control.launcher.plan.model import Identity
-    from farandole.control.launcher.start.external import find_flavour, plan_external, render_external
-
-    return render_external(plan_external(through, find_flavour(through.program, machine), spec, machine, Identity()))
-
-
 def interrupted() -> int:
     """Say that Ctrl-C came before there was a job to end, and return the exit code."""
     print("error: interrupted before anything was started", file=sys.stderr)
@@ -243,13 +204,6 @@ def interrupted() -> int:
 
 
 def _read(given: argparse.Namespace) -> JobSpec:
-    from pathlib import Path
-
-    from farandole.control.launcher.job.spec import HOST_TIMEOUT_SECONDS, JobSpec, read_start_timeout
-    from farandole.control.launcher.job.ssh_and_ship import ShipLimit, read_ship_limit
-    from farandole.control.launcher.output.console import OutputOptions, read_ranks
-    from farandole.errors import SpecError
-
     command = given.command[1:] if given.command[:1] == ["--"] else given.command
     if not command:
         raise SpecError("there is no command to run", "farandole run -np 2 python train.py")
@@ -287,25 +241,17 @@ def _read(given: argparse.Namespace) -> JobSpec:
 
 
 def _of_env_files(paths: list[str]) -> dict[str, str]:
-    from farandole.control.launcher.configuration.env_file import read_env_file
-
     return {name: value for path in paths for name, value in read_env_file(path, os.environ).items()}
 
 
 def _settings(given: argparse.Namespace) -> dict[str, Any]:
-    from farandole.errors import SpecError
-
     if given.resume == "auto" and given.checkpoint_dir is None and not os.environ.get("FARANDOLE_CHECKPOINT_DIR"):
         raise SpecError("--resume auto: there is no directory of checkpoints", "add --checkpoint-dir DIR")
-    from farandole.control.launcher.job.worker_settings import with_backend, with_metrics
 
     return with_metrics(with_backend(options.read_settings(given), os.environ), os.environ)
 
 
 def _master(given: argparse.Namespace) -> str:
-    from farandole.base.wire.address import parse_address
-    from farandole.errors import SpecError
-
     if given.rdzv_endpoint is None and given.master_addr is None:
         if given.master_port is not None:
             raise SpecError("--master-port without --master-addr", "add --master-addr HOST")
@@ -343,9 +289,10 @@ def run_until_end(
     """
     if spec.elastic is not None:
         return _run_in_daemon(spec, machine, verbose, observe, client)
-    import asyncio
+    # Not at the top, for the same reason as the dry run.
+    from farandole.control.cli.launching import launch_here
 
-    return asyncio.run(_launch(spec, machine, verbose, observe, through, None if client is None else client.name))
+    return launch_here(spec, machine, verbose, observe, through, None if client is None else client.name)
 
 
 def _run_in_daemon(
@@ -355,83 +302,8 @@ def _run_in_daemon(
     observe: Callable[[Console], Observer] | None,
     client: ClientOptions | None,
 ) -> Outcome:
-    from farandole.control.launcher.daemon.client import ClientOptions, run_in_daemon
-    from farandole.control.launcher.daemon.launch_request import LaunchRequest
-
     ended = run_in_daemon(LaunchRequest(spec, machine, verbose, observe), client or ClientOptions())
     # Not before: it loads a launcher, for which the daemon would have to wait.
     from farandole.control.launcher.supervise.outcome import Outcome
 
     return Outcome(ended.exit_code, ended.report, ended.rank)
-
-
-async def _launch(
-    spec: JobSpec,
-    machine: Machine,
-    verbose: bool,
-    observe: Callable[[Console], Observer] | None,
-    through: Starter | None,
-    name: str | None,
-) -> Outcome:
-    import asyncio
-    import signal
-
-    from farandole.control.launcher.output.console import open_console
-    from farandole.control.launcher.start.external import launch_external
-    from farandole.control.launcher.start.launch import launch
-
-    loop = asyncio.get_running_loop()
-    jobs: list[Running | ExternalJob] = []
-
-    def stop(signum: signal.Signals, why: str) -> None:
-        for job in jobs:
-            job.stop(128 + signum, why)
-
-    def obey_signals(job: Running | ExternalJob) -> None:
-        jobs.append(job)
-        for signum, why in ((signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "SIGTERM"), (signal.SIGHUP, "SIGHUP")):
-            if signal.getsignal(signum) is not signal.SIG_IGN:  # nohup means it.
-                loop.add_signal_handler(signum, stop, signum, why)
-
-    def obey_all_signals(supervisor: Running) -> None:
-        obey_signals(supervisor)
-        for signum in (signal.SIGUSR1, signal.SIGUSR2):
-            loop.add_signal_handler(signum, supervisor.send_signal, signum)
-        if signal.getsignal(signal.SIGTSTP) is not signal.SIG_IGN:
-            loop.add_signal_handler(signal.SIGTSTP, pause, supervisor)
-
-    def pause(supervisor: Running) -> None:
-        supervisor.pause()
-        # The agents of other hosts must have been told before nothing moves here any more.
-        loop.call_later(_PAUSE_SECONDS, os.kill, os.getpid(), signal.SIGSTOP)
-
-    def reader_gone() -> None:
-        loop.call_soon_threadsafe(stop, signal.SIGPIPE, "nobody reads the output any more")
-
-    console = open_console(spec.output, machine.environment, reader_gone)
-    if through is not None:
-        return await launch_external(through, spec, machine, console, started=obey_signals, verbose=verbose)
-    observer = None if observe is None else observe(console)
-    with _found_by_name(name, spec) as can_be_found:
-
-        def started(supervisor: Running) -> None:
-            obey_all_signals(supervisor)
-            can_be_found(supervisor)
-
-        return await launch(spec, machine, console, started=started, verbose=verbose, observer=observer)
-
-
-@contextlib.contextmanager
-def _found_by_name(name: str | None, spec: JobSpec) -> Iterator[Callable[[Any], None]]:
-    """Yield what lets other commands find a job of fixed size by its name, if it has one, until its end."""
-    if name is None:
-        yield lambda job: None
-        return
-    from farandole.control.launcher.daemon.jobs import jobs_of_this_user
-    from farandole.control.launcher.daemon.named_job import NamedJob
-
-    named = NamedJob.claim(jobs_of_this_user(os.environ), name)
-    try:
-        yield lambda job: named.serve(job, spec)
-    finally:
-        named.close()

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from farandole.control.cli import job_verbs
+from farandole.control.cli.parser import Parser
 
 
-def add_parser(verbs: Any) -> None:
-    """Add this verb to the command line."""
-    parser = job_verbs.add_action(
-        verbs,
+def add_options(parser: Parser) -> None:
+    """Add the options of this verb, and the texts of its help."""
+    job_verbs.add_action(
+        parser,
         "scale",
-        help="ask for another number of workers",
         description="Asks for another number of workers. An elastic job gets them while it trains.",
         execute=execute,
     )

@@ -5,7 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import Any
+
+from farandole.control.cli.parser import Parser
+from farandole.control.scheduler.errors import SchedulerError
+from farandole.errors import SpecError
 
 _EPILOG = """\
 examples:
@@ -26,17 +29,14 @@ _SHORT = {
 }
 
 
-def add_parser(verbs: Any) -> None:
-    """Add this verb to the command line."""
-    parser = verbs.add_parser(
-        "simulate",
-        help="simulate scheduling policies on traces of jobs",
+def add_options(parser: Parser) -> None:
+    """Add the options of this verb, and the texts of its help."""
+    parser.describe(
+        execute,
         usage="farandole simulate (--trace FILE|DIR | --demo) [--policy NAME,...] [--cluster TYPE:NODESxSLOTS,...] ...",
         description="Simulates how the jobs of a trace would share a cluster under scheduling policies.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.set_defaults(execute=execute, parser=parser)
     parser.shorten(_SHORT)
     add = parser.add_argument
     add("--trace", type=Path, metavar="FILE|DIR", help="the jobs; of a directory or archive, all workloads in it")
@@ -64,9 +64,6 @@ def add_parser(verbs: Any) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Run the verb and return the exit code."""
-    from farandole.control.scheduler.errors import SchedulerError
-    from farandole.errors import SpecError
-
     try:
         from farandole.control.simulator import simulate
     except ModuleNotFoundError as error:

@@ -5,36 +5,30 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from typing import TYPE_CHECKING, Any
 
 from farandole.control.cli import job_verbs
-
-if TYPE_CHECKING:
-    from farandole.control.jobs.status import JobStatus
+from farandole.control.cli.parser import Parser
+from farandole.control.jobs.status import JobState, JobStatus
 
 _EPILOG = """\
 A job that waits says why: which job is before it, how many slots are free, which limit is reached.
 """
 
 
-def add_parser(verbs: Any) -> None:
-    """Add this verb to the command line."""
-    parser = job_verbs.make_parser(
-        verbs,
-        "status",
-        help="show the state of a job, and the reason for it",
+def add_options(parser: Parser) -> None:
+    """Add the options of this verb, and the texts of its help."""
+    parser.describe(
+        execute,
         usage="farandole status JOB [--on PLACE] [--json]",
         description="Shows a job: its state and the reason for it, its workers, and what happened last.",
         epilog=_EPILOG,
     )
+    job_verbs.add_options(parser)
     job_verbs.add_job(parser)
-    parser.set_defaults(execute=execute, parser=parser)
 
 
 def execute(given: argparse.Namespace) -> int:
     """Run the verb and return the exit code."""
-    from farandole.control.jobs.status import JobState
-
     _, service = job_verbs.connect(given)
     status = service.status(given.job)
     if given.json:

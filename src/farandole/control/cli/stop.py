@@ -5,7 +5,11 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from typing import Any
+
+from farandole.control.cli.parser import Parser
+from farandole.control.launcher.daemon.client_requests import stop
+from farandole.control.launcher.daemon.jobs import jobs_of_this_user
+from farandole.errors import LaunchError, SpecError
 
 _EPILOG = """\
 The workers get SIGTERM and some seconds to end by themselves, as with Ctrl-C; a second farandole stop kills them at
@@ -13,26 +17,19 @@ once. It waits until the job has ended.
 """
 
 
-def add_parser(verbs: Any) -> None:
-    """Add this verb to the command line."""
-    parser = verbs.add_parser(
-        "stop",
-        help="end an elastic job",
+def add_options(parser: Parser) -> None:
+    """Add the options of this verb, and the texts of its help."""
+    parser.describe(
+        execute,
         usage="farandole stop [JOB]",
         description="Ends an elastic job in good order, from any terminal.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.set_defaults(execute=execute, parser=parser)
     parser.add_argument("job", nargs="?", metavar="JOB", help="its name (default: the only one that runs)")
 
 
 def execute(given: argparse.Namespace) -> int:
     """Run the verb and return the exit code."""
-    from farandole.control.launcher.daemon.client_requests import stop
-    from farandole.control.launcher.daemon.jobs import jobs_of_this_user
-    from farandole.errors import LaunchError, SpecError
-
     directory, record = jobs_of_this_user(os.environ).find(given.job)
     try:
         stop(directory)

@@ -8,14 +8,17 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from farandole.control.cli import job_verbs
-
-if TYPE_CHECKING:
-    from farandole.control.jobs.service import JobService
-    from farandole.control.jobs.spec import JobSpec
-    from farandole.control.jobs.status import JobStatus
+from farandole.control.cli.parser import Parser
+from farandole.control.jobs.errors import BadSpec, JobError
+from farandole.control.jobs.places import connect
+from farandole.control.jobs.service import JobService
+from farandole.control.jobs.spec import JobSpec, from_dict, parse_workers
+from farandole.control.jobs.spec_file import read_spec
+from farandole.control.jobs.status import JobState, JobStatus
+from farandole.control.launcher.job.spec import read_exports
 
 _POLL_SECONDS = 0.5
 
@@ -37,16 +40,15 @@ _SHORT = {
 }
 
 
-def add_parser(verbs: Any) -> None:
-    """Add this verb to the command line."""
-    parser = job_verbs.make_parser(
-        verbs,
-        "submit",
-        help="hand a job to a queue, Kubernetes or Slurm",
+def add_options(parser: Parser) -> None:
+    """Add the options of this verb, and the texts of its help."""
+    parser.describe(
+        execute,
         usage="farandole submit [-np N|MIN:MAX] [-f FILE] [options] [--] command [arguments]",
         description="Submits a job: it runs when it is its turn, and goes on without this terminal.",
         epilog=_EPILOG,
     )
+    job_verbs.add_options(parser)
     add = parser.add_argument
     add("-np", "--num-proc", dest="workers", metavar="N|MIN:MAX", help="workers; MIN:MAX of a job that is elastic")
     add("--min-np", type=int, metavar="N", help="the least it can go on with, as in MIN:MAX")
@@ -74,14 +76,11 @@ def add_parser(verbs: Any) -> None:
         help="print what would be submitted, such as the script for Slurm, and submit nothing",
     )
     add("command", nargs=argparse.REMAINDER, help="the command and its arguments")
-    parser.set_defaults(execute=execute, parser=parser)
     parser.shorten(_SHORT)
 
 
 def execute(given: argparse.Namespace) -> int:
     """Run the verb and return the exit code."""
-    from farandole.control.jobs.places import connect
-
     spec = read(given)
     place, service = connect(given.on, os.environ)
     if given.dry_run:
@@ -109,9 +108,6 @@ def execute(given: argparse.Namespace) -> int:
 
 def read(given: argparse.Namespace) -> JobSpec:
     """Return the job that the command line, and the file that it names, describe."""
-    from farandole.control.jobs.spec import from_dict
-    from farandole.control.jobs.spec_file import read_spec
-
     changes = _changes(given)
     if given.file is not None:
         return read_spec(given.file, changes)
@@ -120,8 +116,6 @@ def read(given: argparse.Namespace) -> JobSpec:
 
 def _changes(given: argparse.Namespace) -> dict[str, Any]:
     """Return the keys that the command line gives."""
-    from farandole.control.jobs.errors import BadSpec
-
     command = given.command[1:] if given.command[:1] == ["--"] else given.command
     if not command and given.file is None:
         raise BadSpec("there is no command to run", "farandole submit -np 2 -- python train.py")
@@ -140,21 +134,15 @@ def _workers(given: argparse.Namespace) -> Any:
         return given.workers
     numbers = {"min": given.min_np, "max": given.max_np}
     if given.workers is not None:
-        from farandole.control.jobs.spec import parse_workers
-
         numbers["replicas"] = parse_workers(given.workers).replicas
     return {key: value for key, value in numbers.items() if value is not None}
 
 
 def _exports(texts: list[str]) -> dict[str, str]:
-    from farandole.control.launcher.job.spec import read_exports
-
     return read_exports(texts, os.environ)
 
 
 def _pairs(texts: list[str]) -> dict[str, str]:
-    from farandole.control.jobs.errors import BadSpec
-
     pairs = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -184,8 +172,6 @@ def _show(service: JobService, other: JobService, name: str) -> int:
 
 
 def _exit_code(status: JobStatus) -> int:
-    from farandole.control.jobs.status import JobState
-
     if status.exit_code is not None:
         return status.exit_code
     return {JobState.SUCCEEDED: 0, JobState.CANCELLED: 143}.get(status.state, 1)
@@ -202,8 +188,6 @@ class _News(threading.Thread):
         self._over = threading.Event()
 
     def run(self) -> None:
-        from farandole.control.jobs.errors import JobError
-
         while not self._over.is_set():
             try:
                 self.tell(self._service.status(self._name))

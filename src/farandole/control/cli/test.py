@@ -5,12 +5,22 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
+import msgspec
+
+from farandole.base.self_test.matrix import render
+from farandole.base.self_test.report import Report
+from farandole.base.self_test.verdict import judge
+from farandole.base.wire.encoding import format_json
 from farandole.control.cli import options
+from farandole.control.cli.parser import Parser
+from farandole.control.cli.run import interrupted, run_until_end
+from farandole.control.launcher.job.machine import look
+from farandole.control.launcher.job.spec import JobSpec, read_start_timeout
 
 if TYPE_CHECKING:
-    from farandole.control.launcher.job.spec import JobSpec
     from farandole.control.launcher.supervise.outcome import Outcome
 
 _NOT_GOOD = 1
@@ -32,17 +42,14 @@ _SHORT = {
 }
 
 
-def add_parser(verbs: Any) -> None:
-    """Add this verb to the command line."""
-    parser = verbs.add_parser(
-        "test",
-        help="see whether jobs work here, and how fast the links are",
+def add_options(parser: Parser) -> None:
+    """Add the options of this verb, and the texts of its help."""
+    parser.describe(
+        execute,
         usage="farandole test [-np N] [-H HOST:SLOTS,...] [options]",
         description="Starts a small job over this machine or several, checks every collective, and measures the links.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.set_defaults(execute=execute, parser=parser)
     parser.shorten(_SHORT)
     options.add_hosts(parser)
     options.add_network(parser)
@@ -57,11 +64,6 @@ def add_parser(verbs: Any) -> None:
 
 def execute(given: argparse.Namespace) -> int:
     """Run the verb and return the exit code."""
-    from dataclasses import replace
-
-    from farandole.control.cli.run import interrupted, run_until_end
-    from farandole.control.launcher.job.machine import look
-
     # The job needs none of the user's files, so this folder need not exist on the other hosts.
     machine = replace(look(), directory="/")
     try:
@@ -72,8 +74,6 @@ def execute(given: argparse.Namespace) -> int:
 
 
 def _read(given: argparse.Namespace) -> JobSpec:
-    from farandole.control.launcher.job.spec import JobSpec, read_start_timeout
-
     num_proc, hosts = options.read_hosts(given)
     return JobSpec(
         command=(sys.executable, "-m", "farandole.worker.observe.self_test", "quick" if given.quick else "thorough"),
@@ -94,12 +94,6 @@ def _tell(outcome: Outcome, as_json: bool) -> int:
         print(outcome.report, file=sys.stderr)
         # Without a report, the user has ended it.
         return _NOT_GOOD if outcome.report else outcome.exit_code
-    import msgspec
-
-    from farandole.base.self_test.matrix import render
-    from farandole.base.self_test.report import Report
-    from farandole.base.self_test.verdict import judge
-    from farandole.base.wire.encoding import format_json
 
     report = msgspec.json.decode(outcome.results[0] or b"", type=Report)
     findings = judge(report)

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
-from typing import Any
+from pathlib import Path
+
+from farandole.base.trace.summary_text import as_plain, html_of, text_of
+from farandole.base.trace.trace_summary import read_trace, summarize
+from farandole.control.cli.parser import Parser
+from farandole.errors import SpecError
 
 _EPILOG = """\
 examples:
@@ -16,32 +22,22 @@ elastic job's world there is a file of its own.
 """
 
 
-def add_parser(verbs: Any) -> None:
-    """Add this verb to the command line."""
-    parser = verbs.add_parser(
-        "trace",
-        help="say what a timeline shows",
+def add_options(parser: Parser) -> None:
+    """Add the options of this verb, and the texts of its help."""
+    parser.describe(
+        execute,
         usage="farandole trace summary FILE [--json] [--html FILE]",
         description="Says how much communication is hidden, for which rank others wait, and what took longest.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("what", metavar="summary", choices=("summary",), help="the only thing there is to do")
     parser.add_argument("file", metavar="FILE", help="the timeline")
     parser.add_argument("--json", action="store_true", help="print JSON, for programs; times are seconds")
     parser.add_argument("--html", metavar="FILE", help="also write it as one page for a browser")
-    parser.set_defaults(execute=execute, parser=parser)
 
 
 def execute(given: argparse.Namespace) -> int:
     """Run the verb and return the exit code."""
-    import json
-    from pathlib import Path
-
-    from farandole.base.trace.summary_text import as_plain, html_of, text_of
-    from farandole.base.trace.trace_summary import read_trace, summarize
-    from farandole.errors import SpecError
-
     try:
         summary = summarize(read_trace(Path(given.file)))
     except OSError as error:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from typing import Any, TextIO
 
 from farandole.control.kubernetes.deploy import files, manifests
@@ -21,7 +20,7 @@ def dry_run(install: Install, as_json: bool, out: TextIO) -> int:
     return 0
 
 
-def apply(install: Install, err: TextIO = sys.stderr) -> int:
+def apply(install: Install, err: TextIO) -> int:
     """Apply everything, by server-side apply, and say what, and what to do next."""
     code = asyncio.run(_apply(manifests.all_of(install), err))
     err.write(next_steps(install))
@@ -66,7 +65,7 @@ def _without(value: Any, key: str) -> Any:
     return [_without(item, key) for item in value] if isinstance(value, list) else value
 
 
-def remove(install: Install, delete_jobs: bool, err: TextIO = sys.stderr) -> int:
+def remove(install: Install, delete_jobs: bool, err: TextIO) -> int:
     """Delete everything that was applied; refuse to do so while there are jobs, unless they may go, too."""
     return asyncio.run(_remove(install, delete_jobs, err))
 
