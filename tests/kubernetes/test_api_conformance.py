@@ -10,7 +10,7 @@ from lightkube.config.kubeconfig import KubeConfig
 from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.operators import RunningOperator
 
-from farandole.control.kubernetes.operator.api import Api
+from farandole.control.kubernetes.api.client import Api
 
 
 @pytest.mark.parametrize("check", api_conformance.CHECKS, ids=lambda check: check.__name__)

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from farandole.control.kubernetes.api.client import Api
+from farandole.control.kubernetes.api.errors import Conflict, NotFound
 from farandole.control.kubernetes.model import Ref
-from farandole.control.kubernetes.operator.api import Api
-from farandole.control.kubernetes.operator.errors import Conflict, NotFound
 
 LIMIT = 20.0
 # The controller that deletes what is owned learns of new kinds every 30 seconds.

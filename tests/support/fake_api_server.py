@@ -16,8 +16,8 @@ from typing import Any
 
 from aiohttp import web
 
+from farandole.control.kubernetes.api.client import PLURALS
 from farandole.control.kubernetes.kinds import KINDS
-from farandole.control.kubernetes.operator.api import PLURALS
 
 Obj = dict[str, Any]
 Key = tuple[str, str, str]

@@ -8,7 +8,7 @@ import api_conformance
 import pytest
 from fake_operators import config, fake_cluster
 
-from farandole.control.kubernetes.operator.api import Api
+from farandole.control.kubernetes.api.client import Api
 
 
 @pytest.mark.parametrize("check", api_conformance.CHECKS, ids=lambda check: check.__name__)

@@ -12,7 +12,8 @@ from fake_api_server import FakeApiServer, FakeNode
 from fake_operators import OperatorThread, fake_cluster, holds, operator, until
 from mpi_jobs import v1alpha2, v2beta1
 
-from farandole.control.kubernetes.operator import api, election
+from farandole.control.kubernetes.api import client as api
+from farandole.control.kubernetes.operator import election
 
 
 def run(test: Coroutine[Any, Any, None]) -> None:

@@ -12,10 +12,10 @@ import yaml  # type: ignore[import-untyped]
 
 from farandole.control.cli.main import main
 from farandole.control.kubernetes import conditions
+from farandole.control.kubernetes.api.client import PLURALS
 from farandole.control.kubernetes.deploy import crds, files, install, manifests, rights
 from farandole.control.kubernetes.kinds import KINDS, MPI_JOB
 from farandole.control.kubernetes.mpijob import job_spec
-from farandole.control.kubernetes.operator.api import PLURALS
 
 ROOT = Path(__file__).resolve().parents[3]
 

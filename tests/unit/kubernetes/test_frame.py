@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from farandole.control.kubernetes import children, conditions, pod_state, times
+from farandole.control.kubernetes.api import errors
 from farandole.control.kubernetes.model import Ref
-from farandole.control.kubernetes.operator import errors
 from farandole.control.kubernetes.operator.secrets import ssh_keys
 from farandole.control.kubernetes.operator.store import JobKey, Store
 from farandole.control.kubernetes.operator.work_queue import WorkQueue

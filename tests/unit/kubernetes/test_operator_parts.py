@@ -13,12 +13,12 @@ import pytest
 from fake_api_server import FakeApiServer
 from fake_operators import config, until
 
+from farandole.control.kubernetes.api.client import Api
+from farandole.control.kubernetes.api.errors import Conflict, Gone, NotFound, Refused, Unavailable
 from farandole.control.kubernetes.kinds import MPI_JOB
 from farandole.control.kubernetes.model import Ref
-from farandole.control.kubernetes.operator.api import Api
 from farandole.control.kubernetes.operator.carry_out import Executor
 from farandole.control.kubernetes.operator.election import Election
-from farandole.control.kubernetes.operator.errors import Conflict, Gone, NotFound, Refused, Unavailable
 from farandole.control.kubernetes.operator.store import JobKey, Store
 from farandole.control.kubernetes.operator.watch import ChildWatch, JobWatch
 from farandole.control.kubernetes.operator.work_queue import WorkQueue

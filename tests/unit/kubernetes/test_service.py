@@ -18,12 +18,19 @@ from farandole.control.jobs.spec import from_dict
 from farandole.control.jobs.status import JobState, to_dict
 from farandole.control.jobs.status import from_dict as from_plain
 from farandole.control.kubernetes import code, service
+from farandole.control.kubernetes.api.blocking import BlockingApi
 from farandole.control.kubernetes.kinds import TRAINING_JOB
 from farandole.control.kubernetes.model import Options
 from farandole.control.kubernetes.reading import status_of
 from farandole.control.kubernetes.service import KubernetesJobs, object_of
 from farandole.control.kubernetes.training_job import pods
 from farandole.control.kubernetes.training_job.job_spec import read
+
+
+def jobs_of(answer: Callable[[httpx2.Request], httpx2.Response]) -> KubernetesJobs:
+    """Return the jobs of a namespace whose API server answers so."""
+    client = httpx2.Client(transport=httpx2.MockTransport(answer), base_url="http://server")
+    return KubernetesJobs(BlockingApi(client), "team")
 
 
 def described(**more: object) -> dict[str, object]:
@@ -50,7 +57,7 @@ def test_a_job_becomes_a_training_job_that_the_operator_reads() -> None:
 def test_preview_is_the_training_job_and_its_code_as_yaml(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("print(1)\n")
     spec = from_dict(described(name="resnet", options={"kubernetes": {"ship": str(tmp_path)}}))
-    jobs = KubernetesJobs(httpx2.Client(transport=httpx2.MockTransport(unasked)), "team")
+    jobs = jobs_of(unasked)
     job, code = yaml.safe_load_all(jobs.preview(spec))
     made, _ = object_of(spec)
     assert job == {**made, "spec": {**made["spec"], "command": ["python", "train.py"]}}
@@ -152,7 +159,9 @@ def test_a_job_whose_code_cannot_be_sent_is_not_left_suspended(tmp_path: Path) -
         metadata = {"name": "resnet", "namespace": "team", "uid": "u-1"}
         return httpx2.Response(201, json={"metadata": metadata, "spec": {}})
 
-    service = KubernetesJobs(httpx2.Client(transport=httpx2.MockTransport(answer), base_url="http://fake"), "team")
+    service = KubernetesJobs(
+        BlockingApi(httpx2.Client(transport=httpx2.MockTransport(answer), base_url="http://fake")), "team"
+    )
 
     with pytest.raises(NotAllowed, match="exceeded quota"):
         service.submit(from_dict(described(name="resnet", options={"kubernetes": {"ship": str(tmp_path)}})))
@@ -167,7 +176,9 @@ def test_an_unknown_job_is_told_with_the_jobs_that_there_are() -> None:
             return httpx2.Response(200, json={"items": jobs})
         return httpx2.Response(404, json={"message": "not found"})
 
-    service = KubernetesJobs(httpx2.Client(transport=httpx2.MockTransport(answer), base_url="http://fake"), "team")
+    service = KubernetesJobs(
+        BlockingApi(httpx2.Client(transport=httpx2.MockTransport(answer), base_url="http://fake")), "team"
+    )
 
     with pytest.raises(UnknownJob, match="there is no job a in namespace team") as raised:
         service.status("a")
@@ -213,7 +224,9 @@ def test_a_log_whose_connection_breaks_goes_on_where_it_was(breaks: int | str, m
         )
 
     monkeypatch.setattr("farandole.control.kubernetes.service._POLL_SECONDS", 0.0)
-    service = KubernetesJobs(httpx2.Client(transport=httpx2.MockTransport(answer), base_url="http://fake"), "team")
+    service = KubernetesJobs(
+        BlockingApi(httpx2.Client(transport=httpx2.MockTransport(answer), base_url="http://fake")), "team"
+    )
 
     lines = list(service.logs("job", follow=True))
 
@@ -266,8 +279,7 @@ def rests(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def submit_to(server: FailingServer, name: str = "resnet") -> str:
-    client = httpx2.Client(transport=httpx2.MockTransport(server.answer), base_url="http://server")
-    return KubernetesJobs(client, "team").submit(from_dict(described(name=name)))
+    return jobs_of(server.answer).submit(from_dict(described(name=name)))
 
 
 @pytest.mark.parametrize("takes", [True, False])
@@ -296,7 +308,9 @@ def test_a_submission_that_nobody_answers_has_an_end(rests: list[float]) -> None
         raise httpx2.ConnectError("connection refused")
 
     before = len(rests)
-    jobs = KubernetesJobs(httpx2.Client(transport=httpx2.MockTransport(refuse), base_url="http://server"), "team")
+    jobs = KubernetesJobs(
+        BlockingApi(httpx2.Client(transport=httpx2.MockTransport(refuse), base_url="http://server")), "team"
+    )
     with pytest.raises(Unreachable, match="connection refused"):
         jobs.submit(from_dict(described(name="resnet")))
     assert len(rests) == before, "it was not even asked"
@@ -329,7 +343,9 @@ def following(
             job["status"]["state"] = "Succeeded"
         return httpx2.Response(200, json={**job, "items": [{"metadata": metadata, "status": {"phase": "Running"}}]})
 
-    return KubernetesJobs(httpx2.Client(transport=httpx2.MockTransport(answer), base_url="http://fake"), "team")
+    return KubernetesJobs(
+        BlockingApi(httpx2.Client(transport=httpx2.MockTransport(answer), base_url="http://fake")), "team"
+    )
 
 
 def silence(begin: bytes = b"") -> httpx2.Response:

@@ -166,7 +166,7 @@ class _needs:
         name = type(error).__module__
         if error is not None and name.startswith("lightkube."):
             raise SpecError(f"no cluster is known: {error}", "set KUBECONFIG, or see kubectl config view") from error
-        if error is not None and name == "farandole.control.kubernetes.operator.errors":
+        if error is not None and name == "farandole.control.kubernetes.api.errors":
             reached = getattr(error, "code", 0) != 0
             hint = "see kubectl auth can-i --list" if reached else "is it the cluster that kubectl cluster-info shows?"
             raise SpecError(f"the cluster says: {error}" if reached else str(error), hint) from error

@@ -14,12 +14,9 @@ import time
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
-import httpx2
 import yaml  # type: ignore[import-untyped]
-from lightkube.config.client_adapter import Client, ConnectionParams
-from lightkube.config.kubeconfig import KubeConfig
 from lightkube.core.exceptions import ConfigError
 
 from farandole.base.wire.os_text import shown
@@ -28,6 +25,17 @@ from farandole.control.jobs.log_lines import of_rank
 from farandole.control.jobs.spec import JobSpec, to_dict
 from farandole.control.jobs.status import JobStatus
 from farandole.control.kubernetes import children, code, names, pod_state
+from farandole.control.kubernetes.api.blocking import BlockingApi
+from farandole.control.kubernetes.api.client import collection, default_config
+from farandole.control.kubernetes.api.errors import (
+    ApiError,
+    Conflict,
+    NoSuchKind,
+    NotFound,
+    NotSent,
+    Silent,
+    Unavailable,
+)
 from farandole.control.kubernetes.kinds import TRAINING_JOB
 from farandole.control.kubernetes.model import Object
 from farandole.control.kubernetes.reading import lines_of_failures, status_of
@@ -51,19 +59,21 @@ class KubernetesJobs:
     """A `JobService` of one namespace.
 
     Args:
-        client: speaks to the API server.
+        api: the connection to the API server.
         namespace: the jobs'.
         image: of jobs that name none; "": they must.
     """
 
-    def __init__(self, client: httpx2.Client, namespace: str, image: str = "") -> None:
-        self._client = client
+    def __init__(self, api: BlockingApi, namespace: str, image: str = "") -> None:
+        self._api = api
         # Nobody closes a handle of a job: the connection ends with whoever has it.
-        weakref.finalize(self, client.close)
+        weakref.finalize(self, api.close)
         self._namespace = namespace
         self._image = image
-        self._jobs = f"/apis/{TRAINING_JOB.api_version}/namespaces/{namespace}/{TRAINING_JOB.plural}"
-        self._core = f"/api/v1/namespaces/{namespace}"
+        self._jobs = collection(TRAINING_JOB.api_version, TRAINING_JOB.plural, namespace)
+        self._pods, self._events, self._configs = (
+            collection("v1", plural, namespace) for plural in ("pods", "events", "configmaps")
+        )
 
     def submit(self, spec: JobSpec) -> str:
         """Make a TrainingJob; return its name."""
@@ -76,7 +86,7 @@ class KubernetesJobs:
             # Not before the job is there, with which it is deleted; and no pod waits for it meanwhile.
             config = {**shipped, "metadata": children.metadata_of(TRAINING_JOB, {**made, **_kind()}, ship["configMap"])}
             try:
-                self._make(f"{self._core}/configmaps", config, key)
+                self._make(self._configs, config, key)
                 self._patch(name, {"suspend": bool(body["spec"].get("suspend"))})
             except JobError:
                 self._take_back(made)
@@ -108,7 +118,7 @@ class KubernetesJobs:
         job = self._job(name)
         query = {"fieldSelector": f"involvedObject.name={name},involvedObject.kind={TRAINING_JOB.kind}"}
         try:
-            events = self._ask("GET", f"{self._core}/events", query=query)["items"]
+            events = self._ask("GET", self._events, query=query)["items"]
         except NotAllowed:
             events = []
         return status_of(job, events)
@@ -135,7 +145,7 @@ class KubernetesJobs:
             self._patch(name, {"cancel": True})
         elif (job["spec"] or {}).get("cancel"):
             options = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0}
-            self._ask("DELETE", f"{self._core}/pods", options, {"labelSelector": _pods_of(name)})
+            self._ask("DELETE", self._pods, options, {"labelSelector": _pods_of(name)})
         else:
             raise Refused(f"job {name} is over", f"kubectl delete trainingjob {name} removes what is left of it")
 
@@ -175,7 +185,7 @@ class KubernetesJobs:
 
     def _launchers(self, name: str) -> list[Object]:
         query = {"labelSelector": f"{_pods_of(name)},{names.ROLE_LABEL}={names.LAUNCHER}"}
-        found: list[Object] = self._ask("GET", f"{self._core}/pods", query=query)["items"]
+        found: list[Object] = self._ask("GET", self._pods, query=query)["items"]
         return sorted(found, key=lambda pod: int(pod["metadata"]["labels"].get(names.INDEX_LABEL, 0)))
 
     def _lines_of(self, pod: str, follow: bool, log: _Log) -> Iterator[str]:
@@ -186,25 +196,24 @@ class KubernetesJobs:
         query = {"container": names.LAUNCHER, "follow": str(follow).lower(), "timestamps": "true"}
         if log.newest:
             query["sinceTime"] = log.newest
-        patience = httpx2.Timeout(_SECONDS, read=_QUIET_SECONDS if follow else _SECONDS)
         before = log.newest
+        silence = _QUIET_SECONDS if follow else _SECONDS
         try:
-            with self._client.stream("GET", f"{self._core}/pods/{pod}/log", params=query, timeout=patience) as answer:
-                # Otherwise, it has gone, or has not begun.
-                for line in answer.iter_lines() if answer.status_code < 400 else ():
-                    # All time stamps of a node are equally long.
-                    stamp, _, text = line.partition(" ")
-                    if stamp > log.newest:
-                        log.newest = stamp
-                        yield text + "\n"
+            for line in self._api.lines(f"{self._pods}/{pod}/log", query, _SECONDS, silence):
+                # All time stamps of a node are equally long.
+                stamp, _, text = line.partition(" ")
+                if stamp > log.newest:
+                    log.newest = stamp
+                    yield text + "\n"
             log.is_whole = True
-        except httpx2.HTTPError as error:
+        except ApiError as error:
             if log.newest > before:
                 log.breaks = 0
-            if not (follow and isinstance(error, httpx2.ReadTimeout)):
+            if not (follow and isinstance(error, Silent)):
                 # If its node has gone, the next launcher pod goes on.
                 log.breaks += 1
-            log.is_whole = log.breaks > _MOST_BREAKS
+            # What the server refuses has gone, or has not begun.
+            log.is_whole = error.code != 0 or log.breaks > _MOST_BREAKS
 
     # --- asking -------------------------------------------------------------------------------------------------
 
@@ -237,50 +246,34 @@ class KubernetesJobs:
         lost = False
         while True:
             try:
-                answer = self._client.request("POST", path, json=body, headers={"Content-Type": "application/json"})
-            except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
-                if not lost:
-                    raise self._no_answer(error) from None  # It was not even asked.
-            except httpx2.HTTPError as error:
-                lost, why = True, str(error) or type(error).__name__
-            else:
-                if answer.status_code == 409 and lost:
+                return self._api.send("POST", path, body)
+            except ApiError as error:
+                if isinstance(error, Conflict) and lost:
                     found = self._ask("GET", f"{path}/{metadata['name']}")
                     if found["metadata"].get("annotations", {}).get(names.SUBMISSION_ANNOTATION) == key:
                         return found
-                if answer.status_code >= 300:
-                    _refuse(answer.status_code, path, _message(answer))
-                made: dict[str, Any] = answer.json()
-                return made
+                if error.code or (isinstance(error, NotSent) and not lost):
+                    raise _refusal(error) from None
+                lost, why = lost or not isinstance(error, NotSent), str(error)
             if time.monotonic() > deadline:
                 raise Unreachable(
-                    f"the API server does not answer: {why}; it is not known whether it has made {metadata['name']}",
+                    f"{why}; it is not known whether it has made {metadata['name']}",
                     "see whether it is there, before you submit it again: farandole jobs --on kubernetes",
                 )
             time.sleep(_POLL_SECONDS)
-
-    @staticmethod
-    def _no_answer(error: Exception) -> Unreachable:
-        return Unreachable(f"the API server does not answer: {error or type(error).__name__}", _NO_CLUSTER)
 
     def _ask(
         self,
         method: str,
         path: str,
-        body: object = None,
+        body: Object | None = None,
         query: Mapping[str, str] | None = None,
         kind: str = "application/json",
     ) -> dict[str, Any]:
         try:
-            answer = self._client.request(
-                method, path, json=body, params=query, headers={"Content-Type": kind} if body is not None else {}
-            )
-        except httpx2.HTTPError as error:
-            raise self._no_answer(error) from None
-        if answer.status_code >= 300:
-            _refuse(answer.status_code, path, _message(answer))
-        found: dict[str, Any] = answer.json()
-        return found
+            return self._api.send(method, path, body, query, kind)
+        except ApiError as error:
+            raise _refusal(error) from None
 
 
 @dataclass
@@ -301,14 +294,13 @@ def connect(environment: Mapping[str, str]) -> KubernetesJobs:
         Unreachable: no cluster is configured.
     """
     try:
-        config = KubeConfig.from_env().get()
+        config = default_config()
     except (ConfigError, OSError) as error:
         raise Unreachable(f"no Kubernetes cluster is configured: {error}", _NO_CLUSTER) from None
     if config is None:
         raise Unreachable("no Kubernetes cluster is configured", _NO_CLUSTER)
-    client = Client(config, ConnectionParams(timeout=httpx2.Timeout(_SECONDS)))
     namespace = str(environment.get(NAMESPACE_VARIABLE) or config.namespace)
-    return KubernetesJobs(client, namespace, environment.get(IMAGE_VARIABLE, ""))
+    return KubernetesJobs(BlockingApi.connect(config, _SECONDS), namespace, environment.get(IMAGE_VARIABLE, ""))
 
 
 def object_of(spec: JobSpec, image: str = "") -> tuple[dict[str, Any], dict[str, Any] | None]:
@@ -355,25 +347,17 @@ def _pods_of(name: str) -> str:
     return f"{names.JOB_LABEL}={children.label_value(name)},{names.KIND_LABEL}={TRAINING_JOB.plural}"
 
 
-def _message(answer: httpx2.Response) -> str:
-    try:
-        return str(answer.json().get("message", ""))
-    except (ValueError, AttributeError):
-        return str(answer.text[:300])
-
-
-def _refuse(code: int, path: str, message: str) -> NoReturn:
-    """Raise what an answer means.
-
-    Raises:
-        JobError: always.
-    """
-    if code == 404 and "could not find the requested resource" in message:
-        raise Unreachable("the cluster does not know TrainingJobs", "farandole kubernetes install")
-    if code == 404:
-        raise UnknownJob(message)
-    if code in (401, 403):
-        raise NotAllowed(message, "ask whoever looks after the cluster for the right")
-    if code >= 500 or code == 429:
-        raise Unreachable(f"the API server cannot answer: {message}", "try again")
-    raise Refused(message)
+def _refusal(error: ApiError) -> JobError:
+    """Return what an error of the API server means for a job."""
+    message = str(error)
+    if isinstance(error, NoSuchKind):
+        return Unreachable("the cluster does not know TrainingJobs", "farandole kubernetes install")
+    if isinstance(error, NotFound):
+        return UnknownJob(message)
+    if error.code in (401, 403):
+        return NotAllowed(message, "ask whoever looks after the cluster for the right")
+    if error.code == 0:
+        return Unreachable(message, _NO_CLUSTER)
+    if isinstance(error, Unavailable):
+        return Unreachable(f"the API server cannot answer: {message}", "try again")
+    return Refused(message)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Mapping
-from typing import Any
 
+import httpx2
 import pytest
 
+from farandole.control.kubernetes.api.blocking import BlockingApi
 from farandole.control.kubernetes.launcher_pod.__main__ import is_done
-from farandole.control.kubernetes.launcher_pod.state_objects import NotWritten, StateObjects
+from farandole.control.kubernetes.launcher_pod.state_objects import REUSED_SECONDS, SECONDS, NotWritten, StateObjects
 
 
 class Told:
@@ -33,34 +35,33 @@ def test_an_outcome_of_this_attempt_is_one() -> None:
     assert not is_done(told, 4)  # type: ignore[arg-type]
 
 
-class Answers:
-    """A connection whose server always says the same, and closes it."""
-
-    sock = None
-
-    def __init__(self, status: int, text: bytes) -> None:
-        self.status, self._text = status, text
-
-    def request(self, *_: object) -> None:
-        """Do nothing."""
-
-    def getresponse(self) -> Answers:
-        return self
-
-    def read(self) -> bytes:
-        return self._text
-
-
-def objects(status: int, text: bytes, folder: Any) -> StateObjects:
-    (folder / "token").write_text("t")
-    one = object.__new__(StateObjects)
-    one._folder, one._state, one._failover = folder, "/state", "/failover"
-    one._connection = Answers(status, text)  # type: ignore[assignment]
-    one._connect = lambda: Answers(status, text)  # type: ignore[method-assign, assignment, return-value]
+def objects(status: int, text: bytes) -> StateObjects:
+    """Return objects of a server that always says the same."""
+    answer = httpx2.MockTransport(lambda request: httpx2.Response(status, content=text))
+    one = StateObjects("team", "state", "failover")
+    one._connect = lambda: BlockingApi(httpx2.Client(transport=answer, base_url="http://server"))  # type: ignore[method-assign]
     return one
 
 
 @pytest.mark.parametrize(("status", "text"), [(409, b"{}"), (200, b"<html>"), (200, b"\xff"), (503, b"busy")])
-def test_whatever_keeps_something_from_being_told_is_tried_again(status: int, text: bytes, tmp_path: Any) -> None:
+def test_whatever_keeps_something_from_being_told_is_tried_again(status: int, text: bytes) -> None:
     with pytest.raises(NotWritten):
-        objects(status, text, tmp_path).tell(status="{}")
+        objects(status, text).tell(status="{}")
+
+
+def test_a_connection_that_leads_nowhere_is_replaced() -> None:
+    asked: list[tuple[int, float]] = []
+
+    def connection(number: int) -> BlockingApi:
+        def answer(request: httpx2.Request) -> httpx2.Response:
+            asked.append((number, request.extensions["timeout"]["read"]))
+            if number == 1 and len(asked) > 1:
+                raise httpx2.ReadTimeout("nothing")
+            return httpx2.Response(200, json={"data": {"a": "b"}})
+
+        return BlockingApi(httpx2.Client(transport=httpx2.MockTransport(answer), base_url="http://server"))
+
+    one, numbers = StateObjects("team", "state", "failover"), itertools.count(1)
+    one._connect = lambda: connection(next(numbers))  # type: ignore[method-assign]
+    assert one.read_state() == one.read_state() == {"a": "b"}
+    assert asked == [(1, SECONDS), (1, REUSED_SECONDS), (2, SECONDS)]

@@ -6,10 +6,10 @@ import asyncio
 from typing import Any
 
 from farandole.control.kubernetes import names
+from farandole.control.kubernetes.api.client import Api, collection, default_config
+from farandole.control.kubernetes.api.errors import ApiError, NotFound
 from farandole.control.kubernetes.deploy.manifests import Manifest
 from farandole.control.kubernetes.kinds import KINDS
-from farandole.control.kubernetes.operator.api import Api, collection, default_config
-from farandole.control.kubernetes.operator.errors import ApiError, NotFound
 
 _PLURALS = {
     "ClusterRole": "clusterroles",

@@ -1,4 +1,4 @@
-"""The two objects of its own job that a launcher pod may read and change, through plain HTTPS.
+"""The two objects of its own job that a launcher pod may read and change.
 
 The *state* tells the operator how the training is, and how it ended. The *failover state* is for the next launcher pod
 only. Both are ConfigMaps: to give a launcher pod a right on a Secret, the operator would need it on all Secrets, and it
@@ -14,24 +14,25 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import http.client
-import json
-import os
-import ssl
 import time
 import zlib
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lightkube.config.kubeconfig import KubeConfig
+from lightkube.core.exceptions import ConfigError
+
+from farandole.control.kubernetes.api.blocking import BlockingApi
+from farandole.control.kubernetes.api.client import path_of
+from farandole.control.kubernetes.api.errors import ApiError, Conflict
+from farandole.control.kubernetes.model import Object, Ref
 from farandole.control.launcher.supervise.failover_files import LAUNCHER, ROSTER
 
 if TYPE_CHECKING:
     from cryptography.fernet import Fernet
 
-ACCOUNT_FOLDER = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 SECONDS = 10.0
-# A connection that was used before may lead nowhere any more; then a new one is made.
+# To wait for an answer on a connection that was used before.
 REUSED_SECONDS = 3.0
 # A launcher that cannot begin, or tell the outcome, for so long ends; the kubelet starts it again, later and later.
 LONGEST_WAIT_SECONDS = 600.0
@@ -57,17 +58,15 @@ class StateObjects:
         failover: name of the other one.
     """
 
-    def __init__(self, namespace: str, state: str, failover: str, folder: Path = ACCOUNT_FOLDER) -> None:
+    def __init__(self, namespace: str, state: str, failover: str) -> None:
         self._names = namespace, state, failover
-        self._folder = folder
-        self._tls = ssl.create_default_context(cafile=str(folder / "ca.crt"))
-        self._connection: http.client.HTTPSConnection | None = None
-        self._state = f"/api/v1/namespaces/{namespace}/configmaps/{state}"
-        self._failover = f"/api/v1/namespaces/{namespace}/configmaps/{failover}"
+        self._api: BlockingApi | None = None
+        self._state = path_of(Ref("v1", "ConfigMap", namespace, state))
+        self._failover = path_of(Ref("v1", "ConfigMap", namespace, failover))
 
     def again(self) -> StateObjects:
         """Return the same with a connection of its own, for another thread."""
-        return StateObjects(*self._names, self._folder)
+        return StateObjects(*self._names)
 
     def read_state(self) -> Mapping[str, str]:
         """Return what was told.
@@ -108,40 +107,25 @@ class StateObjects:
         written = self._ask("PATCH", self._failover, {"data": data, "metadata": {"resourceVersion": version}})
         return str(written["metadata"]["resourceVersion"])
 
-    def _connect(self) -> http.client.HTTPSConnection:
-        host, port = os.environ["KUBERNETES_SERVICE_HOST"], int(os.environ["KUBERNETES_SERVICE_PORT"])
-        return http.client.HTTPSConnection(host, port, context=self._tls, timeout=SECONDS)
+    def _connect(self) -> BlockingApi:
+        return BlockingApi.connect(KubeConfig.from_service_account().get(), SECONDS)
 
-    def _ask(self, method: str, path: str, body: object = None) -> dict[str, Any]:
-        for connection in (self._connection, None):
-            fresh = connection is None
+    def _ask(self, method: str, path: str, body: Object | None = None) -> dict[str, Any]:
+        # A connection that was used before may lead nowhere any more; then a new one is made.
+        for seconds in (REUSED_SECONDS, SECONDS) if self._api is not None else (SECONDS,):
             try:
-                return self._send(connection or self._connect(), method, path, body)
-            except (OSError, http.client.HTTPException) as error:
-                self._connection = None
-                if fresh:
-                    raise NotWritten(f"{method} {path}: {error}") from None
-        raise AssertionError  # The loop has returned or raised.
-
-    def _send(self, connection: http.client.HTTPSConnection, method: str, path: str, body: object) -> dict[str, Any]:
-        # Read each time: the kubelet replaces it.
-        token = (self._folder / "token").read_text().strip()
-        headers = {"Authorization": f"Bearer {token}", "Content-Type": _MERGE}
-        connection.request(method, path, None if body is None else json.dumps(body), headers)
-        answer = connection.getresponse()
-        text = answer.read()
-        if connection.sock is not None:
-            connection.sock.settimeout(REUSED_SECONDS)
-        self._connection = connection
-        if answer.status == 409:
-            raise Changed
-        if answer.status >= 300:
-            raise NotWritten(f"{method} {path}: {answer.status} {text[:200].decode(errors='replace')}")
-        try:
-            found: dict[str, Any] = json.loads(text)
-        except ValueError:  # Such as the page of a proxy.
-            raise NotWritten(f"{method} {path}: this is no answer of an API server") from None
-        return found
+                self._api = self._api or self._connect()
+                return self._api.send(method, path, body, content=_MERGE, seconds=seconds)
+            except Conflict:
+                raise Changed from None
+            except (ApiError, ConfigError, OSError) as error:
+                why = str(error)
+                if isinstance(error, ApiError) and error.code:
+                    break
+                if self._api is not None:
+                    self._api.close()
+                self._api = None
+        raise NotWritten(f"{method} {path}: {why}") from None
 
 
 class SealedFailover:

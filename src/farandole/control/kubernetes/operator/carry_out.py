@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from farandole.control.kubernetes import children, names, pod_state, times
+from farandole.control.kubernetes.api.client import Api
+from farandole.control.kubernetes.api.errors import ApiError, Conflict, NoSuchKind, NotFound, Refused, reason_of
 from farandole.control.kubernetes.model import Deletion, Note, Object, Observed, Outcome, Problem, Ref, Wanted
 from farandole.control.kubernetes.operator import secrets as secret_data
-from farandole.control.kubernetes.operator.api import Api
 from farandole.control.kubernetes.operator.backoff import rest
-from farandole.control.kubernetes.operator.errors import ApiError, Conflict, NoSuchKind, NotFound, Refused, reason_of
 from farandole.control.kubernetes.operator.store import JobKey, Store, owner_uid
 
 log = logging.getLogger("farandole.operator")

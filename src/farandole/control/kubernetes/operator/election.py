@@ -14,9 +14,9 @@ from datetime import datetime, timezone
 from typing import Any
 
 from farandole.control.kubernetes import names
+from farandole.control.kubernetes.api.client import Api
+from farandole.control.kubernetes.api.errors import ApiError, NotFound
 from farandole.control.kubernetes.model import Ref
-from farandole.control.kubernetes.operator.api import Api
-from farandole.control.kubernetes.operator.errors import ApiError, NotFound
 
 log = logging.getLogger("farandole.operator")
 

@@ -22,13 +22,13 @@ from lightkube.config.kubeconfig import SingleConfig
 
 from farandole.base.display.standard_output import discard_standard_output
 from farandole.control.kubernetes import gang
+from farandole.control.kubernetes.api.client import Api, default_config
+from farandole.control.kubernetes.api.errors import ApiError, Conflict, NotFound
 from farandole.control.kubernetes.kinds import KINDS, MPI_JOB, QUEUE, Kind
 from farandole.control.kubernetes.model import Options
 from farandole.control.kubernetes.operator import endpoint
-from farandole.control.kubernetes.operator.api import Api, default_config
 from farandole.control.kubernetes.operator.carry_out import Executor, NotLeading
 from farandole.control.kubernetes.operator.election import DURATION, Election
-from farandole.control.kubernetes.operator.errors import ApiError, Conflict, NotFound
 from farandole.control.kubernetes.operator.metrics import CONTENT_TYPE, Metrics
 from farandole.control.kubernetes.operator.queue_keeper import QueueKeeper
 from farandole.control.kubernetes.operator.store import JobKey, Store

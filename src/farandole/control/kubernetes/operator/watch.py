@@ -18,11 +18,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from farandole.control.kubernetes import names
+from farandole.control.kubernetes.api.client import PLURALS, Api
+from farandole.control.kubernetes.api.errors import ApiError, Gone, NotFound
 from farandole.control.kubernetes.kinds import Kind
 from farandole.control.kubernetes.model import Object
-from farandole.control.kubernetes.operator.api import PLURALS, Api
 from farandole.control.kubernetes.operator.backoff import rest
-from farandole.control.kubernetes.operator.errors import ApiError, Gone, NotFound
 from farandole.control.kubernetes.operator.store import JobKey, Store
 
 log = logging.getLogger("farandole.operator")

@@ -1,4 +1,4 @@
-"""What goes wrong between the operator and the API server.
+"""What goes wrong between us and the API server.
 
 ApiError (Exception)      the API server, or the way to it, said no
 ├── NotFound              there is no such object, or no such kind
@@ -7,6 +7,8 @@ ApiError (Exception)      the API server, or the way to it, said no
 ├── Gone                  what a watch was to go on from is no longer known (410)
 ├── Refused               this object cannot be made as it is: quota, admission, rights, validity
 └── Unavailable           an outage: no answer, an error of the server's own, or too many requests
+    ├── NotSent           there was no connection, so the server knows nothing of the request
+    └── Silent            nothing has come for as long as we wait
 """
 
 from __future__ import annotations
@@ -50,6 +52,14 @@ class Refused(ApiError):
 
 class Unavailable(ApiError):
     """There was no answer, or one that says nothing of the object."""
+
+
+class NotSent(Unavailable):
+    """There was no connection, so the server knows nothing of the request."""
+
+
+class Silent(Unavailable):
+    """Nothing has come for as long as we wait."""
 
 
 def from_answer(code: int, message: str, retry_after: float | None = None) -> ApiError:

@@ -1,4 +1,4 @@
-"""The API server's resources, as plain JSON: each method is one request.
+"""The API server's resources, as plain JSON: each method of `Api` is one request.
 
 lightkube brings the connection: kubeconfig, service account (whose token changes every hour), TLS. Its own methods are
 not used, because they know no preconditions (a deletion must name the uid that it means), and make an object of a
@@ -18,9 +18,9 @@ from lightkube.config.client_adapter import AsyncClient, ConnectionParams
 from lightkube.config.kubeconfig import KubeConfig, SingleConfig
 
 from farandole.control.kubernetes import names
+from farandole.control.kubernetes.api.errors import ApiError, NotSent, Silent, Unavailable, from_answer
 from farandole.control.kubernetes.kinds import KINDS
 from farandole.control.kubernetes.model import Object, Ref, ref_of
-from farandole.control.kubernetes.operator.errors import ApiError, Unavailable, from_answer
 
 # Plurals of the kinds that the operator makes, beside those of its own.
 PLURALS = {
@@ -59,7 +59,6 @@ class Api:
 
     def __init__(self, config: SingleConfig) -> None:
         self._client = AsyncClient(config, ConnectionParams(timeout=httpx2.Timeout(_TIMEOUT)))
-        self._decode = msgspec.json.Decoder(dict[str, Any]).decode
         self.requests: dict[str, int] = {}
 
     async def close(self) -> None:
@@ -134,32 +133,23 @@ class Api:
         } | ({"labelSelector": selector} if selector else {})
         timeout = httpx2.Timeout(_TIMEOUT, read=WATCH_SECONDS + _LATE_SECONDS)
         headers = {"Accept": _METADATA.format("") if only_metadata else _WHOLE}
+        path = collection(api_version, plural, namespace)
         self._count("WATCH")
         try:
-            path = collection(api_version, plural, namespace)
             async with self._client.stream(
                 "GET", path, params=parameters, timeout=timeout, headers=headers
             ) as response:
                 if response.status_code >= 300:
                     await response.aread()
-                    raise _error(response)
+                    raise refusal(response)
                 yield self._events(response)
         except httpx2.HTTPError as error:
-            raise Unavailable(0, f"the connection broke: {error or type(error).__name__}") from error
+            raise no_answer("WATCH", path, error) from error
 
     async def _events(self, response: httpx2.Response) -> AsyncIterator[tuple[str, dict[str, Any]]]:
         async for line in response.aiter_lines():
             if line:
-                yield self._event(line)
-
-    def _event(self, line: str) -> tuple[str, dict[str, Any]]:
-        event = self._read(line)
-        change, obj = event.get("type"), event.get("object")
-        if not isinstance(change, str) or not isinstance(obj, dict):
-            raise Unavailable(0, f"this is not an event of a watch: {line[:100]}")
-        if change == "ERROR":
-            raise from_answer(int(obj.get("code", 500)), str(obj.get("message", "")))
-        return change, obj
+                yield _event(line)
 
     async def send(
         self,
@@ -172,22 +162,12 @@ class Api:
     ) -> dict[str, Any]:
         """Send one request, and return the answer."""
         self._count(method)
-        data = json.dumps(body).encode() if body is not None else None
-        headers = {"Content-Type": content, "Accept": accept, "User-Agent": names.OPERATOR}
+        data, headers = encoded(body, content, accept)
         try:
             response = await self._client.request(method, path, content=data, params=parameters, headers=headers)
         except httpx2.HTTPError as error:
-            raise Unavailable(0, f"no answer to {method} {path}: {error or type(error).__name__}") from error
-        if response.status_code >= 300:
-            raise _error(response)
-        return self._read(response.content)
-
-    def _read(self, content: bytes | str) -> dict[str, Any]:
-        try:
-            return self._decode(content)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            # Such as the page of a proxy, or what is left of an answer that was cut off.
-            raise Unavailable(0, f"this is not an answer of an API server: {error}") from None
+            raise no_answer(method, path, error) from error
+        return read_answer(response)
 
     def _count(self, method: str) -> None:
         self.requests[method] = self.requests.get(method, 0) + 1
@@ -204,10 +184,59 @@ def path_of(ref: Ref) -> str:
     return f"{collection(ref.api_version, PLURALS[ref.kind], ref.namespace)}/{ref.name}"
 
 
-def _error(response: Any) -> ApiError:
+def encoded(body: Object | None, content: str, accept: str = _WHOLE) -> tuple[bytes | None, dict[str, str]]:
+    """Return the bytes of a request's body, and its headers."""
+    data = json.dumps(body).encode() if body is not None else None
+    return data, {"Content-Type": content, "Accept": accept, "User-Agent": names.OPERATOR}
+
+
+def read_answer(response: httpx2.Response) -> dict[str, Any]:
+    """Return the object in an answer.
+
+    Raises:
+        ApiError: the server said no, or somebody else answered.
+    """
+    if response.status_code >= 300:
+        raise refusal(response)
+    return _read(response.content)
+
+
+def refusal(response: httpx2.Response) -> ApiError:
+    """Return the error that an answer means."""
     try:
         message = str(msgspec.json.decode(response.content).get("message", ""))
     except (msgspec.DecodeError, AttributeError, UnicodeDecodeError):
         message = response.text[:300]
     after = response.headers.get("Retry-After", "")
     return from_answer(response.status_code, message, float(after) if after.isdecimal() else None)
+
+
+def no_answer(method: str, path: str, error: Exception) -> Unavailable:
+    """Return the error that there was no answer, or that the connection broke before it was whole."""
+    kind = Unavailable
+    if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout):
+        kind = NotSent
+    elif isinstance(error, httpx2.ReadTimeout):
+        kind = Silent
+    return kind(0, f"the API server does not answer {method} {path}: {str(error) or type(error).__name__}")
+
+
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+def _read(content: bytes | str) -> dict[str, Any]:
+    try:
+        return _decode(content)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        # Such as the page of a proxy, or what is left of an answer that was cut off.
+        raise Unavailable(0, f"this is not an answer of an API server: {error}") from None
+
+
+def _event(line: str) -> tuple[str, dict[str, Any]]:
+    event = _read(line)
+    change, obj = event.get("type"), event.get("object")
+    if not isinstance(change, str) or not isinstance(obj, dict):
+        raise Unavailable(0, f"this is not an event of a watch: {line[:100]}")
+    if change == "ERROR":
+        raise from_answer(int(obj.get("code", 500)), str(obj.get("message", "")))
+    return change, obj
