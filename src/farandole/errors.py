@@ -1,4 +1,4 @@
-"""What farandole raises.
+"""The errors that farandole raises.
 
 FarandoleError (RuntimeError)
 ├── HorovodInternalError      a collective failed on all its ranks; recoverable (the name is Horovod's)
@@ -108,7 +108,7 @@ NOT_INITIALIZED = "has not been initialized; use hvd.init()."
 
 
 class NotInitializedError(HorovodInternalError, ValueError):
-    """There is no world to ask.
+    """There is no world: init() has not been called, or shutdown() has.
 
     In Horovod a collective raises HorovodInternalError then, and a question such as `rank()` ValueError.
 
@@ -163,7 +163,7 @@ class StateLostError(FarandoleError):
 
         Args:
             departures: which workers were lost, and how: the holders of the state, or others after them.
-            then: what that means.
+            then: the consequence.
         """
         # A worker that ended with this same error held nothing.
         last = "; ".join(each for each in departures if cls.__name__ not in each) or "earlier"
@@ -213,10 +213,10 @@ class LaunchError(Picklable, RuntimeError):
 
 
 class SpecError(LaunchError, ValueError):
-    """What was asked for cannot be started. Nothing was.
+    """The request cannot be carried out; nothing was started.
 
     Attributes:
-        hint: what to do about it.
+        hint: the next step for the user.
     """
 
     def __init__(self, message: str, hint: str = "") -> None:

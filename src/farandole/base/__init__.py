@@ -1,1 +1,1 @@
-"""What the worker side and the control side share: messages, settings, metrics, and the formats of files."""
+"""The part that the worker side and the control side share: messages, settings, metrics, and formats of files."""

@@ -1,4 +1,4 @@
-"""What this process can tell of the launcher that started it, when that is not ours: its place, and which job it is in.
+"""A worker's place and job, as another launcher than ours states them in the environment.
 
 A process may carry the variables of several launchers, because what starts a launcher passes its own on. So the table
 below is in the order of who starts whom: whatever stands higher was started by what stands lower, and wins. `torchrun`
@@ -24,7 +24,7 @@ class ExternalPlacement:
     """One worker's place in a job that somebody else started."""
 
     starter: str
-    """What that was, for messages."""
+    """The launcher's name, for messages."""
     rank: int
     size: int
     one_host: bool
@@ -43,7 +43,7 @@ class _Starter:
     rank: str
     size: str
     job: tuple[str, ...] = ()
-    """What tells its jobs apart. The first must be set for that; the others count when they are."""
+    """The variables that tell its jobs apart. The first must be set for that; the others count if they are set."""
     local_size: str = ""
     """Workers on this host."""
     hosts: str = ""
@@ -126,7 +126,7 @@ def find(
 
 
 def variables() -> list[str]:
-    """Return the names of the variables that say where a worker is, whoever has set them."""
+    """Return the names of the variables that any launcher sets to say where a worker is."""
     names = {name for each in _STARTERS for name in (*each.marks, each.rank, each.size, *each.job)}
     return sorted(names)
 

@@ -1,6 +1,6 @@
 """Notices that PyPI's horovod is installed beside farandole-horovod.
 
-Both own the folder `horovod`. pip does not mind: whoever is installed later overwrites files of the other, and whoever
+Both own the folder `horovod`. pip does not mind: the one installed later overwrites files of the other, and the one
 is uninstalled takes files of the other along. So nothing works reliably, and it is better to say so.
 """
 

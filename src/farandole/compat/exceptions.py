@@ -16,7 +16,7 @@ class HorovodVersionMismatchError(Picklable, ImportError):
     """A framework of another version than the one that was expected.
 
     Attributes:
-        name: of the framework.
+        name: the framework's name.
         version: the one that is there.
         installed_version: the one that was expected.
     """

@@ -21,7 +21,7 @@ def barrier(process_set: ProcessSet = global_process_set, after: Any = None) -> 
     """Wait until all ranks of the process set have called this.
 
     Args:
-        process_set: which ranks take part.
+        process_set: the ranks that take part.
         after: arrays in any structure. In a compiled function, where there is no other order than that of arrays, the
             barrier comes after these are computed, and what is computed of the result comes after the barrier.
 

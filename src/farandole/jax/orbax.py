@@ -29,7 +29,7 @@ def save(path: str | os.PathLike[str], tree: Any, *, process_set: ProcessSet = g
     Args:
         path: of a folder that is not there yet, for that rank.
         tree: arrays in any structure, the same on all ranks.
-        process_set: which ranks take part.
+        process_set: the ranks that take part.
 
     Raises:
         CheckpointError: the checkpoint was not written, because Orbax is not installed or says why; on all ranks.
@@ -54,7 +54,7 @@ def restore(path: str | os.PathLike[str], like: Tree, *, process_set: ProcessSet
     Args:
         path: of the checkpoint, for that rank.
         like: arrays of the same shapes and types in the same structure, on all ranks, such as fresh parameters.
-        process_set: which ranks take part.
+        process_set: the ranks that take part.
 
     Raises:
         CheckpointError: the checkpoint cannot be read, or does not fit `like`; on all ranks, with the reason.

@@ -43,8 +43,8 @@ def distributed_value_and_grad(
         argnums: as for `jax.value_and_grad`.
         has_aux: as for `jax.value_and_grad`.
         op: how gradients are reduced.
-        compression: how they travel.
-        process_set: which ranks take part.
+        compression: the compression under which they travel.
+        process_set: the ranks that take part.
 
     Example:
         >>> step = jax.jit(hvd.distributed_value_and_grad(loss))
@@ -122,8 +122,8 @@ def distributed(
         optimizer: of optax. `optax.MultiSteps` may be around the result; it runs it in each of its passes, so that
             gradients are reduced in each.
         op: how gradients are reduced.
-        compression: how they travel.
-        process_set: which ranks take part.
+        compression: the compression under which they travel.
+        process_set: the ranks that take part.
 
     Raises:
         ValueError: the compression cannot be used so.
@@ -173,7 +173,7 @@ def broadcast_parameters(params: Tree, root_rank: int = 0, process_set: ProcessS
         params: arrays in any structure: parameters, the state of an optimizer, `nnx.state(model)`. Numbers become
             arrays.
         root_rank: in the world.
-        process_set: which ranks take part.
+        process_set: the ranks that take part.
 
     Raises:
         ValueError: the ranks have other arrays, in number, shape or type.

@@ -41,7 +41,7 @@ def grouped_allreduce(
         op: Average (default), Sum, Min, Max, Product or Adasum.
         prescale_factor: what the arrays are multiplied by before.
         postscale_factor: what the results are multiplied by.
-        process_set: which ranks take part.
+        process_set: the ranks that take part.
 
     Raises:
         ValueError: the call is wrong by itself.
@@ -63,7 +63,7 @@ def grouped_allgather(tensors: Tree, name: str | None = None, process_set: Proce
     Args:
         tensors: arrays in any structure, the same on all ranks; the results come in the same structure.
         name: the same on all ranks.
-        process_set: which ranks take part.
+        process_set: the ranks that take part.
 
     Raises:
         ValueError: the call is wrong by itself.
@@ -89,7 +89,7 @@ def grouped_reducescatter(
         name: the same on all ranks.
         compression: how the arrays travel.
         op: Average (default), Sum, Min, Max or Product.
-        process_set: which ranks take part.
+        process_set: the ranks that take part.
         prescale_factor: what the arrays are multiplied by before.
         postscale_factor: what the results are multiplied by.
 
@@ -116,7 +116,7 @@ def grouped_allreduce_with_residuals(
         residuals: what of each was not sent before, float32, in the same structure.
         recipe: how they travel.
         op: Average or Sum.
-        process_set: which ranks take part.
+        process_set: the ranks that take part.
 
     Raises:
         ValueError: such a reduction cannot be compressed so.

@@ -20,7 +20,7 @@ def reduction(options: WrapperOptions, key_of: Callable[[Any], Any], backend: st
     """Return what reduces the gradients of an optimizer.
 
     Args:
-        options: how.
+        options: the options of the reduction.
         key_of: gives a variable's key, the same for a variable of Keras and for the backend's in it.
         backend: whose tensors the gradients are; None: that of Keras 3.
     """

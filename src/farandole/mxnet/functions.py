@@ -63,7 +63,7 @@ def allreduce(
         priority: of the calls whose arrays are ready, MXNet's engine begins those with the highest one first.
         prescale_factor: multiplied in before the reduction.
         postscale_factor: multiplied in after it.
-        process_set: which ranks take part.
+        process_set: the ranks that take part.
         op: Average (the default), Sum, Adasum, Min, Max or Product. The average of integers is truncated toward zero.
         compression: how the array travels, such as `Compression.fp16`.
 
@@ -205,7 +205,7 @@ def alltoall(
             to each.
         name: ranks' calls match by name; unnamed calls match by their order.
         priority: see `allreduce`.
-        process_set: which ranks take part.
+        process_set: the ranks that take part.
 
     Returns:
         The rows; with splits, a pair of them and of how many came from each rank.

@@ -63,7 +63,7 @@ class DistributedOptimizer(mx.optimizer.Optimizer):
             optimizer: which applies the averages.
             gradient_predivide_factor: by this the gradients are divided before they are summed, and the rest after it.
             num_groups: put the gradients of an update into so many groups, each of which travels together.
-            process_set: which ranks take part.
+            process_set: the ranks that take part.
             compression: how the gradients travel, such as `Compression.fp16`.
 
         Raises:

@@ -33,7 +33,7 @@ def broadcast_parameters(
         root_rank: in the world.
         prefix: begins the names by which ranks' parameters match. Each of several calls for deferred parameters needs
             one of its own.
-        process_set: which ranks take part.
+        process_set: the ranks that take part.
 
     Raises:
         ValueError: the ranks have other parameters, in number, shape or type.

@@ -37,7 +37,7 @@ class Reduction:
         predivide: by this the gradients are divided before they are summed, and the rest after it.
         num_groups: the gradients are put into so many groups, each of which travels together; 0: each by itself.
         compression: how the gradients travel.
-        process_set: which ranks take part.
+        process_set: the ranks that take part.
         prefix: begins the names.
     """
 

@@ -52,7 +52,7 @@ class DistributedTrainer(mx.gluon.Trainer):
             gradient_predivide_factor: by this the gradients are divided before they are summed, and the rest after it.
             prefix: begins the names by which ranks' gradients match. Each of several trainers needs one of its own.
             num_groups: put the gradients into so many groups, each of which travels together.
-            process_set: which ranks take part.
+            process_set: the ranks that take part.
 
         Raises:
             ValueError: the arguments make no sense, or init() has not been called.

@@ -20,7 +20,7 @@ def broadcast_variables(
     Args:
         variables: the same ones on all ranks.
         root_rank: in the world.
-        process_set: which ranks take part.
+        process_set: the ranks that take part.
 
     Raises:
         ValueError: the ranks have other variables, in number, shape or type.
@@ -55,7 +55,7 @@ def check_alike(mine: list[tuple[str, str]], root_rank: int, process_set: Proces
     Args:
         mine: name, and type and shape, of each.
         root_rank: in the world.
-        process_set: which ranks take part.
+        process_set: the ranks that take part.
         name: of the call.
         what: they are called.
 

@@ -49,7 +49,7 @@ def allreduce(
         prescale_factor: multiplied in before the reduction.
         postscale_factor: multiplied in after it.
         name: ranks' calls match by name.
-        process_set: which ranks take part.
+        process_set: the ranks that take part.
         ignore_name_scope: whether the name counts without the name scope in which the call is made.
 
     Raises:
@@ -279,7 +279,7 @@ def alltoall(
         splits: how many rows go to each rank, int32; None gives equally many to each.
         name: ranks' calls match by name.
         ignore_name_scope: whether the name counts without the name scope in which the call is made.
-        process_set: which ranks take part.
+        process_set: the ranks that take part.
 
     Returns:
         The rows; with splits, a pair of them and of how many came from each rank.

@@ -43,10 +43,10 @@ def broadcast_object(
 
     Args:
         obj: anything that cloudpickle can pickle; ignored except on the root.
-        root_rank: whose object; a rank in the world.
+        root_rank: the rank, in the world, whose object is sent.
         session: accepted, without effect: objects travel without TensorFlow.
         name: the same on all ranks.
-        process_set: which ranks take part.
+        process_set: the ranks that take part.
 
     Example:
         >>> hvd.broadcast_object({"epoch": 3}, root_rank=0)
@@ -78,6 +78,6 @@ def allgather_object(
         obj: anything that cloudpickle can pickle.
         session: accepted, without effect.
         name: the same on all ranks.
-        process_set: which ranks take part.
+        process_set: the ranks that take part.
     """
     return objects.allgather_object(obj, name, process_set)

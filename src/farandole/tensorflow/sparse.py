@@ -25,7 +25,7 @@ def allreduce_slices(
         slices: from `checks.slices`.
         op: Average or Sum.
         name: of the call, if it has one.
-        process_set: which ranks take part.
+        process_set: the ranks that take part.
         ignore_name_scope: see `allreduce`.
     """
     values, _ = ops.allgather(

@@ -25,7 +25,7 @@ def broadcast_variables(
     Args:
         variables: of TensorFlow or Keras; the same ones on all ranks.
         root_rank: in the world.
-        process_set: which ranks take part.
+        process_set: the ranks that take part.
         inplace: accepted, without effect: a variable takes over the memory into which its value was received.
 
     Returns:

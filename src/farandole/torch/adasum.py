@@ -36,8 +36,8 @@ class DeltaReducer:
 
         Args:
             named: parameters with the names by which the ranks' deltas match.
-            compression: how deltas are sent.
-            process_set: which ranks take part.
+            compression: the compression of the deltas.
+            process_set: the ranks that take part.
         """
         self._named = list(named)
         self._compression = compression
@@ -77,7 +77,7 @@ class DeltaReducer:
 
 
 class AdasumOptimizer(torch.optim.Optimizer):
-    """What is put in front of the wrapped optimizer's class for op=Adasum."""
+    """The class that is put in front of the wrapped optimizer's class for op=Adasum."""
 
     # None on ranks outside the process set, where the optimizer is local.
     _deltas: DeltaReducer | None

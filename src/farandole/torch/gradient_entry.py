@@ -18,7 +18,7 @@ class GradientEntry(Entry):
     """The entry of one parameter.
 
     Attributes:
-        parameter: whose gradient it is.
+        parameter: the parameter that the gradient belongs to.
         sparse_as_dense: a sparse gradient travels dense.
         sparse_dim: of the last sparse gradient; None if there has been none.
         in_view: a tensor that is the entry's `view`, and the parameter's gradient; None without one.
@@ -62,12 +62,11 @@ class GradientEntry(Entry):
 
     @property
     def trained(self) -> bool:
-        """See `Entry`."""
         return self.parameter.requires_grad
 
     @property
     def travels_sparse(self) -> bool:
-        """See `Entry`. Where this rank has no gradient, it travels as the last one did."""
+        """Where this rank has no gradient, it travels as the last one did."""
         if self.sparse_as_dense:
             return False
         gradient = self.parameter.grad
@@ -75,11 +74,9 @@ class GradientEntry(Entry):
 
     @property
     def dtype(self) -> DType | None:
-        """See `Entry`."""
         return DTYPES.get(self.parameter.dtype)
 
     def layout(self) -> Layout:
-        """See `Entry`."""
         parameter = self.parameter
         dtype = native_dtype(torch.empty(0, dtype=parameter.dtype, device="cpu"))
         return Layout(dtype, tuple(parameter.shape), parameter.numel() * parameter.element_size())
@@ -87,7 +84,6 @@ class GradientEntry(Entry):
     # --- on the way through the arena ------------------------------------------------------------------------------
 
     def wants_view(self) -> bool:
-        """See `Entry`."""
         parameter = self.parameter
         return (
             parameter.grad is not None
@@ -96,7 +92,6 @@ class GradientEntry(Entry):
         )
 
     def attach(self) -> None:
-        """See `Entry`."""
         assert self.view is not None
         parameter = self.parameter
         self.kind = parameter.dtype, parameter.shape
@@ -107,17 +102,15 @@ class GradientEntry(Entry):
             parameter.grad = in_view.copy_(gradient)
 
     def detach(self) -> None:
-        """See `Entry`."""
         self.in_view = self.in_own_view = self.storage = None
 
     def is_in_use(self) -> bool:
-        """See `Entry`. An alias of an earlier gradient, such as `parameter.grad.data`, is another tensor."""
+        """An alias of an earlier gradient, such as `parameter.grad.data`, is another tensor."""
         if self.parameter.grad is self.in_view:
             return False  # PyTorch, too, accumulates into the memory of an alias then.
         return self.storage is not None and _count_owners(self.storage._cdata) > self.owners
 
     def put(self, share: float) -> bool:
-        """See `Entry`."""
         # For each gradient of each step, so it is as short as it can be.
         assert self.in_view is not None
         if getrefcount(self.in_view) > self.references and self.parameter.grad is not self.in_view:
@@ -158,20 +151,17 @@ class GradientEntry(Entry):
         return True
 
     def scale(self, factor: float) -> None:
-        """See `Entry`."""
         origin = self.in_view if self.in_own_view is None else self.in_own_view
         assert origin is not None
         origin.mul_(factor)
 
     def take_back(self) -> None:
-        """See `Entry`."""
         assert self.in_view is not None
         # The user may have put another tensor there meanwhile.
         if self.parameter.grad is not self.in_view or self.sparse_dim is not None:
             self.store(self.in_view)
 
     def lies_in_view(self, gradient: Any) -> bool:
-        """See `Entry`."""
         in_view = self.in_view
         return in_view is not None and gradient is in_view and in_view.data_ptr() == self.address
 
@@ -228,17 +218,14 @@ class GradientEntry(Entry):
             parameter.grad.copy_(reduced)
 
     def keep(self) -> None:
-        """See `Entry`."""
         gradient = self.parameter.grad
         if gradient is not None:
             self.kept = gradient.detach().clone()
 
     def restore(self) -> None:
-        """See `Entry`."""
         self.parameter.grad = self.kept.clone()
 
     def weight(self, share: float) -> None:
-        """See `Entry`."""
         gradient = self.parameter.grad
         if gradient is None or share == 1.0:
             return
@@ -253,7 +240,6 @@ class GradientEntry(Entry):
         return {"indices": gradient._indices(), "values": gradient._values(), "shape": gradient.shape}
 
     def adopt(self, state: Any) -> None:
-        """See `Entry`."""
         gradient, parameter = _gradient_of(state), self.parameter
         if self.in_view is not None:
             self.in_view.copy_(gradient.to_dense() if gradient.is_sparse else gradient)

@@ -23,11 +23,11 @@ def parameter_names(
     """Return the name of each of the optimizer's parameters.
 
     Args:
-        optimizer: whose parameters.
+        optimizer: the optimizer whose parameters are named.
         named_parameters: names for all of them; None makes names of their places in the optimizer's groups.
 
     Raises:
-        ValueError: a name is missing or is there twice, or these are no names.
+        ValueError: a name is missing, occurs twice, or is not a string.
     """
     if named_parameters is None:
         return {

@@ -30,7 +30,7 @@ Wrapped = TypeVar("Wrapped", bound=torch.optim.Optimizer)
 
 
 class Passes(Protocol):
-    """What takes a step in several rounds of a loop; see `farandole.torch.elastic.gradient_passes`."""
+    """The passes of a step that takes several rounds of a loop, as `torch.elastic.gradient_passes` counts them."""
 
     is_partial: bool
     holds: bool
@@ -40,7 +40,7 @@ class Passes(Protocol):
 
 
 class _Distributed(torch.optim.Optimizer):
-    """What is put in front of the wrapped optimizer's class.
+    """The class that is put in front of the wrapped optimizer's class.
 
     Attributes:
         passes: if a step is taken in several rounds of a loop: in all but the last, this optimizer does nothing.

@@ -37,7 +37,7 @@ def broadcast_optimizer_state(
 
     Args:
         optimizer: plain or distributed, with parameters of the same shapes on all ranks.
-        root_rank: whose state; a rank in the world.
+        root_rank: the rank, in the world, whose state is sent.
         model: what the parameters belong to; tells which of them have sparse gradients.
         process_set: which ranks take part; on others nothing happens.
 

@@ -27,7 +27,7 @@ def broadcast_parameters(params: Any, root_rank: int, process_set: ProcessSet = 
     Args:
         params: `model.state_dict()`, `model.named_parameters()` or `model.parameters()`, or a list made of them. Values
             of a dict that are not tensors are replaced by the root's; elsewhere they are left as they are.
-        root_rank: whose parameters; a rank in the world.
+        root_rank: the rank, in the world, whose parameters are sent.
         process_set: which ranks take part; on others nothing happens.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What `DistributedOptimizer` adds to an optimizer, as a type."""
+"""The methods that `DistributedOptimizer` adds to an optimizer, as a type."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 @runtime_checkable
 class ReducesGradients(Protocol):
-    """What an optimizer can do besides its own class's methods once it is a `DistributedOptimizer`.
+    """The methods of a `DistributedOptimizer` beside those of the optimizer's own class.
 
     Type checkers know that of torch's own optimizers. For an optimizer of a class of yours, tell them:
 

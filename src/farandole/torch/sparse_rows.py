@@ -28,8 +28,8 @@ def unpack(rows: torch.Tensor, shape: Sequence[int], dtype: torch.dtype, sparse_
 
     Args:
         rows: what `pack` returned, joined along the first dimension.
-        shape: of the tensor.
-        dtype: of its values.
+        shape: the shape of the dense tensor.
+        dtype: the type of its values.
         sparse_dim: how many of its dimensions are sparse, the first ones.
     """
     border = sparse_dim * INDEX_BYTES

@@ -52,9 +52,9 @@ def call_of(
     """Return a call of requests that are submitted together, as soon as all events have happened.
 
     Args:
-        session: where to.
+        session: the session whose engine receives the tensor.
         requests: their inputs and outputs are in host memory, held by `finish`.
-        events: what the inputs wait for.
+        events: the device events that the inputs wait for.
         finish: makes the result from the native handles.
     """
     call = Pending(session.engine, Submission(requests), finish)

@@ -48,9 +48,9 @@ class SyncBatchNorm(_BatchNorm):
         momentum: of the running statistics; None is the plain average.
         affine: have a learned weight and bias.
         track_running_stats: keep running statistics for the evaluation.
-        process_set: which ranks share.
-        device: of parameters and buffers.
-        dtype: of parameters and buffers.
+        process_set: the ranks that share statistics.
+        device: the device of parameters and buffers.
+        dtype: the type of parameters and buffers.
 
     Example:
         >>> model = hvd.SyncBatchNorm.convert_sync_batchnorm(model)
@@ -131,7 +131,7 @@ class SyncBatchNorm(_BatchNorm):
 
         Args:
             module: any; itself a batch normalisation, or containing some, at any depth.
-            process_set: which ranks share.
+            process_set: the ranks that share statistics.
 
         Raises:
             ValueError: a lazy batch normalisation does not know its features yet.

@@ -29,7 +29,7 @@ from farandole.worker.gradients.reducer import Reducer
 
 
 class TensorGradients:
-    """What `farandole.worker.gradients.gradient_front_end.GradientFrontEnd` asks for.
+    """Implements `worker.gradients.gradient_front_end.GradientFrontEnd` for tensors of PyTorch.
 
     Attributes:
         compression: done before and undone after the reduction.
@@ -40,7 +40,7 @@ class TensorGradients:
         """Reduce gradients so.
 
         Args:
-            options: how.
+            options: the options of the reduction.
             compression: a `Compressor` or a `Recipe`, which gets a memory of its own unless it comes with one.
         """
         self._options = options
@@ -50,11 +50,9 @@ class TensorGradients:
 
     @property
     def uses_views(self) -> bool:
-        """See `GradientFrontEnd`."""
         return self.compression is Compression.none and self.feedback is None
 
     def watch(self, entry: Entry, reducer: weakref.ref[Reducer]) -> Callable[[], None]:
-        """See `GradientFrontEnd`."""
         assert isinstance(entry, GradientEntry)
 
         def on_gradient(_: torch.Tensor) -> None:
@@ -66,7 +64,6 @@ class TensorGradients:
         return remove
 
     def at_end_of_backward(self, callback: Callable[[], None]) -> bool:
-        """See `GradientFrontEnd`."""
         try:
             torch.autograd.Variable._execution_engine.queue_callback(partial(_call, callback))
         except RuntimeError:
@@ -74,7 +71,6 @@ class TensorGradients:
         return True
 
     def dense_call(self, session: Session, entries: Sequence[Entry]) -> GeneralCall:
-        """See `GradientFrontEnd`."""
         tensors = [entry for entry in entries if isinstance(entry, GradientEntry)]
         pairs = [self.compression.compress(entry.dense()) for entry in tensors]
         sent = [tensor.contiguous() for tensor, _ in pairs]
@@ -93,7 +89,7 @@ class TensorGradients:
         return GeneralCall(call, store)
 
     def sparse_call(self, session: Session, entry: Entry) -> GeneralCall:
-        """See `GradientFrontEnd`. All ranks' rows are gathered, and added up by whoever reads them."""
+        """All ranks' rows are gathered; their reader adds them up."""
         assert isinstance(entry, GradientEntry)
         options = self._options
         if options.op not in (Average, Sum):
@@ -118,12 +114,10 @@ class TensorGradients:
         return GeneralCall(call_of_several(session, [member]), store)
 
     def forget_residuals(self) -> None:
-        """See `GradientFrontEnd`."""
         if self.feedback is not None:
             self.feedback.forget()
 
     def present(self, bundles: Sequence[Bundle]) -> list[tuple[Any, torch.Tensor]]:
-        """See `GradientFrontEnd`."""
         entries: Any = (entry for bundle in bundles for entry in bundle.entries)
         gradients = [(entry, entry.parameter.grad) for entry in entries]
         for entry, gradient in gradients:
@@ -131,7 +125,7 @@ class TensorGradients:
         return [(entry, gradient) for entry, gradient in gradients if gradient is not None]
 
     def versions(self, gradients: Sequence[tuple[Any, torch.Tensor]]) -> list[int]:
-        """See `GradientFrontEnd`. PyTorch counts writes, but for those that go by `.data`."""
+        """PyTorch counts writes, but for those that go by `.data`."""
         return [gradient._version for _, gradient in gradients]
 
 

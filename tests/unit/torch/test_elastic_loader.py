@@ -251,7 +251,7 @@ def test_a_ledger_of_another_dataset_is_refused() -> None:
         ElasticLoader(Numbers(20), batch_size=3).ledger = Ledger(21)
     with pytest.raises(ValueError, match="of a shuffled dataset"):
         ElasticLoader(Stream(20), batch_size=3).ledger = Ledger(UNBOUNDED)
-    with pytest.raises(ValueError, match="no state of an ElasticLoader"):
+    with pytest.raises(ValueError, match="not the state of an ElasticLoader"):
         ElasticLoader(Numbers(20), batch_size=3).load_state_dict({})
 
 

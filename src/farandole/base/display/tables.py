@@ -33,7 +33,7 @@ def lines(rows: Rows, right: Collection[int] = ()) -> list[str]:
     """Return a table as lines, each as long as it has to be, without colours.
 
     Args:
-        rows: with the titles.
+        rows: the rows, the first one with the titles.
         right: the numbers of the columns that end at the same place, as numbers do.
 
     Example:

@@ -21,7 +21,7 @@ from farandole.base.metrics.readings import Reading
 from farandole.errors import Picklable
 
 REQUEST_SECONDS = 10.0
-"""A client that sends nothing for so long is hung up on."""
+"""Seconds of silence after which a client is disconnected."""
 
 Expose = Callable[[str], tuple[bytes, str]]
 More = Mapping[str, Callable[[Mapping[str, str]], bytes]]
@@ -44,13 +44,13 @@ class MetricsEndpoint:
     """Serves metrics from the moment it is made until it is closed.
 
     Attributes:
-        address: where, with the port that was found.
+        address: the address that it listens on, with the port that was chosen.
 
     Args:
-        address: to listen on.
+        address: the address to listen on.
         read: returns what is served; called in a thread of this endpoint, once for each request.
-        token: which requests must carry; "": none.
-        more: what else is served, as JSON.
+        token: the token that requests must carry; "" if they need none.
+        more: other pages that are served, as JSON.
 
     Raises:
         MetricsUnavailable: the port is taken, prometheus-client is missing, or others could read without a token.
@@ -127,7 +127,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         try:
             answer = self._found()
         except Exception as error:
-            # The training goes on; whoever asked, and whoever reads what it prints, hears of it.
+            # The training goes on; the client that asked, and readers of the log, see the error.
             traceback.print_exc()
             wrong = f"this is an error of farandole's: {type(error).__name__}: {error}\n"
             answer = 500, wrong.encode(), "text/plain; charset=utf-8"

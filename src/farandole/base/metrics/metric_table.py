@@ -1,7 +1,7 @@
 """Every metric that there is: one row each. The endpoint, the documentation and the tests read this table.
 
 Names follow Prometheus' conventions: base units (seconds, bytes), `_total` for counters, `_ratio` for parts of one.
-What stays the same for a worker's whole life (its job, its number, its host) is no label of each series: service
+What stays the same for a worker's whole life (its job, its number, its host) is not a label of each series: service
 discovery gives it to the target, and `farandole_worker_info` has it too.
 """
 
@@ -48,7 +48,7 @@ WORKER_METRICS = {
     ),
     "farandole_steps": Metric(COUNTER, "Training steps done."),
     "farandole_step_seconds": Metric(HISTOGRAM, "Time from the end of one training step to the end of the next."),
-    "farandole_stalls": Metric(COUNTER, "How often other ranks waited for this one so long that a warning was due."),
+    "farandole_stalls": Metric(COUNTER, "Number of times that others waited for this rank until a warning was due."),
 }
 
 JOB_METRICS = {
@@ -60,7 +60,7 @@ JOB_METRICS = {
         COUNTER, "Workers that a world has lost. Those that leave in good order do not count."
     ),
     "farandole_job_joins": Metric(COUNTER, "Workers that have joined a world after the first one."),
-    "farandole_job_stalls": Metric(COUNTER, "How often ranks waited for another so long that a warning was due."),
+    "farandole_job_stalls": Metric(COUNTER, "Number of times that ranks waited for another until a warning was due."),
     "farandole_job_steps_per_second": Metric(GAUGE, "Median over ranks, of the last 10 s."),
     "farandole_job_worker_waiting_ratio": Metric(
         GAUGE, "Part of the last 10 s that this worker waited for others in collectives.", ("worker",)

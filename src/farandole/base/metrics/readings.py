@@ -1,4 +1,4 @@
-"""What a worker or a job has counted, at one moment, as data; and how it is told apart from world to world.
+"""The counters of a worker or a job at one moment, as data; and how worlds are told apart.
 
 A reading is a list of `Sample`s; `exposition` writes it in Prometheus' formats. Nothing here needs a package.
 """
@@ -126,4 +126,4 @@ def operation_samples(operations: Mapping[str, Mapping[str, Any]]) -> list[Sampl
 
 
 Reading = Sequence[Sample | tuple[str, Histogram]]
-"""What an endpoint serves: samples, and histograms by name."""
+"""The content that an endpoint serves: samples, and histograms by name."""

@@ -1,4 +1,4 @@
-"""What was found out, as data."""
+"""The results of the self test, as data."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Pair(msgspec.Struct, frozen=True):
     """Places of the two in the list of nodes, the lower one first."""
     other: int
     latency_us: float
-    """What 4 bytes take, one way."""
+    """The time that 4 bytes take, one way."""
     there: float
     """Bytes a second from the one to the other, and back."""
     back: float

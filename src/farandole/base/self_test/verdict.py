@@ -1,4 +1,4 @@
-"""What is to be thought of a report: which collective is wrong, which host or link is slow, and what to do.
+"""The judgement of a report: which collective is wrong, which host or link is slow, and what to do.
 
 A link can be as fast as the slower one of its ends, so each end is judged first, by the best that it does with anybody:
 a host with a slow cable is slow with all others, and is named instead of its links. Then each link is compared with
@@ -26,7 +26,7 @@ class Limits:
     part: float
     """Bytes a second below this part of what others do."""
     times: float
-    """Latencies above so many times those of others, ..."""
+    """Latencies above this many times those of others, ..."""
     more_us: float
     """... and by more than so much."""
 

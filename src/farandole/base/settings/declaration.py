@@ -1,4 +1,4 @@
-"""What a row of the table says about one setting, and how it becomes a field of `Settings`."""
+"""The declaration of one setting: a row of the table, and how it becomes a field of `Settings`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Flag:
     needs: str = ""
     """The setting without which this one does nothing."""
     alone: str = ""
-    """What to say then."""
+    """The message in that case."""
     value_alone: str = ""
     """The value that it has when it stands without one; any other must follow an equals sign. "": it needs a value."""
 
@@ -56,7 +56,7 @@ class Setting:
     parse: Callable[[str], Any]
     """Reads a variable's text; raises ValueError or KeyError."""
     expects: str
-    """What that text should be."""
+    """The form that the text must have."""
     horovod: str | None
     """Horovod's variable of the same meaning; read when ours is not set."""
     flag: Flag | None

@@ -28,7 +28,7 @@ SILENCE_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Settings:
-    """What the environment of a worker says. `Settings()` is what an empty environment says.
+    """The settings of a worker, as its environment has them. `Settings()` has all defaults.
 
     It is a table, and has a field for each row.
     """
@@ -157,7 +157,7 @@ class Settings:
         flag=Flag("backend", "what carries tensors between hosts (default: native)", choices=values.BACKENDS),
         engine=True,
     )
-    """What carries tensors between hosts: farandole's own connections (`native`), or the MPI that started the job
+    """The transport between hosts: farandole's own connections (`native`), or the MPI that started the job
     (`mpi`)."""
     mpi_library: str | None = setting(
         None, values.text, "a path", unset="that of mpirun, or what the loader finds", engine=True
@@ -180,8 +180,8 @@ class Settings:
     meanwhile."""
     check_parameters: int = setting(1, values.count, "a number of steps")
     """When a distributed optimizer of PyTorch compares the ranks' parameters, and warns if they differ: 1 in its first
-    step, a larger number also after every so many steps, 0 never, for parameters that are meant to differ. In elastic
-    jobs nothing is compared."""
+    step, a larger number also after each such number of steps, 0 never, for parameters that are meant to differ. In
+    elastic jobs nothing is compared."""
     elastic_keep_gradients: bool = setting(True, values.switch, "0 or 1")
     """Elastic jobs: whether a worker keeps its own gradients until the step counts, so that only collectives are
     repeated when the world breaks. This costs the memory of the gradients. Without it, the whole step is repeated."""
@@ -207,7 +207,7 @@ class Settings:
         "HOROVOD_STALL_CHECK_TIME_SECONDS",
         flag=Flag(
             "stall-warning",
-            "warn when ranks wait so long for others (default: 60; 0: never)",
+            "seconds that ranks wait for others before a warning (default: 60; 0: never)",
             metavar="S",
             type=float,
         ),
@@ -221,7 +221,7 @@ class Settings:
         "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS",
         flag=Flag(
             "stall-shutdown",
-            "fail when ranks wait so long for others (default: 0, never)",
+            "seconds that ranks wait for others before they fail (default: 0, never)",
             metavar="S",
             type=float,
         ),

@@ -86,10 +86,10 @@ class _Advising(type):
 
 
 class Estimator(metaclass=_Advising):
-    """What is left of `tf.estimator`: constants, which models take without any estimator."""
+    """The rest of `tf.estimator`: constants, which models take without any estimator."""
 
     class ModeKeys:
-        """What a model is made for."""
+        """The purpose that a model is made for."""
 
         TRAIN, EVAL, PREDICT = "train", "eval", "infer"
 
@@ -116,7 +116,7 @@ class TensorFlow1(ModuleType):
         try:
             return getattr(self.__dict__["_version_1"], name)
         except AttributeError:
-            # A part of TensorFlow that is no name of its API, such as tensorflow.python.
+            # A part of TensorFlow that is not in its API, such as tensorflow.python.
             if (module := sys.modules.get(f"tensorflow.{name}")) is not None:
                 return module
             raise AttributeError(advice(name)) from None

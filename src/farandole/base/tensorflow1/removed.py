@@ -1,4 +1,4 @@
-"""What scripts for TensorFlow 1 use and no TensorFlow of today has: one row for each, with what to do instead."""
+"""Names that scripts for TensorFlow 1 use and today's TensorFlow lacks: one row for each, with the replacement."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ REMOVED = {
     "(`pip install tf_slim`, `import tf_slim as slim`); for contrib.learn, tf.train.MonitoredTrainingSession",
     "estimator": "it was left out of TensorFlow 2.16. Write the loop with tf.train.MonitoredTrainingSession, or take "
     "Keras",
-    "examples": "its data sets are no part of TensorFlow any more. Take tf.keras.datasets.mnist.load_data(), or a "
+    "examples": "its data sets are no longer part of TensorFlow. Use tf.keras.datasets.mnist.load_data(), or a "
     "reader of your own",
     "layers": "TensorFlow has it with Keras 2 only. Run `pip install tf_keras`, in TensorFlow's version, and leave "
     "TF_USE_LEGACY_KERAS unset",

@@ -35,9 +35,9 @@ class LimitedFile:
         """Return the first of some pieces, as many as there is room for.
 
         Args:
-            pieces: what is to be written.
+            pieces: the bytes to write.
             reserve: bytes below the limit that must stay free.
-            between: what will stand between two pieces.
+            between: the separator of two pieces.
         """
         room = self._limit - reserve - self.size - len(self._end)
         sizes = accumulate(len(piece) + len(between) for piece in pieces)
@@ -69,7 +69,7 @@ class ArrayFile:
     """A JSON array that grows.
 
     Each write replaces the closing bracket by a comma, the new elements and another bracket, in one call to the
-    system: whoever reads the file meanwhile finds valid JSON. So does a reader after its writer was killed, unless
+    system: a reader of the file meanwhile finds valid JSON. So does a reader after its writer was killed, unless
     that was in this very call: the kernel cuts it short at the end of a page. What was written before is there then,
     but the closing bracket is not, without which viewers do.
     """
@@ -78,7 +78,7 @@ class ArrayFile:
         """Create the file, or empty it.
 
         Args:
-            path: where.
+            path: the file to write.
             limit: most bytes that it may hold.
 
         Raises:

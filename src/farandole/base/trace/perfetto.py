@@ -81,7 +81,7 @@ def packet_of(record: dict[str, Any]) -> bytes:
     """Return a record of `trace` as a packet of the trace; b"" for one that says nothing here.
 
     Raises:
-        KeyError: it is no such record.
+        KeyError: the record is of another kind.
     """
     kind = record["ph"]
     if kind == "M":
@@ -153,7 +153,7 @@ class PacketFile:
         """Create the file, or empty it.
 
         Args:
-            path: where.
+            path: the file to write.
             limit: most bytes that it may hold.
 
         Raises:
@@ -166,7 +166,7 @@ class PacketFile:
         """Add records, as many as there is room for.
 
         Args:
-            elements: of `trace`, each one valid JSON.
+            elements: elements of `trace`, each one valid JSON.
             reserve: bytes below the limit that must stay free.
 
         Returns:
@@ -201,7 +201,7 @@ def read_fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
     """Yield the fields of a message; of one that is cut short, those that are whole.
 
     Raises:
-        ValueError: it is no message of ours.
+        ValueError: the message is not one that farandole has written.
     """
     at = 0
     while at < len(data):
@@ -212,7 +212,7 @@ def read_fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
                 yield key >> 3, value
                 continue
             if key & 7 != _BYTES:
-                raise ValueError("this is no timeline that farandole has written in Perfetto's format")
+                raise ValueError("this is not a timeline that farandole has written in Perfetto's format")
             length, at = _read_varint(data, at)
         except IndexError:
             return
@@ -226,11 +226,11 @@ def read_records(data: bytes) -> Iterator[dict[str, Any]]:
     """Yield a trace that `PacketFile` has written as records like those of `trace`.
 
     Raises:
-        ValueError: it is no such trace.
+        ValueError: it is not a trace in Perfetto's format.
     """
     for number, packet in read_fields(data):
         if number != TRACE_PACKET or not isinstance(packet, bytes):
-            raise ValueError("this is no trace in Perfetto's format")
+            raise ValueError("this is not a trace in Perfetto's format")
         fields = dict(read_fields(packet))
         descriptor, event = fields.get(PACKET["track_descriptor"]), fields.get(PACKET["track_event"])
         if isinstance(descriptor, bytes):

@@ -1,4 +1,4 @@
-"""What a timeline says of a training: which rank the others wait for, how much communication is hidden, what took long.
+"""The summary of a timeline: which rank the others wait for, how much communication is hidden, what took long.
 
 Pure: from the records of a trace, of either format, to a `Summary`. Words:
 
@@ -51,7 +51,7 @@ class Wait(NamedTuple):
 
 @dataclass
 class RankSummary:
-    """What one rank did. Times are seconds."""
+    """The totals of one rank, in seconds."""
 
     rank: int
     calls: int = 0
@@ -82,7 +82,7 @@ class RankSummary:
 
 @dataclass
 class Summary:
-    """What a timeline says."""
+    """The totals of all ranks."""
 
     seconds: float = 0.0
     calls: int = 0
@@ -107,14 +107,14 @@ def read_trace(path: Path) -> Iterator[dict[str, Any]]:
 
     Raises:
         OSError: it cannot be read.
-        ValueError: it is no timeline.
+        ValueError: the file is not a timeline.
     """
     data = path.read_bytes()
     if is_perfetto(path):
         yield from read_records(data)
         return
     if not data.lstrip().startswith(b"["):
-        raise ValueError("this is no timeline: it should begin with [")
+        raise ValueError("this is not a timeline: it should begin with [")
     for line in data.decode(errors="replace").splitlines():
         text = line.strip().rstrip(",")
         if text in ("", "[", "]"):

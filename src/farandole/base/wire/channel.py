@@ -29,7 +29,7 @@ class Channel:
 
     Args:
         source: what is received from. It must not block.
-        sink: what is sent to; may be the same.
+        sink: the sink that is sent to; it may be the same object.
         limit: longest frame, in bytes, that is taken.
         alarm: a descriptor that can be read when a signal has come. Without it, the handler of a signal that comes just
             before `receive` begins to wait is called only when something else comes.
@@ -110,7 +110,7 @@ class Channel:
         return sock
 
     def watch_over(self, seconds: int) -> None:
-        """Have the kernel notice within so many seconds that the other machine, or the way to it, is gone."""
+        """Have the kernel notice within this number of seconds that the other machine, or the route to it, is gone."""
         sock = self._underlying()
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 2)

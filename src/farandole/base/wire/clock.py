@@ -45,7 +45,7 @@ class ClockOffset:
 
     @property
     def nanoseconds(self) -> int:
-        """What to add to this process's time to get the other's; of the quickest of the last round trips."""
+        """The other process's time minus this one's; from the quickest of the last round trips."""
         return 0 if self._same or not self._round_trips else min(self._round_trips)[1]
 
     def measured(self, sent_ns: int, there_ns: int, received_ns: int, clock: str) -> None:
@@ -53,8 +53,8 @@ class ClockOffset:
 
         Args:
             sent_ns: when the question was sent, by this process's clock.
-            there_ns: when it was answered, by the other's.
-            received_ns: when the answer came, by this process's.
+            there_ns: the time of the answer in ns, by the other's clock.
+            received_ns: the time at which the answer arrived in ns, by this process's clock.
             clock: the other's `identity()`.
         """
         self._same = clock != "" and clock == identity()

@@ -1,4 +1,4 @@
-"""What an agent's host that dials the launcher, and the launcher, say to each other before the agent speaks.
+"""Messages between the launcher and a host that dials it, before the agent's.
 
     dialer                              launcher
     (proof: the job's dial secret, see `handshake`)
@@ -15,7 +15,7 @@ from __future__ import annotations
 import msgspec
 
 MOST_SLOTS = 4096
-# A connection over which nothing comes is looked after by the kernel, which notices within so many seconds that the
+# A connection over which nothing comes is watched by the kernel, which notices within this number of seconds that the
 # other side, or the way to it, is gone.
 KEEPALIVE_SECONDS = 6
 
@@ -24,7 +24,7 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
     """Who dials."""
 
     name: str
-    """What people call the host."""
+    """The host's name in messages."""
     slots: int
     version: str
     """Of farandole there."""
@@ -52,6 +52,6 @@ Order = Begin | Continue | Leave
 
 
 class Bridged(msgspec.Struct, frozen=True, tag="bridged"):
-    """What follows is from the agent; or there is none, and this connection ends."""
+    """The agent's messages follow; or there is no agent, and this connection ends."""
 
     found: bool

@@ -1,4 +1,4 @@
-"""What may go wrong between two processes of a job.
+"""Errors between two processes of a job.
 
 WireError (ConnectionError)
 ├── ConnectionLost         the other side closed, or the network broke

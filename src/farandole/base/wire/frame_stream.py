@@ -1,6 +1,6 @@
 """Frames over a connection that does not block: what waits to be sent, and what has come of the next frame.
 
-It knows no event loop and never waits. Whoever owns one says when to read and when to send: `wire.channel` with `poll`,
+It knows no event loop and never waits. Its owner says when to read and when to send: `wire.channel` with `poll`,
 an agent with its own loop, the job daemon with asyncio. (`wire.async_channel` is for asyncio's streams, which have
 buffers of their own.)
 """
@@ -15,21 +15,21 @@ from farandole.base.wire.errors import ConnectionLost
 from farandole.base.wire.frames import FrameReader, frame
 
 PIECE_BYTES = 64 * 1024
-"""Most bytes that one `read` takes: whoever has other things to do is not kept from them for long."""
+"""The largest number of bytes that one `read` takes, so that its caller is not kept from other work for long."""
 
 
 class Source(Protocol):
-    """What bytes are read from: a socket, or one end of a pipe. It must not block."""
+    """A source of bytes: a socket, or one end of a pipe. It must not block."""
 
     def recv(self, count: int, /) -> bytes:
-        """Return at most so many bytes; none at the end."""
+        """Return at most this number of bytes; none at the end."""
 
     def fileno(self) -> int:
         """Return its descriptor, or -1 when it is closed."""
 
 
 class Sink(Protocol):
-    """What bytes are written to: a socket, or one end of a pipe. It must not block."""
+    """A sink of bytes: a socket, or one end of a pipe. It must not block."""
 
     def send(self, data: memoryview, /) -> int:
         """Send what can be sent now, and return how many bytes that were."""
@@ -46,7 +46,7 @@ class PipeEnd:
         self._fd = fd
 
     def recv(self, count: int, /) -> bytes:
-        """Return at most so many bytes; none at the end."""
+        """Return at most this number of bytes; none at the end."""
         return os.read(self._fd, count)
 
     def send(self, data: memoryview, /) -> int:
@@ -64,8 +64,8 @@ class FrameStream:
     After any `WireError` the stream may be cut in the middle of a frame, and must not be used any more.
 
     Args:
-        source: what is read from.
-        sink: what is written to; may be the same.
+        source: the source that is read.
+        sink: the sink that is written to; it may be the same object.
         limit: longest frame, in bytes, that is taken.
     """
 
@@ -77,7 +77,7 @@ class FrameStream:
         self._flushing = False
 
     def accept_up_to(self, limit: int) -> None:
-        """Take frames of at most so many bytes from now on, such as when both sides are proven."""
+        """Accept frames of at most this number of bytes from now on, such as when both sides are proven."""
         self._reader.limit = limit
 
     # --- sending -------------------------------------------------------------------------------------------------
@@ -97,7 +97,7 @@ class FrameStream:
         self.post_bytes(frame(payload))
 
     def post_bytes(self, data: bytes) -> None:
-        """Put bytes that are no frame there, such as a greeting before the first one."""
+        """Send bytes outside of any frame, such as a greeting before the first one."""
         self._unsent.append(memoryview(data))
 
     def flush(self) -> None:
@@ -127,7 +127,8 @@ class FrameStream:
     # --- reading -------------------------------------------------------------------------------------------------
 
     def read(self, count: int = PIECE_BYTES) -> list[bytes] | None:
-        """Read once, at most so many bytes, and return the payloads that are complete now; None: nothing has come.
+        """Read once, at most this number of bytes, and return the payloads that are complete now; None: nothing has
+        come.
 
         Raises:
             ConnectionLost: the other side closed the connection, or it broke.

@@ -1,9 +1,9 @@
 """The addresses under which other machines may reach this one, without any library but the C library.
 
-Everything that is up and running is offered, and nobody needs to know what a network interface is called: whoever wants
-to connect tries all of them. Left out are loopback, interfaces without a cable or anything at the other end (such as a
-bridge for containers when there are none), and link-local addresses where there are others, because what stands behind
-their `%` is this machine's name for the interface.
+Everything that is up and running is offered, and nobody needs to know what a network interface is called: a user who
+wants to connect tries all of them. Left out are loopback, interfaces without a cable or anything at the other end (such
+as a bridge for containers when there are none), and link-local addresses where there are others, because what stands
+behind their `%` is this machine's name for the interface.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def pick(found: Sequence[Address], networks: Sequence[str]) -> list[Address]:
     """Return the addresses that networks name, in the order of the networks.
 
     Args:
-        found: to choose from.
+        found: the addresses to choose from.
         networks: names of interfaces, addresses, or networks such as 10.1.0.0/16.
 
     Example:

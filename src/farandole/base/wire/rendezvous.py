@@ -1,4 +1,4 @@
-"""What workers and the roster say to each other. `wire.roster_client` speaks for a worker.
+"""Messages between workers and the roster. `wire.roster_client` is a worker's side.
 
 A `Join` gives what the others need to reach this worker, and is answered by the world as soon as every worker has
 joined. Joining again, after `Leave` or after the world broke, makes the next generation.
@@ -84,7 +84,7 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
 
 
 class Accused(msgspec.Struct, frozen=True):
-    """What a worker says of another one of its world, which it lost."""
+    """A worker's report of another one of its world, which it lost."""
 
     rank: int
     how: str
@@ -105,7 +105,7 @@ class Join(msgspec.Struct, frozen=True, tag="join"):
     host: str = ""
     """Which host this is, if the roster is to find out which workers share one; equal for two workers if they do."""
     hostname: str = ""
-    """What people call it."""
+    """Its name in messages."""
     generation: int = 0
     """Of the world that this worker turns its back on; 0: none. Read only where workers come and go, as the rest."""
     trained: bool = False
@@ -145,13 +145,13 @@ class Progress(msgspec.Struct, frozen=True, tag="progress"):
     metrics: str = ""
     """`host:port` where it serves its metrics, if it does."""
     stalls: int = 0
-    """How often others have waited for it so long that they were warned. Not only since its world began."""
+    """The number of times that others waited for it until they were warned. Not only since its world began."""
     stalled_at: str = ""
     """Where in its program it was the last time."""
 
 
 class Measures(msgspec.Struct, frozen=True, tag="measures"):
-    """What a training whose batch adapts itself has measured, for whoever shares out slots. Sent as `Progress` is."""
+    """The measurements of a training whose batch adapts itself, for the scheduler. Sent as `Progress` is."""
 
     base: int
     """The batch of all workers for which the learning rate was chosen."""
@@ -195,7 +195,7 @@ class FetchCall(msgspec.Struct, frozen=True, tag="fetch-call"):
 
 
 class Result(msgspec.Struct, frozen=True, tag="result"):
-    """What the function returned. Answered by `Accepted`."""
+    """The function's return value. Answered by `Accepted`."""
 
     payload: bytes
 
@@ -242,7 +242,7 @@ class Accepted(msgspec.Struct, frozen=True, tag="accepted"):
 
 
 class Told(msgspec.Struct, frozen=True, tag="told"):
-    """What another worker told this one."""
+    """A message from another worker to this one."""
 
     sender: int
     payload: bytes
@@ -255,7 +255,7 @@ class Absent(msgspec.Struct, frozen=True, tag="absent"):
 
 
 class Probed(msgspec.Struct, frozen=True, tag="probed"):
-    """What time it is at the roster."""
+    """The roster's time."""
 
     sent_ns: int
     """As it stood in the question."""
@@ -292,7 +292,7 @@ class Coming(msgspec.Struct, frozen=True, tag="coming"):
 
 
 class ScheduledBatch(msgspec.Struct, frozen=True, tag="scheduled-batch"):
-    """The batch that whoever shares out slots has chosen for the job. Replaces what was said before."""
+    """The batch that the scheduler has chosen for the job. Replaces the one before."""
 
     samples: int
     """Of all workers together; 0: the job chooses by itself."""

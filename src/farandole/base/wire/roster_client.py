@@ -85,10 +85,10 @@ class RosterClient:
         """Speak for a worker.
 
         Args:
-            channel: to the roster.
+            channel: the channel to the roster.
             worker: its number.
-            address: of the roster, as people are told.
-            dial: connects to it again, within so many seconds.
+            address: the roster's address, as messages show it.
+            dial: connects to it again, within the given number of seconds.
             search_timeout: seconds for which it is looked for when it is lost, from when this client listens on.
         """
         self._address = address
@@ -179,7 +179,7 @@ class RosterClient:
             timeout: seconds that the roster waits after the latest worker has joined; None: it knows how long a job
                 waits whose workers come and go.
             host: which host this is, where no launcher has told the roster; equal for two workers if they share one.
-            hostname: what people call it.
+            hostname: the host's name, as messages show it.
             generation: of the world that this worker was in; 0: none.
             trained: whether it holds the job's state.
             accused: whom it lost there.
@@ -210,7 +210,7 @@ class RosterClient:
         """Tell the launcher why this worker is about to end.
 
         Args:
-            traceback: as Python prints it; may be empty.
+            traceback: the traceback as Python prints it; may be empty.
             exception: one line, such as `ValueError: boom`.
             consequence_of: the rank whose loss or departure this failure merely follows; None: it has another cause.
         """
@@ -364,7 +364,7 @@ class RosterClient:
         except Empty:
             raise WireTimeout("the other side did not answer in time") from None
         if isinstance(reply, WireError):
-            self._replies.put(reply)  # Whoever asks next shall not wait in vain either.
+            self._replies.put(reply)  # The next caller must not wait in vain either.
             raise reply
         return reply
 

@@ -27,7 +27,7 @@ class RosterSearch:
     """Looks for a roster that is lost.
 
     Args:
-        dial: makes one attempt, within so many seconds.
+        dial: makes one attempt to connect, within the given number of seconds.
         seconds: after which it is in vain.
         stop: ends a search, though not an attempt on its way.
     """

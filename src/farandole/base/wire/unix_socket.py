@@ -1,4 +1,4 @@
-"""What only a Unix socket can do: say whose process is at the other end, and carry descriptors."""
+"""Operations of Unix sockets alone: the process at the other end, and descriptors that travel along."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class DescriptorSocket:
         """Return the next descriptors that came; they belong to the caller now.
 
         Raises:
-            BadMessage: so many have not come with the message to which they belong.
+            BadMessage: the message did not bring this number of them.
         """
         if len(self._received) < count:
             raise BadMessage("a message without the descriptors that belong to it")
@@ -64,7 +64,7 @@ class DescriptorSocket:
         return sent
 
     def recv(self, count: int, /) -> bytes:
-        """Return at most so many bytes; none at the end."""
+        """Return at most this number of bytes; none at the end."""
         data, descriptors, _, _ = socket.recv_fds(self._sock, count, MOST_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
         self._received += descriptors
         return data

@@ -12,7 +12,7 @@ _EPOCH_ENDS = object()
 
 
 class BaseDataLoader:
-    """What a data loader consists of; a subclass gives `__len__` and `_iterate`."""
+    """The base of a data loader; a subclass defines `__len__` and `_iterate`."""
 
     def __len__(self) -> int:
         """Return the number of batches in one epoch."""
@@ -109,7 +109,7 @@ class AsyncDataLoaderMixin:
 
 
 class _Raised:
-    """What ended the reading thread. A wrapper, as a batch may itself be an exception."""
+    """The exception that ended the reading thread, wrapped because a batch may itself be an exception."""
 
     def __init__(self, error: Exception) -> None:
         self.error = error

@@ -14,7 +14,7 @@ _DEPRECATED = {"np": "num_proc", "min_np": "min_num_proc", "max_np": "max_num_pr
 
 
 class _HorovodArgs(argparse.Namespace):
-    """What `launch.parse_args` returns for an empty command line, to be changed attribute by attribute.
+    """The result of `launch.parse_args` for an empty command line, to be changed attribute by attribute.
 
     `np`, `min_np` and `max_np` are other names of `num_proc`, `min_num_proc` and `max_num_proc`.
     """
@@ -86,8 +86,8 @@ def run(
         args: positional arguments.
         kwargs: keyword arguments.
         num_proc: number of workers.
-        min_num_proc: with this many workers an elastic job goes on; the results are those of so many workers.
-        max_num_proc: of an elastic job; None: one for each slot.
+        min_num_proc: the smallest number of workers with which an elastic job goes on, and the number of results.
+        max_num_proc: the largest number of workers of an elastic job; None: one for each slot.
         slots: of a host whose slots the script does not print.
         reset_limit: how often an elastic job's workers may change; None: no limit.
         cooldown_range: the shortest and the longest time, in seconds, after which a host with a failed worker is used
@@ -96,14 +96,14 @@ def run(
         hostfile: file of lines `name slots=N`.
         host_discovery_script: prints `name:slots` of the hosts that there are now; makes the job elastic.
         start_timeout: seconds that workers wait in `init()` for others after the latest one that came.
-        ssh_port: of other hosts.
-        ssh_identity_file: for other hosts.
+        ssh_port: the port of ssh on other hosts.
+        ssh_identity_file: the private key for ssh to other hosts.
         disable_cache: accepted; nothing is cached.
         output_filename: folder in which to keep what workers print, too.
         verbose: tell the plan, and what has no effect.
         use_gloo: a job without MPI, whatever HOROVOD_CPU_OPERATIONS says.
         use_mpi: mpirun starts the workers, and MPI carries the data between hosts.
-        mpi_args: with `use_mpi`: arguments of mpirun.
+        mpi_args: arguments of mpirun, with `use_mpi`.
         network_interface: deprecated name of `network_interfaces`.
         network_interfaces: interfaces to use, separated by commas.
         executable: Python interpreter of the workers; this one by default.

@@ -68,7 +68,7 @@ class Setting:
     """`section.name` in the configuration file."""
     variable: str
     kind: tuple[type, ...]
-    """What it may be in the file."""
+    """The types that it may have in the file."""
     to_text: Callable[[Any], str] = _as_text
     """How the variable gets it."""
     only_with: str | None = None

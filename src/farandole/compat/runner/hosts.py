@@ -95,8 +95,8 @@ def get_host_assignments(
     """Give each rank its place: hosts are filled in order, ranks count through.
 
     Args:
-        hosts: where there is room.
-        min_num_proc: how many workers there must be room for.
+        hosts: the hosts with free slots.
+        min_num_proc: the number of workers that there must be room for.
         max_num_proc: how many there are at most; None: one for each slot.
 
     Raises:

@@ -67,13 +67,13 @@ FAILED_FIRST = FAILED + " The first process to do so was:\nProcess name: {name}\
 
 @dataclass(frozen=True)
 class Job:
-    """What the arguments ask for."""
+    """The job that the arguments ask for."""
 
     spec: JobSpec
     machine: Machine
     verbose: bool
     starter: Starter | None = None
-    """What starts the workers instead of farandole."""
+    """The program that starts the workers instead of farandole."""
 
 
 # --- the command --------------------------------------------------------------------------------------------------
@@ -172,7 +172,7 @@ def prepare(
     """Turn arguments into what the launcher is asked for, and say what has no effect.
 
     Args:
-        args: as `parse_args` returns them.
+        args: the arguments as `parse_args` returns them.
         command: instead of the one in the arguments.
         environment: instead of this process's own.
 
@@ -392,7 +392,7 @@ def raise_failure(outcome: Outcome, starter: Starter | None = None) -> None:
     """Raise JobFailed, a RuntimeError, for a job that failed; Horovod's words come first in its text.
 
     Args:
-        outcome: how the job ended.
+        outcome: the outcome of the job.
         starter: the program that started the workers, if it was not farandole.
     """
     from farandole.control.launcher.function import cause_of
@@ -430,7 +430,7 @@ def _run(args: argparse.Namespace) -> list[Any] | None:
         raise LaunchError(f"the job was ended early: {shlex.join(job.spec.command)}")
     if function is None:
         return None
-    # With Horovod, whoever asks for elastic training gets as many results as there are workers for certain.
+    # With Horovod, an elastic job returns as many results as it is certain to have workers.
     return results_of(outcome)[: None if job.spec.elastic is None else job.spec.elastic.min_size]
 
 

@@ -1,4 +1,4 @@
-"""What horovodrun does when MPI is asked for: mpirun starts the workers, and MPI carries the data between hosts."""
+"""`horovodrun --mpi`: mpirun starts the workers, and MPI carries the data between hosts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def starter(args: argparse.Namespace, environment: Mapping[str, str]) -> Starter
 
     Args:
         args: as `arguments.read` returns them.
-        environment: of horovodrun.
+        environment: the environment of horovodrun.
 
     Raises:
         SpecError: the arguments do not go together with MPI, or there is no mpirun.

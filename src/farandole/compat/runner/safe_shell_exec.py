@@ -37,7 +37,7 @@ def execute(
     """Run a shell command to its end and return its exit code, as a shell gives it.
 
     Args:
-        command: for `/bin/sh`.
+        command: the command for `/bin/sh`.
         env: its environment; this process's by default.
         stdout: where its standard output goes; this process's by default.
         stderr: the same for standard error.

@@ -20,12 +20,12 @@ def in_thread(
     Args:
         target: the function.
         args: its arguments, as a tuple.
-        name: of the thread.
+        name: the thread's name.
         daemon: whether the process may end before the thread.
         silent: whether an exception ends the thread without a word.
 
     Raises:
-        ValueError: `args` is no tuple.
+        ValueError: `args` is not a tuple.
     """
     _check_tuple(args)
 
@@ -53,7 +53,7 @@ def on_event(
     """Start a thread that calls a function once an event is set.
 
     Args:
-        event: what to wait for.
+        event: the event to wait for.
         func: the function.
         args: its arguments, as a tuple.
         stop: gives up waiting when it is set.
@@ -62,7 +62,7 @@ def on_event(
         silent: whether an exception ends the thread without a word.
 
     Raises:
-        ValueError: there is no event, `args` is no tuple, or nothing could end the thread.
+        ValueError: there is no event, `args` is not a tuple, or nothing could end the thread.
     """
     if event is None:
         raise ValueError("Event must not be None")

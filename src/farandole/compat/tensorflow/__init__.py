@@ -1,1 +1,1 @@
-"""What scripts for `horovod.tensorflow` import from its modules, and its names that begin with an underscore."""
+"""Names that scripts import from the modules of `horovod.tensorflow`, also those that begin with an underscore."""

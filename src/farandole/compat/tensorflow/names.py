@@ -1,4 +1,4 @@
-"""What `horovod.tensorflow` has besides the names of `farandole.tensorflow`: scripts and Horovod's tests use it."""
+"""Names of `horovod.tensorflow` beside those of `farandole.tensorflow`, which scripts and Horovod's tests use."""
 
 from farandole.compat import keras_names  # noqa: F401 - Loading it is what it is for.
 from farandole.compat.support import check_extension, gpu_available, split_list

@@ -57,7 +57,7 @@ def reduce_gradients(gradients: Tree, *, op: int = Average, process_set: Process
     Args:
         gradients: arrays in any structure, the same on all ranks and in all steps.
         op: Average (the default), Sum, Min, Max or Product.
-        process_set: which ranks take part.
+        process_set: the ranks that take part.
 
     Raises:
         ValueError: op=Adasum in a loop.

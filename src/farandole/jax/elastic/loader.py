@@ -23,7 +23,7 @@ class ElasticLoader(IndexLoader):
         global_batch_size: or those of all workers together; a bigger world than that leaves some without any.
         batches: or a policy of your own: an object with `counts(world_size)`, the samples of each rank.
         shuffle: take the samples in a pseudo-random order, another one in each epoch.
-        seed: of that order; the same on all ranks.
+        seed: the seed of that order, the same on all ranks.
         drop_last: leave out the last step of an epoch if it would be short, so that functions are compiled for one
             size.
         load: makes a batch: it gets the indices of its samples, an array of int64.

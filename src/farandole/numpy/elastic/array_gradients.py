@@ -31,7 +31,7 @@ _arrays = Arrays()
 
 
 class ArrayEntry(Entry):
-    """The entry of one gradient. See `Entry`.
+    """The entry of one gradient.
 
     Attributes:
         gradient: this rank's own, which is only read, or the reduced one.
@@ -50,29 +50,23 @@ class ArrayEntry(Entry):
 
     @property
     def trained(self) -> bool:
-        """See `Entry`."""
         return True
 
     @property
     def travels_sparse(self) -> bool:
-        """See `Entry`."""
         return False
 
     @property
     def dtype(self) -> DType:
-        """See `Entry`."""
         return self._layout.dtype
 
     def layout(self) -> Layout:
-        """See `Entry`."""
         return self._layout
 
     def wants_view(self) -> bool:
-        """See `Entry`."""
         return True
 
     def attach(self) -> None:
-        """See `Entry`."""
         assert self.view is not None
         gradient = self.gradient
         self.in_view = _array(self.view, gradient)
@@ -81,50 +75,40 @@ class ArrayEntry(Entry):
         self.gradient = self.in_view
 
     def detach(self) -> None:
-        """See `Entry`."""
         self.in_view = self.in_own_view = None
 
     def put(self, share: float) -> bool:
-        """See `Entry`."""
         target = self.in_view if self.in_own_view is None else self.in_own_view
         _copy_weighted(self.gradient, share, target)
         self.gradient = self.in_view
         return True
 
     def scale(self, factor: float) -> None:
-        """See `Entry`."""
         target = self.in_view if self.in_own_view is None else self.in_own_view
         _copy_weighted(target, factor, target)
 
     def take_back(self) -> None:
-        """See `Entry`."""
         self.gradient = self.in_view
 
     def lies_in_view(self, gradient: Any) -> bool:
-        """See `Entry`."""
         return gradient is self.in_view
 
     def keep(self) -> None:
-        """See `Entry`."""
         self.kept = self.gradient.copy()
 
     def restore(self) -> None:
-        """See `Entry`."""
         self.gradient = self.kept
 
     def weight(self, share: float) -> None:
-        """See `Entry`."""
         if share != 1.0:
             weighted = np.empty_like(self.gradient)
             _copy_weighted(self.gradient, share, weighted)
             self.gradient = weighted
 
     def state_of(self, gradient: Any) -> Any:
-        """See `Entry`."""
         return gradient
 
     def adopt(self, state: Any) -> None:
-        """See `Entry`."""
         if self.in_view is None:
             self.gradient = state
         else:
@@ -133,7 +117,7 @@ class ArrayEntry(Entry):
 
 
 class ArrayGradients:
-    """What `farandole.worker.gradients.gradient_front_end.GradientFrontEnd` asks for."""
+    """Implements `worker.gradients.gradient_front_end.GradientFrontEnd` for arrays of NumPy."""
 
     uses_views = True
 
@@ -142,15 +126,13 @@ class ArrayGradients:
         self._options = options
 
     def watch(self, entry: Entry, reducer: weakref.ref[Reducer]) -> Callable[[], None]:
-        """See `GradientFrontEnd`. No backward pass is watched: gradients are there when the reduction begins."""
+        """No backward pass is watched: gradients are there when the reduction begins."""
         return lambda: None
 
     def at_end_of_backward(self, callback: Callable[[], None]) -> bool:
-        """See `GradientFrontEnd`."""
         return False
 
     def dense_call(self, session: Session, entries: Sequence[Entry]) -> GeneralCall:
-        """See `GradientFrontEnd`."""
         mine = [entry for entry in entries if isinstance(entry, ArrayEntry)]
         own = [np.ascontiguousarray(entry.gradient) for entry in mine]
         reduced = [np.empty_like(array) for array in own]
@@ -182,15 +164,14 @@ class ArrayGradients:
         raise InvalidRequestError(f"the gradient of {entry.name} is sparse; make it dense.")
 
     def forget_residuals(self) -> None:
-        """See `GradientFrontEnd`. There are none."""
+        """There are none."""
 
     def present(self, bundles: Sequence[Bundle]) -> list[tuple[Entry, Any]]:
-        """See `GradientFrontEnd`."""
         entries: Any = [entry for bundle in bundles for entry in bundle.entries]
         return [(entry, entry.gradient) for entry in entries]
 
     def versions(self, gradients: Sequence[tuple[Entry, Any]]) -> list[int]:
-        """See `GradientFrontEnd`. The program only gets copies, and writes to none of these."""
+        """The program only gets copies, and writes to none of these."""
         return [0] * len(gradients)
 
 

@@ -93,8 +93,8 @@ class IndexLoader(ABC):
         Until the step is committed, this is the batch of the same step.
 
         Args:
-            world_size: of the world of now.
-            rank: of this worker in it.
+            world_size: the number of workers in the present world.
+            rank: this worker's rank in it.
         """
         counts = self.counts(world_size)
         ledger = self._ledger

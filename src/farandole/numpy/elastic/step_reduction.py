@@ -77,11 +77,9 @@ class OnePass:
         return [data]
 
     def begin(self, number: int, sizes: Sequence[int], *, measures: bool) -> None:
-        """See `GradientPasses`."""
         self._reductions.squares = (0.0, 0.0) if measures else None
 
     def squares(self) -> tuple[float, float, float]:
-        """See `GradientPasses`."""
         own, whole = self._reductions.squares or (0.0, 0.0)
         self._reductions.squares = None
         return own, own, whole

@@ -47,7 +47,7 @@ def reduce(
         op: any but Adasum.
         prescale: multiplied in before the reduction.
         postscale: multiplied in after it.
-        process_set: which ranks take part.
+        process_set: the ranks that take part.
 
     Raises:
         InvalidRequestError: op=Adasum.
@@ -91,7 +91,7 @@ def reduce_gradients(
             become dense.
         variables: of which they are; ranks' gradients match by their order and names.
         op: Average (the default), Sum, Min, Max or Product.
-        process_set: which ranks take part.
+        process_set: the ranks that take part.
 
     Raises:
         ValueError: there are not as many gradients as variables; or op=Adasum.

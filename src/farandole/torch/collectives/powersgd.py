@@ -103,7 +103,7 @@ def is_worth_factoring(tensor: torch.Tensor, rank: int) -> bool:
 
 
 class State:
-    """What is remembered of one matrix [n, m].
+    """The state that is kept for one matrix [n, m].
 
     Attributes:
         residual: [n, m], what was not sent.

@@ -26,11 +26,11 @@ def sparse_allreduce_async(
         tensor: of layout `torch.sparse_coo`, of the same shape on all ranks; it need not be coalesced.
         name: ranks' calls match by name.
         op: Average or Sum.
-        process_set: which ranks take part.
+        process_set: the ranks that take part.
 
     Returns:
-        A function that waits for the call and returns the reduced tensor, uncoalesced. It is no handle: `synchronize`
-        does not take it.
+        A function that waits for the call and returns the reduced tensor, uncoalesced. It is not a handle:
+        `synchronize` does not take it.
 
     Raises:
         ValueError: the tensor is not sparse, or the operation is another one.

@@ -32,7 +32,7 @@ class Call:
     Attributes:
         label: the name of the collective.
         outputs: the tensors that hold the result.
-        requests: with empty names.
+        requests: the requests, whose names are empty.
         finish: brings results to the outputs, given the handles of the requests. None: they are there already.
         kept: tensors that the engine uses until the requests are done.
     """
@@ -255,8 +255,8 @@ def exchange_rows(
     """Send the members rows of one tensor, and receive theirs in another, in member order.
 
     Args:
-        output: for what comes.
-        tensor: what goes.
+        output: the tensor that receives.
+        tensor: the tensor that is sent.
         received: rows from each member; empty: equal parts.
         sent: rows to each member; empty: equal parts.
         size: number of members.

@@ -65,8 +65,8 @@ class ProcessGroup(dist.ProcessGroup):
             store: shared by the members.
             rank: this process's place in the group.
             size: number of members.
-            timeout: for all members to come, and for every call.
-            name: for messages.
+            timeout: the time limit for all members to arrive, and for each call.
+            name: the name that messages use.
             global_ranks: the members' ranks in the default group; empty for the default group itself.
 
         Raises:

@@ -51,7 +51,7 @@ OPS_ON_COMPLEX = (dist.ReduceOp.SUM, dist.ReduceOp.AVG, dist.ReduceOp.PREMUL_SUM
 
 @dataclass
 class Reduction:
-    """What c10d's ReduceOp means for one tensor.
+    """The meaning of c10d's ReduceOp for one tensor.
 
     Attributes:
         native: the native operation; None when the engine has none.

@@ -2,8 +2,8 @@
 
 Every member writes its engine's *contact* into the store. The first member collects them and writes one message with
 all contacts and a secret it has just made. Every member reads it, connects to all others, and proves the secret. So
-the store is the root of trust: whoever can read it while a group forms can join that group. The message is deleted as
-soon as the group has formed.
+the store is the root of trust: any process that can read it while a group forms can join that group. The message is
+deleted as soon as the group has formed.
 """
 
 from __future__ import annotations

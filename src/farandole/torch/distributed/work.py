@@ -1,4 +1,4 @@
-"""What a c10d call gives back, and the thread that completes futures.
+"""The result of a c10d call, and the thread that completes futures.
 
 A thread that waits for a `Work` waits in the native engine, without Python's lock; there is no other thread between. A
 future is different: its callbacks have to run whether or not a thread waits. So the first future of a group starts one
@@ -32,11 +32,11 @@ CLOSE_SECONDS = 5.0
 
 @dataclass
 class Terms:
-    """What holds for one work.
+    """The facts about one work.
 
     Attributes:
-        label: what it is, for messages.
-        seconds: how long it may take.
+        label: the name that messages use for it.
+        seconds: the time limit in seconds.
         number: its place in the order of the group's collectives, or of such transfers.
         rank: this process's place in the group.
         transfer: it is between two members of the group only.
@@ -70,7 +70,7 @@ class Work(dist.Work):
         """Take over what was submitted.
 
         Args:
-            engine: where.
+            engine: the engine that runs the request.
             submission: released when the work is over; None if there was nothing to do.
             call: what was submitted. Held, with all the tensors that the engine uses, until it is done.
             terms: label and time.

@@ -22,7 +22,7 @@ from farandole.worker.core.engine import WAIT_SLICE_SECONDS, Engine
 from farandole.worker.core.request import make_request
 from farandole.worker.core.submission import Submission
 
-# Names come round again after so many calls, so that the engine's response cache stays small. More calls than that are
+# Names recur after this number of calls, so that the engine's response cache stays small. More calls than that are
 # never in flight: the next one waits for the oldest.
 COLLECTIVE_NAMES = 1 << 14
 TRANSFER_NAMES = 1 << 14
@@ -40,10 +40,10 @@ class WorksInFlight:
         """Begin with no call.
 
         Args:
-            engine: of the group.
+            engine: the group's engine.
             rank: this process's place in the group.
-            label: of the group, for messages.
-            name: of the group, for its thread.
+            label: the name that messages use for the group.
+            name: the group's name, which its thread bears.
         """
         self._engine = engine
         self._rank = rank
@@ -59,7 +59,7 @@ class WorksInFlight:
         self._closed = False
 
     def begin(self, call: Call, seconds: float) -> Work:
-        """Submit a collective, which may take so long."""
+        """Submit a collective, with a time limit."""
         with self._lock:
             number = self.number
             self._prepare(call.label, number + len(call.requests))
@@ -74,7 +74,7 @@ class WorksInFlight:
         return work
 
     def begin_transfer(self, call: Call, source: int, destination: int, tag: int, seconds: float) -> Work:
-        """Submit a transfer from one member to another, which may take so long."""
+        """Submit a transfer from one member to another, with a time limit."""
         path = (source, destination, tag)
         with self._lock:
             self._prepare(call.label)
@@ -97,7 +97,7 @@ class WorksInFlight:
         self.leave(0.0)
 
     def leave(self, seconds: float) -> None:
-        """Leave the group when all members do, or after so long. Later calls are refused."""
+        """Leave the group when all members do, or after a time limit. Later calls are refused."""
         with self._lock:
             if self._closed:
                 return

@@ -19,8 +19,8 @@ class Checkpoint(CheckpointBase):
 
     Args:
         directory: where; for more than one host, on a file system that all share.
-        every_steps: when `due` says so: at multiples of this.
-        every_seconds: when `due` says so: after this time.
+        every_steps: the number of steps between two checkpoints; `due` is true at its multiples.
+        every_seconds: seconds between two checkpoints; `due` is true when they have passed.
         keep: how many complete checkpoints stay; older ones are removed once a newer one is complete.
         format: safetensors, or dcp for that of `torch.distributed.checkpoint`.
         wait_if_busy: whether `save` waits for a checkpoint that is still being written, and does not skip the new one.

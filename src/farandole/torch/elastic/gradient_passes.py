@@ -20,7 +20,7 @@ from farandole.worker.gradients.entry import Entry
 
 
 class TorchPasses:
-    """See `worker.elastic.batch_adaptation.GradientPasses`, and `worker.gradients.reducer.GradientObserver`.
+    """Implements `worker.elastic.batch_adaptation.GradientPasses` and `worker.gradients.reducer.GradientObserver`.
 
     Attributes:
         is_partial: another pass of the step follows.
@@ -58,11 +58,9 @@ class TorchPasses:
     # --- what the loop asks ----------------------------------------------------------------------------------------
 
     def split(self, data: Any, sizes: Sequence[int]) -> Sequence[Any]:
-        """See `GradientPasses`."""
         return split(data, sizes)
 
     def begin(self, number: int, sizes: Sequence[int], *, measures: bool) -> None:
-        """See `GradientPasses`."""
         if number == 0:
             if len(sizes) != len(self._sizes):
                 for optimizer in self._optimizers:
@@ -73,7 +71,6 @@ class TorchPasses:
         self.is_partial = number + 1 < len(sizes)
 
     def squares(self) -> tuple[float, float, float]:
-        """See `GradientPasses`."""
         own = _sum(self._own)
         # Where there is nobody to reduce with, nothing is reduced.
         return _sum(self._first), own, own if self._reduced is None else _sum(self._reduced)
@@ -81,7 +78,6 @@ class TorchPasses:
     # --- what the gradients' reducer tells -------------------------------------------------------------------------
 
     def computed(self, entry: Entry) -> None:
-        """See `GradientObserver`."""
         passes = len(self._sizes)
         if passes == 1 and not self._measures:
             return
@@ -102,7 +98,6 @@ class TorchPasses:
             self._own.append(square(gradient))
 
     def reduced(self, entries: Iterable[Entry]) -> None:
-        """See `GradientObserver`."""
         if not self._measures:
             return
         gradients = [entry.parameter.grad for entry in entries if isinstance(entry, GradientEntry)]
@@ -124,7 +119,7 @@ def square(gradient: torch.Tensor) -> torch.Tensor:
 
 
 def split(data: Any, sizes: Sequence[int]) -> list[Any]:
-    """Take a collated batch apart into parts of so many samples.
+    """Divide a collated batch into parts of this number of samples.
 
     Raises:
         InvalidRequestError: it has things in it of which it is not known how to take them apart.

@@ -22,7 +22,7 @@ from farandole.worker.elastic.ledger import UNBOUNDED, Ledger, Share
 
 
 class Batch(msgspec.Struct, frozen=True, eq=False):
-    """What one rank works on in one step."""
+    """One rank's share of one step."""
 
     data: Any
     """The collated samples; None if this rank has none."""
@@ -73,7 +73,7 @@ class ElasticLoader:
         batches: or a policy of your own: how many samples each rank takes.
         shuffle: take the samples in a pseudo-random order, another one in each epoch. None: where the dataset has
             indices.
-        seed: of that order; the same on all ranks.
+        seed: the seed of that order, the same on all ranks.
         drop_last: leave out the last step of an epoch if it would be short. What lost workers have given back may be in
             it.
         num_workers: worker processes of this rank; 0 reads in this process.
@@ -142,12 +142,12 @@ class ElasticLoader:
             "multiprocessing_context": multiprocessing_context,
         }
         self._read_last: Any = None
-        """What this rank has read last; only of a dataset with an order of its own."""
+        """The last sample that this rank has read; only of a dataset with an order of its own."""
         self._ahead = ReadAhead(source, num_workers, collate_fn, worker_init_fn, settings)
 
     @property
     def ledger(self) -> Ledger:
-        """What is used up of the epoch. A worker that joins gets it from the others, with the weights."""
+        """The used samples of the epoch. A worker that joins gets them from the others, with the weights."""
         return self._ledger
 
     @ledger.setter
@@ -178,8 +178,8 @@ class ElasticLoader:
         Until the step is committed or aborted, this is the batch of the same step.
 
         Args:
-            world_size: of the world of now.
-            rank: of this worker in it.
+            world_size: the number of workers in the present world.
+            rank: this worker's rank in it.
 
         Raises:
             ValueError: there is no such rank.
@@ -266,7 +266,7 @@ class ElasticLoader:
             ValueError: it is not of this dataset, or no state of a loader.
         """
         if "ledger" not in state:
-            raise ValueError("this is no state of an ElasticLoader: give what its state_dict() returned.")
+            raise ValueError("this is not the state of an ElasticLoader: pass the result of its state_dict().")
         self.ledger = msgspec.convert(state["ledger"], Ledger)
 
     def close(self) -> None:

@@ -13,7 +13,7 @@ import torch
 from farandole.worker.elastic.ledger import Ledger, Share
 from farandole.worker.elastic.permutation import FIRST_MULTIPLIER, SECOND_MULTIPLIER, Permutation, permutation
 
-# With so many numbers, tensors and Python's integers take about the same time. Fewer are quicker without tensors.
+# From this count on, tensors are as quick as Python's integers; fewer numbers are quicker without tensors.
 _MANY = 128
 
 _32_BITS = (1 << 32) - 1

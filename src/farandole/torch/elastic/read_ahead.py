@@ -54,7 +54,7 @@ class Step:
         self.portion = _portion(ledger, shares, rank)
         """None if this rank has nothing to read."""
         self.items: Sequence[Any] = ()
-        """What this process asks the reader with, if it reads itself."""
+        """This process's own reader, if it reads itself."""
         self.is_read = self.portion is None
         self.data: Any = None
         """The collated samples of this rank; None if it has none."""
@@ -193,7 +193,7 @@ class ReadAhead:
     """Reads the steps of a plan, ahead if there are worker processes.
 
     Args:
-        source: what is read.
+        source: the dataset that is read.
         num_workers: how many processes read; 0 is this one, which reads nothing ahead.
         collate_fn: from a list of samples to a batch; None is torch's.
         worker_init_fn: called in each worker process.

@@ -43,7 +43,7 @@ _GATHERED = (
 
 
 class Portion(msgspec.Struct, frozen=True):
-    """What one rank reads in one step."""
+    """The samples that one rank reads in one step."""
 
     ledger: Ledger
     share: Share
@@ -52,10 +52,10 @@ class Portion(msgspec.Struct, frozen=True):
 
 
 class Source(NamedTuple):
-    """What a dataset is to a loader."""
+    """A dataset as a loader uses it."""
 
     reader: Any
-    """What torch's fetcher asks, with an index or a portion at a time."""
+    """The interface that torch's fetcher calls, with an index or a portion at a time."""
     by_ranges: bool
     """Whether it is asked with portions."""
     samples: int
@@ -127,7 +127,7 @@ class StreamReader:
     """Goes through an iterable dataset and keeps what is at the positions asked for.
 
     It has one run through the stream that goes ahead. Where positions behind that are asked for (given back by lost
-    workers, or read ahead for a world that is no more), a second run begins anew.
+    workers, or read ahead for a world that has ended), a second run begins anew.
 
     Args:
         dataset: must give the same samples each time, on all ranks. If it has `set_epoch`, that is told before each
@@ -220,7 +220,7 @@ class Collate:
     """Makes a batch of what was read.
 
     Args:
-        collate_fn: from a list of samples to a batch.
+        collate_fn: the function that makes a batch of a list of samples.
         by_ranges: whether what was read are portions.
     """
 
@@ -282,7 +282,7 @@ class ReadRequest:
 
     Args:
         plan: the number of the plan that it belongs to.
-        portion: what is to be read.
+        portion: the positions of the samples to read.
         by_ranges: whether the reader takes portions.
     """
 
@@ -303,7 +303,7 @@ def _arrived(plan: int, portion: Portion, by_ranges: bool) -> Sequence[Any]:
 
 
 class ProcessStart:
-    """What a worker process does first.
+    """The first task of a worker process.
 
     Args:
         plan_of_now: the number of the plan that is not outdated, in shared memory.

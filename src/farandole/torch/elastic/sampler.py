@@ -47,7 +47,7 @@ class ElasticSampler(Sampler[int]):
         Args:
             dataset: what to sample from, of a length that does not change.
             shuffle: shuffle each epoch; otherwise samples keep their order.
-            seed: of the shuffling, the same on all ranks.
+            seed: the seed of the shuffling, the same on all ranks.
         """
         self.dataset = dataset
         self.shuffle = shuffle

@@ -29,7 +29,7 @@ from farandole.worker.elastic.world_changes import is_elastic
 
 
 class _Training:
-    """What is trained: things with a state, by name. See `farandole.worker.elastic.framework.Trained`."""
+    """The objects that are trained, by name: `worker.elastic.framework.Trained` for PyTorch."""
 
     def __init__(self, things: MutableMapping[str, Any], checkpoint: Checkpoint | None) -> None:
         self._things = things

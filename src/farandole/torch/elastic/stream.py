@@ -37,7 +37,7 @@ _ALIGNMENT = 16
 
 
 class _Part(NamedTuple):
-    """What travels together."""
+    """Tensors that travel together."""
 
     places: tuple[tuple[str, str], ...]
     """Where the parameter is: the names of things, and of it in their `state_dict`. More than one if it is tied."""
@@ -74,7 +74,7 @@ def begin(things: Mapping[str, Any], sources: Sequence[int], receivers: Sequence
         things: by name; the same ones on all ranks.
         sources: ranks that hold the state.
         receivers: ranks that are to get it.
-        at_once: up to so many bytes are given at once, if the first of the sources says so.
+        at_once: the largest number of bytes that are sent at once, if the first of the sources says so.
 
     Returns:
         What brings the rest, if there is any.
@@ -106,7 +106,7 @@ def begin(things: Mapping[str, Any], sources: Sequence[int], receivers: Sequence
 
 
 class Stream:
-    """See `farandole.worker.elastic.framework.Stream`."""
+    """Sends the state to newcomers in parts: `worker.elastic.framework.Stream` for PyTorch."""
 
     def __init__(
         self, things: Mapping[str, Any], parts: Sequence[_Part], sources: Sequence[int], receivers: Sequence[int]
@@ -123,7 +123,6 @@ class Stream:
         self._flights: list[_Flight] = []
 
     def send_some(self, seconds: float) -> bool:
-        """See `farandole.worker.elastic.framework.Stream`."""
         rank = self._session.world.rank
         if rank not in self._receivers:
             self._land()
@@ -142,20 +141,17 @@ class Stream:
         return False
 
     def take(self) -> None:
-        """See `farandole.worker.elastic.framework.Stream`."""
         if self._session.world.rank in self._receivers:
             for flight in self._land():
                 self._have(flight)
 
     def finish(self) -> None:
-        """See `farandole.worker.elastic.framework.Stream`."""
         # First what was sent since the last step is taken. At the end of an epoch, no step in between has done that.
         self.take()
         self._land()
         transfer(self._things, self._sources, self._receivers, compare=True)
 
     def abandon(self) -> None:
-        """See `farandole.worker.elastic.framework.Stream`."""
         with suppress(FarandoleError):
             self._land()
 
@@ -224,7 +220,7 @@ class Stream:
 
 
 class _Now:
-    """What there is between two steps."""
+    """The parts that exist between two steps."""
 
     def __init__(self, things: Mapping[str, Any]) -> None:
         self.states = {

@@ -65,7 +65,8 @@ class Safetensors:
             serialize_file({key: _spec(view) for key, view in stored.items()}, folder / name, {"format": "pt"})
         except SafetensorError as error:
             raise _as_os_error(error) from error
-        # The library makes files that only their owner can read; whoever may read the folder may read what is in it.
+        # The library makes files that only their owner can read; a user who may read the folder may read its
+        # files, too.
         (folder / name).chmod(folder.stat().st_mode & 0o666)
         return (name,)
 

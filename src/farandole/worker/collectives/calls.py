@@ -49,15 +49,15 @@ def call_of_one(
     """Return a call of one tensor.
 
     Args:
-        session: in which.
+        session: the session whose world makes the call.
         group: the native number of the process set.
         name: the full one.
-        front: whose tensor it is.
-        collective: what is done.
+        front: the front end that the tensor belongs to.
+        collective: the collective that is called.
         tensor: the input.
         in_place: whether the result is written over it.
-        options: of the collective, settled.
-        process_set: which ranks take part.
+        options: the collective's options, with all defaults filled in.
+        process_set: the ranks that take part.
         take: what the result is, of rows that were received; None: all of them.
     """
     if collective.before_world and session.only_arrived:
@@ -244,15 +244,15 @@ def member(
     """Return the part of one tensor, wherever it is, in a call.
 
     Args:
-        session: in which.
+        session: the session whose world makes the call.
         group: the native number of the process set.
         name: the full one.
-        front: whose tensor it is.
-        collective: what is done.
+        front: the front end that the tensor belongs to.
+        collective: the collective that is called.
         tensor: the input.
         output: where the result is to be, of the input's shape and type; None: a new tensor.
         options: of the collective, settled; there may be some beyond those that are declared.
-        process_set: which ranks take part.
+        process_set: the ranks that take part.
         take: what the result is, of rows that were received; None: all of them.
         residual: see `Feedback`; the engine reads and writes it.
     """
@@ -343,9 +343,9 @@ def received(session: Session, handle: int, front: FrontEnd[Tensor], like: Tenso
     """Copy what a request has received out of the engine's memory.
 
     Args:
-        session: whose.
+        session: the session whose calls they are.
         handle: a request that is done, whose result is rows like those of `like`.
-        front: whose tensors they are.
+        front: the front end that the tensors belong to.
         like: gives type, device and the shape of a row.
     """
     address, counts = session.engine.result(handle)

@@ -60,13 +60,13 @@ def compressed_call(
     The result is the outputs.
 
     Args:
-        front: whose tensors they are.
-        session: in which.
-        compression: how they travel.
+        front: the front end that the tensors belong to.
+        session: the session whose world makes the call.
+        compression: the compression under which they travel.
         tensors: the inputs.
         outputs: one for each input.
         names: one for each input.
-        options: of the allreduce.
+        options: the options of the allreduce.
         group: the native number of the process set.
 
     Raises:

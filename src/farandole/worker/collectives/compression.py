@@ -1,4 +1,4 @@
-"""What is done to a tensor before it travels, and undone after.
+"""Compressions: changes to a tensor before it travels, which are undone after.
 
 There are two sorts. A `Compressor` makes a smaller tensor, which is reduced as any other; users write their own. A
 `Recipe` is a part of the reduction: what the ranks send cannot simply be added up. The reduction of a recipe is in
@@ -63,7 +63,7 @@ class Feedback:
     """A recipe and its memory, which belongs to one user: an optimizer, or a loop.
 
     Attributes:
-        recipe: what is done.
+        recipe: the steps of the compression.
         states: what is remembered of each tensor, by its full name.
         open: calls whose second round has yet to begin (PowerSGD).
     """
@@ -112,7 +112,7 @@ class PowerSGD(Recipe):
     """Matrices travel as the product of two thin ones; what has fewer than two dimensions travels as it is.
 
     Attributes:
-        rank: how many columns the thin ones have.
+        rank: the number of columns of the thin matrices.
     """
 
     rank: int = 4

@@ -1,4 +1,4 @@
-"""What a collective is, as data: the words in which each collective is declared."""
+"""The declaration of a collective, as data."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Parameter:
     """An argument of a collective.
 
     Attributes:
-        name: as users write it.
+        name: the name that users write.
         annotation: its type. `{Tensor}` stands for the front end's type of tensors.
         default: `Required`, or the value. For `compression` and `process_set` the front end and the core know it.
         meaning: for the docstring. `{tensor}` stands for the front end's word for a tensor.
@@ -110,7 +110,7 @@ class Collective:
 
     Attributes:
         name: of its plain function; the names of the other forms follow from it (`Form.function`).
-        kind: what the engine calls it.
+        kind: the engine's name for it.
         summary: what it does, an imperative sentence or several.
         differentiable: the docstring's words on the gradient.
         parameters: all arguments but the tensor, in order.
@@ -160,11 +160,11 @@ class Collective:
         """Raise ValueError if a tensor cannot take part.
 
         Args:
-            front: whose tensor it is.
+            front: the front end that the tensor belongs to.
             tensor: the input.
             dtype: its element type.
             name: the full name of the call.
-            options: of the call, settled.
+            options: the call's options, with all defaults filled in.
         """
         if isinstance(dtype, OpaqueType) and self.kind in _CALCULATING:
             raise InvalidRequestError(
@@ -185,9 +185,9 @@ class Collective:
         """Return the shape of the result.
 
         Args:
-            shape: of the input.
-            size: how many ranks take part.
-            position: which of them is asked for.
+            shape: the shape of the input.
+            size: the number of ranks that take part.
+            position: the position among them of the rank in question.
 
         Returns:
             None for a dimension that is known only when the call is done.

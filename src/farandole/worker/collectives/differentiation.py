@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Outcome(NamedTuple):
-    """What came of a call."""
+    """The outcome of a call."""
 
     outputs: Sequence[Tensor]
     received: Sequence[Sequence[int]]
@@ -26,13 +26,13 @@ class DifferentiableCall:
     """One call. A front end calls `run` in the forward pass and `gradients` in the backward pass.
 
     Attributes:
-        collective: what is done.
-        form: by which of its functions.
-        name: as the user gave it.
-        process_set: which ranks take part.
+        collective: the collective that is called.
+        form: the one of its functions that was called.
+        name: the name that the user gave, or None.
+        process_set: the ranks that take part.
         options: settled.
         compression: a recipe, or None.
-        received: of the outcome.
+        received: the rows received from each rank, as the outcome has them.
         needs_inputs: whether `gradients` needs the inputs.
     """
 
@@ -51,10 +51,10 @@ class DifferentiableCall:
 
         Args:
             forms: the front end's collectives.
-            collective: what is done.
-            form: by which of its functions.
-            name: as the user gave it.
-            process_set: which ranks take part.
+            collective: the collective that is called.
+            form: the one of its functions that was called.
+            name: the name that the user gave, or None.
+            process_set: the ranks that take part.
             options: settled.
             run: carries the call out.
             compression: a recipe, or None.
@@ -87,9 +87,9 @@ class DifferentiableCall:
         """Return the gradients of the inputs.
 
         Args:
-            maths: of the front end.
-            inputs: of the call, if it needs them.
-            gradients: of the outputs.
+            maths: the front end's operations on tensors.
+            inputs: the inputs of the call, if the rule needs them.
+            gradients: the gradients of the outputs.
         """
         facts = CallFacts(self.options, self.process_set.ranks, self.process_set.rank(), self._shapes, self.received)
         if self.needs_inputs:

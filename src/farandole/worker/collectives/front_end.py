@@ -1,4 +1,4 @@
-"""What a front end says of its tensors; all else about collectives is the same for all front ends.
+"""A front end's description of its tensors; all else about collectives is the same for all front ends.
 
 The engine reads and writes host memory only. A tensor that the engine can use where it is is *ready*; another one is
 *staged*: copied to a host tensor before the call, and the result copied from there after it.
@@ -35,8 +35,8 @@ class FrontEnd(ABC, Generic[Tensor]):
     Attributes:
         scope: begins the names of its calls, so that one name in two front ends of a process is two names. Torch's
             calls have the names that they have in Horovod.
-        noun: what the framework calls a tensor.
-        requirement: what a tensor must be, for docstrings.
+        noun: the framework's word for a tensor.
+        requirement: the condition that a tensor must meet, for docstrings.
         has_gradients: whether gradients can flow through collectives.
         has_in_place: whether anything can be written over a tensor.
         no_compression: the default of `compression=`.
@@ -112,7 +112,7 @@ class FrontEnd(ABC, Generic[Tensor]):
         """Return the tensor that a user's argument stands for.
 
         Args:
-            given: what the user gave.
+            given: the value that the user passed.
             in_place: whether the result is to be written over it.
 
         Raises:
@@ -161,9 +161,9 @@ class FrontEnd(ABC, Generic[Tensor]):
         """Return a call of requests that are submitted together, as soon as all events have happened.
 
         Args:
-            session: where to.
+            session: the session whose engine receives the tensor.
             requests: their inputs and outputs are held by `finish`.
-            events: what the inputs wait for; see `stage`.
+            events: the device events that the inputs wait for, from `stage`.
             finish: makes the result from the native handles.
         """
         return Pending(session.engine, Submission(requests), finish)

@@ -15,7 +15,7 @@ Tensor = Any
 
 
 class CallFacts(NamedTuple):
-    """What is known of a call when its gradient is asked for."""
+    """The facts about a call that its gradient needs."""
 
     options: Mapping[str, Any]
     """By the names of the request's options; see `Collective.settle`."""
@@ -73,7 +73,7 @@ class TakeRows:
 
 @dataclass(frozen=True)
 class PadRows:
-    """Add rows of zeros until there are so many."""
+    """Add rows of zeros up to this number of rows."""
 
     rows: int
 
@@ -111,7 +111,8 @@ class Plan:
 
 
 class Maths(Protocol):
-    """What rules need of a front end, beside the operators `+ - * /` and slices of tensors, `None` among them.
+    """The operations that rules need from a front end, beside the operators `+ - * /` and slices of tensors, `None`
+    among them.
 
     All of it can be differentiated, except comparisons.
     """

@@ -45,9 +45,9 @@ def broadcast_object(
 
     Args:
         obj: anything that cloudpickle can pickle; ignored except on the root.
-        root_rank: whose object; a rank in the world.
+        root_rank: the rank, in the world, whose object is sent.
         name: the same on all ranks.
-        process_set: which ranks take part.
+        process_set: the ranks that take part.
 
     Example:
         >>> step = hvd.broadcast_object(step if hvd.rank() == 0 else None)
@@ -71,7 +71,7 @@ def allgather_object(obj: T, name: str | None = None, process_set: ProcessSet = 
     Args:
         obj: anything that cloudpickle can pickle.
         name: the same on all ranks.
-        process_set: which ranks take part.
+        process_set: the ranks that take part.
     """
     name = "allgather_object" if name is None else name
     payload = Block.of_bytes(bytearray(cloudpickle.dumps(obj)))

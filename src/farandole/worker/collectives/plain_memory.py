@@ -15,8 +15,8 @@ class Block:
     """Memory with an element type and a shape.
 
     Attributes:
-        dtype: of its elements.
-        shape: in elements.
+        dtype: the type of its elements.
+        shape: the number of elements of each dimension.
         data: the memory.
     """
 
@@ -59,7 +59,7 @@ class PlainMemory(FrontEnd[Block]):
         return True
 
     def address(self, tensor: Block) -> int:
-        """Return where it begins. Whoever uses the address holds the block."""
+        """Return its first byte's address. A user of the address keeps the block alive."""
         return ctypes.addressof((ctypes.c_char * tensor.nbytes).from_buffer(tensor.data))
 
     def stage(self, tensor: Block) -> tuple[Block, None]:

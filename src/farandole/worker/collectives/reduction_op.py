@@ -1,4 +1,4 @@
-"""What allreduce and reducescatter have in common: the argument `op`, and what it can be applied to."""
+"""The argument `op` of collectives that reduce, and the types that each operation applies to."""
 
 from __future__ import annotations
 

@@ -21,8 +21,8 @@ def functions(front: FrontEnd[Any], module: str) -> dict[str, Callable[..., Any]
     """Return all functions of a front end by name.
 
     Args:
-        front: whose.
-        module: in which users find them.
+        front: the front end to render for.
+        module: the module in which users find them.
     """
     forms = Forms(front)
     return {
@@ -59,7 +59,7 @@ def render_function(forms: Forms, module: str, collective: Collective, form: For
     if any(parameter.name == "compression" for parameter in parameters):
         passed.append("compression")
     source = f"def {name}({', '.join(arguments)}):\n    return _run({', '.join(passed)})\n"
-    # A file of this package, so that whoever looks for the user's line on a stack passes over it.
+    # A file of this package, so that a search for the user's line on a stack passes over it.
     file = os.path.join(os.path.dirname(__file__), f"<{module}.{name}>")
     linecache.cache[file] = len(source), None, source.splitlines(keepends=True), file  # For tracebacks.
     exec(compile(source, file, "exec"), scope)
@@ -141,7 +141,7 @@ def stub(front: FrontEnd[Any], tensor: str, accepted: str, imports: str) -> str:
     """Return the text of the stub for a front end's functions, for type checkers and editors.
 
     Args:
-        front: whose.
+        front: the front end to render for.
         tensor: its type of tensors, as an annotation.
         accepted: the type of what stands for a tensor where nothing is written over it.
         imports: the line that imports the two.

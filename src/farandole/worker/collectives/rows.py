@@ -14,7 +14,7 @@ class Int32Only(NamedTuple):
     kind: type[Any]
     """Of the tensors."""
     dtype: Any
-    """What they call int32."""
+    """The front end's name of int32."""
     cast: str
     """How a user makes one of `splits`."""
 
@@ -35,8 +35,8 @@ def rows_to_send(splits: Any, rows: int, size: int, int32_only: Int32Only | None
     Args:
         splits: how many rows go to each rank: a tensor, or anything that gives whole numbers. None gives equally many
             to each.
-        rows: of the tensor.
-        size: how many ranks take part.
+        rows: the number of rows of the tensor.
+        size: the number of ranks that take part.
         int32_only: tensors that have to be 1-D and of int32, if there are such.
 
     Raises:

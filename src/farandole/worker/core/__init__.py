@@ -1,1 +1,1 @@
-"""What every front end shares: the native engine, the session, groups, handles, errors and settings."""
+"""The part that all front ends share: the native engine, the session, groups, handles and requests."""

@@ -28,7 +28,7 @@ from farandole.worker.core.worlds import goodbye
 
 
 class Companion(Protocol):
-    """What lives as long as a session does, and is made above this package. None of it may raise."""
+    """An object that lives as long as a session, and is made above this package. None of its methods may raise."""
 
     def opened(self, session: Session) -> None:
         """A session has begun."""
@@ -233,7 +233,7 @@ def current() -> Session:
 
     Raises:
         NotInitializedError: there is none.
-        ValueError: this is no worker, but a process that a worker has started; says what to do.
+        ValueError: this process is not a worker, but one that a worker has started; the message says what to do.
     """
     session = _default.session
     if session is None:
@@ -371,7 +371,7 @@ def stats() -> dict[str, Any]:
             copied_in_bytes, copied_out_bytes: of allreduces only: of tensors, copied into memory of the engine's and
                 out of it. What is compressed, or travels by MPI, is not counted.
         rounds: agreements reached.
-        sleeps: how often the engine had nothing to do.
+        sleeps: the number of times that the engine had nothing to do.
         blocked_seconds: time that this process's threads spent waiting in `synchronize` and its like.
 
     Example:

@@ -48,7 +48,7 @@ class _Memory:
     """A buffer's memory, held while this lives.
 
     Attributes:
-        address: where it begins.
+        address: its first byte's address.
         dtype: its element type.
         count: its number of elements.
     """
@@ -67,7 +67,7 @@ class _Memory:
         self.dtype = _dtype_of(view) if dtype is None else dtype
         self.count, rest = divmod(view.nbytes, SIZES[self.dtype])
         if rest:
-            raise InvalidRequestError(f"{view.nbytes} bytes are no whole number of elements of {self.dtype.name}.")
+            raise InvalidRequestError(f"{view.nbytes} bytes are not a whole number of elements of {self.dtype.name}.")
         self._held = (ctypes.c_char * view.nbytes).from_buffer(view)
         self.address = ctypes.addressof(self._held)
 
@@ -77,7 +77,7 @@ def _dtype_of(view: memoryview) -> DType:
         return _FORMATS[view.format.lstrip("@=<")]
     except KeyError:
         raise InvalidRequestError(
-            f"there is no element type for a buffer of format {view.format!r}; say which, as dtype=DType.F32."
+            f"the buffer's format {view.format!r} has no element type; name one, such as dtype=DType.F32."
         ) from None
 
 
@@ -106,7 +106,7 @@ def allreduce(
         name: ranks' calls match by name.
         prescale_factor: multiplied in before the reduction.
         postscale_factor: multiplied in after it.
-        process_set: which ranks take part.
+        process_set: the ranks that take part.
 
     Raises:
         ValueError: the call is wrong by itself.

@@ -1,7 +1,7 @@
 """One native engine as a Python value: its worlds, its requests, its arena.
 
-Ownership: whoever holds the `Engine` or a `Block` of its arena keeps the native engine alive. It is destroyed when the
-last of them is gone, so a tensor that lies in the arena can outlive the session without dangling.
+Ownership: a reference to the `Engine`, or to a `Block` of its arena, keeps the native engine alive. It is destroyed
+when the last of them is gone, so a tensor that lies in the arena can outlive the session without dangling.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Block:
     """A piece of the arena. Freed, with what lies in it, when the last reference is gone.
 
     Attributes:
-        address: where it begins; aligned to 64 bytes.
-        size: in bytes.
+        address: its first byte's address, aligned to 64 bytes.
+        size: its length in bytes.
     """
 
     def __init__(self, engine: Engine, address: int, size: int) -> None:

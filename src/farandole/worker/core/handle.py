@@ -51,7 +51,7 @@ class Pending:
         """Take a submission over, until the result has been made.
 
         Args:
-            engine: where to submit.
+            engine: the engine to submit to.
             submission: the requests.
             finish: makes the result from the native handles once all are done. It holds the memory that the engine uses
                 until then.

@@ -42,7 +42,7 @@ class Identity(msgspec.Struct, frozen=True):
     """The ranks of every registered process set, by its id."""
     settings: Settings
     placement: tuple[str, ...]
-    """See `placement_in`."""
+    """Hosts, ranks and sizes, as `placement_in` computes them."""
 
     def identifier_of(self, ranks: Sequence[int]) -> int | None:
         """Return the id of the process set of these ranks, or None if none is registered."""
@@ -83,7 +83,7 @@ class Publication:
         if self._descriptor is None:
             self._descriptor = written
         else:
-            # At one stroke: whoever reads it finds the old one or this one.
+            # Atomic: a reader finds the old one or this one.
             os.dup2(written, self._descriptor, inheritable=False)
             os.close(written)
         os.environ[VARIABLE] = f"{identity.pid}:{self._descriptor}"
@@ -97,7 +97,7 @@ class Publication:
 
 
 class Parentage:
-    """What a process that is no worker knows of the worker that it belongs to.
+    """The facts that a child process of a worker knows of that worker.
 
     Attributes:
         known: the worker's identity; None: there is none.

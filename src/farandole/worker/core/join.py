@@ -139,8 +139,8 @@ def join_world(way: JoinPlan, contact: str) -> JoinedWorld:
     """Wait until all workers have met.
 
     Args:
-        way: from `plan_join`.
-        contact: what the others need to reach this one.
+        way: the way to join, from `plan_join`.
+        contact: the data by which the others reach this worker.
 
     Raises:
         StartError: they did not meet; says why and what to do.
@@ -257,7 +257,7 @@ def _to_serve_on(settings: Settings) -> list[tuple[str, int]]:
         try:
             found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         except OSError as error:
-            raise StartError(f"FARANDOLE_ROSTER: {host} is no host that is known here: {error.strerror}") from error
+            raise StartError(f"FARANDOLE_ROSTER: {host} is not a known host: {error.strerror}") from error
         hosts = list(dict.fromkeys(str(where[0]) for _, _, _, _, where in found))
         # Many machines call themselves 127.0.1.1, but the others do not.
         if all(map(_host_is_loopback, hosts)) and not _host_is_loopback(host):

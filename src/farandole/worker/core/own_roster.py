@@ -37,7 +37,7 @@ class OwnRoster:
 
         Args:
             size: workers of the job.
-            secret: what they prove.
+            secret: the secret that they prove to know.
             addresses: addresses of this machine, in numbers, with ports; 0 is any that is free. One that this machine
                 does not have is passed over while there are others.
 
@@ -66,7 +66,7 @@ class OwnRoster:
         self.addresses = ",".join(answer.addresses)
 
     def close(self) -> None:
-        """End the child. Whoever still waits for it hears that it is gone."""
+        """End the child. Workers that still wait for it get an error."""
         self._close_pipes()
         self._process.terminate()
         try:

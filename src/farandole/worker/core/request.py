@@ -30,15 +30,15 @@ def make_request(
     """Return a request. See `farandole_request` in farandole.h.
 
     Args:
-        kind: what is done.
-        name: by which ranks' requests match.
+        kind: the kind of request.
+        name: the name by which the requests of all ranks are matched.
         dtype: the element type.
         group: the native number of the process set.
-        shape: of the input.
+        shape: the shape of the input.
         input: its address.
         output: the address of the output.
-        splits: of an alltoall, rows for each member.
-        residual: of a compressed allreduce, an address.
+        splits: the rows for each member; of an alltoall only.
+        residual: the address of the residual; of a compressed allreduce only.
         options: what else is asked for; the engine knows which options the kind has (`farandole_option`).
     """
     ndim = len(shape)
@@ -70,7 +70,7 @@ def _array_type(count: int) -> type[ctypes.Array[ctypes.c_int64]]:
 
 
 class NamesFollower(Protocol):
-    """What counts unnamed requests by itself, such as ops of a framework."""
+    """A counter of its own for unnamed requests, such as ops of a framework."""
 
     def restarted(self, group: int) -> None:
         """Count from 0 again in a group."""

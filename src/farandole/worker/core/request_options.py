@@ -19,9 +19,9 @@ class NativeOptions:
     """Options with their values. They never change, so that many requests point to the same ones.
 
     Attributes:
-        array: of `NativeOption`.
-        address: where it begins.
-        count: how many.
+        array: the array of `NativeOption`.
+        address: its first byte's address.
+        count: their number.
     """
 
     __slots__ = ("address", "array", "count")

@@ -16,7 +16,7 @@ class Gradients(Protocol):
 
 
 class Retry(Protocol):
-    """What a session has while broken calls are made again."""
+    """The part of a session that makes broken calls again."""
 
     @property
     def share(self) -> float:

@@ -44,7 +44,7 @@ class Session:
     """A worker in one world.
 
     Attributes:
-        settings: what it was opened with.
+        settings: the settings that it was opened with.
         world: the place of this worker, and the other workers.
         engine: the native engine.
         handles: calls in flight, by the numbers that users hold.
@@ -165,7 +165,7 @@ class Session:
         fail.
 
         Args:
-            why: what the others are told if the world lives.
+            why: the reason that the others are given if the world lives.
 
         Raises:
             StartError: there will be no next world.
@@ -191,7 +191,7 @@ class Session:
         """Enter the next world, after `turn_away`. The engine, its arena and what lies there stay.
 
         Args:
-            accused: what `turn_away` has returned.
+            accused: the result of `turn_away`.
             open: whether newcomers may come into it; not in the middle of a step.
 
         Raises:
@@ -288,9 +288,9 @@ class Session:
             how: `HandleTable.run` or `HandleTable.begin`; this returns what it returns.
             operation: begins the name by which ranks' calls match, and counts the unnamed ones.
             name: the user's.
-            process_set: which ranks take part.
+            process_set: the ranks that take part.
             make: from (session, group, full name, *details) to the call.
-            details: for `make`.
+            details: the arguments of `make`.
             scope: begins the full name; see `FrontEnd.scope`.
         """
         group = process_set.process_set_id

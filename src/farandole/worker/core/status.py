@@ -44,7 +44,7 @@ def from_status(status: int, message: str, lost_rank: int) -> FarandoleError:
     """Return the exception for a native status that is not OK.
 
     Args:
-        status: what the native function returned.
+        status: the native function's return value.
         message: `farandole_last_error()` of the same thread.
         lost_rank: `farandole_last_lost_rank()` of the same thread: who was lost or left; -1 is nobody in particular.
     """

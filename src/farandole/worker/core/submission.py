@@ -1,4 +1,4 @@
-"""What one call gives to the native engine and gets from it: an array of requests, and one of their handles.
+"""The memory that one call shares with the native engine: an array of requests, and one of their handles.
 
 Making these arrays costs more than a small collective does, so they are used again: a `Single` is one request, written
 over for each call; a `Series` is many requests whose shapes stay, of which each call writes whole columns at once. A
@@ -39,7 +39,7 @@ class Submission:
     """Requests that are submitted together.
 
     Attributes:
-        count: how many; at least one.
+        count: their number, at least one.
         requests: their native array.
         handles: the native array of their handles. The first one is 0 unless the engine knows them.
     """
@@ -75,8 +75,8 @@ class Single(Submission):
     """One request, written over for each call.
 
     Attributes:
-        name_bytes: how long a name there is room for.
-        ndim: for how many dimensions.
+        name_bytes: the longest name that there is room for, in bytes.
+        ndim: the largest number of dimensions that there is room for.
     """
 
     __slots__ = (
@@ -150,9 +150,9 @@ class Series(Submission):
         """Copy requests into an array. Every call sets their names, options and addresses.
 
         Args:
-            pool: where it is between calls.
+            pool: the pool that it returns to between calls.
             key: under which; it stands for all that stays.
-            requests: at least one.
+            requests: the requests, at least one.
         """
         super().__init__(requests)
         self._pool, self._key = pool, key
@@ -194,7 +194,7 @@ class Series(Submission):
 class SubmissionPool:
     """Submissions that no call uses now. Any thread may take one and put one back."""
 
-    # More singles, and more requests in series, are not kept: so many at a time, or their shapes, may never come again.
+    # More singles, and more requests in series, are not kept: their shapes may never recur.
     MOST_SINGLES = 4096
     MOST_IN_SERIES = 1 << 15
 

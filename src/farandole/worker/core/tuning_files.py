@@ -1,4 +1,4 @@
-"""What autotuning found, from one job to the next: a small file for each set of hosts, read and written by rank 0.
+"""The results of autotuning, from one job to the next: a small file for each set of hosts, read and written by rank 0.
 
 A file is used when the user says so: with `--autotune`, which begins with what it holds and compares that with the
 defaults, and with `--tuning FILE`, which runs with it as it is.
@@ -49,7 +49,7 @@ def use_kept(settings: Settings, world: World, engine: Engine) -> None:
 
 
 def _is_for(path: Path, world: World) -> bool:
-    """Return whether what a file holds was found on hosts with so many workers; tell the user if it was not.
+    """Return whether a file's values were found on hosts with these numbers of workers; tell the user if they were not.
 
     Raises:
         SettingError: it cannot be read, or holds something else.

@@ -1,8 +1,8 @@
-"""What processes of one user find in that user's home, on one host or on all that share it: a key, and each other.
+"""Files in a user's home by which that user's processes find each other, on one host or on all that share it.
 
 The *key* is 32 random bytes that nobody else can read, made when first needed. From it and the name of a job follows
 the job's secret, where no launcher has handed one out. The *meeting file* of a job says where its roster is. It proves
-nothing and need not be true: whoever connects there has the roster prove that it holds the secret.
+nothing and need not be true: a worker that connects there has the roster prove that it holds the secret.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class MeetingFile:
     """Where the workers of one job read how to reach the roster that rank 0 serves.
 
     Attributes:
-        path: where it is, or will be.
+        path: its present or future path.
     """
 
     def __init__(self, job_key: str) -> None:

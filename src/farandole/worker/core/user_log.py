@@ -1,4 +1,4 @@
-"""What a worker says to people in its own name: on standard error, or by the logger `farandole`."""
+"""A worker's messages to the user: on standard error, or by the logger `farandole`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def tell_user(level: str, text: str, rank: int = 0) -> None:
     Args:
         level: info, warning or error.
         text: one line.
-        rank: of the worker that says it.
+        rank: the rank of the worker that logs it.
     """
     if not log_event(level, text, rank):
         print(f"farandole [rank {rank}] {level}: {text}", file=sys.stderr, flush=True)

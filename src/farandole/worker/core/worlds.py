@@ -132,7 +132,7 @@ def _missed(error: FarandoleError) -> list[Accused]:
 
 
 class Notices:
-    """What the roster says by itself to a member of a world. `heard` is called in the roster client's thread."""
+    """The roster's unsolicited messages to a member of a world. `heard` is called in the roster client's thread."""
 
     def __init__(self, engine: Engine) -> None:
         """Hear of no world yet."""
@@ -154,7 +154,7 @@ class Notices:
 
     @property
     def change(self) -> Changed | None:
-        """What the current world has been told of its end, and has not answered yet."""
+        """The messages about the current world's end that are not answered yet."""
         change = self._change
         if change is None or change.generation != self._generation or not (change.added or change.removed):
             return None
@@ -180,7 +180,7 @@ class Notices:
 
     @property
     def scheduled_batch(self) -> int:
-        """The batch of all workers that whoever shares out slots has chosen; 0: the job chooses by itself."""
+        """The batch of all workers that the scheduler has chosen; 0: the job chooses by itself."""
         return self._batch
 
     @property
@@ -229,7 +229,7 @@ class Preemption:
             os.kill(os.getpid(), signum)
             return
         self._asked = True
-        # The handler may have interrupted whoever holds the connection.
+        # The handler may have interrupted the code that holds the connection.
         threading.Thread(target=self._ask, name="farandole-leaving", daemon=True).start()
         timer = threading.Timer(self._grace, os.kill, (os.getpid(), signum))
         timer.daemon = True

@@ -46,9 +46,9 @@ class AdaptiveBatch(msgspec.Struct, frozen=True):
         max: the largest.
         most_in_pass: the most samples of one worker in one pass; more are taken in several passes, whose gradients are
             accumulated. None: as many as come.
-        rate: what the learning rate does; see `RULES`.
+        rate: the rule for the learning rate, one of `RULES`.
         base: the global batch for which the learning rate was chosen; None: `min`.
-        every: how often the noise is measured, in steps.
+        every: the number of steps between two measurements of the noise.
 
     Raises:
         ValueError: the bounds contradict each other, or one is not positive.
@@ -86,7 +86,7 @@ class AdaptiveBatch(msgspec.Struct, frozen=True):
         return self.min if self.base is None else self.base
 
     def passes(self, samples: int) -> int:
-        """Return in how many passes a worker takes so many samples."""
+        """Return the number of passes in which a worker takes this number of samples."""
         return 1 if self.most_in_pass is None else max(1, -(-samples // self.most_in_pass))
 
     def rate_factor(self, batch: int, noise: NoiseScale) -> float:
@@ -116,7 +116,7 @@ class AdaptiveBatch(msgspec.Struct, frozen=True):
 
 
 class Measured(msgspec.Struct, frozen=True, array_like=True):
-    """What one rank tells the others of a step."""
+    """One rank's measurements of a step, for the others."""
 
     part: Part
     """Of this rank's samples: all or, with one worker, those of the first pass."""
@@ -154,7 +154,7 @@ class Adaptation(msgspec.Struct, frozen=True):
         """Return what follows from what all ranks have measured.
 
         Args:
-            policy: of the user.
+            policy: the user's policy.
             measured: by rank; those without samples have parts without samples. All are in the same order everywhere.
         """
         # Of the whole every rank has the same gradient, but not every processor adds up its squares alike.

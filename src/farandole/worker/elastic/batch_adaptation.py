@@ -1,6 +1,6 @@
 """Carries an `AdaptiveBatch` out in a loop of steps: passes, measurements, and the batch of the steps to come.
 
-Every so many steps, when a step counts, all ranks tell each other what they have measured, by a call like those of the
+Every few steps, when a step counts, all ranks exchange their measurements, by a call like those of the
 loop's body: if the world breaks meanwhile, it is made again in the next one, or its result is had from a rank that has
 it (see `recovery`). So all ranks come to the same batch for the same step, whichever world plans it.
 """
@@ -26,19 +26,19 @@ from farandole.worker.elastic.step_plan import Plan
 
 
 class GradientPasses(Protocol):
-    """What a framework does to take the samples of a step in several passes, and to measure gradients."""
+    """A framework's way to take the samples of a step in several passes, and to measure gradients."""
 
     can_split: bool
     """Whether a step may have several passes."""
 
     def split(self, data: Any, sizes: Sequence[int]) -> Sequence[Any]:
-        """Take a batch apart into parts of so many samples."""
+        """Divide a batch into parts of this number of samples."""
 
     def begin(self, number: int, sizes: Sequence[int], *, measures: bool) -> None:
         """Begin a pass of a step.
 
         Args:
-            number: of the pass, from 0 on.
+            number: the number of the pass, from 0 on.
             sizes: samples of each pass of the step. The gradient of the step is that of all of them.
             measures: the squared norms of its gradients are wanted.
         """
@@ -51,8 +51,8 @@ class BatchAdaptation:
     """The batch of a loop. It is a policy of batches and of the learning rate (see `batches`).
 
     Attributes:
-        policy: of the user.
-        value: how far the adaptation has come.
+        policy: the user's policy.
+        value: the state of the adaptation.
         is_partial: another pass of the step follows.
     """
 
@@ -94,7 +94,7 @@ class BatchAdaptation:
         """Begin a step.
 
         Args:
-            plan: of it.
+            plan: the plan of the step.
             step: steps that count so far.
         """
         self._is_due = (step + 1) % self.policy.every == 0
@@ -130,7 +130,7 @@ class BatchAdaptation:
             self._report(now.batch, measured, self._session.roster)
 
     def _report(self, batch: int, measured: Sequence[Measured], roster: RosterClient) -> None:
-        """Tell the launcher, for whoever shares out slots, what the steps were like and how noisy gradients are."""
+        """Report the steps' times and the gradients' noise to the launcher, for the scheduler that shares out slots."""
         workers = sum(each.part.samples > 0 for each in measured)
         # The slowest is the one for which the others wait: its own waiting is what the all-reduce takes.
         seconds, waited = max(each.seconds for each in measured), min(each.waited for each in measured)

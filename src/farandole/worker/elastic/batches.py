@@ -80,7 +80,7 @@ class ConstantWorkerBatch(msgspec.Struct, frozen=True):
 
 
 class RatePolicy(Protocol):
-    """What the learning rate does as the world changes. All ranks must have the same policy."""
+    """The rule for the learning rate as the world changes. All ranks must have the same policy."""
 
     def factor(self, global_batch: int, world_size: int) -> float:
         """Return what the learning rate of the first world is multiplied by.
@@ -106,7 +106,7 @@ class LinearScaling(msgspec.Struct, frozen=True):
     Without a base, the learning rate is meant for the first world: `based_on_first` fills in which one that was.
 
     Args:
-        base_world: the number of workers that the learning rate was chosen for; the factor is 1 with so many.
+        base_world: the number of workers that the learning rate was chosen for, with which the factor is 1.
         base_batch: or the global batch that it was chosen for.
 
     Raises:

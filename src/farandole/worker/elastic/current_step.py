@@ -15,7 +15,7 @@ class CurrentStep:
 
     Attributes:
         plan: of the step that this worker is in; None between two steps.
-        is_last: there is no other step; the ranks wait for each other.
+        is_last: whether this is the last step, at which the ranks wait for each other.
         share: by what this rank's gradients are multiplied.
         counts: the step does.
         outcome: what the ranks' ballots of this step have asked.
@@ -44,7 +44,7 @@ class CurrentStep:
 
 
 class OwnBallot:
-    """What this rank asks of all when a step counts.
+    """This rank's requests to all when a step counts.
 
     Attributes:
         stopping: the user has asked for the end of the training.

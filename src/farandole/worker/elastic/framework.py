@@ -1,4 +1,4 @@
-"""What the loop of steps needs of a framework: a reader of samples, and what is trained."""
+"""The parts that the loop of steps needs from a framework: a reader of samples, and the state that is trained."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from farandole.worker.elastic.ledger import Ledger
 
 
 class Batch(Protocol):
-    """What one rank works on in one step."""
+    """One rank's share of one step."""
 
     data: Any
     """None if this rank has no samples."""
@@ -19,7 +19,7 @@ class Batch(Protocol):
     total: int
     """Samples of all ranks."""
     shares: Sequence[Any]
-    """What each rank reads, as ranges of positions."""
+    """Each rank's samples, as ranges of positions."""
 
 
 class Loader(Protocol):
@@ -50,7 +50,7 @@ class Stream(Protocol):
         """Begin to send a part of what is left, as it is between two steps; return whether that is all. A collective.
 
         Args:
-            seconds: that a step takes, about.
+            seconds: the approximate duration of a step.
         """
 
     def take(self) -> None:
@@ -64,7 +64,7 @@ class Stream(Protocol):
 
 
 class Trained(Protocol):
-    """What is trained, in terms of a framework."""
+    """The state that is trained, in terms of a framework."""
 
     reduces_once: bool
     """A step has one reduction of gradients."""
@@ -87,7 +87,7 @@ class Trained(Protocol):
         """Give the receivers the reduced gradients that each of the sources has. A collective of the world.
 
         Args:
-            gradients: of a step; None on ranks that are neither.
+            gradients: the gradients of a step; None on ranks that neither send nor receive.
             sources: ranks that have them.
             receivers: ranks that are to get them.
         """

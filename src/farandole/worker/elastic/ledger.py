@@ -25,7 +25,7 @@ UNBOUNDED = (1 << 63) - 1
 
 
 class Ledger(msgspec.Struct, frozen=True):
-    """What is used up of an epoch.
+    """The used samples of an epoch.
 
     Raises:
         ValueError: it contradicts itself, such as a cursor behind the last sample.

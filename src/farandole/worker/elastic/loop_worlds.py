@@ -27,7 +27,7 @@ from farandole.worker.elastic.training_progress import Progress
 
 
 class _Standing(msgspec.Struct, frozen=True):
-    """What the ranks of a world tell each other before they are made alike."""
+    """A rank's facts for the others, before all are made alike."""
 
     loop: int
     has_state: bool
@@ -40,7 +40,7 @@ class LoopWorlds:
     Attributes:
         has_state: this worker holds the state of the loop.
         recovery: takes broken calls up.
-        progress: how far the training has come.
+        progress: the progress of the training.
         shadows: newcomers that get the state while the others train on.
         own_ballot: what this rank asks of all when a step counts.
         retry: what the session has while a step is under way.
@@ -65,9 +65,9 @@ class LoopWorlds:
             session: enters the worlds.
             number: which of the script's loops this is, from 1 on.
             loader: gives the samples.
-            trained: what is trained.
+            trained: the model and all other state that is trained.
             step: the one under way.
-            plans: of steps.
+            plans: the maker of the plans of steps.
             epochs: how often to go through the samples, in all worlds together.
             rate: what the learning rate does as the world changes.
             adaptation: of the batch to the noise of the gradients; None: there is none.
@@ -104,19 +104,16 @@ class LoopWorlds:
     # --- in the middle of a step (see `worker.elastic.recovery.Listener`) ----------------------------------------
 
     def position(self, calls: int, can_give: bool) -> Position:
-        """See `Listener`."""
         plan = self._step.plan
         inside = plan is not None or self._step.is_last
         shadows = 0 if plan is None else plan.shadows
         return Position(calls, self.progress.step, inside, self.has_state, can_give, shadows, self._number)
 
     def reformed(self, before: World) -> None:
-        """See `Listener`."""
         self._plans.reformed(before)
         self.shadows.reformed()
 
     def resumed(self, comparison: Comparison, counts: bool) -> None:
-        """See `Listener`."""
         self._plans.resumed(comparison)
         plan = self._step.plan
         if plan is None or self._plans.as_before:
@@ -127,7 +124,6 @@ class LoopWorlds:
         self._step.share = plan.share(self._session.world.rank)
 
     def hand_over(self, gradients: Gradients | None, sources: Sequence[int], receivers: Sequence[int]) -> None:
-        """See `Listener`."""
         self._trained.hand_over(gradients, sources, receivers)
 
     # --- newcomers that do not have the state yet ------------------------------------------------------------------

@@ -26,7 +26,7 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Estimate(msgspec.Struct, frozen=True, array_like=True):
-    """What one step says: of the true gradient the squared norm, of one sample's the trace of the covariance.
+    """The estimates from one step: the true gradient's squared norm, and the trace of one sample's covariance.
 
     Either may be negative, as it is a difference of two random numbers.
     """
@@ -75,7 +75,7 @@ class NoiseScale(msgspec.Struct, frozen=True, array_like=True):
 
         Args:
             step: the estimate.
-            smoothing: how much of the former ones stays.
+            smoothing: the weight of the earlier values, from 0 to 1.
         """
         rest = 1.0 - smoothing
         return NoiseScale(

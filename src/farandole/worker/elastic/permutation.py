@@ -32,7 +32,7 @@ class Permutation:
     """A pseudo-random order of the numbers 0 to `size` - 1.
 
     Args:
-        size: how many, up to 2**63.
+        size: the number of positions, up to 2**63.
         seed: another seed, another order. Only its lower 64 bits count.
         epoch: another epoch, another order.
 

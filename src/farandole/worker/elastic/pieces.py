@@ -24,7 +24,7 @@ PIECE_BYTES = 4 << 20
 
 
 class Piece(NamedTuple):
-    """Memory of this rank; whoever made the piece keeps it alive."""
+    """Memory of this rank; the maker of the piece keeps it alive."""
 
     address: int
     nbytes: int
@@ -50,7 +50,7 @@ def give(
     """Let receivers have in their pieces what the sources have in theirs. A collective of the world.
 
     Args:
-        session: in whose world.
+        session: the session in whose world the memory is passed on.
         pieces: of the same sizes on all sources and receivers; on other ranks they may be missing.
         sources: ranks that hold the bytes.
         receivers: ranks that are to get them.

@@ -51,7 +51,7 @@ class Position(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Ballot(NamedTuple):
-    """What a rank asks of all when the step counts."""
+    """A rank's requests to all when the step counts."""
 
     change: bool
     """The world is to change after this step."""
@@ -77,7 +77,7 @@ class _Result(NamedTuple):
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """What a rank has found out about the other members of its world."""
+    """A rank's findings about the other members of its world."""
 
     known: tuple[Any] | None = None
     """The result of the call that this rank is in, if others have it."""
@@ -94,7 +94,7 @@ class Comparison(msgspec.Struct, frozen=True):
 
 
 class Listener(Protocol):
-    """What takes the steps."""
+    """The loop that takes the steps."""
 
     def position(self, calls: int, can_give: bool) -> Position:
         """Return how far this worker has come."""
@@ -121,7 +121,7 @@ class Recovery:
         self._last: Any = None
         """The result of the last call, for ranks that lack it."""
         self._last_gradients: Gradients | None = None
-        """What belongs to that result."""
+        """Data that belongs to that result."""
         self._votes = _Votes()
 
     def run(

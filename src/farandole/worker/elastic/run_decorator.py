@@ -6,7 +6,7 @@ A worker comes out of the function in one of three ways, and the ranks of a worl
 - *broken* (`HorovodInternalError`), in a collective whose world others had left: it goes back to its last commit;
 - *finished*.
 
-As commits are no collectives, these need not be the same commit: a rank that hears of a change is at most one
+As commits are not collectives, these need not be the same commit: a rank that hears of a change is at most one
 collective ahead, but it may have committed several times since. So what the workers have counts for nothing by itself.
 In every new world they first tell each other how they stand, in one small collective. Only if all were interrupted, at
 the same count of checks, by workers that only leave, they have the same state. Otherwise all get the state of rank 0:
@@ -226,7 +226,7 @@ def _until_evicted(training: Callable[[], Any]) -> Any:
 
 
 class _Standing(msgspec.Struct, frozen=True, array_like=True):
-    """What a worker tells the others of a new world."""
+    """A worker's facts for the others of a new world."""
 
     training: str = ""
     """Which training it is in: its name, and how many of that name it has finished."""

@@ -20,8 +20,8 @@ class Shadows:
     """The shadows of each world, and the stream that gives them the state.
 
     Args:
-        session: in whose worlds they are.
-        trained: what has the state.
+        session: the session in whose worlds they are.
+        trained: the owner of the state.
         broken: says whether it was the end of its world that a call has failed with.
     """
 

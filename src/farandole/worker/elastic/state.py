@@ -1,8 +1,8 @@
-"""What training has got to, as Horovod's scripts hold it: an object that all workers keep alike.
+"""The state of a training, as Horovod's scripts hold it: an object that all workers keep alike.
 
 A state has a *committed* copy and its current values. `save` makes the current values the committed ones, `restore`
 goes back to them, and `sync` gives all workers those of rank 0, current and committed. `commit` is `save` and then a
-look at what the roster has said: it is no collective, unlike Horovod's, and costs no message.
+look at what the roster has said: it is not a collective, unlike Horovod's, and sends no message.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def _pending_change() -> world_changes.Change | None:
 
 
 class Kept:
-    """What has a committed value and a current one; subclasses define `save`, `restore` and `sync`."""
+    """An object with a committed value and a current one; subclasses define `save`, `restore` and `sync`."""
 
     def save(self) -> None:
         """Make what is current the committed."""
@@ -149,7 +149,7 @@ class State(Kept):
         """Have this worker enter the next world at its next commit, as if the roster had asked for it.
 
         Args:
-            timestamp: when.
+            timestamp: the time of the change, in seconds since 1970.
             update_res: Horovod's `HostUpdateResult`: 1 if workers only leave.
         """
         self._host_messages.put((timestamp, update_res))

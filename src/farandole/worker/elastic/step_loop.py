@@ -30,7 +30,7 @@ class Loop:
 
     Args:
         loader: gives the samples.
-        trained: what is trained.
+        trained: the model and all other state that is trained.
         epochs: how often to go through the samples, in all worlds together.
         rate: what the learning rate does as the world changes.
         adaptation: of the batch to the noise of the gradients; None: there is none.

@@ -1,4 +1,4 @@
-"""What takes the calls of a loop of steps up in the next world; see `farandole.worker.core.retry.Retry`."""
+"""Repeats the calls of a loop of steps in the next world, as `worker.core.retry.Retry` wants it."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class StepRetry:
         """Retry nothing yet.
 
         Args:
-            session: whose calls.
+            session: the session whose calls are made again.
             recovery: takes them up.
             progress: learns what the ranks have asked.
-            shadows: of the world.
+            shadows: the shadows of the world.
             step: the one under way.
-            own_ballot: what this rank asks.
+            own_ballot: this rank's requests to all ranks.
             elastic: there can be a next world.
             reduces_once: a step has one reduction of gradients.
         """
@@ -88,29 +88,24 @@ class StepRetry:
         return self._recovery.run(call, restore, adopt)
 
     def broken(self, error: Exception) -> bool:
-        """See `Retry`."""
         return self._recovery.broken(error)
 
     # --- the reduction of gradients --------------------------------------------------------------------------------
 
     @property
     def share(self) -> float:
-        """See `Retry`."""
         return self._step.share
 
     def launched(self) -> bool:
-        """See `Retry`."""
         self._step.is_reducing = True
         # A rank that has finished such a call and the reduction would be two calls ahead of one that has finished
         # neither.
         return self._knows_body and not self._calls_while_reducing
 
     def ballot(self, meet: bool) -> Ballot:
-        """See `Retry`."""
         return self._own_ballot.fill_in(meet=meet)
 
     def count(self, outcome: Sequence[bool], gradients: Gradients) -> None:
-        """See `Retry`."""
         asked = Ballot(*outcome)
         self._take_note(asked)
         if self._shadows.include_this_rank:
@@ -119,7 +114,6 @@ class StepRetry:
             self._recovery.reduced(asked, gradients)
 
     def recover(self, gradients: Gradients) -> bool:
-        """See `Retry`."""
         if self._shadows.include_this_rank:
             # What its optimizer makes of these gradients is not used.
             self._shadows.lose_world()
@@ -131,7 +125,6 @@ class StepRetry:
         return True
 
     def give_out_again(self) -> None:
-        """See `Retry`."""
         self._step.repeat()
 
     # --- a step without gradients ----------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ _NOTHING = (0, None)
 
 
 class _Record(msgspec.Struct, frozen=True):
-    """What is told, and kept."""
+    """The state that is sent and kept."""
 
     step: int
     calls: int
@@ -32,7 +32,7 @@ class _Record(msgspec.Struct, frozen=True):
     body_has_calls: bool
     """Whether the body of the loop makes calls that all ranks have to make."""
     stop: bool
-    """Whether there is no other step, because some rank has asked for that."""
+    """Whether this is the last step, because some rank has asked for that."""
     first_epoch: int
     """In which the loop began."""
     adaptation: Adaptation | None = None
@@ -43,9 +43,9 @@ class Progress:
     """How far the training of one loop has come.
 
     Args:
-        session: in whose worlds it is.
+        session: the session in whose worlds the training runs.
         loader: has the ledger.
-        trained: what is trained.
+        trained: the model and all other state that is trained.
         recovery: counts calls.
         epochs: how often to go through the samples, in all worlds together.
         rate: what the learning rate does as the world changes.
@@ -84,7 +84,7 @@ class Progress:
 
     @property
     def is_over(self) -> bool:
-        """Whether there is no other step."""
+        """Whether this is the last step."""
         return self._loader.ledger.epoch >= self._first_epoch + self._epochs or self.stop
 
     def begin(self, *, is_lost: bool) -> None:
@@ -128,7 +128,7 @@ class Progress:
         """Have come as far as another rank, or a checkpoint.
 
         Args:
-            text: what that has told, or what was kept.
+            text: the text that it returned, or the one that was kept.
         """
         record = msgspec.msgpack.decode(text, type=_Record)
         self.step, self._first_epoch = record.step, record.first_epoch

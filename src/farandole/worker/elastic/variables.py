@@ -8,7 +8,7 @@ from farandole.errors import InvalidRequestError
 
 
 def variables_of(thing: Any) -> list[Any] | None:
-    """Return the variables of a thing, in an order that is the same on all ranks; None if it is no such thing.
+    """Return the variables of a thing, in an order that is the same on all ranks; None if it has none.
 
     Args:
         thing: a variable, a list of things, or what has `variables`: Keras' models and optimizers, modules.

@@ -9,7 +9,7 @@ from farandole.worker.core import basics
 
 
 class Change(msgspec.Struct, frozen=True):
-    """What is to become of the current world at the end of a step."""
+    """The fate of the current world at the end of a step."""
 
     added: int
     """Newcomers that wait."""

@@ -25,7 +25,7 @@ class _Format(NamedTuple):
     code: str
     """Of the struct module."""
     one: float
-    """What 1.0 is in it."""
+    """The bytes of 1.0 in it."""
 
 
 # There is no code for bfloat16, whose elements are the upper halves of float32's.
@@ -47,9 +47,9 @@ class BallotBundle(Bundle):
         """Make one that goes with gradients.
 
         Args:
-            name: of its request, the same on all ranks.
-            dtype: of the gradients, so that they share a bucket; float32 stands for types that are no floats.
-            options: how the gradients are reduced.
+            name: the name of its request, the same on all ranks.
+            dtype: of the gradients, so that they share a bucket; float32 if they are not floating-point numbers.
+            options: the options of the reduction.
         """
         super().__init__(())
         self._name = name
@@ -71,7 +71,7 @@ class BallotBundle(Bundle):
 
     @property
     def outcome(self) -> list[bool]:
-        """What any rank has asked, once the ballot has travelled."""
+        """The requests of any rank, once the ballot has travelled."""
         values = struct.unpack(self._code(len(self._asked)), self._of_all)
         if self._dtype == DType.BF16:
             values = tuple(0 if value == _BF16_MINUS_ZERO else value for value in values)

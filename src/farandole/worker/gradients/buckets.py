@@ -16,7 +16,7 @@ ALIGNMENT = 64
 
 
 class Layout(NamedTuple):
-    """What the memory of one gradient is like: its elements lie one after the other, in C order."""
+    """The memory of one gradient, whose elements are contiguous, in C order."""
 
     dtype: DType
     shape: tuple[int, ...]

@@ -13,12 +13,12 @@ from farandole.worker.gradients.reduce_options import ReduceOptions
 
 
 class Context:
-    """What the step under way was begun in. The reducer writes it, at the first gradient of a step.
+    """The world and options in which the present step began. The reducer writes it, at the first gradient of a step.
 
     Attributes:
-        options: how gradients are reduced.
+        options: the options of the reduction.
         session: None before the first step.
-        generation: of the world that the step began in.
+        generation: the generation of the world in which the step began.
         keeps: this rank's own gradients are kept until the step counts.
         has_next_world: when the world breaks, there may be a next one.
     """

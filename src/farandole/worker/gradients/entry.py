@@ -1,4 +1,4 @@
-"""What the reducer knows of each gradient.
+"""The reducer's record of each gradient.
 
 Each gradient has an *entry*; the entries that are submitted together form a *bundle* (one entry, unless the user asked
 for groups).
@@ -24,8 +24,8 @@ class Entry(ABC):
     gradient there, and it needs no call of its own any more.
 
     Attributes:
-        name: by which the ranks' gradients match.
-        bundle: what it is submitted with.
+        name: the name by which the gradients of all ranks are matched.
+        bundle: the gradients that it is submitted with.
         missing_passes: how many backward passes the step still needs.
         view: where the reduced gradient lies in the arena, and its own one travels from; None on the general way.
         own_view: where this rank's own gradient travels from instead, so that it outlives its reduction.
@@ -141,12 +141,12 @@ class Bundle:
     Attributes:
         missing: entries that still need backward passes.
         launched: its gradients are on their way, or have arrived.
-        generation: of the world in which they were launched.
+        generation: the generation of the world in which they were launched.
         share: by what this rank's gradients were multiplied there.
         broken: its gradients were not reduced, because that world broke.
         kept: this rank's own gradients of this step are kept.
         submission: if all entries have a view: the requests, made once and used in every step.
-        nbytes: of all views together.
+        nbytes: the size of all views together, in bytes.
     """
 
     __slots__ = ("broken", "entries", "generation", "kept", "launched", "missing", "nbytes", "share", "submission")
@@ -202,7 +202,7 @@ class Bundle:
         return [entry.name for entry in self.entries if entry.absent]
 
     def reset(self, passes: int) -> None:
-        """Begin a step, for which each gradient needs so many backward passes."""
+        """Begin a step, for which each gradient needs this number of backward passes."""
         self.launched = self.broken = self.kept = False
         self.missing = len(self.entries)
         for entry in self.entries:

@@ -1,4 +1,4 @@
-"""What the reducer needs of a framework, beside its entries."""
+"""The operations that the reducer needs from a framework, beside its entries."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class ParameterCheck:
         """Prepare the check.
 
         Args:
-            name: by which the ranks' checks match.
+            name: the name by which the checks of all ranks are matched.
             process_set: the ranks that take part.
             advice: the line to add to a script whose ranks begin with different parameters.
         """
@@ -120,7 +120,7 @@ def are_equal(count: int, total: int, squares: int) -> bool:
     """Return whether numbers are all the same.
 
     Args:
-        count: how many there are.
+        count: the number of them.
         total: their sum.
         squares: the sum of their squares, which is the smallest where all are the same.
 

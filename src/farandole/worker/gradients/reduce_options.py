@@ -9,7 +9,7 @@ from farandole.worker.core.session import Session
 
 
 class ReduceOptions(NamedTuple):
-    """What all gradients of an optimizer have in common."""
+    """The options that all gradients of an optimizer share."""
 
     op: int
     prescale: float

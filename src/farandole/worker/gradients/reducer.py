@@ -49,7 +49,7 @@ TOO_MANY_PASSES = (
 
 
 class GradientObserver(Protocol):
-    """What sees gradients before and after they are reduced."""
+    """An observer of gradients before and after they are reduced."""
 
     def computed(self, entry: Entry) -> None:
         """See what a backward pass has made of a gradient, before it is on its way. Called in any thread."""
@@ -75,7 +75,7 @@ class Reducer:
         Args:
             front_end: of the framework that computes the gradients.
             bundles: entries; those of one inner sequence are reduced together.
-            options: how they are reduced.
+            options: the options of the reduction.
             passes: backward passes for each step.
         """
         self.passes = passes

@@ -28,9 +28,9 @@ class StepBallot:
         """Cast none yet.
 
         Args:
-            context: of the step.
+            context: the context of the step.
             bundles: all gradients; more may be added to them later.
-            queue: by which the ballot leaves.
+            queue: the queue that submits the ballot.
             reduced: the gradients that others may ask for.
         """
         self._context = context

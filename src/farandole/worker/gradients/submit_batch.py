@@ -69,8 +69,8 @@ class BatchQueue:
         """Begin with nothing that waits.
 
         Args:
-            context: of the step.
-            calls: to which each submitted batch is added.
+            context: the context of the step.
+            calls: the list that each submitted batch is added to.
             at_end_of_backward: see `GradientFrontEnd`.
         """
         self._context = context

@@ -16,7 +16,7 @@ class View(NamedTuple):
     """A piece of writable memory; at first it is all zeros."""
 
     buffer: Any
-    """What the piece is a part of. It supports the buffer protocol, and keeps the memory alive."""
+    """The memory that the piece is a part of. It supports the buffer protocol, and keeps the memory alive."""
     offset: int
     """In bytes from the beginning of the buffer."""
     nbytes: int

@@ -31,7 +31,7 @@ class Backend(Protocol):
 
         Args:
             gradients: none of them is None.
-            names: by which ranks' gradients match, one for each.
+            names: the name of each gradient, by which those of all ranks are matched.
             bundles: which are reduced together, as places in `gradients`; None: as is best.
             op: a reduction.
             options: the user's.
@@ -69,7 +69,7 @@ class GradientReduction:
         """Make one.
 
         Args:
-            options: how.
+            options: the options of the reduction.
             name: gives that of the next call; that of a gradient follows from it. It is the same on all ranks.
             key_of: gives a variable's key, the same for a variable of Keras and for the backend's in it.
             backend: gives what reduces.
@@ -116,7 +116,7 @@ class GradientReduction:
 
         Args:
             gradients: None stays None.
-            variables: of which they are.
+            variables: the variables that the gradients belong to.
             op: another one than the option's.
         """
         results = list(gradients)
@@ -211,9 +211,9 @@ def bundles(
     """Return which gradients the user wants to be reduced together, as places in `indices`; None: nothing was said.
 
     Args:
-        indices: of the gradients that are reduced.
-        keys: of their variables.
-        groups: so many groups of neighbours, or the keys of variables that belong together; the rest is by itself.
+        indices: the positions of the gradients that are reduced.
+        keys: the keys of their variables.
+        groups: the number of groups of neighbours, or the keys of variables that belong together; all others are alone.
 
     Example:
         >>> bundles(range(5), "abcde", 2)
@@ -240,7 +240,7 @@ def checked_layers(layers: Any) -> list[Any]:
         layers: one, several or None.
 
     Raises:
-        ValueError: these are no layers.
+        ValueError: the arguments are not layers.
 
     Example:
         >>> checked_layers(None)

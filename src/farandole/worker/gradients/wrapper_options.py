@@ -1,4 +1,4 @@
-"""What a user asks for with a distributed optimizer or gradient tape, checked: for TensorFlow and Keras."""
+"""The checked options of a distributed optimizer or gradient tape, for TensorFlow and Keras."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class WrapperOptions:
 
     @property
     def sum_of_passes(self) -> float:
-        """What Keras' mean over the passes is multiplied by."""
+        """The factor that Keras' mean over the passes is multiplied by."""
         return 1.0 if self.average_passes else float(self.passes)
 
     def is_local(self) -> bool:

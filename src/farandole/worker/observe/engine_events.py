@@ -1,4 +1,4 @@
-"""What an engine did, as it travels between ranks: its events in the layout of the C ABI, and the names they use."""
+"""An engine's events as they travel between ranks: in the layout of the C ABI, with the names that they use."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NOTHING = 2**32 - 1
 
 
 class Phase(IntEnum):
-    """What an event tells (`enum farandole_phase`)."""
+    """The kind of an event (`enum farandole_phase`)."""
 
     SUBMITTED = 0
     AGREED = 1

@@ -1,4 +1,4 @@
-"""What looks on while a session lives: it answers what this worker is doing, and keeps the timeline."""
+"""The observer of a session: it answers what this worker is doing, and keeps the timeline."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class Observer:
     """Looks on in one world.
 
     Attributes:
-        timeline: what this rank does about the timeline.
+        timeline: this rank's part in the timeline.
     """
 
     def __init__(self, session: Session, stalls: StallRecord, metrics: str = "") -> None:
         """Begin: a world of one has no other rank to listen to or to answer.
 
         Args:
-            session: of the world.
+            session: the session of the world.
             stalls: how often others have waited for this worker, in all its worlds.
             metrics: where this worker serves its metrics; "": nowhere.
         """

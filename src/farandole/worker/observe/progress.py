@@ -19,7 +19,7 @@ class ProgressReporter:
         Args:
             session: whose steps and waiting these are; `settings.progress` says how often they are told.
             roster: takes the reports.
-            stalls: of this worker, which are reported too.
+            stalls: this worker's record of stalls, which is reported too.
             metrics: where this worker serves its metrics; "": nowhere.
         """
         self._session = session

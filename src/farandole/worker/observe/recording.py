@@ -135,7 +135,7 @@ class Sender(Ticker):
         """Prepare.
 
         Args:
-            tap: what this rank does.
+            tap: the source of this rank's events.
             clock: keeps the tap's clock right.
             send: takes a batch.
             last: called when everything has been sent.
@@ -178,7 +178,7 @@ class Recorder(Ticker):
         Args:
             file: is closed at the end.
             trace: makes its contents, by this process's clock.
-            tap: what this rank does.
+            tap: the source of this rank's events.
             clock: keeps the roster's clock known.
             ready: called in the thread once that clock is known.
             failed: called in the thread, with the reason, when recording ends before it was told to.

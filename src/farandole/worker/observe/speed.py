@@ -1,4 +1,4 @@
-"""What `farandole bench` runs: each worker measures collectives of one kind, and rank 0 writes down what they took.
+"""The workers of `farandole bench`: each measures collectives of one kind, and rank 0 writes down their times.
 
     python -m farandole.worker.observe.speed '{"collective": "allreduce", "sizes": [4], ... "out": "result.json"}'
     python -m farandole.worker.observe.speed algorithms

@@ -15,9 +15,9 @@ WAIT_SECONDS = 3600.0
 
 
 class StallRecord:
-    """How often others have waited for this worker so long that they asked what it does, and where it was then.
+    """The number of times that others waited for this worker until they asked what it does, and its place then.
 
-    Written by the thread that answers; whoever reads it may see a count and the place before it.
+    Written by the thread that answers; a reader may see a count with the place before it.
     """
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ from farandole.worker.core.engine import Engine
 from farandole.worker.observe.engine_events import LAYOUT, names_in, times_in
 from farandole.worker.observe.timeline_messages import Batch
 
-# The engine's ring holds so many.
+# The number of events that the engine's ring holds.
 RING_EVENTS = 1 << 14
 
 
@@ -31,8 +31,8 @@ class Tap:
         """Let the engine know that its events are read: on rank 0 it now also records when each rank is ready.
 
         Args:
-            engine: whose events these are.
-            clock: how far the roster's clock is ahead of ours.
+            engine: the engine that reports the events.
+            clock: the difference of the roster's clock from ours.
             generation: the engine's.
             serial: the timeline that the batches are for.
             start_ns: events before this moment of the roster's clock are left out.

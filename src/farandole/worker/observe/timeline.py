@@ -45,12 +45,12 @@ MEGABYTE = 1024 * 1024
 ANSWER_SECONDS = 2.0
 # How long the end of writing or sending may take.
 JOIN_SECONDS = 10.0
-# Each rank may send so many events at once, however many ranks share the limit.
+# The number of events that each rank may send at once, however many ranks share the limit.
 LEAST_EVENTS = 512
 
 
 class Timeline(Protocol):
-    """What a rank does about the timeline."""
+    """A rank's part in the timeline."""
 
     def opened(self) -> None:
         """Begin: messages can be heard now."""

@@ -1,4 +1,4 @@
-"""What the observers of one world tell each other, by way of the roster.
+"""Messages between the observers of one world, which the roster passes on.
 
 Rank 0 records. It tells the others `On`, and they send a `Batch` whenever something has happened; when it tells them
 `Off` they send what is left, and `Final`. A rank that has just come says `Here`. A rank whose user asked for a timeline
@@ -60,16 +60,16 @@ class Answer(msgspec.Struct, frozen=True, tag="answer"):
 
 
 class Batch(msgspec.Struct, frozen=True, tag="batch"):
-    """What an engine did for some time."""
+    """The events of an engine over some time."""
 
     generation: int
     serial: int
     first: int
     """Number of the first event, of all that this engine recorded: a gap to the batch before is what was lost."""
     offset_ns: int
-    """What to add to the events' times to have them by the roster's clock."""
+    """The difference that turns the events' times into the roster's time."""
     events: bytes
-    """See `farandole.worker.observe.engine_events`."""
+    """Events, in the layout that `engine_events` unpacks."""
     names: dict[int, tuple[str, str]]
     """For each name's number in the events: the request's name, and type and shape of its tensor."""
 

@@ -8,7 +8,7 @@ lie spans, one in the other:
         RING_ALLREDUCE        while the algorithm moved the bucket that the tensor travelled in
 
 On the track of rank 0 an instant, named by the number of a rank, marks when rank 0 heard that this rank was ready.
-Process 0 is no tensor: it holds what is about the whole job.
+Process 0 is not a tensor: it holds the events of the whole job.
 
 Events may be missing: the recording began in the middle of an operation, or some were lost. Whatever comes, every span
 that begins also ends, spans nest, and time never runs backwards on a track.
@@ -24,7 +24,7 @@ from farandole.worker.core.dtype import Kind
 from farandole.worker.observe.engine_events import NOTHING, Event, Phase, unpack
 from farandole.worker.observe.timeline_messages import Batch
 
-# Names come and go, as those of unnamed tensors do: beyond so many, tracks on which nothing is open are forgotten.
+# Names come and go, as those of unnamed tensors do: beyond this number, tracks on which nothing is open are forgotten.
 _MOST_TRACKS = 4096
 
 _NO_GROUP = -1
@@ -45,7 +45,7 @@ class _Track:
 
 
 class _Rank:
-    """What is known of one rank."""
+    """The state of one rank's tracks."""
 
     def __init__(self) -> None:
         self.expected: int | None = None

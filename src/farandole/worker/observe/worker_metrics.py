@@ -33,7 +33,7 @@ class WorkerMetrics:
     Args:
         job: the job's name or number; "" when it has none.
         worker: the worker's number.
-        stalls: of this worker.
+        stalls: this worker's record of stalls.
     """
 
     def __init__(self, job: str, worker: int, stalls: StallRecord) -> None:

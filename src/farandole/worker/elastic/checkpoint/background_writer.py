@@ -26,8 +26,8 @@ class BackgroundWriter:
     """Writes checkpoints while training goes on.
 
     Args:
-        store: where they go.
-        keep: how many complete ones stay.
+        store: the folder that they are written to.
+        keep: the number of complete checkpoints that are kept.
         say: hears what rank 0 has to tell.
     """
 

@@ -40,10 +40,10 @@ class CheckpointBase(ABC):
 
     Args:
         directory: where; for more than one host, on a file system that all share.
-        every_steps: when `due` says so: at multiples of this.
-        every_seconds: when `due` says so: after this time.
+        every_steps: the number of steps between two checkpoints; `due` is true at its multiples.
+        every_seconds: seconds between two checkpoints; `due` is true when they have passed.
         keep: how many complete checkpoints stay; older ones are removed once a newer one is complete.
-        format: of the files with tensors.
+        format: the format of the files with tensors.
         wait_if_busy: whether `save` waits for a checkpoint that is still being written, and does not skip the new one.
         patience: seconds that rank 0 waits for other ranks' shards while nothing of them grows.
         run: what tells this job from others that write here, letters and digits; by default, what the launcher gave.
@@ -137,11 +137,11 @@ class CheckpointBase(ABC):
         Args:
             state: objects with a `state_dict`, tensors, arrays, numbers, text, bytes, and mappings, lists, tuples,
                 sets and deques of them; the same on all ranks.
-            step: how far training is.
-            rank: of this worker.
-            size: of the world.
+            step: the number of steps taken so far.
+            rank: this worker's rank.
+            size: the number of workers in the world.
             generation: of the world; an attempt of an earlier one is given up.
-            epoch: for whoever reads the manifest.
+            epoch: the epoch, for readers of the manifest.
 
         Returns:
             Whether it was begun; False if the last one is still being written.
@@ -305,7 +305,7 @@ class CheckpointBase(ABC):
 
     @abstractmethod
     def _identify(self, value: Any) -> Hashable | None:
-        """Return what two tensors have in common only if they are the same memory; None for what is no tensor.
+        """Return a value that is equal for tensors that share memory only; None for a value that is not a tensor.
 
         Raises:
             InvalidRequestError: such a tensor cannot be saved.

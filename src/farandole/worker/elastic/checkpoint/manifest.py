@@ -1,4 +1,4 @@
-"""What a checkpoint says about itself, and what a rank says about its part of one: JSON, checked by its own digest."""
+"""The description of a checkpoint, and of a rank's part of one: JSON, checked by its own digest."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _READ_BYTES = 4 * 1024 * 1024
 
 
 class ManifestError(ValueError):
-    """This is no manifest, or not as it was written; the message says what is wrong with it."""
+    """The file is not a manifest, or was changed after it was written; the message says what is wrong with it."""
 
 
 class File(msgspec.Struct, frozen=True):
@@ -53,7 +53,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """In the order of the shards; files of other formats in any."""
     tensors: dict[str, TensorEntry]
     plain: Any
-    """What `tree.Taken.plain` was."""
+    """The value of `tree.Taken.plain`."""
 
     @property
     def size(self) -> int:
@@ -62,7 +62,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Record(msgspec.Struct, frozen=True):
-    """What a rank says when its part of an attempt is written, or will not be."""
+    """A rank's report that its part of an attempt is written, or will not be."""
 
     layout: str = ""
     """Digest of all tensors' names, types, shapes and pieces: the same on all ranks, or they do not fit together."""

@@ -50,7 +50,7 @@ class AttemptId(msgspec.Struct, frozen=True, order=True):
 
     @classmethod
     def of_folder(cls, name: str) -> AttemptId | None:
-        """Return whose folder this is, or None if it is no attempt's."""
+        """Return the attempt that the folder belongs to; None if it belongs to none."""
         found = re.fullmatch(re.escape(_PARTIAL) + r"step-(\d+)-generation-(\d+)-run-(\w*)", name)
         return None if found is None else cls(found[3], int(found[2]), int(found[1]))
 
@@ -65,7 +65,7 @@ class Complete:
 
 @dataclass(frozen=True)
 class Search:
-    """What was found when the newest good checkpoint was looked for."""
+    """The result of the search for the newest good checkpoint."""
 
     found: Complete | None
     passed_over: tuple[str, ...]

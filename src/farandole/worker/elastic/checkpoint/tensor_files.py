@@ -1,4 +1,4 @@
-"""What writes the tensors of a checkpoint into files, and reads them: one class for each format, in the front ends."""
+"""Writers and readers of files with the tensors of a checkpoint: one class for each format, in the front ends."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def need_safetensors(otherwise: str) -> None:
     To be called before a thread writes, because an import there holds Python's lock, for which training would wait.
 
     Args:
-        otherwise: what the user can do without it.
+        otherwise: the user's alternative without it.
 
     Raises:
         InvalidRequestError: it is not installed, or too old: versions before 0.8 hold that lock while they write.

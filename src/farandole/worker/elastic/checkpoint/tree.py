@@ -24,7 +24,7 @@ _RESERVED = "__metadata__"
 _LARGEST_INT = 2**53
 _MAPPINGS: dict[str, type] = {"dict": dict, "OrderedDict": OrderedDict, "Counter": Counter}
 _SERIES: dict[str, type] = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset, "deque": deque}
-# Of what is no container, bool before int, whose subclass it is.
+# Of values that are not containers, bool before int, whose subclass it is.
 _LEAVES: tuple[type, ...] = (bool, int, float, complex, str, bytes, bytearray, range)
 
 
@@ -32,7 +32,7 @@ class Taken:
     """A state that has been taken apart.
 
     Attributes:
-        plain: what JSON can hold.
+        plain: the part that JSON can hold.
         tensors: by name, each one once; a name is the path to the tensor, joined with dots.
     """
 
@@ -41,7 +41,7 @@ class Taken:
 
         Args:
             state: nested mappings, lists, tuples, sets and deques of tensors, arrays, numbers, text, bytes and None.
-            identify: returns None for what is no tensor, and for two tensors the same if they are the same memory.
+            identify: returns None for a value that is not a tensor, and equal values for tensors that share memory.
 
         Raises:
             InvalidRequestError: there is something else in it; the message says where.

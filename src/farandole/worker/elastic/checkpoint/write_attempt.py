@@ -48,12 +48,12 @@ class AttemptDropped(Exception):
 
 @dataclass(frozen=True)
 class Part:
-    """What one rank contributes.
+    """One rank's contribution.
 
     Attributes:
-        attempt: which attempt this is.
+        attempt: the attempt's number.
         rank: whose part; ranks from 0 to `writers` - 1 write.
-        writers: how many ranks write.
+        writers: the number of ranks that write.
         manifest: of the whole, but for its files; only rank 0's counts.
         layout: digest of what is in which file.
         write: writes this rank's files into a folder and returns their names; raises OSError.

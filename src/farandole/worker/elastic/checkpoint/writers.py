@@ -36,7 +36,7 @@ def share_out(extents: Sequence[Extent], shards: int) -> list[tuple[Piece, ...]]
 
     Args:
         extents: of all tensors, in an order that is the same on every rank.
-        shards: how many there are.
+        shards: the number of shards.
 
     Example:
         >>> share_out([Extent(1, 8), Extent(4, SPLIT_BYTES)], 2)

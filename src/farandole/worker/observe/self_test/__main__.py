@@ -1,4 +1,4 @@
-"""What the workers of `farandole test` run.
+"""The entry point of the workers of `farandole test`.
 
     python -m farandole.worker.observe.self_test thorough
     python -m farandole.worker.observe.self_test quick

@@ -23,8 +23,8 @@ def check_all(rank: int, size: int, quick: bool, tell: Callable[[str], None]) ->
     """Return how many checks there were, and what was wrong on this rank.
 
     Args:
-        rank: of this worker.
-        size: of the world.
+        rank: this worker's rank.
+        size: the number of workers in the world.
         quick: leave out most combinations of types and operations.
         tell: hears how it goes on.
     """

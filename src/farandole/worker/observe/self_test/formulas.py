@@ -1,4 +1,4 @@
-"""What ranks put into collectives, and what must come out, by formula.
+"""The inputs of the self test's collectives and their expected results, by formula.
 
 Values repeat with a period of seven elements, so that megabytes are made and compared in a moment, and what is missing,
 doubled or in the wrong place shows. All are whole numbers that the element type holds exactly, so the order of
@@ -51,12 +51,12 @@ def contribution(op: int, rank: int) -> list[int]:
 
 
 def can_be_asked(op: int, dtype: DType, size: int) -> bool:
-    """Return whether the type holds every sum that so many ranks can make."""
+    """Return whether the type holds every sum of values of this number of ranks."""
     return op not in (Sum, Average) or 2 * size <= _LARGEST[dtype]
 
 
 def reduced(op: int, dtype: DType, size: int) -> list[Number]:
-    """Return what must come out of a reduction over so many ranks: one period."""
+    """Return the expected result of a reduction over this number of ranks: one period."""
     columns = list(zip(*(contribution(op, rank) for rank in range(size)), strict=True))
     if op == Average and dtype in _ROUNDING:
         return [sum(column) / size for column in columns]
@@ -67,7 +67,7 @@ def reduced(op: int, dtype: DType, size: int) -> list[Number]:
 
 
 def tiled(period: bytes, size: int) -> bytearray:
-    """Return so many bytes of a period that is repeated."""
+    """Return this number of bytes of a period that is repeated."""
     return bytearray((period * (size // len(period) + 1))[:size])
 
 
@@ -95,7 +95,7 @@ def what_differs(found: Bytes, wanted: Sequence[Number], dtype: DType, first: in
         found: elements.
         wanted: the period.
         dtype: their type.
-        first: where in the period the first element stands.
+        first: the first element's position in the period.
 
     Returns:
         Which element is wrong; "" if none is.

@@ -56,10 +56,10 @@ class Links:
     """Measures the links of this worker.
 
     Args:
-        engine: of this worker.
-        rank: of this worker.
+        engine: this worker's engine.
+        rank: this worker's rank.
         nodes: the ends of links. A worker that is none of them is silent.
-        effort: how much to do.
+        effort: the number of repetitions and sizes.
     """
 
     def __init__(self, engine: Engine, rank: int, nodes: Sequence[Node], effort: Effort) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 MOST_ALONE = 8
-"""Up to so many nodes, every pair is measured while all others are silent."""
+"""Up to this number of nodes, every pair is measured while all others are silent."""
 
 LARGEST_MESSAGE = 4 << 20
 _SMALLEST_MESSAGE = 64 << 10
@@ -39,7 +39,7 @@ def messages(rate: float, seconds: float) -> tuple[int, int]:
 
     Args:
         rate: bytes a second, roughly.
-        seconds: how long.
+        seconds: the time limit in seconds.
 
     Example:
         >>> messages(1e6, 0.1)
