@@ -17,7 +17,8 @@ inline int64_t now_ns() noexcept {
 class Deadline {
  public:
   static Deadline after_seconds(double seconds) noexcept {
-    // 10^9 seconds stand for "never": the arithmetic below must not overflow. What is no number has passed already.
+    // 10^9 seconds stand for "never": the arithmetic below must not overflow. A value that is not a number has passed
+    // already.
     const double bounded = seconds > 0 ? std::min(seconds, 1e9) : 0.0;
     return Deadline(now_ns() + static_cast<int64_t>(bounded * 1e9));
   }

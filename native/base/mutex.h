@@ -48,7 +48,7 @@ class Condition {
  public:
   void notify_all() noexcept { condition_.notify_all(); }
 
-  // Waits until `ready()`, at most for so long; gives what `ready()` said last.
+  // Waits until `ready()`, at most for this time; returns the last result of `ready()`.
   template <typename Ready>
   bool wait_for(Mutex& mutex, std::chrono::nanoseconds at_most, Ready&& ready) REQUIRES(mutex) {
     std::unique_lock lock(mutex.mutex_, std::adopt_lock);

@@ -101,7 +101,7 @@ typedef struct farandole_engine farandole_engine;
  * FARANDOLE_INVALID_ARGUMENT there, and farandole_engine_destroy must not be called. It must not throw, and must not
  * wait for anything that another thread does only after a collective.
  *
- * The handle stays valid: whoever submits releases it, in the callback or later, as without a callback. When it was
+ * The handle stays valid: the caller releases it, in the callback or later, as without a callback. When it was
  * released before, the callback is called all the same, and farandole_result refuses. */
 typedef void (*farandole_callback)(void* context, uint64_t handle, int status, const char* error, int32_t lost_rank);
 
@@ -228,9 +228,9 @@ FARANDOLE_API const char* farandole_backends(void);
  * that is asked for, or "". NULL and an error that says why it cannot be used. Valid until the calling thread asks
  * again. */
 FARANDOLE_API const char* farandole_probe_backend(const char* name, const char* library);
-/* A JSON object {"algorithm", "reason"}: what would run a tensor of so many bytes among `members` workers on `hosts`
- * hosts, of which the one with the fewest has `fewest`; with the defaults of all knobs. NULL and an error for what
- * needs no algorithm. Valid until the calling thread asks again, as is what farandole_choose gives. */
+/* A JSON object {"algorithm", "reason"}: what would run a tensor of this size in bytes among `members` workers on
+ * `hosts` hosts, of which the one with the fewest has `fewest`; with the defaults of all knobs. NULL and an error for
+ * what needs no algorithm. Valid until the calling thread asks again, as is what farandole_choose gives. */
 FARANDOLE_API const char* farandole_choose_for(uint32_t kind, uint32_t op, uint64_t bytes, int32_t members,
                                                int32_t hosts, int32_t fewest);
 /* A JSON array of the names that farandole_engine_create takes. */
@@ -292,8 +292,8 @@ FARANDOLE_API int farandole_keep_knobs(farandole_engine* engine, const char* kno
  * (times the speed of the defaults), "summary", "knobs" (in use), and "samples", each {"phase", "why",
  * "bytes_per_second", "knobs"}. Rank 0 knows; others know the knobs. Valid until the calling thread asks again. */
 FARANDOLE_API const char* farandole_tuning(farandole_engine* engine);
-/* A JSON object {"algorithm", "reason"}: what runs a tensor of so many bytes in this group now. NULL and an error when
- * there is no such group, or for what needs no algorithm. */
+/* A JSON object {"algorithm", "reason"}: what runs a tensor of this size in bytes in this group now. NULL and an error
+ * when there is no such group, or for what needs no algorithm. */
 FARANDOLE_API const char* farandole_choose(farandole_engine* engine, uint32_t kind, uint32_t op, uint32_t group,
                                            uint64_t bytes);
 

@@ -22,7 +22,7 @@ struct Settings {
 };
 
 // What is not given has its default; of several with one name, the last one counts. Throws Error(kInvalidArgument) for
-// a name that does not exist, and for a text that is no value of its setting.
+// a name that does not exist, and for a text that is not a value of its setting.
 Settings read_settings(std::span<const farandole_setting> given);
 
 // Sets what "NAME=VALUE,..." says. Throws as read_settings does.

@@ -146,8 +146,8 @@ enum class Operation : uint8_t {
 inline constexpr size_t kOperations = static_cast<size_t>(Operation::kLast) + 1;
 const char* name_of(Operation operation) noexcept;  // "allreduce"
 
-// Chooses for a tensor of so many bytes. `wanted` is a name from the table, or empty for the best algorithm; a name
-// that does not fit the topology is ignored. A compressed allreduce is chosen by its name alone: throws
+// Chooses for a tensor of this size in bytes. `wanted` is a name from the table, or empty for the best algorithm; a
+// name that does not fit the topology is ignored. A compressed allreduce is chosen by its name alone: throws
 // Error(kInvalidArgument) when the table has no such row.
 Choice choose(Operation operation, const Topology& topology, size_t bytes, const Knobs& knobs, std::string_view wanted);
 

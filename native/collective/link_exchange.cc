@@ -7,7 +7,7 @@
 namespace farandole::collective {
 namespace {
 
-// A slice is cut into at least so many chunks, so that arithmetic and transfer overlap...
+// The smallest number of chunks that a slice is cut into, so that arithmetic and transfer overlap...
 constexpr size_t kChunksOfASlice = 4;
 // ...but not into chunks so small that the cost of a message exceeds the gain.
 constexpr size_t kLeastChunkBytes = size_t{32} << 10;

@@ -150,7 +150,7 @@ void AgreementClient::send_ready(const Ready& ready, Notify notify) {
 
 bool AgreementClient::try_fast_path(std::unique_ptr<Pending>& pending) {
   if (coordinator_ && parts_.recorder.events().are_read()) {
-    fast_path_.forbid();  // whoever reads events wants to see when each rank was ready
+    fast_path_.forbid();  // readers of events want to see when each rank was ready
   }
   const Request& request = pending->request;
   if (!pending->is_waited_for || parts_.outcomes.in_flight() > 1 || request.group != 0 ||

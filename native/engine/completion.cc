@@ -97,7 +97,7 @@ void Completions::finish(const std::vector<std::shared_ptr<Completion>>& finishe
     const int64_t now = base::now_ns();
     const base::MutexLock lock(mutex_);
     for (const auto& completion : finished) {
-      // Before it is done: whoever sees it done may read all of it.
+      // Before it is done: a thread that sees it done may read all of it.
       if (completion->callback != nullptr) {
         to_call_.push_back({completion, std::exchange(completion->callback, nullptr)});
         callbacks_listed_.store(true, std::memory_order_release);

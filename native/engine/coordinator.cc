@@ -44,7 +44,7 @@ Coordinator::Coordinator(int world_size) : world_size_(world_size), joined_(stat
 Coordinator::GroupState& Coordinator::group_of(uint32_t id, int rank) {
   const auto found = groups_.find(id);
   if (found == groups_.end() || found->second.index_of(rank) < 0) {
-    nonsense(rank, "a request in group " + std::to_string(id) + ", of which it is no member");
+    nonsense(rank, "a request in group " + std::to_string(id) + ", of which it is not a member");
   }
   return found->second;
 }
@@ -172,7 +172,7 @@ void Coordinator::await(const GroupState& group, Tally& tally, int rank, const S
   for (const int member : {rank, signature.root, signature.peer}) {
     const int index = group.index_of(member);
     if (index < 0) {
-      nonsense(rank, "a transfer with rank " + std::to_string(member) + ", which is no member of the group");
+      nonsense(rank, "a transfer with rank " + std::to_string(member) + ", which is not a member of the group");
     }
     tally.awaited[static_cast<size_t>(index)] = true;
   }

@@ -96,7 +96,7 @@ class Coordinator {
   bool report_bit(uint32_t group_id, GroupState& group, int rank, uint32_t bit, int64_t ready_ns);
   // Notes that a member is ready, and when.
   void note(Tally& tally, size_t index, int rank, int64_t ready_ns) const;
-  // From here on the name has a tally of its own, whoever has reported it as a bit.
+  // From here on the name has a tally of its own, whichever ranks have reported it as a bit.
   void spell_out(GroupState& group, uint32_t bit);
   void spell_out_all(GroupState& group);
   // Which members must report a request of this signature, besides those of which it is known.

@@ -47,8 +47,8 @@ namespace farandole::engine {
 
 enum class Waited : uint8_t { kDone, kTimeout, kUnknown };  // the last: one of the handles does not exist
 
-// Which of the native backend's algorithms runs a tensor of so many bytes in a group that lies so on hosts; `wanted` as
-// in collective/algorithm_table.h. Throws Error(kInvalidArgument) for what needs none.
+// Which of the native backend's algorithms runs a tensor of this size in bytes in a group that lies so on hosts;
+// `wanted` as in collective/algorithm_table.h. Throws Error(kInvalidArgument) for what needs none.
 collective::Choice choose_for(Kind kind, ReduceOp op, const collective::Topology& topology, size_t bytes,
                               const collective::Knobs& knobs, const std::string& wanted);
 
@@ -70,7 +70,7 @@ class Engine {
   void abandon(const transport::Cause& cause);
   // Ends the world at once, for everyone in it; the engine stays in it, with every request failing.
   void revoke(const transport::Cause& cause);
-  // Throws why the world has ended, if it has; kInvalidArgument when the engine was never in one.
+  // Throws the error with which the world ended, if it has; kInvalidArgument if the engine was never in one.
   void check_health() const { submissions_.check_health(); }
   // Of the world that the engine is in, or was in last; nothing while it lives. Requests fail after this is known.
   std::optional<Ending> ending() const { return submissions_.ending(); }
@@ -98,8 +98,8 @@ class Engine {
   void keep(const collective::Knobs& knobs) { tuning_.keep(knobs); }
   // Rank 0 knows; on others it is off, and only the knobs in use are known.
   TuningReport tuning() const { return tuning_.report(); }
-  // Which algorithm runs a tensor of so many bytes now. Throws Error(kInvalidArgument) when there is no such group, or
-  // no algorithm for this kind.
+  // The algorithm that runs a tensor of this size in bytes now. Throws Error(kInvalidArgument) when there is no such
+  // group, or no algorithm for this kind.
   collective::Choice choose(Kind kind, ReduceOp op, uint32_t group, size_t bytes) const;
 
   // Waits until other ranks, which wait for this one, ask what it is doing. 1: they do, 0: the deadline has passed, -1:

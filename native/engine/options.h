@@ -108,7 +108,7 @@ bool is_of(const Row& row, Kind kind) {
 }
 
 // Sets an option by its name. Throws Error(kInvalidArgument) when this kind of request has no such option, or when that
-// is no value of it.
+// is not a value of it.
 void set_option(Options& options, Kind kind, std::string_view name, double value);
 
 // The options out of names and values (farandole_option); what is not given has its default. Throws as set_option does.

@@ -8,7 +8,7 @@
 namespace farandole::engine {
 namespace {
 
-// A user thread that waits looks so many times longer than the engine thread does before it leaves the rest to that: it
+// A waiting user thread polls this many times longer than the engine thread before it leaves the rest to that one: it
 // has nothing else to do, and to be woken would take longer.
 constexpr int64_t kUserPatience = 50;
 

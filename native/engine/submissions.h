@@ -45,7 +45,7 @@ class Submissions {
   std::vector<std::unique_ptr<Pending>> end_world(const base::Error& why, bool certain);
   // The engine has left its world.
   void end_stay();
-  // Throws why the world has ended, if it has.
+  // Throws the error with which the world ended, if it has.
   void check_health() const;
   std::optional<Ending> ending() const;
   // Asks for the world to end in good order.

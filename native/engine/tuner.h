@@ -48,7 +48,7 @@ class Tuner {
   Tuner(TunerSettings settings, const collective::Knobs& defaults, const std::optional<collective::Knobs>& kept,
         std::vector<Dial> dials);
 
-  // A step has moved so many bytes in this time, with knobs(). Says whether these are to be others from now on.
+  // Records that a step moved `bytes` in this time, with knobs(). Returns whether the knobs change from now on.
   bool observe(uint64_t bytes, int64_t ns);
 
   const collective::Knobs& knobs() const noexcept { return knobs_; }

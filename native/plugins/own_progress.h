@@ -21,7 +21,7 @@ class OwnProgress {
   bool is_worth_it(Clock::time_point now) const {
     return now.time_since_epoch().count() >= pause_ends_.load(std::memory_order_relaxed);
   }
-  // An attempt has ended, after so long; `done`: and with it the call.
+  // An attempt has ended, after this time; `done`: and with it the call.
   void attempted(bool done, Clock::time_point now, Clock::duration took) {
     const int vain = done ? 0 : std::min(vain_.load(std::memory_order_relaxed) + 1, kMostVain);
     vain_.store(vain, std::memory_order_relaxed);

@@ -148,8 +148,8 @@ struct Ordered {
 
 // 16-bit floats for minimum and maximum: they are not converted to float32; their bits are compared as integers, a
 // whole register at a time. A key is the magnitude with the sign in front of it, so that both zeros are 0. Above
-// infinity come as many NaNs as the fraction has values, and as many below minus infinity; shifting all keys by so many
-// wraps those of one sign around, so that they are next to the others, at the end where they win.
+// infinity come as many NaNs as the fraction has values, and as many below minus infinity; shifting all keys by this
+// number wraps those of one sign around, so that they are next to the others, at the end where they win.
 template <uint16_t kInfinity, bool kLargest>
 struct Keyed {
   using Stored = uint16_t;

@@ -29,8 +29,8 @@ struct Scale {
 // Where results are stored. A streamed store goes past the caches to memory: it reads nothing in exchange for the line
 // that it fills, and drives out nothing that is needed. It pays where the outputs are large and not soon read again,
 // and costs where they are; the bits are the same. It is a wish: short outputs, or several that cannot be aligned
-// together, are stored as ever. When the function returns, whoever sees a later store of ours sees the streamed ones
-// too.
+// together, are stored as ever. When the function returns, a thread that sees a later store of ours sees the streamed
+// ones too.
 enum class Stores : uint8_t { kCached, kStreamed };
 
 // outputs[j][i] = scale(inputs[0][i] op inputs[1][i] op ...) for every j, folded from the left in the

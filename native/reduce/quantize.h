@@ -25,7 +25,7 @@ inline constexpr size_t kQuantizedChunk = 256;
 inline constexpr float kLeastMagnitude = 0x1p-100F;
 inline constexpr float kTooLarge = 0x1p127F;  // from here on 127 * scale could round up to infinity
 
-// What a run of so many elements takes.
+// The bytes that a run of this number of elements takes.
 size_t quantized_bytes(size_t count) noexcept;
 
 // Writes quantized_bytes(count) bytes. What is lost stays in `values`: the element minus what its code stands for, and

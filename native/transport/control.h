@@ -19,7 +19,7 @@ enum class ControlKind : uint8_t {
   kReady = 1,      // the sender has its links to all; text: a bit for each rank it shares memory with
   kHeartbeat = 2,  // the sender lives
   kRevoke = 3,     // the generation has ended; rank, sign and text are the cause
-  kGoodbye = 4,    // the sender leaves in good order; its closing is no loss
+  kGoodbye = 4,    // the sender leaves in good order; its closing is not a loss
   kAbandon = 5,    // the sender has given up forming this world; text says why
 };
 

@@ -119,7 +119,7 @@ bool FrameMultiplexer::keep_looking(int64_t& since, int64_t patience_ns) noexcep
   if (unnotified_ >= 0 && now - since > kLateNs) {
     notify_late();
   }
-  // Whoever shares this core, above all the thread that waits for our result, goes first.
+  // Other threads on this core, above all the one that waits for our result, go first.
   ::sched_yield();
   return now - since < patience_ns;
 }

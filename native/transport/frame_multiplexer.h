@@ -136,7 +136,7 @@ class FrameMultiplexer {
   // wait() looks again at this time, by the clock of base::now_ns(), if it sleeps then; 0: only when something happens.
   void set_alarm(int64_t at_ns) noexcept { alarm_ns_ = at_ns; }
 
-  // How wait() waits for what signals nothing: it sleeps for so long between two looks; 0: it looks all the time. For
+  // How wait() waits for sources that signal nothing: the sleep between two polls; 0: it polls all the time. For
   // `ready()`, which says it each time.
   void set_pause(int64_t pause_ns) noexcept { pause_ns_ = pause_ns; }
 

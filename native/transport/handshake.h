@@ -53,7 +53,7 @@ class Handshake {
 
   // The connector's side; first() is what to send.
   static Handshake connecting(std::string secret, const Hello& hello);
-  // The acceptor's side. `expected` is what it would say itself, `from` being its own rank; whoever connects
+  // The acceptor's side. `expected` is what it would say itself, `from` being its own rank; the side that connects
   // must come from a rank above it and below `size`.
   static Handshake accepting(std::string secret, const Hello& expected, int32_t size);
 

@@ -17,7 +17,7 @@ namespace {
 using Word = std::atomic<uint32_t>;
 static_assert(sizeof(Word) == sizeof(uint32_t) && Word::is_always_lock_free);
 
-// A watcher that is woken just before it falls asleep misses that; it is woken again after so long.
+// A watcher that is woken just before it falls asleep misses that; it is woken again after this time.
 constexpr std::chrono::milliseconds kTellAgain{1};
 
 // Shared between processes: a private futex is known by its address, which differs.

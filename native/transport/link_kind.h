@@ -10,7 +10,7 @@
 //   3. When all of the world are linked, finish() makes the Link.
 //
 // A loss is reported by what the functions return; the caller revokes the world. (The loopback of tests,
-// transport/loopback, is no row: a test makes such a world as a whole, without a set-up.)
+// transport/loopback, is not a row: a test makes such a world as a whole, without a set-up.)
 #pragma once
 
 #include <cstdint>
@@ -44,7 +44,7 @@ struct LinkContext {
   int doorbell_fd;
   MappingCache& mappings;
   std::vector<void*>& ring_buffers;  // the arena's blocks of all ring buffers that are made are added here
-  MemoryHolders& memory_holders;     // whoever gets our memory is added here
+  MemoryHolders& memory_holders;     // processes that get our memory are added here
 };
 
 // A link that is ready, and what the mesh keeps beside it.

@@ -37,7 +37,7 @@ class Mesh {
   // same number share a host. The same list on every rank.
   virtual const std::vector<int>& hosts() const noexcept = 0;
 
-  // Says goodbye to all peers: from now on our closing connections are no loss to them, nor theirs to us.
+  // Says goodbye to all peers: from now on closing a connection is not a loss, on either side.
   virtual void say_goodbye() noexcept = 0;
 
   // "shm", "tcp", "shm+tcp" or "loopback": for people.

@@ -99,7 +99,7 @@ void Watch::run() {
     }
   }
   follow_orders();
-  // Channels that were closed meanwhile are marked as ended; that is no loss any more.
+  // Channels that were closed meanwhile are marked as ended; that no longer counts as a loss.
   left_ = true;
   read_all();
   follow_orders();

@@ -1,7 +1,7 @@
 // What this backend needs of MPI, without any MPI's header: functions with one signature in all of them, and the few
 // numbers in which their ABIs differ, of which there are three.
 //
-//   standard  that of MPI 5 ("Application Binary Interface" in its standard): libmpi_abi.so.1 of whoever has it
+//   standard  that of MPI 5 ("Application Binary Interface" in its standard): libmpi_abi.so.1 of any MPI that has it
 //   mpich     libmpi.so.12 of MPICH and what follows its ABI: Intel MPI, Cray MPICH, MVAPICH
 //   openmpi   libmpi.so.40 of Open MPI
 //

@@ -145,7 +145,7 @@ Library load_library(const std::string& path) {
   for_each_function(library.functions, [&](const char* name, auto& function) {
     function = function_of<std::remove_reference_t<decltype(function)>>(handle, name);
     if (function == nullptr) {
-      refuse(library.path + " has no " + name + ", so it is no library of MPI 3 or newer; load another one");
+      refuse(library.path + " has no " + name + ", so it is not a library of MPI 3 or newer; load another one");
     }
   });
   library.version = first_line_of(library.functions);

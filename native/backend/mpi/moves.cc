@@ -47,7 +47,7 @@ void run_rounds(Progress& progress, size_t rounds, Begin&& begin, End&& end) {
   }
 }
 
-// The share of a round among so many.
+// One member's share of a round.
 size_t share_of(size_t members) { return Rooms::size_of(std::max(kRoundBytes / members, kLeastBytes)); }
 
 size_t rounds_for(size_t bytes, size_t piece) { return (bytes + piece - 1) / piece; }

@@ -5,8 +5,8 @@
 // and then ended here as well, when the process exits. After a world has broken nobody calls MPI any more, since what
 // it does when a process is lost is not defined: it is not ended then either.
 //
-// Threads: MPI is started and ended, and calls that may block are made, by one thread of its own, so that whoever waits
-// for such a call can stop waiting when a worker is lost. That thread and the one that makes progress call MPI in
+// Threads: MPI is started and ended, and calls that may block are made, by one thread of its own, so that a thread that
+// waits for such a call can stop waiting when a worker is lost. That thread and the one that makes progress call MPI in
 // turns.
 #pragma once
 
@@ -36,7 +36,7 @@ class Process {
   static Process& here();
 
   // Loads the library and starts MPI, unless that has been done. Throws Error(kUnavailable) when it cannot be used or
-  // has not started after so long.
+  // has not started after this time.
   void start(const std::string& library, double patience_seconds);
 
   // Of what has been started.

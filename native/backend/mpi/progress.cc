@@ -11,7 +11,7 @@ namespace {
 constexpr int64_t kLookNs = 50'000;
 constexpr int64_t kLeastPauseNs = 20'000;
 constexpr int64_t kMostPauseNs = 200'000;
-// Of waits so long that something else than the network is waited for.
+// For waits that are longer than any of the network.
 constexpr int64_t kLongNs = 20'000'000;
 constexpr int64_t kLongPauseNs = 1'000'000;
 // Two looks are 1 to 10 us apart, unless another thread has had this core between them.
@@ -81,7 +81,7 @@ void Progress::fail(int code, const char* name) {
     return deadline.passed();
   });  // throws when the revoke comes
   process_.require(code, name);
-  std::abort();  // it throws for whatever is no success
+  std::abort();  // it throws for every failure
 }
 
 void Progress::wait(Request& request) {

@@ -1,10 +1,10 @@
 // Waiting for MPI in one world: nonblocking calls are tested again and again while the links and the status of the
 // world are watched, so that a wait ends when a worker is lost, whatever MPI does then.
 //
-// Nothing signals that MPI has moved on, and MPI moves on only when it is called. So whoever waits looks: all the time
-// at first, if it has its core to itself; else with pauses, which grow with the wait, so that they lengthen it by an
-// eighth at most. On a core that others need a thread that looks all the time delays them, and loses its turn to them
-// for milliseconds, while one that sleeps gets its turn when it wakes.
+// Nothing signals that MPI has moved on, and MPI moves on only when it is called. So a thread that waits polls: all the
+// time at first, if it has its core to itself; else with pauses, which grow with the wait, so that they lengthen it by
+// an eighth at most. On a core that others need a thread that looks all the time delays them, and loses its turn to
+// them for milliseconds, while one that sleeps gets its turn when it wakes.
 //
 // Threads: for the thread that makes progress.
 #pragma once
@@ -17,7 +17,7 @@
 
 namespace farandole::backend::mpi {
 
-// The pause until the next look, after a wait of so long.
+// The pause until the next poll, after a wait of this length.
 int64_t pause_after(int64_t waited_ns, bool core_is_free) noexcept;
 
 class Progress {

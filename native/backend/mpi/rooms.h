@@ -16,7 +16,7 @@ namespace farandole::backend::mpi {
 
 class Rooms {
  public:
-  // What take() needs for so many bytes.
+  // The room that take() needs for this number of bytes.
   static constexpr size_t size_of(size_t bytes) noexcept { return (bytes + kLine - 1) / kLine * kLine; }
 
   // Makes room for `bytes`, the sum of what size_of() says, and ends what take() gave before.

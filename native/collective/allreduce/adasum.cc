@@ -1,7 +1,8 @@
 // Adasum by recursive doubling and vector halving, over links.
 //
-// The tree. Adasum is no sum: it matters which vectors are combined. With a number of members that is a power of two,
-// members whose numbers differ in bit 0 are combined first, then those pairs whose numbers differ in bit 1, and so on:
+// The tree. Adasum is not a sum: it matters which vectors are combined. With a number of members that is a power of
+// two, members whose numbers differ in bit 0 are combined first, then those pairs whose numbers differ in bit 1, and so
+// on:
 // ((0 1) (2 3)) ((4 5) (6 7)). With any other number n, let r be n minus the next lower power of two. The first 2r
 // members fold beforehand: (0 1), (2 3) ... (2r-2 2r-1); each such pair then stands as one member in the tree above:
 // of 5 members it is ((0 1) 2) (3 4), and of 6 ((0 1) (2 3)) (4 5). The member with the lower number is always the a of

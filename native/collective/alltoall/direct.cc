@@ -147,7 +147,7 @@ class Direct {
 }  // namespace
 
 void alltoall_direct(Context& context, const AlltoallJob& job) {
-  // The counts must fit into one chunk. With staging so small, or members so many, links do as well.
+  // The counts must fit into one chunk. With less staging or more members, links do as well.
   if (context.group.size() * sizeof(int64_t) + transport::kArenaAlignment > context.staging.piece_bytes()) {
     alltoall_pairwise(context, job);
     return;

@@ -19,7 +19,7 @@ void reducescatter_direct(Context& context, const ReducescatterJob& job) {
   const size_t chunk = chunk_bytes(context);
   const size_t cell = chunk / element / team.size() / line * line;
   if (cell == 0) {
-    // Staging so small, or members so many, that a chunk has no cache line for each: links do as well.
+    // If a chunk lacks a cache line for each member (small staging, many members), links do as well.
     reducescatter_ring(context, job);
     return;
   }

@@ -14,8 +14,8 @@ namespace farandole::jax {
 
 namespace {
 
-// For so long a thread of XLA's makes progress itself, for calls up to this size: threads need not be woken then, which
-// takes longer than a small collective.
+// The time for which a thread of XLA's makes progress itself, for calls up to this size: threads need not be woken
+// then, which takes longer than a small collective.
 constexpr double kHelpSeconds = 1e-3;
 constexpr size_t kHelpBytes = size_t{1} << 20;
 
@@ -40,7 +40,7 @@ size_t bytes_of(const Member& member, const std::vector<int64_t>& shape) {
          member.bytes_each;
 }
 
-// What a result's first dimension is to be, for one of the argument's and so many ranks.
+// A result's first dimension, for the argument's and this number of ranks.
 int64_t rows_after(uint32_t kind, int64_t rows, int64_t ranks) {
   if (kind == FARANDOLE_ALLGATHER) {
     return rows * ranks;

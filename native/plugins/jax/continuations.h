@@ -1,9 +1,9 @@
 // Threads on which XLA goes on with a program after a collective.
 //
-// Whoever completes a future of XLA's runs what the program does next, however long that takes. The engine's thread
-// must not, so each completion is given to a thread that has nothing else to do; where none has, one is started. So a
-// program that computes for long never keeps another one from going on, and there are as many threads as programs that
-// go on at the same time.
+// A thread that completes a future of XLA's runs what the program does next, however long that takes. The engine's
+// thread must not, so each completion is given to a thread that has nothing else to do; where none has, one is started.
+// So a program that computes for long never keeps another one from going on, and there are as many threads as programs
+// that go on at the same time.
 #pragma once
 
 #include <condition_variable>

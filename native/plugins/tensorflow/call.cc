@@ -22,7 +22,7 @@ namespace {
 // engine goes on. Starting a thread takes about as long as copying so much.
 constexpr size_t kCopyAtOnceBytes = size_t{1} << 18;
 
-// For so long a thread of TensorFlow's makes progress itself (a little longer, where it finds something to do), with
+// The time for which a thread of TensorFlow's makes progress itself (a little longer if it finds work), with
 // calls up to this size: with larger ones a wake-up does not count, and the thread can compute something meanwhile.
 constexpr double kHelpSeconds = 1e-3;
 constexpr size_t kHelpBytes = size_t{1} << 20;

@@ -14,7 +14,7 @@ namespace farandole::tensorflow {
 template <typename Call>
 class NameQueue {
  public:
-  // Whether the call may begin now. Otherwise end() gives it to whoever ends the call before it.
+  // Whether the call may begin now. Otherwise end() returns it to the thread that ends the call before it.
   bool begin(const std::string& name, Call* call) {
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto [waiting, is_first] = in_flight_.try_emplace(name);

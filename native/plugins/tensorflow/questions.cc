@@ -51,7 +51,7 @@ void add(const char* name) {
   TF_OpDefinitionBuilder* const builder = TF_NewOpDefinitionBuilder(name);
   TF_OpDefinitionBuilderAddAttr(builder, "process_set_id: int = 0");
   TF_OpDefinitionBuilderAddOutput(builder, "number: int32");
-  // The answer changes from one world to the next, so it is no constant.
+  // The answer changes from one world to the next, so it is not a constant.
   TF_OpDefinitionBuilderSetIsStateful(builder, true);
   TF_OpDefinitionBuilderSetShapeInferenceFunction(builder, &infer_number);
   const Status status;

@@ -25,7 +25,7 @@ struct LinkFault {
   bool stall = false;  // nothing moves this time: a delay
   bool cut = false;    // the link breaks: both ends lose each other
   bool kill = false;   // the calling worker dies here, as by signal 9: the call does not return but throws its status
-  size_t at_most = SIZE_MAX;  // only so many bytes move: a short read or write
+  size_t at_most = SIZE_MAX;  // the most bytes that move: a short read or write
 };
 // Called before every operation of a link, and every wake, by the worker `self` towards `peer`; `operation` counts
 // the worker's calls. Must be thread-safe.

@@ -58,7 +58,7 @@ TEST_F(Log, WarningsAreCopiedWhereStandardErrorIsAnotherFile) {
   EXPECT_EQ(written(Level::kWarning, 3), "farandole [rank 3] warning: the link is slow\n");
   EXPECT_EQ(read_all(reader.get()), "farandole [rank 3] warning: the link is slow\n");
   written(Level::kInfo, 3);
-  EXPECT_EQ(read_all(reader.get()), "");  // It is no trouble.
+  EXPECT_EQ(read_all(reader.get()), "");  // It does no harm.
 
   const UniqueFd kept(::dup(STDERR_FILENO));
   ::dup2(writer.get(), STDERR_FILENO);

@@ -40,7 +40,7 @@ TEST_P(Processes, SurvivorsOfAKillAgreeAndGoOn) {
     }
     EXPECT_TRUE(WIFSIGNALED(wait_for_exit(workers[victim].pid)));
   }
-  // A time is no verdict on a busy machine, so it is shown, and only a gross one fails.
+  // A time proves nothing on a busy machine, so it is shown, and only a gross one fails.
   std::printf("from kill to the last survivor's error: at most %.1f ms\n", slowest_ms);
   EXPECT_LT(slowest_ms, 5000);
 }

@@ -136,7 +136,7 @@ class WorkerMain {
     wire_.send(farandole_engine_contact(engine_));
   }
 
-  // Each line is a world: reduces in it until it ends, or so many steps. An empty one: leaves.
+  // Each line is a world: reduces in it until it ends, or for this number of steps. An empty one: leaves.
   [[noreturn]] void run() {
     for (std::string line = wire_.receive(); !line.empty() && line != "leave"; line = wire_.receive()) {
       const World world = World::from_line(line);

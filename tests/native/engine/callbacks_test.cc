@@ -104,7 +104,8 @@ TEST(Callbacks, OfTheEngineThreadWhenNobodyWaits) {
 }
 
 TEST(Callbacks, OfAThreadThatWaitsAndMakesProgress) {
-  // With a wait that looks for long, the waiting thread does the work itself, mostly: of so many at least once.
+  // With a wait that looks for long, the waiting thread mostly does the work itself: at least once in this number of
+  // calls.
   engine::EngineSettings settings;
   settings.spin_ns = 1'000'000;
   in_world(World::kShm, 2, settings, [](int, Engine& engine) {
@@ -162,7 +163,7 @@ TEST(Callbacks, ReadTheResultAndTheError) {
   });
 }
 
-// Waits until so many ranks have come this far.
+// Waits until this number of ranks have come this far.
 void meet(std::atomic<int>& arrived, int ranks) {
   ++arrived;
   while (arrived < ranks) {

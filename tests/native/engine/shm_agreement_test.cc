@@ -33,7 +33,7 @@ TEST(ShmAgreement, AllAnnounceTheSame) {
   EXPECT_EQ(agreement.close(2), State::kAll) << "what is agreed stays agreed";
 }
 
-TEST(ShmAgreement, WhoeverWantsSomethingElseClosesIt) {
+TEST(ShmAgreement, AnotherRequestClosesIt) {
   transport::ArenaHeader header{};
   ShmAgreement agreement(&header, 2);
   EXPECT_EQ(agreement.announce(5, 1), State::kOpen);

@@ -25,7 +25,7 @@ constexpr Handle kOther = 8;
 
 bool wait(WakeHeuristic& heuristic, int64_t now, Handle handle = kIt) { return heuristic.wait(now, {&handle, 1}); }
 
-// Asks and waits so many times; gives how often it was expected to wait.
+// Submits and waits this number of times; returns how many times it was expected to wait.
 int ask_and_wait(WakeHeuristic& heuristic, int times, int64_t& now) {
   int expected = 0;
   for (int i = 0; i < times; ++i) {

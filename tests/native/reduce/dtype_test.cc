@@ -51,7 +51,7 @@ TEST(Ops, AreNumberedAndNamed) {
 }
 
 TEST(Ops, OtherNumbersAreNone) {
-  // 0 and 2 are Horovod's Average and Adasum, which are no operations of a kernel.
+  // 0 and 2 are Horovod's Average and Adasum, which are not operations of a kernel.
   for (const uint32_t number : {0u, 2u, 6u, 257u}) {
     EXPECT_EQ(op_from(number), std::nullopt) << number;
   }

@@ -104,7 +104,7 @@ void check(Op op, size_t input_count, size_t count, const Scale& scale, Place pl
     }
     expect_same(*output, expected, what);
   }
-  // What is no output is only read.
+  // Memory that is not an output is only read.
   for (size_t k = 0; k < input_count; ++k) {
     if (std::find(written.begin(), written.end(), &inputs[k]) == written.end()) {
       expect_same(inputs[k], original[k], what + ", input");
@@ -185,7 +185,7 @@ TYPED_TEST(Kernels, ScaleToScalesApartAndInPlace) {
   }
 }
 
-// Signalling NaNs and bytes like 0xaa in a bool are no exceptions.
+// This holds for signalling NaNs and for bytes like 0xaa in a bool, too.
 TYPED_TEST(Kernels, OneInputWithoutAScaleIsCopiedBitByBit) {
   for (const auto isa : runnable_isas()) {
     const UsedIsa used(isa);
@@ -332,7 +332,7 @@ TEST(Meaning, OfEqualZerosTheLaterStays) {
   }
 }
 
-// 2048 + 1 is no float16: summed there, every 1 would be lost.
+// 2048 + 1 is not a float16: summed there, every 1 would be lost.
 TEST(Meaning, SixteenBitFloatsAreSummedInThirtyTwoAndRoundedOnce) {
   for (const auto isa : runnable_isas()) {
     const UsedIsa used(isa);

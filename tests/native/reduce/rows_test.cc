@@ -185,7 +185,7 @@ TYPED_TEST(Rows, StreamedInPlaceAndToAddressesThatDoNotAgree) {
   }
 }
 
-// A copy keeps every bit, also of what is no number.
+// A copy keeps every bit, also of values that are not numbers.
 TEST(CopyStream, CopiesEveryLengthFromAndToEveryAddress) {
   std::mt19937_64 random(3);
   for (const auto isa : runnable_isas()) {

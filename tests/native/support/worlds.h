@@ -42,7 +42,7 @@ inline engine::Completion finish(engine::Engine& engine, engine::Handle handle) 
   return completion;
 }
 
-// The same without the help of a waiting thread: whoever does it, this one only looks.
+// The same without the help of a waiting thread: another thread does it, this one only polls.
 inline void look_until_done(engine::Engine& engine, engine::Handle handle) {
   const auto deadline = base::Deadline::after_seconds(kPatience);
   while (engine.completions().poll(handle) == 0 && !deadline.passed()) {

@@ -310,7 +310,7 @@ TEST_P(KilledWorkers, AreNoticedAlthoughAChildTheyForkedLives) {
 }
 
 TEST_P(KilledWorkers, WhoAreOnlyStoppedAreSilent) {
-  const auto processes = start(GetParam(), 4, 2.0);  // a busy machine makes no worker silent for so long
+  const auto processes = start(GetParam(), 4, 2.0);  // longer than a busy machine silences a worker
   form(processes, {0, 1, 2, 3}, 1);
   const int64_t stopped = base::now_ns();
   processes[1]->signal(SIGSTOP);

@@ -1,4 +1,4 @@
-// Whoever connects and is not, or not yet, a worker of the world that forms.
+// Connections of processes that are not, or not yet, workers of the world that forms.
 #include <poll.h>
 #include <sys/socket.h>
 

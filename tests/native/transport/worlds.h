@@ -13,7 +13,7 @@
 namespace farandole::transport::testing {
 
 inline constexpr size_t kArenaBytes = size_t{1} << 26;
-// After so many seconds a test calls a wait a hang. Nothing that works comes near it.
+// Seconds after which a test calls a wait a hang. No working case comes near it.
 inline constexpr double kPatience = 30.0;
 
 enum class Wiring { kShm, kTcp4, kTcp6, kTwoHosts };
