@@ -8,10 +8,11 @@ import sys
 from collections.abc import Sequence
 
 from farandole.base.display.tables import show
+from farandole.base.spelling import did_you_mean
 from farandole.base.wire.encoding import format_json
 from farandole.control.cli.parser import Parser
 from farandole.control.cli.project_options import given_options, options_of_run, read_project
-from farandole.control.launcher.configuration.project import Project, nearest, words
+from farandole.control.launcher.configuration.project import Project, words
 from farandole.control.launcher.configuration.provenance import Provenance, Sources, first_sentence, provenances
 from farandole.errors import SpecError
 
@@ -98,7 +99,7 @@ def find(rows: Sequence[Provenance], name: str) -> Provenance:
     names = {other: row for row in rows for other in (row.name, *row.variables, row.option or row.name)}
     row = names.get(name) or names.get(f"--{name}")
     if row is None:
-        raise SpecError(f"there is no setting {name!r}", nearest(name, names, "farandole config lists them"))
+        raise SpecError(f"there is no setting {name!r}", did_you_mean(name, names) or "farandole config lists them")
     return row
 
 

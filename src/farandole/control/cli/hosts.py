@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from farandole.base.display.tables import show
+from farandole.base.spelling import did_you_mean
 from farandole.control.cli.job_verbs import print_json
-from farandole.control.cli.parser import Parser, did_you_mean
+from farandole.control.cli.parser import Parser
 from farandole.control.launcher.daemon.client_protocol import AddHosts, Done, DrainHost, HostsAre, ListHosts, RemoveHost
 from farandole.control.launcher.daemon.client_requests import ask
 from farandole.control.launcher.daemon.jobs import jobs_of_this_user

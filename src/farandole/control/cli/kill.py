@@ -8,7 +8,8 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from farandole.control.cli.parser import Parser, did_you_mean
+from farandole.base.spelling import did_you_mean
+from farandole.control.cli.parser import Parser
 from farandole.control.launcher.daemon.client_protocol import Done, Kill
 from farandole.control.launcher.daemon.client_requests import ask
 from farandole.control.launcher.daemon.jobs import jobs_of_this_user

@@ -6,16 +6,15 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
+
+from farandole.base.spelling import did_you_mean
 
 USAGE_ERROR = 2
 
 Groups = Mapping[str, Sequence[str]]
 """Titles, and the options (by any of their names) or verbs that stand below each."""
-
-_CLOSE = 0.6
-"""How much a word must be like another one, for `difflib`, to be proposed in its place."""
 
 # As argparse says it.
 _MISSING = "the following arguments are required: "
@@ -162,18 +161,6 @@ class Parser(argparse.ArgumentParser):
 
 def _name_of(action: argparse.Action) -> str:
     return "/".join(action.option_strings) or str(action.metavar or action.dest)
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return a question with the most similar of the known words; "" when none is similar."""
-    import difflib  # It takes milliseconds, which a command line without mistakes need not wait for.
-
-    # Dashes, which all options have, make none of them more similar.
-    names = {name.strip("-"): name for name in known}
-    word = word.strip("-")
-    begun = [name for name in names if len(word) > 1 and name.startswith(word)]
-    near = begun or difflib.get_close_matches(word, names, n=1, cutoff=_CLOSE)
-    return f"did you mean {names[near[0]]}?" if near else ""
 
 
 def _without_gaps(text: str, groups: Groups) -> str:

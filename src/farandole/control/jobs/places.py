@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, cast
 
+from farandole.base.spelling import one_of
 from farandole.control.jobs.errors import Refused, UnknownJob, Unreachable
 from farandole.control.jobs.service import JobService
 
@@ -71,9 +71,7 @@ def connect(name: str | None, environment: Mapping[str, str]) -> tuple[str, JobS
     """
     name = name or default_place(environment)
     if name not in PLACES:
-        near = difflib.get_close_matches(name, PLACES, n=1)
-        meant = f"did you mean {near[0]}? " if near else ""
-        raise Refused(f"jobs cannot run on {name!r}", f"{meant}There are {', '.join(PLACES)}")
+        raise Refused(f"jobs cannot run on {name!r}", one_of(name, PLACES))
     return name, cast(JobService, _import(name, PLACES[name].connect)(environment))
 
 

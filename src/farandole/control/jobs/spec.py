@@ -15,7 +15,6 @@ is: `to_dict` and `from_dict` turn a `JobSpec` into plain data and back. Keys ha
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from collections.abc import Mapping
@@ -23,6 +22,7 @@ from typing import Any
 
 import msgspec
 
+from farandole.base.spelling import one_of
 from farandole.control.jobs.errors import BadSpec
 
 SUSPENSIONS = {
@@ -163,9 +163,9 @@ def _wrong_workers(workers: Workers, elastic: bool | None) -> list[tuple[str, st
 def _wrong_ending(spec: JobSpec) -> list[tuple[str, str]]:
     wrongs = []
     if spec.suspension and spec.suspension not in SUSPENSIONS:
-        wrongs.append((f"suspension: there is no {spec.suspension!r}", _meant(spec.suspension, SUSPENSIONS)))
+        wrongs.append((f"suspension: there is no {spec.suspension!r}", one_of(spec.suspension, SUSPENSIONS)))
     if spec.signal not in SIGNALS:
-        wrongs.append((f"signal: {spec.signal!r} cannot be sent", _meant(spec.signal, SIGNALS)))
+        wrongs.append((f"signal: {spec.signal!r} cannot be sent", one_of(spec.signal, SIGNALS)))
     if not 0 <= spec.grace < math.inf:
         wrongs.append((f"grace: {spec.grace:g} s is no time in which a job can end", "seconds from 0 on"))
     return wrongs
@@ -184,11 +184,6 @@ def _wrong_values(spec: JobSpec) -> list[tuple[str, str]]:
         if abs(number) > _MOST
     ]
     return wrongs
-
-
-def _meant(word: str, known: Mapping[str, str] | tuple[str, ...]) -> str:
-    near = difflib.get_close_matches(word, known, n=1)
-    return (f"did you mean {near[0]}? " if near else "") + f"There are {', '.join(known)}"
 
 
 def parse_workers(text: str) -> Workers:
@@ -241,9 +236,7 @@ def _check_keys(data: Mapping[str, Any], kind: type[msgspec.Struct], where: str)
     known = [field.encode_name for field in msgspec.structs.fields(kind)]
     for key in data:
         if key not in known:
-            near = difflib.get_close_matches(str(key), known, n=1)
-            meant = f"did you mean {near[0]}? " if near else ""
-            raise BadSpec(f"{where}{key}: there is no such key", f"{meant}There are {', '.join(known)}")
+            raise BadSpec(f"{where}{key}: there is no such key", one_of(str(key), known))
     return dict(data)
 
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from farandole.base.spelling import did_you_mean
 from farandole.control.jobs.errors import NotAllowed, Refused, UnknownJob
 from farandole.control.jobs.spec import JobSpec
 from farandole.control.queue.model import STATES, Owner, Phase, QueueHost, QueueJob, Why
@@ -101,12 +102,7 @@ def find(name: str, jobs: Mapping[str, QueueJob]) -> QueueJob:
         UnknownJob: there is none of that name.
     """
     if name not in jobs:
-        import difflib
-
-        near = difflib.get_close_matches(name, jobs, n=1)
-        raise UnknownJob(
-            f"there is no job {name}", (f"did you mean {near[0]}? " if near else "") + "farandole jobs lists them"
-        )
+        raise UnknownJob(f"there is no job {name}", did_you_mean(name, jobs, "farandole jobs lists them"))
     return jobs[name]
 
 

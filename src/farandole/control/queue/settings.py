@@ -6,13 +6,13 @@ queue.vision=weight=2,quota=8,limit=16     user.ann=slots=4,jobs=20     users=sl
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from farandole.base.spelling import one_of
 from farandole.control.jobs.errors import Refused
 from farandole.control.jobs.spec import DEFAULT_QUEUE
 from farandole.control.scheduler.errors import SchedulerError
@@ -96,9 +96,7 @@ class QueueSettings(msgspec.Struct, frozen=True):
         """
         known = [DEFAULT_QUEUE, *(name for name in self.queues if name != DEFAULT_QUEUE)]
         if queue not in known:
-            near = difflib.get_close_matches(queue, known, n=1)
-            meant = f"did you mean {near[0]}? " if near else ""
-            raise Refused(f"there is no queue {queue}", f"{meant}There are {', '.join(known)}")
+            raise Refused(f"there is no queue {queue}", one_of(queue, known))
 
 
 def user_queue(queue: str, user: str) -> str:
@@ -156,9 +154,7 @@ def _changed(settings: QueueSettings, key: str, value: str) -> QueueSettings:
 
 def _unknown(key: str) -> Refused:
     known = ["policy", *_TIMES, "admins", "queue.NAME", "user.NAME", "users"]
-    near = difflib.get_close_matches(key, known, n=1)
-    meant = f"did you mean {near[0]}? " if near else ""
-    return Refused(f"there is no setting {key}", f"{meant}There are {', '.join(known)}")
+    return Refused(f"there is no setting {key}", one_of(key, known))
 
 
 def _with(before: Mapping[str, Any], name: str, text: str, value: Any) -> dict[str, Any]:

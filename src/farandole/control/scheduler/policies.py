@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from farandole.base.spelling import one_of
 from farandole.control.scheduler.admission import conservative, easy, greedy, strict
 from farandole.control.scheduler.composed import Admit, Composed, Rank, Review
 from farandole.control.scheduler.errors import UnknownPolicyError
@@ -164,10 +164,8 @@ def _only(name: str, words: list[str], table: Mapping[str, object], default: str
 
 def _unknown(name: str, word: str, tables: tuple[Mapping[str, object], ...]) -> UnknownPolicyError:
     known = [*POLICIES, *(part for table in tables for part in table if part not in POLICIES)]
-    near = difflib.get_close_matches(word, known, n=1)
-    meant = f"did you mean {near[0]}? " if near else ""
     said = f"policy {name}: there is no {word}" if word != name else f"there is no policy {name}"
-    return UnknownPolicyError(said, f"{meant}There are {', '.join(known)}")
+    return UnknownPolicyError(said, one_of(word, known))
 
 
 def describe() -> list[tuple[str, str]]:

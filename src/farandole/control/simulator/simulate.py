@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import json
 import os
 import sys
@@ -14,6 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from farandole.base.spelling import did_you_mean
 from farandole.control.scheduler.cluster import Cluster, parse_cluster
 from farandole.control.scheduler.errors import SchedulerError, TraceError
 from farandole.control.scheduler.policies import describe, make_policy
@@ -114,10 +114,8 @@ def _check_queues(rules: Rules, workloads: Sequence[Workload]) -> None:
     above = {queue.parent for queue in rules.queues.values()}
     for name in rules.queues:
         if name not in used | above:
-            near = difflib.get_close_matches(name, used, n=1)
-            meant = f"did you mean {near[0]}? " if near else ""
-            listed = ", ".join(sorted(used)[:MOST_NAMED])
-            raise SchedulerError(f"--queue {name}: no job is in that queue", f"{meant}There are {listed}")
+            listed = f"There are {', '.join(sorted(used)[:MOST_NAMED])}"
+            raise SchedulerError(f"--queue {name}: no job is in that queue", did_you_mean(name, used, listed))
 
 
 def _check(options: argparse.Namespace) -> None:

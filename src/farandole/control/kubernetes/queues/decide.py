@@ -9,10 +9,10 @@ It follows from what is in the objects alone, so that another operator goes on w
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from farandole.base.spelling import one_of
 from farandole.control.jobs.spec import JobSpec
 from farandole.control.kubernetes.accounting import Admitted
 from farandole.control.kubernetes.admission import Admission, Figures
@@ -179,9 +179,7 @@ def _nodes(tree: Tree, standing: Standing, job: QueuedJob, want: int) -> Mapping
 def _no_queue(queue: str, forest: Forest) -> str:
     if queue in forest.faults:
         return f"queue {queue} cannot be used: {forest.faults[queue]}"
-    near = difflib.get_close_matches(queue, forest.names, n=1)
-    meant = f"did you mean {near[0]}? " if near else ""
-    return f"there is no queue {queue} in this namespace; {meant}There are {', '.join(forest.names)}"
+    return f"there is no queue {queue} in this namespace; {one_of(queue, forest.names)}"
 
 
 def _figures(forest: Forest, jobs: Sequence[QueuedJob], found: Mapping[str, Admission]) -> dict[str, Figures]:

@@ -13,15 +13,15 @@ A flag wins over the environment, that over the project file, and that over the 
 
 from __future__ import annotations
 
-import difflib
 import os
 import sys
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from farandole.base.settings.table import FLAGS, SETTINGS
+from farandole.base.spelling import did_you_mean
 from farandole.errors import SpecError
 
 if sys.version_info >= (3, 11):
@@ -102,7 +102,9 @@ def read(path: Path) -> Project:
         tables = tables.get("tool", {}).get("farandole", {})
     for name, table in tables.items():
         if name not in TABLES:
-            raise SpecError(f"{path} has {name!r}, which means nothing here", nearest(name, TABLES, "[run] and [env]"))
+            raise SpecError(
+                f"{path} has {name!r}, which means nothing here", did_you_mean(name, TABLES) or "[run] and [env]"
+            )
         if not isinstance(table, dict):
             raise SpecError(f"{path}: {name} is not a table", f"write [{name}] on a line of its own")
     environment = {name: _variable(path, name, value) for name, value in tables.get("env", {}).items()}
@@ -139,8 +141,9 @@ def words(
     for name, value in project.run.items():
         option = options.get(name)
         if option is None:
-            hint = nearest(name, options, "farandole run --help lists them, and they are written without dashes here")
-            raise SpecError(f"{project.path}: farandole run has no option {name!r}", hint)
+            hint = "farandole run --help lists them, and they are written without dashes here"
+            said = f"{project.path}: farandole run has no option {name!r}"
+            raise SpecError(said, did_you_mean(name, options) or hint)
         row = FLAGS.get(name)
         texts = values(project, option, value)
         if name in given or not option.excludes.isdisjoint(given):
@@ -191,14 +194,3 @@ def _check(where: str, option: Option, text: str) -> None:
         option.type(text)
     except (ValueError, TypeError):
         raise SpecError(f"{where} is {text!r}", f"see --{option.name} in farandole run --help") from None
-
-
-def nearest(name: str, known: Iterable[str], otherwise: str) -> str:
-    """Return a hint for a name that is not known: the one that is most like it, or something else to say."""
-    spelled = {_plain(each): each for each in reversed(list(known))}
-    close = difflib.get_close_matches(_plain(name), spelled, 1)
-    return f"did you mean {spelled[close[0]]!r}?" if close else otherwise
-
-
-def _plain(name: str) -> str:
-    return name.lower().replace("_", "-").lstrip("-")

@@ -12,13 +12,13 @@ programs, such as `max_slots=8`, are ignored; a word that none of them knows is 
 
 from __future__ import annotations
 
-import difflib
 import ipaddress
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from farandole.base.spelling import similar
 from farandole.errors import SpecError
 
 MOST_HOSTS = 65536
@@ -179,8 +179,8 @@ def _read_word(word: str, where: str) -> tuple[str, str]:
         return _MEANINGS[known], value
     if equals and _IGNORED.fullmatch(known):
         return "", ""
-    near = difflib.get_close_matches(known, _MEANINGS, n=1)
-    meant = f"did you mean {near[0]}={value or 4}? " if near else ""
+    near = similar(known, _MEANINGS)
+    meant = f"did you mean {near}={value or 4}? " if near else ""
     raise SpecError(
         f"{where}: {word!r} means nothing after the name of a host", f"{meant}A line is such as: h1 slots=4"
     )
