@@ -55,7 +55,7 @@ def test_a_host_without_slots_is_refused(tmp_path: Path, line: str) -> None:
 
 def test_a_host_file_without_hosts_or_not_there(tmp_path: Path) -> None:
     (tmp_path / "empty").write_text("# nobody\n\n")
-    with pytest.raises(ValueError, match="no host in"):
+    with pytest.raises(ValueError, match="lists no hosts"):
         parse_host_files(str(tmp_path / "empty"))
     with pytest.raises(ValueError, match="cannot be read"):
         parse_host_files(str(tmp_path / "nowhere"))

@@ -68,7 +68,7 @@ def test_who_starts_the_workers(flags: str, variables: dict[str, str], starter: 
         ("--mpi --min-np 1", "--mpi and elastic training: an MPI world has a fixed set", "leave --mpi away"),
         ("--mpi --host-discovery-script ./hosts", "workers cannot come and go", "--host-discovery-script"),
         ("--mpi --output-filename logs", "--output-filename does not work together with --mpi", "--mpi-args"),
-        ("--mpi --mpi-args=a'b", '--mpi-args: "a\'b" cannot be taken apart: No closing quotation', "quote it"),
+        ("--mpi --mpi-args=a'b", '--mpi-args: "a\'b" cannot be split: No closing quotation', "quote it"),
     ],
 )
 def test_what_does_not_go_together_with_mpi(flags: str, told: str, hint: str, path: str) -> None:

@@ -93,7 +93,7 @@ def test_an_exception_in_the_function() -> None:
         ({"hosts": "localhost:1", "hostfile": "file"}, "hosts and hostfile"),
         ({"use_gloo": True, "use_mpi": True}, "use_gloo and use_mpi"),
         ({"hosts": "localhost"}, "Invalid host input"),
-        ({"hosts": "x.invalid:1"}, "no host of that name"),
+        ({"hosts": "x.invalid:1"}, "no host has this name"),
         ({"hosts": "localhost:1", "num_proc": 2}, "Requested more processes"),
         ({"min_num_proc": 2, "max_num_proc": 2, "slots": 1, "reset_limit": 2}, "-np 1 is outside the job's limits"),
         ({"host_discovery_script": "find", "cooldown_range": [3, 2]}, "between 3 and 2 s"),

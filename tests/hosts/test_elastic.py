@@ -250,11 +250,11 @@ def test_a_host_with_a_preemption_notice_is_left_until_the_notice_is_gone(hosts:
     job = training(bed, "--preemption-file", "taken", "--preemption-interval", "0.5")
     notice = bed.hosts[1].path(f"{FOLDER}/taken")
     notice.touch()
-    job.says(r"host h2 is about to be taken away \(there is a file taken\); workers 2 and 3 there leave .*; 2 other ")
+    job.says(r"host h2 is about to be reclaimed \(the file taken exists\); workers 2 and 3 there leave .*; 2 other ")
     job.says(r"2 workers go on as generation")
     job.await_steps(5, size=2)
     notice.unlink()
-    job.says(r"host h2 stays \(the notice is gone after \d+ s\)")
+    job.says(r"host h2 stays \(the notice was withdrawn after \d+ s\)")
     job.await_steps(5, size=4)
     job.finish()
 

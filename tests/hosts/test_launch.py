@@ -88,7 +88,7 @@ def test_a_network_can_be_chosen(hosts: Hosts) -> None:
         assert (code, listened) == (0, sorted(host.addresses["fast0"] for host in bed.hosts)), err
     code, _, err = start(bed, "-H h1:1,h2:1 --network ib0 python train.py").finish()
     assert code == 2
-    assert "h1: no address of it is in the network ib0; it has: " in err
+    assert "h1: none of its addresses is in the network ib0; it has: " in err
 
 
 def test_several_networks_are_used_together(hosts: Hosts) -> None:

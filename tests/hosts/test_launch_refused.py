@@ -31,7 +31,7 @@ def test_hosts_that_cannot_be_reached(hosts: Hosts) -> None:
     assert "3 of 4 hosts cannot take part; nothing was started" in err
     assert "h2: its host key is not known here, or has changed" in err
     assert "h3: no ssh server listens on its port 22" in err
-    assert "h4: there is no host of that name" in err
+    assert "h4: there is no host has this name" in err
     assert "ready" in next(line for line in err.splitlines() if line.startswith("    h1 "))
 
 
@@ -76,7 +76,7 @@ def test_a_python_that_cannot_run_farandole(hosts: Hosts) -> None:
     bed.hide(bed.hosts[1], os.path.dirname(msgspec.__file__))
     err = refused(bed, "-H h1:1,h2:1 python train.py")
     version = sys.version.split()[0]
-    assert f"h2: its Python, {sys.executable}, is {version}, and has no msgspec, which farandole needs" in err
+    assert f"h2: its Python, {sys.executable}, is {version}, and lacks msgspec, which farandole needs" in err
     assert "hint: install it there: " in err and f"ssh h2 '{sys.executable} -m pip install " in err
 
 
@@ -108,10 +108,10 @@ def test_a_firewall_that_nobody_looked_for(hosts: Hosts) -> None:
         ("-H h[2-1]:1 python train.py", "[2-1] is not a range of numbers"),
         ("-H h1:1 --exclude h1 python train.py", "no host is left"),
         ("--hostfile nowhere python train.py", "the host file cannot be read"),
-        ("-H h1:1", "there is no command to run"),
+        ("-H h1:1", "the command is missing"),
         ("--nnodes 3 -H h1:1,h2:1 python train.py", "there are only 2 hosts"),
-        ("--nnodes 2 --nproc-per-node 1 python train.py", "no hosts are named"),
-        ("-H h1:1 -i /nowhere/key python train.py", "there is no key /nowhere/key"),
+        ("--nnodes 2 --nproc-per-node 1 python train.py", "no hosts are given"),
+        ("-H h1:1 -i /nowhere/key python train.py", "the key /nowhere/key does not exist"),
     ],
 )
 def test_wrong_words(hosts: Hosts, arguments: str, words: str, tmp_path: Path) -> None:

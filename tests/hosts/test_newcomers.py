@@ -82,7 +82,9 @@ def test_a_host_with_another_version_is_left_out_until_it_comes_back(hosts: Host
     job.await_steps(5, size=2)
     discovery.says("h1:2", "h2:1")
     version = farandole.__version__.replace("+", r"\+")
-    job.says(rf"warning: host h2 is left out: it has farandole 0\.1, and this machine {version} \(hint: install the ")
+    job.says(
+        rf"warning: host h2 is left out: it has farandole 0\.1, but this machine has {version} \(hint: install the "
+    )
     discovery.says("h2:1", "h1:2")
     discovery.await_heard()
     job.await_steps(5, size=2)

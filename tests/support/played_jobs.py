@@ -8,7 +8,7 @@ the real ones; a fake engine completes a collective when all ranks of the world 
 When a world ends, each of its ranks learns of it at a time of its own. Meanwhile a collective that all have begun has a
 result for one rank and none for another. While a world is being formed, only ranks that have both begun to form it see
 each other's ends. The others know what the roster tells them; or else their time for that is up, which it is when
-nobody can go on any more.
+no worker can continue any more.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class Job:
                 self._run_out_of_time(self.random.choice(forming))
                 return
             if not self.state.hold.kind:
-                raise Stuck(self._picture("nobody can go on"))
+                raise Stuck(self._picture("no worker can continue"))
             self.happens(HoldOver(self.state.hold.kind))
         elif turn < len(ready):
             ready[turn].go.release()

@@ -119,7 +119,7 @@ def test_what_a_host_says_of_its_being_taken_away_is_looked_at(tmp_path: Path, m
         by_command = Elastic(1, None, preemption_command="test -e notice && cat notice")
         assert [await look(by_file), await look(by_command), await look(Elastic(1, None))] == ["", "", ""]
         notice.write_text("soon\n")
-        assert [await look(by_file), await look(by_command)] == ["there is a file notice", "soon"]
+        assert [await look(by_file), await look(by_command)] == ["the file notice exists", "soon"]
         assert not warned
         assert await look(Elastic(1, None, preemption_command="no_such_program")) is None
         # Not before: those that end by themselves may take their time on a busy machine.

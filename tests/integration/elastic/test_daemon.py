@@ -263,8 +263,8 @@ def test_the_same_command_again_shows_the_job(bench: Bench) -> None:
     [
         (("run", "--job", "../x", "-np", "1", "true"), "error: '../x' is no name for a job\n"),
         (("run", "--job", "add", "-np", "1", "true"), "error: 'add' is no name for a job\n"),
-        (("run", "--attach", "x", "true"), "error: --attach x shows a job that runs; it starts nothing\n"),
-        (("hosts", "add"), "error: farandole hosts add: which host?\n"),
+        (("run", "--attach", "x", "true"), "error: --attach x shows a running job; it starts nothing\n"),
+        (("hosts", "add"), "error: farandole hosts add: the host is missing\n"),
         (("hosts", "a", "b"), "error: farandole hosts a b: what is to be done?\n"),
         (("hosts", "add", "h1:x"), "error: Invalid host input"),
         (("stop",), "error: no job runs\n"),
@@ -279,7 +279,7 @@ def test_jobs_of_fixed_size_end_with_their_launcher(bench: Bench) -> None:
     words = [sys.executable, "-m", "farandole", "run", "--detach", "-np", "1", "true"]
     done = subprocess.run(words, env=bench.environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
-    assert done.stderr.startswith("error: --detach is for elastic jobs: others end with their launcher\nhint: ")
+    assert done.stderr.startswith("error: --detach is for elastic jobs: others end when their launcher ends\nhint: ")
 
 
 def test_hosts_of_a_job_that_runs(bench: Bench) -> None:

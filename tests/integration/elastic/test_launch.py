@@ -250,14 +250,14 @@ def test_hosts_without_slots_are_waited_for_and_left(start: Start, tmp_path: Pat
     hosts = tmp_path / "hosts"
     hosts.write_text("localhost:0\n")
     job = start("-np", "1", "--min-np", "1", "--host-discovery-script", f"cat {hosts}")
-    job.says("farandole: 0 of at least 1 worker have a place; the job waits for more hosts, for 600 s at most")
+    job.says("farandole: 0 of at least 1 worker have a slot; the job waits for more hosts, for 600 s at most")
     hosts.write_text("localhost:1\n")
     job.world(1, 1)
     hosts.write_text("localhost:1\n127.0.0.1:1\n")
     job.world(2, 2)
     hosts.write_text("localhost:0\n127.0.0.1:1\n")
     job.says(
-        r"farandole: host localhost has no slot now; worker 0 there leaves at the end of a step, within 30 s; 1 other"
+        r"farandole: host localhost has no slots now; worker 0 there leaves at the end of a step, within 30 s; 1 other"
     )
     assert job.world(3, 1)[0][0] == 1
     assert job.finish() == 0
@@ -296,7 +296,7 @@ def test_a_job_whose_only_worker_gets_sigterm_has_not_finished(train: Train) -> 
         "error: all workers that held the state of the training were asked to leave before it was finished, and no "
         "other worker has it"
     )
-    training.job.says("hint: start it again; a loop over hvd.elastic.steps goes on from its last checkpoint")
+    training.job.says("hint: start it again; a loop over hvd.elastic.steps continues from its last checkpoint")
 
 
 def test_a_discovery_that_fails_at_first_ends_the_job(start: Start, tmp_path: Path) -> None:
@@ -350,15 +350,17 @@ def test_a_host_with_a_preemption_notice_is_left_until_the_notice_is_gone(start:
     taken.write_text(Path(f"/proc/{first[1][1]}/stat").read_text().rpartition(")")[2].split()[1])
     assert job.world(2, 1)[0][0] == 0
     job.says(
-        r"farandole: host 127\.0\.0\.1 is about to be taken away \(terminate at noon\); "
-        r"worker 1 there leaves at the end of a step, within 30 s; 1 other worker stays; none is "
+        r"farandole: host 127\.0\.0\.1 is about to be reclaimed \(terminate at noon\); "
+        r"worker 1 there leaves at the end of a step, within 30 s; 1 other worker stays; no workers are "
         r"started there meanwhile\n"
     )
     job.says(
         r"rank 1 \(worker 1 on 127\.0\.0\.1\) left because it was asked to leave; 1 worker goes on as generation 2"
     )
     taken.unlink()
-    job.says(r"farandole: host 127\.0\.0\.1 stays \(the notice is gone after \d+ s\); workers start there again")
+    job.says(
+        r"farandole: host 127\.0\.0\.1 stays \(the notice was withdrawn after \d+ s\); workers can start there again"
+    )
     assert [worker for worker, _ in job.world(3, 2).values()] == [0, 2]
     assert job.finish() == 0
 

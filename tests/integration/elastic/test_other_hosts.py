@@ -51,7 +51,7 @@ def test_a_host_with_another_version_is_refused_and_one_that_is_dead_is_tried_ag
     source = hosts_file(tmp_path, "localhost:1", "old:1", "dead:1", "far:1")
     job = start("-np", "2", "--min-np", "2", "--hosts-from", source, "--ssh", ssh, *PATIENT)
     job.world(1, 2)
-    job.says(r"warning: host old is left out: it has farandole 0\.1, and this machine .* \(hint: install the same")
+    job.says(r"warning: host old is left out: it has farandole 0\.1, but this machine has .* \(hint: install the same")
     job.says(r"warning: host dead cannot be used: it does not answer \(.*\); it is tried again in 2 s")
     assert len(re.findall("host old is left out", job.said)) == 1
     assert job.finish() == 0

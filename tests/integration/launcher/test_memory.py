@@ -75,4 +75,4 @@ def test_the_launcher_says_that_a_worker_ran_out_of_memory() -> None:
     assert "error: rank 1 on host " in job.stderr
     assert "failed first: it was killed by SIGKILL; the kernel did it: out of memory (" in job.stderr
     assert f"{folder.name} may use 400 MiB" in job.stderr
-    assert "hint: a smaller batch or fewer workers on this host need less" in job.stderr
+    assert "hint: use a smaller batch or fewer workers on this host" in job.stderr

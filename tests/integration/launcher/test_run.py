@@ -112,7 +112,7 @@ def test_traceback_of_a_rank_that_raises(start: Callable[..., Any]) -> None:
     assert err.count("Traceback (most recent call last):") == 1
     printed, _, report = err.partition("error: rank 1")
     assert "[1]<stderr>:ValueError: boom" in printed and "in train\n" in printed
-    assert "\nits traceback is above, where rank 1 has printed it\n" in report and "\nhint: " in report
+    assert "\nits traceback is above, in the output of rank 1\n" in report and "\nhint: " in report
 
 
 def test_an_error_of_all_ranks_is_told_once_and_without_our_frames(start: Callable[..., Any]) -> None:
@@ -158,8 +158,8 @@ os._exit(9)
 @pytest.mark.parametrize(
     ("left", "code", "report", "hint"),
     [
-        ("sys.exit('no data')", 1, "error: rank 0 on host", "it chose this exit code by itself"),
-        ("pass", 1, "error: rank 1 on host", "do all ranks make the same number of steps?"),
+        ("sys.exit('no data')", 1, "error: rank 0 on host", "the program itself chose this exit code"),
+        ("pass", 1, "error: rank 1 on host", "check that all ranks make the same number of steps"),
     ],
 )
 def test_a_rank_that_leaves_early_is_to_blame_if_it_failed(

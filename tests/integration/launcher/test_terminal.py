@@ -283,7 +283,7 @@ def test_only_some_ranks_are_shown_and_all_are_kept(start: Callable[..., Job], t
     [
         (("--only-rank", "2"), "error: --only-rank: there is no rank 2 among 2"),
         (("--only-rank", "two"), "error: --only-rank two: 'two' is not a rank"),
-        (("--tee",), "error: --tee: there is no place to keep the output"),
+        (("--tee",), "error: --tee: the output directory is missing"),
     ],
 )
 def test_what_cannot_be_shown(start: Callable[..., Job], options: tuple[str, ...], message: str) -> None:

@@ -62,10 +62,14 @@ def test_this_machine_is_not_asked_through_ssh(ssh: Ssh) -> None:
 @pytest.mark.parametrize(
     ("script", "why", "hint"),
     [
-        ("echo 'x@mars: Permission denied (publickey).' >&2; exit 255", "let you in", "ssh-copy-id ada@mars.invalid"),
+        (
+            "echo 'x@mars: Permission denied (publickey).' >&2; exit 255",
+            "let you log in",
+            "ssh-copy-id ada@mars.invalid",
+        ),
         ("echo 'Connection refused' >&2; exit 255", "no ssh server listens", "start sshd"),
         ("echo 'sh: 1: python: not found' >&2; exit 127", "there is no Python", "--python ada@mars.invalid="),
-        ("echo \"x: No module named 'farandole'\" >&2; exit 1", "has no farandole", "pip install"),
+        ("echo \"x: No module named 'farandole'\" >&2; exit 1", "lacks farandole", "pip install"),
         ("echo 'MemoryError' >&2; exit 1", "MemoryError", "ssh ada@mars.invalid"),
         ("echo '{\"system\": 3}'", "cannot be read", "install the same version"),
         ("true", "cannot be read", "install the same version"),
@@ -121,7 +125,7 @@ def test_doctor_of_several_hosts(
     hostfile.write_text("# ours\nmars.invalid slots=2\n\nvenus.invalid slots=2\n")
     assert main(["doctor", "--hostfile", str(hostfile)]) == 1
     told = capsys.readouterr().out
-    assert "problem  reach: the agent did not start: it said nothing (venus.invalid)" in told
+    assert "problem  reach: the agent did not start: there was no message (venus.invalid)" in told
     assert main(["doctor", "-H", "mars.invalid:2,venus.invalid:2", "--json"]) == 1
     assert set(json.loads(capsys.readouterr().out)["hosts"]) == {"mars.invalid", "venus.invalid"}
 

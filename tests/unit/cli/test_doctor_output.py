@@ -23,7 +23,7 @@ cores          8, of which this process may use 8, Some CPU
                NUMA node 0: cores 0-3, 8.0 GiB
                NUMA node 1: cores 4-7, 8.0 GiB
 memory         16.0 GiB, 8.0 GiB available
-               /dev/shm: 8.0 GiB (farandole shares memory by memfd and does not need it)
+               /dev/shm: 8.0 GiB (farandole shares memory through memfd and does not need it)
                huge pages: madvise; for shared memory: advise
 gpus           0: NVIDIA H100, 81559 MiB
                1: NVIDIA H100, 81559 MiB, MIG
@@ -49,7 +49,7 @@ what can move tensors
 
 shared memory  yes: memfd works
 tcp            yes: between hosts, and with --transport tcp on one
-nccl           no: not there yet in this version; tensors of GPUs travel through host memory
+nccl           no: not there yet in this version; GPU tensors travel through host memory
 mpi            yes: MPICH 5.0.2 (libmpi_abi.so.1); between hosts, with --backend mpi --launcher mpirun (or srun)
 
 what a job takes
@@ -75,7 +75,7 @@ cores          8, of which this process may use 8, Some CPU
                NUMA node 0: cores 0-3, 8.0 GiB
                NUMA node 1: cores 4-7, 8.0 GiB
 memory         16.0 GiB, 8.0 GiB available
-               /dev/shm: 8.0 GiB (farandole shares memory by memfd and does not need it)
+               /dev/shm: 8.0 GiB (farandole shares memory through memfd and does not need it)
                huge pages: madvise; for shared memory: advise
 gpus           0: NVIDIA H100, 81559 MiB
                1: NVIDIA H100, 81559 MiB, MIG

@@ -52,13 +52,16 @@ def test_how_hosts_say_that_they_are_about_to_be_taken_away() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--host-discovery-script", "x"], "with how many workers may the job go on?"),
+        (["--host-discovery-script", "x"], "the least number of workers is missing"),
         (["--min-np", "2", "-np", "1"], "-np 1 is outside the job's limits"),
-        (["--min-np", "1", "--hosts-from", "nowhere"], "hosts cannot be found by 'nowhere'"),
-        (["--min-np", "1", "--hosts-from", "file:x", "-H", "a:1"], "hosts are either named or found"),
-        (["--min-np", "1", "-np", "2", "--launcher", "srun"], "--launcher srun starts the workers itself"),
-        (["--min-np", "1", "--preemption-interval", "-1"], "cannot be looked at every -1 s"),
-        (["--min-np", "1", "--hosts-from", "file:/no/such/file"], "the file of hosts cannot be read"),
+        (["--min-np", "1", "--hosts-from", "nowhere"], "'nowhere' is not a valid host discovery"),
+        (
+            ["--min-np", "1", "--hosts-from", "file:x", "-H", "a:1"],
+            "-H and --hostfile do not go together with host discovery",
+        ),
+        (["--min-np", "1", "-np", "2", "--launcher", "srun"], "--launcher srun starts all workers at once"),
+        (["--min-np", "1", "--preemption-interval", "-1"], "cannot be checked every -1 s"),
+        (["--min-np", "1", "--hosts-from", "file:/no/such/file"], "the host file cannot be read"),
     ],
 )
 def test_mistakes_are_told(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -75,7 +78,7 @@ def test_the_dry_run_shows_what_is_started_first(tmp_path: Path, capsys: pytest.
     said = capsys.readouterr().out
     assert said.startswith("3 workers on 1 host\n")
     source = f"hosts come from file:{hosts}"
-    assert f"note           elastic: it goes on with 1 to 2 workers, and 1 spare; {source}\n" in said
+    assert f"note           elastic: 1 to 2 workers, and 1 spare; {source}\n" in said
     assert "  worker 2\n" in said and "FARANDOLE_WORKER=2 FARANDOLE_ELASTIC=1" in said
 
 

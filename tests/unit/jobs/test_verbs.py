@@ -81,7 +81,7 @@ def test_status_of_failed_job_names_the_command_that_shows_its_output(command: F
     command("submit", "--detach", "--name", "a", "--", "false")
     jobs.change("a", state=JobState.FAILED, exit_code=1)
     code, out, err = command("status", "a")
-    assert (code, err) == (0, "hint: farandole logs a shows what it printed\n")
+    assert (code, err) == (0, "hint: farandole logs a shows its output\n")
     assert "exit code: 1" in out
 
 
@@ -95,7 +95,7 @@ def test_submit_shows_the_job_and_ends_as_it_does(command: Farandole, jobs: Fake
     jobs.lines, jobs.exit_code = ["[0]<stdout>:begun\n"], 7
     code, out, err = command("submit", "--name", "a", "true")
     assert (code, out) == (7, "[0]<stdout>:begun\n")
-    assert "farandole: job a is submitted to fake; Ctrl-C leaves it alone\n" in err
+    assert "farandole: job a is submitted to fake; Ctrl-C does not end it\n" in err
     assert err.endswith("farandole: a has failed: ended with code 7\n")
 
 
@@ -103,14 +103,14 @@ def test_ctrl_c_leaves_the_job_and_says_how_to_come_back(command: Farandole, job
     jobs.interrupted = True
     code, _, err = command("submit", "--name", "a", "true")
     assert code == 130
-    assert "job a goes on; farandole logs -f a shows it again, farandole cancel a ends it\n" in err
+    assert "job a keeps running; farandole logs -f a shows it again, farandole cancel a ends it\n" in err
     assert jobs.told["a"].state is JobState.WAITING
     code, _, err = command("logs", "-f", "a")
-    assert code == 130 and "farandole logs -f a shows it again" in err
+    assert code == 130 and "farandole logs -f a shows its output again" in err
 
 
 def test_jobs_are_listed(command: Farandole, jobs: FakeJobs) -> None:
-    assert command("jobs") == (0, "", "there is no job on fake\n")
+    assert command("jobs") == (0, "", "no jobs on fake\n")
     command("submit", "--detach", "--name", "a", "-np", "2", "true")
     jobs.change("a", state=JobState.RUNNING, workers=1, reason="")
     command("submit", "--detach", "--name", "b", "false")
@@ -135,7 +135,7 @@ def test_status_says_why_a_job_waits(command: Farandole, jobs: FakeJobs) -> None
 
 def test_a_job_is_scaled_suspended_resumed_and_cancelled(command: Farandole, jobs: FakeJobs) -> None:
     command("submit", "--detach", "--name", "a", "true")
-    assert command("scale", "a", "8") == (0, "", "farandole: job a is to have 8 workers\n")
+    assert command("scale", "a", "8") == (0, "", "farandole: job a now asks for 8 workers\n")
     assert jobs.told["a"].wanted == 8
     assert command("suspend", "a")[0] == 0 and jobs.told["a"].state is JobState.SUSPENDED
     assert command("resume", "a")[0] == 0 and jobs.told["a"].state is JobState.WAITING
@@ -147,9 +147,9 @@ def test_a_job_is_scaled_suspended_resumed_and_cancelled(command: Farandole, job
     ("words", "said"),
     [
         (("status", "b"), "error: there is no job b\nhint: farandole jobs lists them\n"),
-        (("submit",), "error: there is no command to run\nhint: farandole submit -np 2 -- python train.py\n"),
+        (("submit",), "error: the command is missing\nhint: farandole submit -np 2 -- python train.py\n"),
         (("submit", "-np", "8:2", "true"), "error: workers: at most 2 are fewer than at least 8\nhint: "),
-        (("submit", "--resource", "8Gi", "true"), "error: --resource 8Gi: this is no resource\nhint: "),
+        (("submit", "--resource", "8Gi", "true"), "error: --resource 8Gi: not a valid resource\nhint: "),
         (("submit", "-f", "/no/such", "true"), "error: /no/such cannot be read"),
         (("jobs", "--on", "lokal"), "error: jobs cannot run on 'lokal'\nhint: did you mean local?"),
     ],

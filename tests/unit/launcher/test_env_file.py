@@ -47,14 +47,14 @@ def test_meaning(text: str, variables: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("A=1\n=secret", "--env-file job.env, line 2: there is no name of a variable"),
-        ("1A=secret", "--env-file job.env, line 1: there is no name of a variable"),
-        ("A='1\n2'\n\nB='secret", "--env-file job.env, line 4: B begins with ', which is never closed"),
-        ('A="secret\\"', '--env-file job.env, line 1: A begins with ", which is never closed'),
+        ("A=1\n=secret", "--env-file job.env, line 2: the name of the variable is missing"),
+        ("1A=secret", "--env-file job.env, line 1: the name of the variable is missing"),
+        ("A='1\n2'\n\nB='secret", "--env-file job.env, line 4: B begins with ' but never closes it"),
+        ('A="secret\\"', '--env-file job.env, line 1: A begins with " but never closes it'),
         ("A='x' secret", "--env-file job.env, line 1: A is followed by something that is not a comment"),
         ("A secret", "--env-file job.env, line 1: A is followed by something that is not a comment"),
         ("THERE\n", "--env-file job.env, line 1: THERE has no value, and is not set here either"),
-        ("A=sec\0ret", "--env-file job.env, line 1: A has a NUL character in it, which no environment can hold"),
+        ("A=sec\0ret", "--env-file job.env, line 1: A contains a NUL character, which environments cannot hold"),
     ],
 )
 def test_errors_name_the_line_and_never_a_value(text: str, message: str) -> None:
@@ -69,7 +69,7 @@ def test_files(tmp_path: Path) -> None:
     path.write_bytes(b"\xef\xbb\xbfA=\xc3\xa9\n")
     assert read_env_file(str(path), {}) == {"A": "é"}
     path.write_bytes(b"A=\xff")
-    with pytest.raises(SpecError, match="is not text in UTF-8"):
+    with pytest.raises(SpecError, match="is not UTF-8 text"):
         read_env_file(str(path), {})
     with pytest.raises(SpecError, match="cannot be read: No such file or directory"):
         read_env_file(str(tmp_path / "missing"), {})

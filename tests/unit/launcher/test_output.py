@@ -135,7 +135,7 @@ def test_a_full_disk_ends_the_file_and_not_the_job() -> None:
     assert bytes(out) == b"[0]<stdout>:a\n[0]<stdout>:b\n"
     assert bytes(err) == (
         b"warning: /dev/full ends here: No space left on device\n"
-        b"hint: training goes on; make room for the next run, or choose another --output-dir\n"
+        b"hint: training continues; free some space, or use another --output-dir for the next run\n"
     )
 
 
@@ -253,7 +253,7 @@ def test_an_earlier_run_is_not_written_over(tmp_path: Path) -> None:
     assert run_into(logs, b"first", 12) == ""
     (logs / "notes.txt").write_text("mine")
     (logs / "rank.best").mkdir()
-    assert run_into(logs, b"second") == f"note: what an earlier run left in {logs} is now in {logs}/attempt_0"
+    assert run_into(logs, b"second") == f"note: the output of an earlier run in {logs} is now in {logs}/attempt_0"
     assert run_into(logs, b"third").endswith("attempt_1")
     assert (logs / "rank.0" / "stdout").read_bytes() == b"third"
     assert (logs / "attempt_1" / "rank.0" / "stderr").read_bytes() == b"second"
@@ -262,7 +262,7 @@ def test_an_earlier_run_is_not_written_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "hint"), [("file", "a file of this name is in the way"), ("file/logs", "a part of this path is a file")]
+    ("place", "hint"), [("file", "a file of this name exists"), ("file/logs", "a part of this path is a file")]
 )
 def test_an_output_directory_that_cannot_be(tmp_path: Path, place: str, hint: str) -> None:
     (tmp_path / "file").write_text("")

@@ -61,8 +61,8 @@ def test_one_host_is_not_named() -> None:
     ("down", "text"),
     [
         ((), "512/512 up · 256 hosts"),
-        ((7,), "511/512 up · 256 hosts, not complete: n3 1/2"),
-        ((0, 2, 4, 5, 6, 8), "506/512 up · 256 hosts, not complete: n0 1/2, n1 1/2, n2 0/2, 2 more"),
+        ((7,), "511/512 up · 256 hosts, incomplete: n3 1/2"),
+        ((0, 2, 4, 5, 6, 8), "506/512 up · 256 hosts, incomplete: n0 1/2, n1 1/2, n2 0/2, 2 more"),
     ],
 )
 def test_many_hosts_are_only_named_when_something_is_missing(down: tuple[int, ...], text: str) -> None:

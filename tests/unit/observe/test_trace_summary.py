@@ -128,9 +128,9 @@ def test_the_command_prints_and_draws(tmp_path: Path, capsys: pytest.CaptureFixt
     ("content", "what"),
     [
         (None, "cannot be read"),
-        ("{}", "no timeline"),
-        ("[\n]\n", "no collective is whole"),
-        ('[\n{"ph":"B"}\n]', "no timeline"),
+        ("{}", "is not a timeline"),
+        ("[\n]\n", "has no complete collective"),
+        ('[\n{"ph":"B"}\n]', "is not a timeline"),
     ],
 )
 def test_mistakes_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str | None, what: str) -> None:

@@ -399,7 +399,7 @@ def test_it_is_written_and_only_once(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert [each.name for each in tmp_path.iterdir()] == ["train.py"]
     capsys.readouterr()
     assert main(["init", "--write", str(path)]) == 0
-    assert capsys.readouterr().err.startswith(f"farandole: {path} is already distributed: it averages gradients, and")
+    assert capsys.readouterr().err.startswith(f"farandole: {path} is already distributed: it averages gradients and")
 
 
 def test_a_refusal_names_the_line_the_reason_and_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -413,6 +413,6 @@ def test_a_refusal_names_the_line_the_reason_and_what_to_do(tmp_path: Path, caps
 
 def test_what_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "bytes").write_bytes(b"\xff\xfe")
-    for name, words in (("none", "cannot be read"), ("bytes", "is no text"), (".", "cannot be read")):
+    for name, words in (("none", "cannot be read"), ("bytes", "is not UTF-8 text"), (".", "cannot be read")):
         assert main(["init", str(tmp_path / name)]) == 2
         assert words in capsys.readouterr().err

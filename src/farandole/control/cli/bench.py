@@ -1,4 +1,4 @@
-"""`farandole bench`: how fast collectives are on this machine, beside copying, and which algorithm runs them."""
+"""`farandole bench`: measure how fast collectives are on this machine, compared with copying."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ examples:
   farandole bench -np 4 --collective allgather --sizes 1K,1M --json
   farandole bench --algorithms
 
-Each call is blocking and starts in Python. A size is what every worker puts in. Beside it stands what copying as many
-bytes takes, on all workers at once: no collective of that size can be much faster.
+Each call blocks and starts in Python. A size is the number of bytes that each worker contributes. The copy columns show
+how long all workers take to copy that many bytes at once: no collective of that size can be much faster.
 """
 
 
@@ -39,18 +39,25 @@ def add_options(parser: Parser) -> None:
     parser.describe(
         execute,
         usage="farandole bench -np N [options]",
-        description="Measures a collective among N workers of this machine, at several sizes.",
+        description="Measures one collective among N workers of this machine, at several sizes.",
         epilog=_EPILOG,
     )
     add = parser.add_argument
     add("-np", "--num-proc", metavar="N", type=int, help="number of workers")
-    add("--collective", choices=_COLLECTIVES, default="allreduce", help="which one (default: allreduce)")
-    add("--sizes", metavar="BYTES,...", default=_SIZES, help=f"with suffixes K, M and G (default: {_SIZES})")
+    add(
+        "--collective", choices=_COLLECTIVES, default="allreduce", help="the collective to measure (default: allreduce)"
+    )
+    add(
+        "--sizes",
+        metavar="BYTES,...",
+        default=_SIZES,
+        help=f"sizes to measure, with suffixes K, M and G (default: {_SIZES})",
+    )
     add("--dtype", choices=tuple(_DTYPES), default="float32", help="element type (default: float32)")
-    add("--memory", choices=("arena", "ordinary"), default="arena", help="where the data lies (default: arena)")
+    add("--memory", choices=("arena", "ordinary"), default="arena", help="where the data is stored (default: arena)")
     add("--transport", choices=("auto", "shm", "tcp"), help="how workers exchange data (default: auto)")
     add("-x", dest="exports", action="append", default=[], metavar="NAME[=VALUE]", help="set a worker's variable")
-    add("--algorithms", action="store_true", help="tell which algorithm is chosen where, and measure nothing")
+    add("--algorithms", action="store_true", help="list which algorithm is chosen in which case; measure nothing")
     add("--json", action="store_true", help="print JSON instead of a table")
 
 
@@ -62,7 +69,7 @@ def execute(options: argparse.Namespace) -> int:
 
 
 def _tell_algorithms(as_json: bool) -> int:
-    # In a process of its own: this one never loads the native library.
+    # In a separate process: this one never loads the native library.
     done = subprocess.run(
         [sys.executable, "-m", "farandole.worker.observe.speed", "algorithms"], stdout=subprocess.PIPE
     )
@@ -102,10 +109,10 @@ def _measure(options: argparse.Namespace) -> int:
 
 
 def read_sizes(text: str) -> list[int]:
-    """Read sizes as `4,1K,16M`.
+    """Parse sizes such as `4,1K,16M`.
 
     Raises:
-        SpecError: one is no number of bytes above 0.
+        SpecError: a size is not a number of bytes above 0.
 
     Example:
         >>> read_sizes("4,1K")
@@ -116,20 +123,20 @@ def read_sizes(text: str) -> list[int]:
         factor = _SUFFIXES.get(word[-1:].upper(), 1)
         digits = word[:-1] if factor > 1 else word
         if not digits.isdecimal() or int(digits) == 0:
-            raise SpecError(f"{word!r} is no size", "write bytes as --sizes 4,64K,16M")
+            raise SpecError(f"{word!r} is not a valid size", "write bytes as --sizes 4,64K,16M")
         sizes.append(int(digits) * factor)
     return sizes
 
 
 def write_size(size: int) -> str:
-    """Write a number of bytes, as `64 KiB`."""
+    """Format a number of bytes, such as `64 KiB`."""
     for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if size >= factor:
             return f"{size / factor:.4g} {unit}"
     return f"{size} B"
 
 
-# --- tables: numbers to the right, words to the left ----------------------------------------------------------
+# --- tables: numbers are right-aligned, words left-aligned ----------------------------------------------------------
 
 _SPEED_HEAD = ("size", "median us", "best us", "GB/s", "copy GB/s", "of copy", "algorithm", "because")
 _ALGORITHM_HEAD = ("collective", "world", "from", "to", "algorithm", "because")
@@ -140,7 +147,7 @@ def _show_algorithms(rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def render(result: Mapping[str, Any]) -> str:
-    """Write what was measured for people."""
+    """Return the measurements as a table for people."""
     where = f"{result['workers']} workers on {result['hosts']} host{'s' if result['hosts'] != 1 else ''}"
     title = f"{result['collective']} of {result['dtype']}, {where} ({result['links']}), {result['memory']} memory\n\n"
     return title + "\n".join(lines([_SPEED_HEAD, *map(_speed_row, result["rows"])], right=range(6)))

@@ -13,11 +13,11 @@ def add_options(parser: Parser) -> None:
     job_verbs.add_action(
         parser,
         "cancel",
-        description="Ends a job in good order: its workers get SIGTERM and their grace. A second time, at once.",
+        description="Ends a job gracefully: its workers get SIGTERM and their grace period. A second call kills them.",
         execute=execute,
     )
 
 
 def execute(given: argparse.Namespace) -> int:
     """Run the verb and return the exit code."""
-    return job_verbs.act(given, "cancel", "is being ended; once more kills its workers")
+    return job_verbs.act(given, "cancel", "is being ended; repeat the command to kill its workers")

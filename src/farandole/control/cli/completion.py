@@ -1,4 +1,4 @@
-"""`farandole completion`: what a shell needs to complete this command's verbs, options and values."""
+"""`farandole completion`: print the script by which a shell completes this command's verbs, options and values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ once, for all later shells:
 
 for this shell only: source <(farandole completion bash)
 
-What is printed belongs to this version of farandole: print it again after an update.
+The printed script belongs to this version of farandole: print it again after an update.
 """
 
 
@@ -41,10 +41,10 @@ def execute(given: argparse.Namespace) -> int:
 
 
 def script(shell: str) -> str:
-    """Return the script for a shell.
+    """Return the completion script for a shell.
 
     Raises:
-        SpecError: the library that writes it is not installed.
+        SpecError: the library that generates it is not installed.
     """
     try:
         import shtab
@@ -57,7 +57,7 @@ def script(shell: str) -> str:
 
 
 def _complete_paths(parser: argparse.ArgumentParser, shtab: Any) -> None:
-    """Let values that are files or directories be completed as such, and the command of `farandole run` as a file."""
+    """Let the shell complete values that are files or directories, and the command of `farandole run` as a file."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for verb in action.choices.values():

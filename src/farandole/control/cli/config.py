@@ -1,4 +1,4 @@
-"""`farandole config`: what every setting is, and where its value comes from."""
+"""`farandole config`: show the value of every setting, and where it comes from."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ examples:
   farandole config start_timeout                 one of them, in full
   farandole config --with --timeline t.json      as if farandole run were given these options
 
-A flag wins over the environment, that over the project file, and that over the default. The project file is
+A flag overrides the environment, which overrides the project file, which overrides the default. The project file is
 farandole.toml in this folder or above it, up to the root of the git work tree, or [tool.farandole] in pyproject.toml:
 
   [run]                     # options of farandole run, by their long names
@@ -43,11 +43,11 @@ def add_options(parser: Parser) -> None:
     parser.describe(
         execute,
         usage="farandole config [NAME] [--json] [--with OPTIONS ...]",
-        description="Says what every setting is, and where its value comes from.",
+        description="Shows the value of every setting, and where it comes from.",
         epilog=_EPILOG,
     )
     add = parser.add_argument
-    add("name", nargs="?", metavar="NAME", help="one setting: its name, its variable, or its option")
+    add("name", nargs="?", metavar="NAME", help="show only this setting, given by its name, variable or option")
     add("--json", action="store_true", help="print JSON instead of text")
     add(
         "--with",
@@ -55,7 +55,7 @@ def add_options(parser: Parser) -> None:
         nargs=argparse.REMAINDER,
         default=[],
         metavar="OPTIONS",
-        help="as if farandole run were given these; all that follows belongs to them",
+        help="show the settings as if farandole run had these options; must be the last option",
     )
 
 
@@ -63,7 +63,7 @@ def execute(options: argparse.Namespace) -> int:
     project = read_project()
     known = options_of_run()
     if project is not None:
-        words(project, known, os.environ)  # Says what is wrong in it.
+        words(project, known, os.environ)  # Raises if the file has a mistake.
     rows = provenances(Sources(os.environ, known, _given(options.flags), project))
     if options.name is not None:
         rows = [find(rows, options.name)]
@@ -80,7 +80,7 @@ def execute(options: argparse.Namespace) -> int:
 
 
 def _given(flags: Sequence[str]) -> dict[str, str]:
-    """Return the options of `farandole run` among words of a command line, as text."""
+    """Return the options of `farandole run` in a command line, as text."""
     return {name: _text(value) for name, value in given_options(flags).items()}
 
 
@@ -91,10 +91,10 @@ def _text(value: object) -> str:
 
 
 def find(rows: Sequence[Provenance], name: str) -> Provenance:
-    """Return the setting that goes by a name, a variable or an option.
+    """Return the setting that has this name, variable or option.
 
     Raises:
-        SpecError: there is none.
+        SpecError: no setting has it.
     """
     names = {other: row for row in rows for other in (row.name, *row.variables, row.option or row.name)}
     row = names.get(name) or names.get(f"--{name}")
@@ -104,7 +104,7 @@ def find(rows: Sequence[Provenance], name: str) -> Provenance:
 
 
 def _show(rows: Sequence[Provenance], project: Project | None) -> None:
-    """Print all settings as two tables, with the project file that was read."""
+    """Print all settings as two tables, preceded by the project file that was read."""
     print("no project file" if project is None else f"project file: {project.path}")
     for side, title in (("worker", "workers"), ("launcher", "farandole run")):
         print(f"\n{title}", flush=True)
@@ -113,7 +113,7 @@ def _show(rows: Sequence[Provenance], project: Project | None) -> None:
 
 
 def render_one(row: Provenance) -> str:
-    """Write all about one setting."""
+    """Return everything about one setting, as text."""
     lines = [
         ("setting", row.name),
         ("value", row.value),

@@ -1,4 +1,4 @@
-"""`farandole doctor`: what this machine, or these hosts, have, and what to do about it."""
+"""`farandole doctor`: show what this machine, or a list of hosts, has, and what to do about problems."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ _PROBLEM = 1
 _EPILOG = """\
 examples:
   farandole doctor                     this machine
-  farandole doctor --import            also import every framework, which takes seconds
-  farandole doctor -H h1:4,h2:4        these hosts, asked through ssh, and how they differ
+  farandole doctor --import            also import every framework, which takes several seconds
+  farandole doctor -H h1:4,h2:4        these hosts, checked through ssh, and their differences
 
-It looks, and changes nothing. The exit code is 0 when no problem was found, and 1 otherwise.
+It only inspects; it changes nothing. The exit code is 0 when no problem was found, and 1 otherwise.
 """
 
 _SHORT = {
     "workers and hosts": ("-np", "-H", "--hostfile"),
     "network": ("--network", "-p", "-i"),
-    "what is said": ("--import", "--json", "--help-all"),
+    "output": ("--import", "--json", "--help-all"),
 }
 
 
@@ -50,14 +50,14 @@ def add_options(parser: Parser) -> None:
     parser.describe(
         execute,
         usage="farandole doctor [options]",
-        description="Says what this machine, or these hosts, have, with advice, and what to put into a bug report.",
+        description="Shows what this machine, or a list of hosts, has, with advice and a block for bug reports.",
         epilog=_EPILOG,
     )
     parser.shorten(_SHORT)
     options.add_hosts(parser)
     options.add_network(parser)
     add = parser.add_argument
-    add("--import", dest="try_import", action="store_true", help="import every framework, in a process of its own")
+    add("--import", dest="try_import", action="store_true", help="import every framework, in a separate process")
     add("--json", action="store_true", help="print JSON instead of text")
 
 
@@ -74,7 +74,7 @@ def execute(given: argparse.Namespace) -> int:
 
 
 def _read_hosts(given: argparse.Namespace) -> tuple[int | None, tuple[Host, ...]]:
-    """Return the size of the job that hosts are judged for, if it is said, and the hosts; none is this machine."""
+    """Return the number of workers to check for, if given, and the hosts; no hosts means this machine."""
     wanted = (given.num_proc, given.nproc_per_node, given.hosts, given.hostfile, given.include, given.exclude)
     if not any(wanted):
         return None, ()
@@ -83,13 +83,13 @@ def _read_hosts(given: argparse.Namespace) -> tuple[int | None, tuple[Host, ...]
 
 
 def diagnose(hosts: Sequence[Host], intent: Intent, inspect: Inspect, as_json: bool) -> int:
-    """Look at hosts, print what is to be said, and return the exit code.
+    """Inspect hosts, print the findings, and return the exit code.
 
     Args:
-        hosts: to look at; none is this machine.
-        intent: what they are to be used for.
-        inspect: what asks hosts.
-        as_json: print JSON instead of text.
+        hosts: the hosts to inspect; empty means this machine.
+        intent: what the hosts are to be used for.
+        inspect: the function that inspects hosts.
+        as_json: whether to print JSON instead of text.
     """
     told = inspect(hosts or (Host("localhost"),))
     findings = {name: _findings(found, intent) for name, found in told.items()}
@@ -130,7 +130,7 @@ def _print_hosts(
         print("\n".join(render_findings(differing, paint)), end="\n\n")
     everything = [finding for found in (*findings.values(), differing) for finding in found]
     print(verdict(everything, paint))
-    print("hint: farandole doctor -H HOST tells all about one host, and has a block for a bug report")
+    print("hint: farandole doctor -H HOST shows everything about one host, with a block for a bug report")
 
 
 def _print_json(

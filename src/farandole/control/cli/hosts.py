@@ -1,4 +1,4 @@
-"""`farandole hosts`: which hosts an elastic job has, and giving it others while it runs."""
+"""`farandole hosts`: list the hosts of an elastic job, or change them while it runs."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ farandole hosts [JOB]
 
 _EPILOG = """\
 examples:
-  farandole hosts                       the hosts of the only job that runs
-  farandole hosts add node[05-08]:8     let workers run there as well
-  farandole hosts drain node05          let the workers there finish their step and leave, then do without it
-  farandole hosts remove node05         do without it at once: its workers are killed
+  farandole hosts                       list the hosts of the only running job
+  farandole hosts add node[05-08]:8     let the job use these hosts as well
+  farandole hosts drain node05          let the workers on this host finish their step and leave, then stop using it
+  farandole hosts remove node05         stop using this host at once: its workers are killed
 """
 
 
@@ -43,11 +43,13 @@ def add_options(parser: Parser) -> None:
     parser.describe(
         execute,
         usage=_USAGE,
-        description="Lists the hosts of an elastic job that runs, adds some, or takes some away.",
+        description="Lists the hosts of a running elastic job, adds hosts, or removes them.",
         epilog=_EPILOG,
     )
-    parser.add_argument("words", nargs="*", metavar="JOB | add | drain | remove", help="see above; without any, list")
-    parser.add_argument("--job", metavar="JOB", help="the job's name (default: the only one that runs)")
+    parser.add_argument(
+        "words", nargs="*", metavar="JOB | add | drain | remove", help="see above (default: list the hosts)"
+    )
+    parser.add_argument("--job", metavar="JOB", help="the job's name (default: the only running job)")
     parser.add_argument("--json", action="store_true", help="when listing: print JSON, for programs")
 
 
@@ -71,22 +73,22 @@ def execute(given: argparse.Namespace) -> int:
 
 
 def _read(given: argparse.Namespace) -> tuple[str | None, Sequence[msgspec.Struct]]:
-    """Return the name of the job, if it is given, and what it is asked.
+    """Return the name of the job, if given, and the requests to send to it.
 
     Raises:
-        SpecError: the words do not make sense.
+        SpecError: the words are not a valid request.
     """
     first, rest = (given.words[0], given.words[1:]) if given.words else ("", [])
     if first not in ("add", "drain", "remove"):
         if rest or (first and given.job):
             meant = did_you_mean(first, ("add", "drain", "remove")) or "one of these:"
             words = " ".join(given.words)
-            raise SpecError(f"farandole hosts {words}: what is to be done?", f"{meant} add, drain or remove HOST")
+            raise SpecError(f"farandole hosts {words}: unknown action", f"{meant} add, drain or remove HOST")
         return first or given.job, [ListHosts()]
     if not rest:
-        raise SpecError(f"farandole hosts {first}: which host?", f"farandole hosts {first} node05")
+        raise SpecError(f"farandole hosts {first}: the host is missing", f"farandole hosts {first} node05")
     text = ",".join(rest)
-    hosts = parse_hosts(text)  # What cannot be read is refused here, with all its words.
+    hosts = parse_hosts(text)  # Invalid text is rejected here, with a full message.
     if first == "add":
         return given.job, [AddHosts(text)]
     request = DrainHost if first == "drain" else RemoveHost

@@ -1,6 +1,6 @@
-"""What the verbs about jobs have in common: `--on`, `--json`, and how a job is told to people.
+"""The parts that the verbs about jobs share: `--on`, `--json`, and how a job is described to people.
 
-They do the same wherever a job runs; `farandole.control.jobs.places` says where that can be.
+They behave the same wherever a job runs; `farandole.control.jobs.places` lists where that can be.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from farandole.control.jobs.service import JobService
 from farandole.control.jobs.status import JobState, JobStatus, to_dict
 
 PLACES_HELP = (
-    "where jobs run: queue, kubernetes, slurm, lsf or local (default: FARANDOLE_ON, a queue that is there, or local)"
+    "where jobs run: queue, kubernetes, slurm, lsf or local (default: FARANDOLE_ON, a queue on this machine, or local)"
 )
 
 
@@ -33,18 +33,18 @@ def add_options(parser: Parser) -> None:
 
 
 def connect(given: argparse.Namespace) -> tuple[str, JobService]:
-    """Return the place of the jobs that are meant, and its service."""
+    """Return the place where the jobs are, and its service."""
     return connect_to_jobs(given.on, os.environ, getattr(given, "job", None), warn_of_place)
 
 
 def warn_of_place(error: JobError) -> None:
-    """Print why the place that would be asked by default is left out."""
-    print(f"warning: {error.message}; what follows is about farandole run's jobs on this machine", file=sys.stderr)
+    """Print why the default place is skipped."""
+    print(f"warning: {error.message}; showing only the jobs of farandole run on this machine", file=sys.stderr)
     print(f"hint: {error.hint}", file=sys.stderr)
 
 
 def add_job(parser: Parser) -> None:
-    parser.add_argument("job", metavar="JOB", help="its name")
+    parser.add_argument("job", metavar="JOB", help="the job's name")
 
 
 def add_action(parser: Parser, name: str, *, description: str, execute: Callable[[argparse.Namespace], int]) -> None:
@@ -60,7 +60,7 @@ def add_action(parser: Parser, name: str, *, description: str, execute: Callable
 
 
 def act(given: argparse.Namespace, verb: str, done: str, *more: Any) -> int:
-    """Do something with a job, say so, and return the exit code."""
+    """Perform an action on a job, report it, and return the exit code."""
     _place, service = connect(given)
     getattr(service, verb)(given.job, *more)
     if given.json:
@@ -79,7 +79,7 @@ def print_json(plain: Any) -> None:
 
 
 def sentence(status: JobStatus) -> str:
-    """Return one sentence about how a job is, without its name."""
+    """Return one sentence about the state of a job, without its name."""
     if status.state in (JobState.STARTING, JobState.RUNNING):
         word = "starts" if status.state is JobState.STARTING else "runs"
         many = "" if status.wanted == 1 else "s"
@@ -97,7 +97,7 @@ _PAST = {"Succeeded": "succeeded", "Failed": "failed", "Cancelled": "been cancel
 
 
 def show_jobs(jobs: Sequence[JobStatus]) -> None:
-    """Print jobs as a table; columns that say nothing are left out."""
+    """Print jobs as a table; columns without content are omitted."""
     columns = {
         "name": [job.name for job in jobs],
         "state": [job.state.value for job in jobs],
@@ -116,7 +116,7 @@ def show_jobs(jobs: Sequence[JobStatus]) -> None:
 
 
 def printable(text: str) -> str:
-    """Return a text that others may have written without what would do something to a terminal.
+    """Return text from an untrusted source with its control characters escaped, so that it cannot alter the terminal.
 
     Example:
         >>> printable("clear \\x1b[2J")
@@ -138,5 +138,5 @@ def _since(job: JobStatus) -> float | None:
 
 
 def moment(at: float | None) -> str:
-    """Return a time for people."""
+    """Return a time as local date and time."""
     return "" if at is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(at))

@@ -1,4 +1,4 @@
-"""`farandole jobs`: which jobs there are."""
+"""`farandole jobs`: list jobs."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from farandole.control.cli import job_verbs
 from farandole.control.cli.parser import Parser
 
 _EPILOG = """\
-One line for each job. --on local lists this user's elastic jobs on this machine: one that has ended when nobody looked
-is listed until farandole run --attach NAME has shown its end. A queue lists jobs that are over for a week.
+One line for each job. With --on local: this user's elastic jobs on this machine; one that ended while no terminal was
+attached is listed until farandole run --attach NAME has shown its end. A queue lists finished jobs for a week.
 """
 
 
@@ -19,11 +19,11 @@ def add_options(parser: Parser) -> None:
     parser.describe(
         execute,
         usage="farandole jobs [--on PLACE] [--active] [--json]",
-        description="Lists jobs, the oldest first.",
+        description="Lists jobs, oldest first.",
         epilog=_EPILOG,
     )
     job_verbs.add_options(parser)
-    parser.add_argument("--active", action="store_true", help="leave out jobs that are over")
+    parser.add_argument("--active", action="store_true", help="omit finished jobs")
 
 
 def execute(given: argparse.Namespace) -> int:
@@ -33,7 +33,7 @@ def execute(given: argparse.Namespace) -> int:
     if given.json:
         job_verbs.print_json([job_verbs.as_plain(job) for job in jobs])
     elif not jobs:
-        print("no job runs" if place == "local" else f"there is no job on {place}", file=sys.stderr)
+        print("no job is running" if place == "local" else f"no jobs on {place}", file=sys.stderr)
     else:
         job_verbs.show_jobs(jobs)
     return 0

@@ -1,4 +1,4 @@
-"""`farandole kill`: end one worker of a job, or send it a signal, to see what becomes of the job."""
+"""`farandole kill`: kill one worker of a job, or send it another signal, to see how the job copes."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ examples:
   farandole kill calm-otter-17 --rank 2                    SIGKILL, as when a machine fails
   farandole kill calm-otter-17 --rank 2 --signal SIGSTOP   a worker that hangs
 
-It is meant for demonstrations and drills, asks nothing, and says what will become of the job. Only the worker's process
-gets the signal, on whichever host it is. An elastic job has a name by itself, a job of fixed size by --job NAME of
-farandole run; farandole jobs lists them. An elastic job of the queue is found by its name where the queue's daemon
-runs. On Kubernetes delete the worker's pod: kubectl delete pod POD. farandole cancel ends a whole job.
+It is meant for demonstrations and drills: it asks for no confirmation, and says what will happen to the job. Only the
+worker's process gets the signal, on any host. An elastic job always has a name; a job of fixed size has one if
+farandole run was given --job NAME; farandole jobs lists them. For an elastic job of the queue, run this on the machine
+of the queue's daemon. On Kubernetes delete the worker's pod: kubectl delete pod POD. farandole cancel ends a whole job.
 """
 
 
@@ -36,9 +36,11 @@ def add_options(parser: Parser) -> None:
         description="Kills one worker of a job that farandole run has started, or sends it another signal.",
         epilog=_EPILOG,
     )
-    parser.add_argument("job", nargs="?", metavar="JOB", help="its name (default: the only one that runs)")
-    parser.add_argument("--rank", type=int, required=True, metavar="N", help="the worker's rank in the world of now")
-    parser.add_argument("--signal", default="SIGKILL", metavar="NAME", help="a name or a number (default: %(default)s)")
+    parser.add_argument("job", nargs="?", metavar="JOB", help="the job's name (default: the only running job)")
+    parser.add_argument("--rank", type=int, required=True, metavar="N", help="the worker's current rank")
+    parser.add_argument(
+        "--signal", default="SIGKILL", metavar="NAME", help="name or number of the signal (default: %(default)s)"
+    )
 
 
 def execute(given: argparse.Namespace) -> int:
@@ -59,7 +61,7 @@ def execute(given: argparse.Namespace) -> int:
 
 
 def local_name(job: str | None, running: Sequence[str]) -> str | None:
-    """Return the name under which a job is found on this machine: of a job of the queue, that of its attempt.
+    """Return the name under which a job is registered on this machine: for a job of the queue, the name of its attempt.
 
     Example:
         >>> local_name("resnet", ["otter", "resnet.2"]), local_name("otter", ["otter", "resnet.2"])
@@ -74,7 +76,7 @@ def read_signal(text: str) -> int:
     """Return the number of a signal.
 
     Raises:
-        SpecError: there is none of that name or number.
+        SpecError: no signal has this name or number.
 
     Example:
         >>> read_signal("term"), read_signal("SIGKILL"), read_signal("9")

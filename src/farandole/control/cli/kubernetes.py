@@ -1,4 +1,4 @@
-"""`farandole kubernetes`: the operator, and how it comes into a cluster and out of it."""
+"""`farandole kubernetes`: install the operator in a cluster, remove it, or run it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from farandole.errors import SpecError
 
 _EPILOG = """\
 examples:
-  farandole kubernetes install --dry-run | less      see what would be applied
-  farandole kubernetes install                       apply it to the cluster of KUBECONFIG
-  farandole kubernetes install --jobs-namespace ml   only jobs in ml, with rights only there
-  farandole kubernetes uninstall                     remove all of it
-  farandole kubernetes operator                      be the operator, here and now
+  farandole kubernetes install --dry-run | less      show what would be applied
+  farandole kubernetes install                       apply it to the cluster in KUBECONFIG
+  farandole kubernetes install --jobs-namespace ml   serve only jobs in ml, with rights only there
+  farandole kubernetes uninstall                     remove everything
+  farandole kubernetes operator                      run the operator in this process
 
 It needs pip install 'farandole[kubernetes]'. How jobs run there: docs/how-to/kubernetes.md.
 """
@@ -43,66 +43,81 @@ def add_options(parser: Parser) -> None:
 
 
 def _add_install(what: Any) -> None:
-    parser = what.add_parser("install", help="apply kinds, rights and the operator")
+    parser = what.add_parser("install", help="apply the resource definitions, roles and the operator")
     parser.set_defaults(execute=_install, parser=parser)
     add = parser.add_argument
-    add("--dry-run", action="store_true", help="print what would be applied, and ask no cluster")
-    add("--json", action="store_true", help="with --dry-run: JSON instead of YAML")
+    add("--dry-run", action="store_true", help="print what would be applied, without contacting a cluster")
+    add("--json", action="store_true", help="with --dry-run: print JSON instead of YAML")
     _add_where(parser)
     add("--image", default="", metavar="IMAGE", help="the operator's image (default: the one of this version)")
-    add("--replicas", type=int, default=2, metavar="N", help="operators, of which one acts (default: %(default)d)")
+    add(
+        "--replicas",
+        type=int,
+        default=2,
+        metavar="N",
+        help="number of operators, of which one is active (default: %(default)d)",
+    )
     _add_gang(parser)
 
 
 def _add_uninstall(what: Any) -> None:
-    parser = what.add_parser("uninstall", help="delete all that install applied")
+    parser = what.add_parser("uninstall", help="delete everything that install applied")
     parser.set_defaults(execute=_uninstall, parser=parser)
     _add_where(parser)
-    parser.add_argument("--delete-jobs", action="store_true", help="even if there are jobs, which go, too")
+    parser.add_argument("--delete-jobs", action="store_true", help="uninstall even if jobs exist, and delete them")
 
 
 def _add_where(parser: Any) -> None:
     add = parser.add_argument
-    add("--namespace", default=_MANIFESTS, metavar="NAME", help="where the operator runs (default: %(default)s)")
-    add("--jobs-namespace", default="", metavar="NAME", help="serve only jobs in this one (default: in all)")
+    add("--namespace", default=_MANIFESTS, metavar="NAME", help="the operator's namespace (default: %(default)s)")
+    add("--jobs-namespace", default="", metavar="NAME", help="serve only jobs in this namespace (default: in all)")
 
 
 def _add_gang(parser: Any) -> None:
-    help_text = "make PodGroups: volcano, or the name of a scheduler with the coscheduling plugin (default: none)"
+    help_text = "create PodGroups for volcano, or for the named scheduler with the coscheduling plugin (default: none)"
     parser.add_argument("--gang-scheduler", default="", metavar="NAME", help=help_text)
 
 
 def _add_operator(what: Any) -> None:
-    parser = what.add_parser("operator", help="be the operator, until SIGTERM")
+    parser = what.add_parser("operator", help="run the operator until SIGTERM")
     parser.set_defaults(execute=_operator, parser=parser)
     add = parser.add_argument
-    add("--jobs-namespace", default="", metavar="NAME", help="serve only jobs in this one (default: in all)")
-    add("--lease-namespace", default="", metavar="NAME", help="where operators elect the one that acts")
-    lease_text = "another operator takes over when this one is silent for so long (default: %(default)d)"
+    add("--jobs-namespace", default="", metavar="NAME", help="serve only jobs in this namespace (default: in all)")
+    add(
+        "--lease-namespace", default="", metavar="NAME", help="namespace of the lease by which operators elect a leader"
+    )
+    lease_text = "seconds of silence after which another operator takes over (default: %(default)d)"
     add("--lease-seconds", type=_lease_seconds, default=15, metavar="S", help=lease_text)
-    add("--image", default="", metavar="IMAGE", help="its own image, from which launchers get kubectl")
-    add("--no-deliver-kubectl", action="store_true", help="launchers have kubectl in their own image")
+    add("--image", default="", metavar="IMAGE", help="the operator's own image, from which launchers get kubectl")
+    add("--no-deliver-kubectl", action="store_true", help="do not copy kubectl to launchers: their image contains it")
     add(
         "--drain-seconds",
         type=float,
         default=30.0,
         metavar="S",
-        help="of workers that are to go (default: %(default)g)",
+        help="seconds that workers have to leave before they are deleted (default: %(default)g)",
     )
-    add("--address", default="0.0.0.0", metavar="IP", help="of /metrics, /healthz and /readyz (default: %(default)s)")
-    add("--port", type=int, default=8080, metavar="N", help="of the same; 0 has none (default: %(default)d)")
-    add("--verbose", action="store_true", help="tell more of what goes wrong and is tried again")
+    add(
+        "--address",
+        default="0.0.0.0",
+        metavar="IP",
+        help="address of /metrics, /healthz and /readyz (default: %(default)s)",
+    )
+    add(
+        "--port", type=int, default=8080, metavar="N", help="port of these; 0: do not serve them (default: %(default)d)"
+    )
+    add("--verbose", action="store_true", help="log more about errors that are retried")
     _add_gang(parser)
 
 
 def _lease_seconds(text: str) -> int:
     if not text.isdecimal() or not 3 <= int(text) <= 3600:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 3 to 3600")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 3 to 3600")
     return int(text)
 
 
 def _nothing(options: argparse.Namespace) -> int:
-    options.parser.error("say install, uninstall or operator")
+    options.parser.error("the action is missing: install, uninstall or operator")
     return 2
 
 
@@ -153,7 +168,7 @@ def _operator(options: argparse.Namespace) -> int:
 
 
 class _needs:
-    """Turns what is missing, and what the cluster says, into an error with a hint."""
+    """Context manager that turns a missing package or a refusal by the cluster into an error with a hint."""
 
     def __enter__(self) -> None:
         return None
@@ -162,13 +177,21 @@ class _needs:
         if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] != "farandole":
             raise SpecError(f"Kubernetes needs {error.name}", "pip install 'farandole[kubernetes]'") from error
         if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
-            raise SpecError(f"{error.strerror}", "take another --port; --port 0 has no metrics") from error
+            raise SpecError(f"{error.strerror}", "use another --port, or --port 0 for no metrics") from error
         name = type(error).__module__
         if error is not None and name.startswith("lightkube."):
-            raise SpecError(f"no cluster is known: {error}", "set KUBECONFIG, or see kubectl config view") from error
+            raise SpecError(
+                f"no cluster is configured: {error}", "set KUBECONFIG; kubectl config view shows what is configured"
+            ) from error
         if error is not None and name == "farandole.control.kubernetes.api.errors":
             reached = getattr(error, "code", 0) != 0
-            hint = "see kubectl auth can-i --list" if reached else "is it the cluster that kubectl cluster-info shows?"
-            raise SpecError(f"the cluster says: {error}" if reached else str(error), hint) from error
+            hint = (
+                "kubectl auth can-i --list shows what you may do"
+                if reached
+                else "check that kubectl cluster-info shows the right cluster"
+            )
+            raise SpecError(f"the cluster refused: {error}" if reached else str(error), hint) from error
         if isinstance(error, TimeoutError) or type(error).__name__ == "TimeoutError":
-            raise SpecError("the cluster has not done so within a minute", "see kubectl get events -A") from error
+            raise SpecError(
+                "the cluster did not finish within a minute", "kubectl get events -A may show why"
+            ) from error

@@ -38,7 +38,7 @@ _PAUSE_SECONDS = 0.05
 
 
 def dry_run(spec: JobSpec, machine: Machine, through: Starter | None, json: bool) -> str:
-    """Return the plan as text; no other host is asked anything."""
+    """Return the plan as text, without contacting any other host."""
     if through is not None:
         return _dry_run_through(spec, machine, through)
     if spec.elastic is not None:
@@ -97,7 +97,7 @@ async def _launch(
     def obey_signals(job: Running | ExternalJob) -> None:
         jobs.append(job)
         for signum, why in ((signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "SIGTERM"), (signal.SIGHUP, "SIGHUP")):
-            if signal.getsignal(signum) is not signal.SIG_IGN:  # nohup means it.
+            if signal.getsignal(signum) is not signal.SIG_IGN:  # Ignored signals, as under nohup, stay ignored.
                 loop.add_signal_handler(signum, stop, signum, why)
 
     def obey_all_signals(supervisor: Running) -> None:
@@ -109,11 +109,11 @@ async def _launch(
 
     def pause(supervisor: Running) -> None:
         supervisor.pause()
-        # The agents of other hosts must have been told before nothing moves here any more.
+        # The agents of other hosts must be told first, since nothing runs here after SIGSTOP.
         loop.call_later(_PAUSE_SECONDS, os.kill, os.getpid(), signal.SIGSTOP)
 
     def reader_gone() -> None:
-        loop.call_soon_threadsafe(stop, signal.SIGPIPE, "nobody reads the output any more")
+        loop.call_soon_threadsafe(stop, signal.SIGPIPE, "the reader of the output has gone")
 
     console = open_console(spec.output, machine.environment, reader_gone)
     if through is not None:
@@ -130,7 +130,7 @@ async def _launch(
 
 @contextlib.contextmanager
 def _found_by_name(name: str | None, spec: JobSpec) -> Iterator[Callable[[Any], None]]:
-    """Yield what lets other commands find a job of fixed size by its name, if it has one, until its end."""
+    """Yield a function that makes a job of fixed size known by its name, if it has one, until the job ends."""
     if name is None:
         yield lambda job: None
         return

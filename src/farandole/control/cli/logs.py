@@ -1,4 +1,4 @@
-"""`farandole logs`: what the workers of a job print."""
+"""`farandole logs`: show what the workers of a job print."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from farandole.control.cli import job_verbs
 from farandole.control.cli.parser import Parser
 
 _EPILOG = """\
-Lines begin with [RANK]<stdout>: or [RANK]<stderr>: where several workers print. Ctrl-C only ends this command.
+Lines begin with [RANK]<stdout>: or [RANK]<stderr>: where several workers print. Ctrl-C ends only this command.
 """
 
 
@@ -24,8 +24,8 @@ def add_options(parser: Parser) -> None:
     )
     job_verbs.add_options(parser)
     job_verbs.add_job(parser)
-    parser.add_argument("-f", "--follow", action="store_true", help="go on until the job is over")
-    parser.add_argument("--rank", type=int, metavar="N", help="only this worker's lines")
+    parser.add_argument("-f", "--follow", action="store_true", help="keep printing until the job ends")
+    parser.add_argument("--rank", type=int, metavar="N", help="show only this worker's lines")
 
 
 def execute(given: argparse.Namespace) -> int:
@@ -35,7 +35,10 @@ def execute(given: argparse.Namespace) -> int:
         for line in service.logs(given.job, given.follow, given.rank):
             print(_as_json(line) if given.json else line, end="", flush=given.follow)
     except KeyboardInterrupt:
-        print(f"\nfarandole: job {given.job} goes on; farandole logs -f {given.job} shows it again", file=sys.stderr)
+        print(
+            f"\nfarandole: job {given.job} keeps running; farandole logs -f {given.job} shows its output again",
+            file=sys.stderr,
+        )
         return 130
     return 0
 

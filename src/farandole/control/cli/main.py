@@ -1,4 +1,4 @@
-"""The `farandole` command: finds the verb and hands over.
+"""The `farandole` command: finds the verb and runs it.
 
 Only the module of the verb that is given is imported, so the help and a mistyped verb are answered at once.
 """
@@ -23,32 +23,32 @@ VERBS: Mapping[str, Mapping[str, str]] = {
     "training": {
         "run": "run a command on several workers",
         "init": "make a training script distributed",
-        "submit": "hand a job to a queue, Kubernetes or Slurm",
+        "submit": "submit a job to a queue, Kubernetes or Slurm",
     },
     "jobs": {
-        "jobs": "list the jobs there are",
+        "jobs": "list jobs",
         "status": "show the state of a job, and the reason for it",
         "logs": "show what a job prints",
-        "scale": "ask for another number of workers",
+        "scale": "change the number of workers",
         "cancel": "end a job",
-        "suspend": "take a job's workers away for a while",
-        "resume": "let a suspended job go on",
+        "suspend": "pause a job and free its slots",
+        "resume": "let a suspended job continue",
         "stop": "end an elastic job",
         "kill": "kill one worker of a job, for demonstrations and drills",
         "hosts": "list the hosts of an elastic job, or change them",
         "dashboard": "show jobs in the browser",
     },
     "clusters and queues": {
-        "queue": "start, stop and set a queue for a few machines",
+        "queue": "start, stop and configure a queue for a few machines",
         "kubernetes": "the operator of MPIJobs and TrainingJobs: install it, remove it, run it",
         "simulate": "simulate scheduling policies on traces of jobs",
     },
     "this machine": {
-        "doctor": "say what this machine has, and what to do about it",
-        "test": "see whether jobs work here, and how fast the links are",
+        "doctor": "check this machine, and advise what to do",
+        "test": "check that jobs work here, and measure the links",
         "bench": "measure collectives on this machine",
-        "trace": "say what a timeline shows",
-        "config": "say where the value of every setting comes from",
+        "trace": "summarize a timeline",
+        "config": "show every setting and where its value comes from",
     },
     "this command": {
         "completion": "print the completion of this command for a shell",
@@ -67,7 +67,7 @@ _SHORT = {
 
 class _Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *args: object) -> NoReturn:
-        # Not argparse's own action: it would need to look the version up for every command.
+        # argparse's own action would look up the version for every command.
         print(f"farandole {farandole.__version__}")
         parser.exit()
 
@@ -82,7 +82,7 @@ def make_parser(only: str | None = None) -> Parser:
         prog="farandole",
         usage="farandole VERB ...",
         description="Runs a training script on several workers.",
-        epilog="example: farandole run -np 2 python train.py\nAll about a verb: farandole VERB --help",
+        epilog="example: farandole run -np 2 python train.py\nHelp for a verb: farandole VERB --help",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("-v", "--version", action=_Version, nargs=0, help="print the version and exit")
@@ -114,7 +114,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _refuse_without_verb(parser, words)
     options, unknown = parser.parse_known_args(words)
     if unknown:
-        # argparse would let the whole command's parser tell it, whose help does not list the verb's options.
+        # argparse would let the top-level parser report it, whose help does not list the verb's options.
         getattr(options, "parser", parser).refuse(unknown)
     if options.verb is None:
         parser.print_help(sys.stderr)
@@ -123,33 +123,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"farandole: {told}", file=sys.stderr)
     try:
         code: int = options.execute(options)
-        print(end="", flush=True)  # Unlike sys.stdout.flush(), also where standard output is closed.
+        print(end="", flush=True)  # Unlike sys.stdout.flush(), works if standard output is closed.
     except (SpecError, JobError) as error:
         return _refuse(error)
     except KeyboardInterrupt:
-        print(file=sys.stderr)  # What comes next does not stand behind ^C.
+        print(file=sys.stderr)  # The next output starts on a new line, not after ^C.
         return 128 + signal.SIGINT
     except BrokenPipeError:
-        # The reader of our output, such as `head`, has seen enough. What is still in the buffer goes nowhere.
+        # The reader of our output, such as `head`, has closed the pipe. Buffered output is discarded.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
     return code
 
 
 def _refuse_without_verb(parser: Parser, words: Sequence[str]) -> None:
-    """Refuse what looks like a call of horovodrun or torchrun, and say how it is written here."""
+    """Reject what looks like a call of horovodrun or torchrun, and show the equivalent command."""
     first = words[0] if words else ""
     if first.startswith("python") or first.endswith(".py"):
         command = words if first.startswith("python") else ["python", *words]
-        parser.error(f"there is no verb {first!r}", f"did you mean farandole run -np 2 {' '.join(command)}?")
+        parser.error(f"unknown verb {first!r}", f"did you mean farandole run -np 2 {' '.join(command)}?")
     if not first.startswith("-") or first in parser._option_string_actions or set(words) & _verbs().keys():
         return
     if not all(word.startswith("-") for word in words):
-        parser.error(f"{first}: there is no verb before it", f"did you mean farandole run {' '.join(words)}?")
+        parser.error(f"{first}: a verb must come first", f"did you mean farandole run {' '.join(words)}?")
 
 
 def _with_project(arguments: list[str]) -> tuple[list[str], str]:
-    """Return the command line with what the project file says in it, and a sentence about that."""
+    """Return the command line with the project file's options added, and a sentence about them."""
     if arguments[:1] != ["run"]:
         return arguments, ""
     # Only this verb has options in a project file, and the import of all that reads it takes time.
@@ -159,7 +159,7 @@ def _with_project(arguments: list[str]) -> tuple[list[str], str]:
 
 
 def _refuse(error: SpecError | JobError) -> int:
-    """Tell what cannot be done and what to do about it, and return the exit code."""
+    """Print the error and its hint, and return the exit code."""
     print(f"error: {error.message}", file=sys.stderr)
     if error.hint:
         print(f"hint: {error.hint}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""`farandole man`: the manual page of this command, made of its parsers."""
+"""`farandole man`: print the manual page of this command, generated from its parsers."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from farandole.errors import SpecError
 
 _EPILOG = """\
 examples:
-  farandole man | man -l -                                         read it
-  farandole man > ~/.local/share/man/man1/farandole.1              man farandole finds it there
+  farandole man | man -l -                                         read the page
+  farandole man > ~/.local/share/man/man1/farandole.1              install it for man farandole
 """
 
 
@@ -33,10 +33,10 @@ def execute(given: argparse.Namespace) -> int:
 
 
 def page() -> str:
-    """Return the manual page, in roff.
+    """Return the manual page in roff format.
 
     Raises:
-        SpecError: the library that writes it is not installed.
+        SpecError: the library that generates it is not installed.
     """
     try:
         from argparse_manpage.manpage import Manpage

@@ -1,4 +1,4 @@
-"""Options that several verbs have in common: which workers, on which hosts, reached how."""
+"""Options that several verbs share: the workers, the hosts, and how to reach the hosts."""
 
 from __future__ import annotations
 
@@ -19,89 +19,104 @@ _AUTO = ("auto", "gpu", "cpu")
 
 
 def add_hosts(parser: argparse.ArgumentParser, *, workers_required: bool = False) -> None:
-    """Add the options that say how many workers there are, and where."""
+    """Add the options that give the number of workers and the hosts."""
     add = parser.add_argument_group("workers and hosts").add_argument
     add(
         "-np",
         "--num-proc",
         metavar="N",
         required=workers_required,
-        help="number of workers, of an elastic job to begin with; or auto: one for each GPU or, without any, core "
-        "(default: all slots of the hosts)",
+        help="number of workers (of an elastic job: at the start), or auto: one for each GPU, or each core without "
+        "GPUs (default: all slots of the hosts)",
     )
     where = parser.add_argument_group().add_mutually_exclusive_group()
     where.add_argument("-H", "--hosts", metavar="HOST:SLOTS,...", help="hosts and slots: h1:4,h2:4, node[01-16]:8")
-    where.add_argument("--hostfile", metavar="FILE", help="file of lines HOST slots=N")
-    add("--include", metavar="HOSTS", default="", help="use only these of the hosts")
-    add("--exclude", metavar="HOSTS", default="", help="do not use these of the hosts")
-    add("--nnodes", metavar="N", help="use so many of the hosts, the first ones (torchrun's spelling)")
+    where.add_argument("--hostfile", metavar="FILE", help="file with one line HOST slots=N for each host")
+    add("--include", metavar="HOSTS", default="", help="use only these hosts")
+    add("--exclude", metavar="HOSTS", default="", help="do not use these hosts")
+    add("--nnodes", metavar="N", help="use only the first N hosts (torchrun's spelling)")
     add("--nproc-per-node", metavar="N", help="workers on each host: a number, auto, gpu or cpu (torchrun's spelling)")
     add(
         "--python",
         action="append",
         default=[],
         metavar="[HOST=]PATH",
-        help="the Python of other hosts, where it is not at the same path as here",
+        help="path of Python on the other hosts, if it differs from the path here",
     )
 
 
 def add_network(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say how hosts are reached."""
+    """Add the options for reaching hosts."""
     add = parser.add_argument_group("network").add_argument
     add(
         "--network",
         action="append",
         default=[],
         metavar="NAME|ADDRESS|CIDR",
-        help="the network between the workers (default: what answers, the fastest first); several are used together",
+        help="network between the workers; several are used together (default: the reachable ones, fastest first)",
     )
-    add("--ssh", metavar="PROGRAM", default="ssh", help="call this as ssh is called (default: ssh)")
+    add(
+        "--ssh",
+        metavar="PROGRAM",
+        default="ssh",
+        help="program to run instead of ssh, with the same arguments (default: ssh)",
+    )
     add("-p", "--ssh-port", metavar="PORT", type=int, help="port of the ssh servers")
-    add("-i", "--ssh-identity", "--ssh-identity-file", metavar="FILE", default="", help="key for the ssh servers")
-    add("--ssh-option", action="append", default=[], metavar="NAME=VALUE", help="an option of ssh, as after its -o")
+    add("-i", "--ssh-identity", "--ssh-identity-file", metavar="FILE", default="", help="private key for ssh")
+    add("--ssh-option", action="append", default=[], metavar="NAME=VALUE", help="option for ssh, as after its -o")
 
 
 def add_elastic(parser: argparse.ArgumentParser) -> None:
-    """Add the options of jobs whose workers come and go."""
-    add = parser.add_argument_group("elastic jobs", "workers may be lost, come and go; training goes on").add_argument
-    add("--min-np", metavar="N", type=int, help="wait when there are fewer workers (default: -np)")
-    add(
-        "--max-np", metavar="N", type=int, help="grow to this many as slots allow (default: as many as there are slots)"
-    )
+    """Add the options of elastic jobs."""
+    add = parser.add_argument_group(
+        "elastic jobs", "training continues while workers fail, leave and join"
+    ).add_argument
+    add("--min-np", metavar="N", type=int, help="least number of workers; with fewer, the job waits (default: -np)")
+    add("--max-np", metavar="N", type=int, help="most workers to grow to (default: all slots)")
     where = parser.add_argument_group().add_mutually_exclusive_group()
     where.add_argument(
-        "--host-discovery-script", metavar="FILE", help="ask this program for hosts, every second: lines HOST:SLOTS"
+        "--host-discovery-script",
+        metavar="FILE",
+        help="program that prints the hosts as lines HOST:SLOTS; run every second",
     )
     where.add_argument(
         "--hosts-from",
         metavar="SOURCE",
         help="where hosts are found: script:FILE, file:FILE, dns:NAME[:SLOTS], dial:PORT:FILE",
     )
-    add("--slots-per-host", "--slots", metavar="N", type=int, help="slots of hosts that are found without (default: 1)")
-    add("--spares", metavar="N", type=int, help="keep so many workers ready beside a full world (default: 0)")
-    add("--reset-limit", metavar="N", type=int, help="end after so many changes of the world (default: never)")
-    add("--elastic-timeout", metavar="S", type=float, help="wait so long for --min-np workers (default: 600)")
-    add("--grace", metavar="S", type=float, help="time in which a worker that is to leave can do so (default: 30)")
+    add(
+        "--slots-per-host",
+        "--slots",
+        metavar="N",
+        type=int,
+        help="slots of discovered hosts that come without a number (default: 1)",
+    )
+    add("--spares", metavar="N", type=int, help="number of idle workers to keep ready as replacements (default: 0)")
+    add("--reset-limit", metavar="N", type=int, help="end the job after N changes of the world (default: no limit)")
+    add("--elastic-timeout", metavar="S", type=float, help="seconds to wait for --min-np workers (default: 600)")
+    add("--grace", metavar="S", type=float, help="seconds that a worker has to leave when asked to (default: 30)")
     _add_preemption(parser)
 
 
 def _add_preemption(parser: argparse.ArgumentParser) -> None:
     sign = parser.add_argument_group().add_mutually_exclusive_group()
     sign.add_argument(
-        "--preemption-file", metavar="PATH", help="a host on which this file appears is about to be taken away"
+        "--preemption-file",
+        metavar="PATH",
+        help="file whose appearance on a host means that the host will be reclaimed soon",
     )
     sign.add_argument(
         "--preemption-command",
         metavar="COMMAND",
-        help="a host on which this shell command ends with code 0 is about to be taken away (1: it is not)",
+        help="shell command that exits with 0 on a host that will be reclaimed soon, and with 1 on others",
     )
     parser.add_argument_group().add_argument(
-        "--preemption-interval", metavar="S", type=float, help="look on each host so often (default: 5)"
+        "--preemption-interval", metavar="S", type=float, help="seconds between checks of each host (default: 5)"
     )
 
 
 def add_settings(parser: argparse._ActionsContainer, group: str = "") -> None:
-    """Add the options that set workers' settings, of one group of the help: those of the table that have a flag."""
+    """Add the options of one help group that set workers' settings: the table's settings that have a flag."""
     for row in FLAGS.values():
         flag = row.flag
         if flag is None or flag.group != group:
@@ -123,21 +138,21 @@ def add_settings(parser: argparse._ActionsContainer, group: str = "") -> None:
 
 
 def read_settings(options: argparse.Namespace) -> dict[str, Any]:
-    """Return what was asked of the workers' settings, by name and in their units, but what the launcher decides."""
+    """Return the workers' settings that were given, by name and in their units, except those that the launcher sets."""
     asked = {}
     for row in FLAGS.values():
         value = getattr(options, row.name)
-        # Switches that are not given are left to the environment, as is all else.
+        # Switches that were not given are left to the environment, like every other setting.
         if row.flag is not None and row.name != "start_timeout" and value is not None and value is not False:
             asked[row.name] = value * row.flag.unit if row.flag.unit != 1 else value
     return asked
 
 
 def read_elastic(options: argparse.Namespace) -> Elastic | None:
-    """Return how workers may come and go; None when the job is not elastic.
+    """Return the limits of an elastic job; None if the job is not elastic.
 
     Raises:
-        SpecError: a value that no job can have, or the least number of workers is not known.
+        SpecError: a value is not valid, or the least number of workers is not known.
     """
     fewest, most = _range_of_workers(options)
     given = (
@@ -150,7 +165,7 @@ def read_elastic(options: argparse.Namespace) -> Elastic | None:
     workers = _workers(options.num_proc)
     least = next((value for value in (options.min_np, fewest, workers) if value is not None), None)
     if least is None:
-        raise SpecError("with how many workers may the job go on?", "--min-np 2")
+        raise SpecError("the least number of workers is missing", "add --min-np 2")
     script = f"script:{options.host_discovery_script}" if options.host_discovery_script else ""
     return Elastic(
         min_size=least,
@@ -168,39 +183,39 @@ def read_elastic(options: argparse.Namespace) -> Elastic | None:
 
 
 def _range_of_workers(options: argparse.Namespace) -> tuple[int | None, int | None]:
-    """Return the fewest and the most workers by torchrun's --nnodes FEWEST:MOST; None, None without."""
+    """Return the fewest and the most hosts of torchrun's --nnodes FEWEST:MOST as workers; None, None without it."""
     fewest, colon, most = (options.nnodes or "").partition(":")
     if not colon or fewest == most:
         return None, None
     if not fewest.isdecimal() or not most.isdecimal() or not 0 < int(fewest) < int(most):
-        raise SpecError(f"--nnodes {options.nnodes} is not a number of hosts", "a number, or FEWEST:MOST")
+        raise SpecError(f"--nnodes {options.nnodes} is not a number of hosts", "use a number, or FEWEST:MOST")
     per_host = _per_host(options.nproc_per_node) or 1
     return int(fewest) * per_host, int(most) * per_host
 
 
 def read_hosts(options: argparse.Namespace, elastic: Elastic | None = None) -> tuple[int | None, tuple[Host, ...]]:
-    """Return the number of workers (None: as many as there are slots, GPUs or cores) and the hosts.
+    """Return the number of workers (None: all slots, GPUs or cores) and the hosts.
 
     Args:
-        options: of the command line.
-        elastic: how workers may come and go, if they may.
+        options: the parsed options of the command line.
+        elastic: the limits of an elastic job; None for a job of fixed size.
 
     Raises:
-        SpecError: they do not fit together, or a value makes no sense.
+        SpecError: the options contradict each other, or a value is not valid.
     """
     workers = _workers(options.num_proc)
     per_host = _per_host(options.nproc_per_node)
     hosts: tuple[Host, ...] = ()
     if elastic is not None and elastic.discovery:
         if options.hosts or options.hostfile:
-            raise SpecError("hosts are either named or found", "leave -H and --hostfile away, or what finds them")
+            raise SpecError("-H and --hostfile do not go together with host discovery", "omit one of them")
         return workers, ()
     if options.hosts:
         hosts = parse_hosts(options.hosts)
     elif options.hostfile:
         hosts = read_host_file(Path(options.hostfile))
     elif options.include or options.exclude:
-        raise SpecError("--include and --exclude choose among hosts, and there are none", "add -H or --hostfile")
+        raise SpecError("--include and --exclude choose among hosts, but no hosts are given", "add -H or --hostfile")
     if not hosts:
         return _on_this_machine(options, workers, per_host, elastic is not None), ()
     hosts = choose(hosts, options.include, options.exclude)
@@ -212,20 +227,20 @@ def read_hosts(options: argparse.Namespace, elastic: Elastic | None = None) -> t
 
 
 def read_ssh(options: argparse.Namespace) -> SshOptions:
-    """Return how other hosts are reached.
+    """Return the ssh options for reaching other hosts.
 
     Raises:
-        SpecError: the key is not there, or the port is none.
+        SpecError: the key does not exist, or the port is not valid.
     """
     if options.ssh_identity and not os.path.exists(os.path.expanduser(options.ssh_identity)):
-        raise SpecError(f"there is no key {options.ssh_identity}", "check the path after --ssh-identity")
+        raise SpecError(f"the key {options.ssh_identity} does not exist", "check the path after --ssh-identity")
     if options.ssh_port is not None and not 0 < options.ssh_port < 65536:
-        raise SpecError(f"{options.ssh_port} is no port", "--ssh-port takes a number from 1 to 65535")
+        raise SpecError(f"{options.ssh_port} is not a valid port", "use 1 to 65535")
     return SshOptions(options.ssh, options.ssh_port, options.ssh_identity, tuple(options.ssh_option))
 
 
 def read_network(options: argparse.Namespace) -> tuple[str, ...]:
-    """Return the networks, which may also be separated by commas."""
+    """Return the networks, which may be separated by commas."""
     return tuple(network for text in options.network for network in text.split(",") if network)
 
 
@@ -233,21 +248,23 @@ def _workers(text: str | None) -> int | None:
     if text is None or text == "auto":
         return None
     if not text.isdecimal():
-        raise SpecError(f"-np {text} is not a number of workers", "a number from 1 on, or auto")
+        raise SpecError(f"-np {text} is not a number of workers", "use a number from 1 up, or auto")
     return int(text)
 
 
 def _per_host(text: str | None) -> int | None:
-    """Return --nproc-per-node; None when it does not say, or says auto and this machine decides."""
+    """Return --nproc-per-node; None if it is not given, or is auto and this machine decides."""
     if text is None:
         return None
     if text in _AUTO:
         gpus = 0 if text == "cpu" else visible_gpus(os.environ, count_gpus)
         if text == "gpu" and not gpus:
-            raise SpecError("--nproc-per-node gpu: no GPU is visible here", "give a number, or cpu")
+            raise SpecError("--nproc-per-node gpu: no GPU is visible on this machine", "use a number, or cpu")
         return gpus or len(os.sched_getaffinity(0))
     if not text.isdecimal() or int(text) < 1:
-        raise SpecError(f"--nproc-per-node {text} is not a number of workers", "a number from 1 on, auto, gpu or cpu")
+        raise SpecError(
+            f"--nproc-per-node {text} is not a number of workers", "use a number from 1 up, auto, gpu or cpu"
+        )
     return int(text)
 
 
@@ -256,10 +273,12 @@ def _on_this_machine(
 ) -> int | None:
     if options.nnodes is not None and options.nnodes.partition(":")[0] != "1":
         raise SpecError(
-            f"--nnodes {options.nnodes}: no hosts are named", "farandole is started once, not on each: add -H h1,h2"
+            f"--nnodes {options.nnodes}: no hosts are given", "start farandole once, not on each host: add -H h1,h2"
         )
     if options.num_proc is None and per_host is None and not elastic:
-        raise SpecError("how many workers?", "-np 2, or -np auto; hosts have slots: -H h1:4,h2:4")
+        raise SpecError(
+            "the number of workers is missing", "add -np 2 or -np auto, or give hosts with slots: -H h1:4,h2:4"
+        )
     return workers if options.num_proc is not None else per_host
 
 
@@ -268,9 +287,9 @@ def _first(hosts: tuple[Host, ...], nnodes: str | None) -> tuple[Host, ...]:
         return hosts
     fewest, colon, most = nnodes.partition(":")
     if not fewest.isdecimal() or (colon and not most.isdecimal()) or int(fewest) < 1:
-        raise SpecError(f"--nnodes {nnodes} is not a number of hosts", "a number, or FEWEST:MOST")
+        raise SpecError(f"--nnodes {nnodes} is not a number of hosts", "use a number, or FEWEST:MOST")
     if len(hosts) < int(fewest):
-        raise SpecError(f"--nnodes {nnodes}: there are only {len(hosts)} hosts", "name more hosts, or ask for fewer")
+        raise SpecError(f"--nnodes {nnodes}: there are only {len(hosts)} hosts", "give more hosts, or a smaller number")
     return hosts[: int(most or fewest)]
 
 

@@ -1,6 +1,6 @@
-"""The parser that all verbs share: help in two lengths, and mistakes told with what may have been meant.
+"""The parser that all verbs share: help in two lengths, and usage errors with suggestions.
 
-`--help` shows what most people need, in groups and on one screen; `--help-all` shows everything.
+`--help` shows, in groups and on one screen, what most people need; `--help-all` shows everything.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from farandole.base.spelling import did_you_mean
 USAGE_ERROR = 2
 
 Groups = Mapping[str, Sequence[str]]
-"""Titles, and the options (by any of their names) or verbs that stand below each."""
+"""Titles, each with the options (by any of their names) or verbs listed below it."""
 
-# As argparse says it.
+# argparse's own texts.
 _MISSING = "the following arguments are required: "
 _NO_VALUE = ": expected one argument"
 
@@ -33,7 +33,7 @@ class _HelpAll(argparse.Action):
 
 
 class _ShortFormatter(argparse.RawDescriptionHelpFormatter):
-    """Shows an option by one name."""
+    """Help formatter that shows each option by one name only."""
 
     def _format_action_invocation(self, action: argparse.Action) -> str:
         if not action.option_strings:
@@ -43,16 +43,16 @@ class _ShortFormatter(argparse.RawDescriptionHelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """Shows short and complete help, and tells mistakes as `error:` and `hint:`.
+    """Parser with short and complete help, which reports usage errors as `error:` and `hint:`.
 
     Attributes:
-        short: what `--help` shows; empty: everything.
-        short_epilog: what `--help` has below that.
-        complete: how `--help-all` is grouped; empty: as argparse has it.
+        short: the groups that `--help` shows; empty means everything.
+        short_epilog: the text below the short help.
+        complete: the groups of `--help-all`; empty means argparse's own groups.
     """
 
     def __init__(self, *args: Any, **keywords: Any) -> None:
-        # An abbreviation of two of ours may be an option of the user's command.
+        # An abbreviation of two of our options may be an option of the user's command.
         keywords["allow_abbrev"] = False
         super().__init__(*args, **keywords)
         self.short: Groups = {}
@@ -69,7 +69,7 @@ class Parser(argparse.ArgumentParser):
         self.set_defaults(execute=execute, parser=self)
 
     def shorten(self, groups: Groups, epilog: str = "") -> None:
-        """Let `--help` show only these options or verbs, and this text below them; `--help-all` shows everything."""
+        """Make `--help` show only these options or verbs, with this text below; `--help-all` still shows everything."""
         self.short, self.short_epilog = groups, epilog
         self._help_all.help = "show all options and exit"
 
@@ -91,7 +91,7 @@ class Parser(argparse.ArgumentParser):
             formatter.add_arguments([known[name] for name in names])
             formatter.end_section()
         formatter.add_text(epilog)
-        # One line between two groups would make the help longer than a screen.
+        # A blank line between groups would make the help longer than a screen.
         return _without_gaps(formatter.format_help(), groups)
 
     def _by_name(self) -> dict[str, argparse.Action]:
@@ -104,7 +104,7 @@ class Parser(argparse.ArgumentParser):
         return known
 
     def error(self, message: str, hint: str = "") -> NoReturn:
-        """Print what is wrong and where help is, and exit."""
+        """Print the error and where to find help, and exit."""
         missing = message.removeprefix(_MISSING)
         if missing != message and self.usage:
             self.exit(USAGE_ERROR, f"error: {missing.partition(', ')[0]} is missing\nhint: {self.usage}\n")
@@ -114,20 +114,20 @@ class Parser(argparse.ArgumentParser):
         self.exit(USAGE_ERROR, f"error: {message}\nhint: {hint} {self.prog} --help\n")
 
     def refuse(self, unknown: Sequence[str]) -> NoReturn:
-        """Print which words mean nothing here, and what may have been meant, and exit."""
+        """Print which words are not recognized, with a suggestion, and exit."""
         word = unknown[0].partition("=")[0]
         if word in self._option_string_actions:
-            self.error(f"{word} stands before the verb", f"write {self.prog} {' '.join(unknown)} ...")
-        # A word that is no option may be anything.
+            self.error(f"{word} comes before the verb", f"write {self.prog} {' '.join(unknown)} ...")
+        # A word that is not an option may be anything.
         meant = did_you_mean(word, self._option_string_actions) if word.startswith("-") else ""
         self.error(f"unrecognized arguments: {' '.join(unknown)}", meant)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse a command line; options may stand before, between and behind the words of a list."""
+        """Parse a command line; options may come before, between and after the words of a list."""
         has_list = any(action.nargs == "*" for action in self._get_positional_actions())
         if self._words_are_apart or not has_list:
             return super().parse_known_args(args, namespace)
-        # argparse gives such a list the words up to the first option only, unless options are parsed by themselves.
+        # argparse gives such a list only the words up to the first option, unless options are parsed separately.
         self._words_are_apart = True
         try:
             return self.parse_known_intermixed_args(args, namespace)
@@ -135,7 +135,7 @@ class Parser(argparse.ArgumentParser):
             self._words_are_apart = False
 
     def _parse_optional(self, arg_string: str) -> Any:
-        # An option that may stand alone takes no word that follows: that is the user's command.
+        # An option with an optional value does not consume the next word: that is the user's command.
         alone = getattr(self._option_string_actions.get(arg_string), "value_alone", "")
         return super()._parse_optional(f"{arg_string}={alone}" if alone else arg_string)
 
@@ -146,14 +146,14 @@ class Parser(argparse.ArgumentParser):
             wanted = _WANTED.get(action.type)
             if wanted is None:
                 raise
-            self.error(f"{_name_of(action)} {arg_string}: {wanted} is expected")
+            self.error(f"{_name_of(action)} {arg_string}: expected {wanted}")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is None or value in action.choices:
             return
         choices = [str(choice) for choice in action.choices]
         if isinstance(action, argparse._SubParsersAction):
-            message = f"there is no {str(action.metavar).lower()} {value!r}"
+            message = f"unknown {str(action.metavar).lower()} {value!r}"
         else:
             message = f"{_name_of(action)}: {value!r} is not one of {', '.join(choices)}"
         self.error(message, did_you_mean(str(value), choices))
@@ -164,7 +164,7 @@ def _name_of(action: argparse.Action) -> str:
 
 
 def _without_gaps(text: str, groups: Groups) -> str:
-    """Remove the empty lines between two groups."""
+    """Remove the empty lines between groups."""
     for title in list(groups)[1:]:
         text = text.replace(f"\n\n{title}:\n", f"\n{title}:\n")
     return text

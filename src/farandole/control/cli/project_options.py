@@ -1,4 +1,4 @@
-"""Options of `farandole run` that a project file gives, put before those of the command line."""
+"""Options of `farandole run` from a project file, inserted before those of the command line."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _ONLY_ASK = ("help", "help-all", "dry-run", "json")
 
 
 def with_project(arguments: Sequence[str]) -> tuple[list[str], str]:
-    """Return a command line with what the project file says in it, and a sentence about that; "" when there is none.
+    """Return a command line with the project file's options added, and a sentence about them; "" if there is no file.
 
     Raises:
-        SpecError: the project file is wrong.
+        SpecError: the project file has a mistake.
     """
     if arguments[:1] != ["run"] or arguments[1:2] in (["-h"], ["--help"], ["--help-all"]):
         return list(arguments), ""
@@ -34,24 +34,24 @@ def with_project(arguments: Sequence[str]) -> tuple[list[str], str]:
 
 
 def read_project() -> Project | None:
-    """Return the project file that holds for the current folder.
+    """Return the project file that applies to the current folder.
 
     Raises:
-        SpecError: it is wrong.
+        SpecError: the file has a mistake.
     """
     path = find(Path.cwd())
     return None if path is None else read(path)
 
 
 def parser_of_run() -> Parser:
-    """Return the parser of `farandole run` alone."""
+    """Return the parser of `farandole run` only."""
     parser = Parser()
     run.add_options(parser)
     return parser
 
 
 def given_options(arguments: Sequence[str]) -> dict[str, Any]:
-    """Return the options of `farandole run`, by their long names, that are among words of a command line."""
+    """Return the options of `farandole run` in a command line, by their long names."""
     parser = parser_of_run()
     for action in parser._actions:
         action.default = argparse.SUPPRESS
@@ -62,14 +62,14 @@ def given_options(arguments: Sequence[str]) -> dict[str, Any]:
 
 
 def options_of_run() -> dict[str, Option]:
-    """Return the options of `farandole run` by their long names, without those that only ask or have no effect."""
+    """Return the options of `farandole run` by their long names, except those that only print or have no effect."""
     parser = parser_of_run()
     named = {long_name(action): action for action in parser._actions if action.help != argparse.SUPPRESS}
     return {name: _option(name, action, parser) for name, action in named.items() if name and name not in _ONLY_ASK}
 
 
 def long_name(action: argparse.Action) -> str:
-    """Return an option's name without dashes; "" for one that has only a short name, such as -x, or none at all."""
+    """Return an option's name without dashes; "" for an option with only a short name, such as -x, or with no name."""
     return next((name[2:] for name in action.option_strings if name.startswith("--")), "")
 
 

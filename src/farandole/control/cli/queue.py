@@ -1,4 +1,4 @@
-"""`farandole queue`: start, stop and set a queue for a few machines."""
+"""`farandole queue`: start, stop and configure a queue for a few machines."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from farandole.control.queue.start import prepare
 _START_SECONDS = 20.0
 
 _EPILOG = """\
-  farandole queue start --hosts h1:4,h2:4 [--policy NAME]   start the daemon; --foreground stays
-  farandole queue status                                    hosts, what they run, and the settings
-  farandole queue config policy=rr quantum=600              change settings, live; without any, show them
+  farandole queue start --hosts h1:4,h2:4 [--policy NAME]   start the daemon; with --foreground, in this process
+  farandole queue status                                    show the hosts, their jobs, and the settings
+  farandole queue config policy=rr quantum=600              change settings at once; without any, show them
   farandole queue config queue.vision=weight=2,limit=8 user.ann=slots=4,jobs=20
-  farandole queue hosts add h3:4                            also drain h1, remove h1
-  farandole queue token ann                                 a token for whoever cannot be told by the kernel
-  farandole queue revoke ann                                take all of ann's tokens back
-  farandole queue backup FILE                               copy its database, while it is in use
-  farandole queue stop                                      end the daemon; jobs go on, and are found again
+  farandole queue hosts add h3:4                            add a host; also: drain h1, remove h1
+  farandole queue token ann                                 create a token for a user whom the kernel cannot identify
+  farandole queue revoke ann                                revoke all tokens of ann
+  farandole queue backup FILE                               copy the database while it is in use
+  farandole queue stop                                      stop the daemon; jobs keep running, and are found again
 
-Then: farandole submit -np 2 -- python train.py, and farandole jobs, status, logs, scale, cancel, suspend, resume.
-All about it: docs/how-to/queue.md. Policies: farandole simulate --policies.
+Next: farandole submit -np 2 -- python train.py, and farandole jobs, status, logs, scale, cancel, suspend, resume.
+More: docs/how-to/queue.md. Policies: farandole simulate --policies.
 """
 
 
@@ -44,16 +44,16 @@ def add_options(parser: Parser) -> None:
     parser.describe(
         execute,
         usage="farandole queue start|status|config|hosts|token|revoke|backup|stop ...",
-        description="A queue for a few machines: jobs wait for slots, and get them as a policy says.",
+        description="A queue for a few machines: jobs wait for slots, which a policy assigns.",
         epilog=_EPILOG,
     )
     add = parser.add_argument
-    add("action", choices=tuple(_ACTIONS), metavar="ACTION", help="what to do: see below")
-    add("words", nargs="*", metavar="WORD", help="what the action takes")
+    add("action", choices=tuple(_ACTIONS), metavar="ACTION", help="the action: see below")
+    add("words", nargs="*", metavar="WORD", help="arguments of the action")
     add("--hosts", metavar="HOST:SLOTS,...", help="start: the hosts, such as h1:4,h2:4 or h1:4/a100 with a type")
-    add("--policy", metavar="NAME", help="start: as farandole simulate --policies lists them")
+    add("--policy", metavar="NAME", help="start: the scheduling policy (farandole simulate --policies lists them)")
     add("--state", type=Path, metavar="DIR", help="where the queue keeps its state (default: FARANDOLE_QUEUE)")
-    add("--foreground", action="store_true", help="start: stay, as systemd wants it")
+    add("--foreground", action="store_true", help="start: run in the foreground, as systemd expects")
     add(
         "--run-options", metavar="WORDS", default="", help="start: options of farandole run for all jobs, such as ssh's"
     )
@@ -72,7 +72,10 @@ def _client(given: argparse.Namespace, retry: float = 0.0) -> QueueClient:
 
 def _refuse_words(given: argparse.Namespace, most: int = 0) -> None:
     if len(given.words) > most:
-        raise BadSpec(f"farandole queue {given.action}: {given.words[most]!r} means nothing here", "see --help")
+        raise BadSpec(
+            f"farandole queue {given.action}: {given.words[most]!r} is not expected here",
+            "farandole queue --help shows the actions",
+        )
 
 
 # --- start and stop --------------------------------------------------------------------------------------------------
@@ -81,7 +84,7 @@ def _refuse_words(given: argparse.Namespace, most: int = 0) -> None:
 def _start(given: argparse.Namespace) -> int:
     """Start the daemon, and wait until it answers."""
     _refuse_words(given)
-    state = (given.state or default_state(os.environ)).absolute()  # The daemon has another working directory.
+    state = (given.state or default_state(os.environ)).absolute()  # The daemon has a different working directory.
     prepare(state, given.hosts, given.policy)
     command = [
         sys.executable,
@@ -109,7 +112,7 @@ def _start_behind(command: Sequence[str], state: Path) -> int:
             time.sleep(0.05)
             continue
         hosts = ", ".join(f"{host['name']}:{host['slots']}" for host in told["hosts"])
-        daemon.returncode = 0  # This process does not wait for it.
+        daemon.returncode = 0  # Keeps Popen from warning that it was not waited for.
         print(f"farandole: the queue runs on {hosts}, policy {told['settings']['policy']}", file=sys.stderr)
         print("hint: farandole submit -np 2 -- python train.py; farandole jobs", file=sys.stderr)
         return 0
@@ -124,11 +127,14 @@ def _stop(given: argparse.Namespace) -> int:
     _refuse_words(given)
     client = _client(given)
     client.ask(StopQueue())
-    print("farandole: the queue's daemon ends; jobs go on, and farandole queue start finds them again", file=sys.stderr)
+    print(
+        "farandole: the queue's daemon is stopping; jobs keep running, and farandole queue start finds them again",
+        file=sys.stderr,
+    )
     return 0
 
 
-# --- what there is -------------------------------------------------------------------------------------------------
+# --- status and settings ---------------------------------------------------------------------------------------------
 
 
 def _status(given: argparse.Namespace) -> int:
@@ -160,7 +166,7 @@ def _config(given: argparse.Namespace) -> int:
 
 
 def _lines(settings: dict[str, Any]) -> list[str]:
-    """Return settings as they are set."""
+    """Return settings as lines in the syntax that sets them."""
     groups = ("queues", "quotas", "admins")
     lines = [
         f"{key}={value:.15g}" if isinstance(value, float) else f"{key}={value}"
@@ -177,7 +183,7 @@ def _lines(settings: dict[str, Any]) -> list[str]:
 
 def _hosts(given: argparse.Namespace) -> int:
     if len(given.words) < 2:
-        raise BadSpec("farandole queue hosts: what is to be done?", "add h3:4, drain h1 or remove h1")
+        raise BadSpec("farandole queue hosts: the action is missing", "use add h3:4, drain h1 or remove h1")
     _client(given).ask(ChangeHosts(given.words[0], tuple(given.words[1:])))
     return _status(argparse.Namespace(**{**vars(given), "words": []}))
 
@@ -185,23 +191,23 @@ def _hosts(given: argparse.Namespace) -> int:
 def _token(given: argparse.Namespace) -> int:
     _refuse_words(given, 1)
     if not given.words:
-        raise BadSpec(f"farandole queue {given.action}: which user?", f"farandole queue {given.action} ann")
+        raise BadSpec(f"farandole queue {given.action}: the user is missing", f"farandole queue {given.action} ann")
     revoke = given.action == "revoke"
     told = _client(given).ask(MakeToken(given.words[0], revoke))
     if revoke:
-        print(f"farandole: {told} tokens of {given.words[0]} are worth nothing any more", file=sys.stderr)
+        print(f"farandole: revoked {told} tokens of {given.words[0]}", file=sys.stderr)
     else:
         print(told)
-        print(f"farandole: {TOKEN_VARIABLE} takes it; it is not shown again", file=sys.stderr)
+        print(f"farandole: set {TOKEN_VARIABLE} to it; it is not shown again", file=sys.stderr)
     return 0
 
 
 def _backup(given: argparse.Namespace) -> int:
     _refuse_words(given, 1)
     if not given.words:
-        raise BadSpec("farandole queue backup: to which file?", "farandole queue backup /backup/queue.db")
+        raise BadSpec("farandole queue backup: the file is missing", "farandole queue backup /backup/queue.db")
     _client(given).ask(Backup(os.path.abspath(given.words[0])))
-    print(f"farandole: the queue as it is now is in {given.words[0]}", file=sys.stderr)
+    print(f"farandole: the queue's current state is saved in {given.words[0]}", file=sys.stderr)
     return 0
 
 

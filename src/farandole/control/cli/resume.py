@@ -1,4 +1,4 @@
-"""`farandole resume`: let a suspended job go on."""
+"""`farandole resume`: let a suspended job continue."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def add_options(parser: Parser) -> None:
     job_verbs.add_action(
         parser,
         "resume",
-        description="Lets a suspended job go on when it is its turn again.",
+        description="Lets a suspended job continue as soon as its turn comes again.",
         execute=execute,
     )
 

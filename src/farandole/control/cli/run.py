@@ -1,4 +1,4 @@
-"""`farandole run`: start a command on several workers and stay until all have ended."""
+"""`farandole run`: start a command on several workers and wait until all have ended."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ if TYPE_CHECKING:
 _EPILOG = """\
 examples:
   farandole run -np 2 python train.py --epochs 3     two workers on this machine
-  farandole run -np auto python train.py             one for each GPU or, without any, for each core
-  farandole run -H h1:4,h2:4 python train.py         four on each of two machines, reached by ssh
-  farandole run -np 4 --dry-run python train.py      show what would be started, and with what environment
+  farandole run -np auto python train.py             one worker for each GPU, or each core if there is no GPU
+  farandole run -H h1:4,h2:4 python train.py         four workers on each of two machines, reached through ssh
+  farandole run -np 4 --dry-run python train.py      show what would be started, with the environment
   farandole run -np 4 -x NCCL_DEBUG=INFO --output-dir logs python train.py
 
-Options of farandole stand before the command; all that follows belongs to the command. Every line that a worker
-prints begins with [RANK]<stdout>: or [RANK]<stderr>:. When a worker fails the others are ended, the first failure is
-explained, and its exit code (128 + N after signal N) becomes that of farandole run.
+Options of farandole come before the command; everything after it belongs to the command. Every line that a worker
+prints begins with [RANK]<stdout>: or [RANK]<stderr>:. When a worker fails, the others are ended, the first failure is
+explained, and farandole run ends with that worker's exit code (128 + N after signal N).
 """
 
 
 _SHORT = {
     "workers and hosts": ("-np", "-H", "--hostfile"),
-    "elastic jobs: workers may be lost, come and go": ("--min-np", "--max-np"),
+    "elastic jobs: workers may fail, leave and join": ("--min-np", "--max-np"),
     "workers": ("-x", "--checkpoint-dir", "--output-dir", "--timeline"),
     "before and during the run": ("--dry-run", "--verbose", "--help-all"),
 }
@@ -61,8 +61,8 @@ def add_options(parser: Parser) -> None:
     parser.describe(
         execute,
         usage="farandole run [-np N] [-H HOST:SLOTS,...] [options] command [arguments]",
-        description="Runs a command on N workers, on this machine or on several, each with its place in the "
-        "world in its environment.",
+        description="Runs a command on N workers, on this machine or on several. Each worker finds its rank and the "
+        "size of the world in its environment.",
         epilog=_EPILOG,
     )
     options.add_hosts(parser)
@@ -73,20 +73,24 @@ def add_options(parser: Parser) -> None:
     _add_keeping(parser)
     add = parser.add_argument
     add("--dry-run", action="store_true", help="print the plan and start nothing")
-    add("--json", action="store_true", help="with --dry-run: print it as JSON")
+    add("--json", action="store_true", help="with --dry-run: print JSON")
     _add_output(parser)
     add("-x", dest="exports", action="append", default=[], metavar="NAME[=VALUE]", help="set a worker's variable")
     options.add_settings(parser)
-    add("--verbose", action="store_true", help="tell the plan and every decision of the roster")
+    add("--verbose", action="store_true", help="print the plan and every decision about an elastic job")
     add("command", nargs=argparse.REMAINDER, help="the command and its arguments")
     parser.shorten(_SHORT, _SHORT_EPILOG)
 
 
 def _add_output(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("output").add_argument
-    add("--output-dir", metavar="DIR", help="also keep what workers print, as it is, in DIR/rank.N/stdout and stderr")
-    add("--tee", action="store_true", help="with --output-dir: show output as well as keep it, as it does anyway")
-    add("--only-rank", metavar="RANKS", help="show only these ranks, such as 0 or 0,4-7, or none; all are kept")
+    add("--output-dir", metavar="DIR", help="also save the unchanged output of workers in DIR/rank.N/stdout and stderr")
+    add("--tee", action="store_true", help="accepted for torchrun's sake: output is always shown and saved")
+    add(
+        "--only-rank",
+        metavar="RANKS",
+        help="show the output of these ranks only, such as 0 or 0,4-7, or none; all is saved",
+    )
     add("--color", choices=("auto", "always", "never"), default="auto", help="colours by rank (default: on a terminal)")
     add("--no-status", action="store_true", help="show no status line on a terminal")
 
@@ -94,41 +98,76 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
 def _add_start(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("starting")
     add = group.add_argument
-    add("--ship", metavar="DIR", default="", help="send this directory to the other hosts, but what git ignores")
-    add("--ship-limit", metavar="SIZE[,FILES]", help="send no more than that (default: 2G,100000)")
-    add("--ship-cache", metavar="DIR", default="", help="where hosts keep it (default: ~/.cache/farandole/ship)")
-    add("--env-file", action="append", default=[], metavar="FILE", help="variables of the workers, NAME=value lines")
-    add("--setup", metavar="COMMAND", default="", help="shell command that runs once on each host before the workers")
+    add(
+        "--ship",
+        metavar="DIR",
+        default="",
+        help="copy this directory to the other hosts, except files that git ignores",
+    )
+    add("--ship-limit", metavar="SIZE[,FILES]", help="limit of what --ship copies (default: 2G,100000)")
+    add(
+        "--ship-cache",
+        metavar="DIR",
+        default="",
+        help="directory where hosts keep the copy (default: ~/.cache/farandole/ship)",
+    )
+    add(
+        "--env-file",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="file with variables for the workers, in lines NAME=value",
+    )
+    add(
+        "--setup", metavar="COMMAND", default="", help="shell command to run once on each host before the workers start"
+    )
     add(
         "--launcher",
         choices=("mpirun", "srun"),
-        help="let this program start the workers",
+        help="start the workers through this program",
     )
-    add("--launcher-args", metavar="ARGS", default="", help="with --launcher: arguments of that program, in one word")
-    add("--no-preflight", action="store_true", help="do not look at the hosts before anything starts")
+    add(
+        "--launcher-args",
+        metavar="ARGS",
+        default="",
+        help="with --launcher: arguments for that program, quoted as one word",
+    )
+    add("--no-preflight", action="store_true", help="do not check the hosts before the workers start")
     options.add_settings(group, "starting")
-    add("--end-grace", metavar="S", type=float, help="workers' time to end when the job is stopped (default: 5)")
-    add("--host-timeout", metavar="S", type=float, help="silence after which a host counts as lost (default: 1.75)")
+    add(
+        "--end-grace",
+        metavar="S",
+        type=float,
+        help="seconds that workers have to end when the job is stopped (default: 5)",
+    )
+    add(
+        "--host-timeout",
+        metavar="S",
+        type=float,
+        help="seconds of silence after which a host counts as lost (default: 1.75)",
+    )
 
 
 def _add_keeping(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument_group("jobs and their terminals", "an elastic job outlives its terminal").add_argument
-    add("--job", metavar="NAME", help="its name, by which other commands find it (default: elastic ones get one)")
-    add("--attach", metavar="NAME", help="show a job that runs already; takes no command")
+    add = parser.add_argument_group(
+        "jobs and their terminals", "an elastic job keeps running when its terminal closes"
+    ).add_argument
+    add("--job", metavar="NAME", help="the job's name for other commands (default: generated for elastic jobs)")
+    add("--attach", metavar="NAME", help="show a running job; takes no command")
     add(
         "--detach",
         action=argparse.BooleanOptionalAction,
         default=False,
-        help="Ctrl-C and SIGTERM only leave the job, and do not end it (default: they end it)",
+        help="let Ctrl-C and SIGTERM only detach from the job (default: they end it)",
     )
 
 
 def _add_torchrun_spellings(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument_group("torchrun's options", "for those who are used to them").add_argument
+    add = parser.add_argument_group("torchrun's options", "accepted for users of torchrun").add_argument
     add("--master-addr", metavar="HOST", help="MASTER_ADDR of the workers (default: an address of rank 0's host)")
-    add("--master-port", metavar="PORT", type=int, help="MASTER_PORT of the workers (default: a free one)")
-    add("--rdzv-endpoint", metavar="HOST:PORT", help="the same two in one")
-    # Accepted without effect, so that a command line of torchrun's works: farandole is started once, not on each host.
+    add("--master-port", metavar="PORT", type=int, help="MASTER_PORT of the workers (default: a free port)")
+    add("--rdzv-endpoint", metavar="HOST:PORT", help="--master-addr and --master-port in one option")
+    # Accepted without effect, so that torchrun's command lines work: farandole is started once, not on each host.
     for name in ("--rdzv-backend", "--rdzv-id", "--rdzv-conf", "--node-rank", "--max-restarts"):
         add(name, metavar="X", help=argparse.SUPPRESS)
     add("--standalone", action="store_true", help=argparse.SUPPRESS)
@@ -159,11 +198,11 @@ def execute(given: argparse.Namespace) -> int:
 
 
 def _attach(given: argparse.Namespace) -> int:
-    """Show a job that runs, and return its exit code."""
+    """Show a running job, and return its exit code."""
     if given.command or given.job is not None:
         raise SpecError(
-            f"--attach {given.attach} shows a job that runs; it starts nothing",
-            f"leave --job and the command away: farandole run --attach {given.attach}",
+            f"--attach {given.attach} shows a running job; it starts nothing",
+            f"omit --job and the command: farandole run --attach {given.attach}",
         )
     ended = attach(ClientOptions(given.attach, given.detach), given.color)
     if ended.report:
@@ -174,31 +213,31 @@ def _attach(given: argparse.Namespace) -> int:
 def _client_options(given: argparse.Namespace, spec: JobSpec) -> ClientOptions | None:
     if spec.elastic is None:
         if given.detach:
-            raise SpecError("--detach is for elastic jobs: others end with their launcher", "add --min-np N")
+            raise SpecError("--detach is for elastic jobs: others end when their launcher ends", "add --min-np N")
         return None if given.job is None else ClientOptions(given.job)
     return ClientOptions(given.job, given.detach)
 
 
 def _starter(given: argparse.Namespace, elastic: bool) -> Starter | None:
-    """Return the program that is to start the workers, if any; refuse what cannot be done then."""
+    """Return the program that is to start the workers, if any, after checking that it supports all given options."""
     if given.launcher is None:
         if given.launcher_args:
-            raise SpecError("--launcher-args: there is no other program to pass them to", "add --launcher mpirun")
+            raise SpecError("--launcher-args: there is no program to pass them to", "add --launcher mpirun")
         return None
     refused = {"--ship": given.ship, "--tee": given.tee, "--only-rank": given.only_rank, "--job": given.job}
     for flag, value in refused.items():
         if value:
-            raise SpecError(f"{flag} does not go together with --launcher {given.launcher}", "leave one of them away")
+            raise SpecError(f"{flag} does not go together with --launcher {given.launcher}", "omit one of them")
     if elastic:
-        what = f"--launcher {given.launcher} starts the workers itself, all at once: they cannot come and go"
-        raise SpecError(what, "leave one of them away")
+        what = f"--launcher {given.launcher} starts all workers at once, so the job cannot be elastic"
+        raise SpecError(what, "omit --launcher or the elastic options")
     if given.dry_run and given.json:
-        raise SpecError("--json: what another program will do is known as text only", "leave --json away")
+        raise SpecError("--json: the plan of another launcher is available as text only", "omit --json")
     return Starter(given.launcher, read_arguments("--launcher-args", given.launcher_args))
 
 
 def interrupted() -> int:
-    """Say that Ctrl-C came before there was a job to end, and return the exit code."""
+    """Report that Ctrl-C came before the job had started, and return the exit code."""
     print("error: interrupted before anything was started", file=sys.stderr)
     return 130
 
@@ -206,7 +245,7 @@ def interrupted() -> int:
 def _read(given: argparse.Namespace) -> JobSpec:
     command = given.command[1:] if given.command[:1] == ["--"] else given.command
     if not command:
-        raise SpecError("there is no command to run", "farandole run -np 2 python train.py")
+        raise SpecError("the command is missing", "farandole run -np 2 python train.py")
     elastic = options.read_elastic(given)
     num_proc, hosts = options.read_hosts(given, elastic)
     return JobSpec(
@@ -246,7 +285,7 @@ def _of_env_files(paths: list[str]) -> dict[str, str]:
 
 def _settings(given: argparse.Namespace) -> dict[str, Any]:
     if given.resume == "auto" and given.checkpoint_dir is None and not os.environ.get("FARANDOLE_CHECKPOINT_DIR"):
-        raise SpecError("--resume auto: there is no directory of checkpoints", "add --checkpoint-dir DIR")
+        raise SpecError("--resume auto: the directory of checkpoints is missing", "add --checkpoint-dir DIR")
 
     return with_metrics(with_backend(options.read_settings(given), os.environ), os.environ)
 
@@ -273,19 +312,19 @@ def run_until_end(
     through: Starter | None = None,
     client: ClientOptions | None = None,
 ) -> Outcome:
-    """Run a job as the one thing that this process does: its signals end the job, its output is this process's.
+    """Run a job in this process: its signals end the job, and it prints the job's output.
 
     Args:
-        spec: what the user wants.
-        machine: where it runs.
-        verbose: tell the plan and every decision of the roster.
-        observe: returns the observer that is told of failures at once, and may say so on the console.
-        through: the program that starts the workers; by default, that is done here.
-        client: under which name a job is found by other commands, and how an elastic job, which a process of its own
-            runs, is shown.
+        spec: the job that the user wants.
+        machine: this machine, from which the job is started.
+        verbose: whether to print the plan and every decision of the roster.
+        observe: returns the observer that is notified of failures at once and may print to the console.
+        through: the program that starts the workers; None starts them directly.
+        client: the name under which other commands find the job, and how the output of an elastic job, which runs in a
+            process of its own, is shown.
 
     Raises:
-        SpecError: it cannot be started; nothing was.
+        SpecError: the job cannot be started; nothing has been started.
     """
     if spec.elastic is not None:
         return _run_in_daemon(spec, machine, verbose, observe, client)
@@ -303,7 +342,7 @@ def _run_in_daemon(
     client: ClientOptions | None,
 ) -> Outcome:
     ended = run_in_daemon(LaunchRequest(spec, machine, verbose, observe), client or ClientOptions())
-    # Not before: it loads a launcher, for which the daemon would have to wait.
+    # Not earlier: this loads the launcher, and the daemon would have to wait for that.
     from farandole.control.launcher.supervise.outcome import Outcome
 
     return Outcome(ended.exit_code, ended.report, ended.rank)

@@ -1,4 +1,4 @@
-"""`farandole scale`: give a job another number of workers."""
+"""`farandole scale`: change the number of workers of a job."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ def add_options(parser: Parser) -> None:
     job_verbs.add_action(
         parser,
         "scale",
-        description="Asks for another number of workers. An elastic job gets them while it trains.",
+        description="Changes the number of workers that a job asks for. An elastic job gets them while it trains.",
         execute=execute,
     )
     parser.usage, parser.epilog = "farandole scale JOB N [--on PLACE] [--json]", "example: farandole scale resnet-2 8"
-    parser.add_argument("workers", type=int, metavar="N", help="how many")
+    parser.add_argument("workers", type=int, metavar="N", help="the new number of workers")
 
 
 def execute(given: argparse.Namespace) -> int:
     """Run the verb and return the exit code."""
-    return job_verbs.act(given, "scale", f"is to have {given.workers} workers", given.workers)
+    return job_verbs.act(given, "scale", f"now asks for {given.workers} workers", given.workers)

@@ -1,4 +1,4 @@
-"""`farandole status`: the state of a job, and the reason for it."""
+"""`farandole status`: show the state of a job and the reason for it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from farandole.control.cli.parser import Parser
 from farandole.control.jobs.status import JobState, JobStatus
 
 _EPILOG = """\
-A job that waits says why: which job is before it, how many slots are free, which limit is reached.
+For a waiting job, the reason says which job is ahead, how many slots are free, or which limit is reached.
 """
 
 
@@ -20,7 +20,7 @@ def add_options(parser: Parser) -> None:
     parser.describe(
         execute,
         usage="farandole status JOB [--on PLACE] [--json]",
-        description="Shows a job: its state and the reason for it, its workers, and what happened last.",
+        description="Shows a job: its state and the reason for it, its workers, and the latest events.",
         epilog=_EPILOG,
     )
     job_verbs.add_options(parser)
@@ -37,7 +37,7 @@ def execute(given: argparse.Namespace) -> int:
     print(*_lines(status), sep="\n")
     if status.state is JobState.FAILED:
         on = f" --on {given.on}" if given.on else ""
-        print(f"hint: farandole logs {status.name}{on} shows what it printed", file=sys.stderr)
+        print(f"hint: farandole logs {status.name}{on} shows its output", file=sys.stderr)
     return 0
 
 

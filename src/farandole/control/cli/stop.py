@@ -1,4 +1,4 @@
-"""`farandole stop`: end an elastic job in good order."""
+"""`farandole stop`: end an elastic job gracefully."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from farandole.control.launcher.daemon.jobs import jobs_of_this_user
 from farandole.errors import LaunchError, SpecError
 
 _EPILOG = """\
-The workers get SIGTERM and some seconds to end by themselves, as with Ctrl-C; a second farandole stop kills them at
-once. It waits until the job has ended.
+The workers get SIGTERM and a few seconds to end by themselves, as with Ctrl-C; a second farandole stop kills them at
+once. The command returns when the job has ended.
 """
 
 
@@ -22,10 +22,10 @@ def add_options(parser: Parser) -> None:
     parser.describe(
         execute,
         usage="farandole stop [JOB]",
-        description="Ends an elastic job in good order, from any terminal.",
+        description="Ends an elastic job gracefully, from any terminal.",
         epilog=_EPILOG,
     )
-    parser.add_argument("job", nargs="?", metavar="JOB", help="its name (default: the only one that runs)")
+    parser.add_argument("job", nargs="?", metavar="JOB", help="the job's name (default: the only running job)")
 
 
 def execute(given: argparse.Namespace) -> int:
@@ -37,7 +37,7 @@ def execute(given: argparse.Namespace) -> int:
         raise
     except LaunchError as error:
         print(f"error: {error}", file=sys.stderr)
-        print(f"hint: once more kills its workers; its launcher is process {record.pid}", file=sys.stderr)
+        print(f"hint: repeat the command to kill its workers; its launcher is process {record.pid}", file=sys.stderr)
         return 1
     print(f"farandole: job {record.name} has ended", file=sys.stderr)
     return 0

@@ -1,4 +1,4 @@
-"""`farandole submit`: hand a job to whatever runs jobs, and show it."""
+"""`farandole submit`: submit a job to a queue or cluster, and follow it."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ examples:
   farandole submit -f job.yaml
   farandole submit --detach --on kubernetes --image me/train -np 8 -- python train.py
 
-It shows the job until it is over, and ends with its exit code. Ctrl-C only leaves the job; it says how to come back.
-Options stand before the command. What they say wins over the file of -f. All keys of such a file: docs/how-to/queue.md.
+It follows the job until it ends, and returns its exit code. Ctrl-C stops only this command; it prints how to come back.
+Options come before the command and override the file of -f. All keys of such a file: docs/how-to/queue.md.
 """
 
 _SHORT = {
     "job": ("-np", "-f", "--name", "-x", "--workdir", "--image", "--checkpoint"),
-    "its turn": ("--on", "--queue", "--priority"),
+    "queueing": ("--on", "--queue", "--priority"),
     "this command": ("--dry-run", "--detach", "--json", "--help-all"),
 }
 
@@ -45,31 +45,33 @@ def add_options(parser: Parser) -> None:
     parser.describe(
         execute,
         usage="farandole submit [-np N|MIN:MAX] [-f FILE] [options] [--] command [arguments]",
-        description="Submits a job: it runs when it is its turn, and goes on without this terminal.",
+        description="Submits a job: it runs when its turn comes, and does not need this terminal.",
         epilog=_EPILOG,
     )
     job_verbs.add_options(parser)
     add = parser.add_argument
-    add("-np", "--num-proc", dest="workers", metavar="N|MIN:MAX", help="workers; MIN:MAX of a job that is elastic")
-    add("--min-np", type=int, metavar="N", help="the least it can go on with, as in MIN:MAX")
-    add("--max-np", type=int, metavar="N", help="the most it can use, as in MIN:MAX")
-    add("-f", "--file", type=Path, metavar="FILE", help="the job, as YAML or JSON")
-    add("--name", metavar="NAME", help="of the job (default: one is made up)")
-    add("--priority", type=int, metavar="N", help="the higher, the earlier (default: 0)")
-    add("--queue", metavar="QUEUE", help="which queue it belongs to")
-    add("--suspension", metavar="HOW", help="signal, requeue or never: what happens when it has to give its slots back")
-    add("--signal", metavar="NAME", help="what tells it to save itself (default: SIGTERM)")
-    add("--grace", type=float, metavar="S", help="seconds it has for that (default: 30)")
-    add("--checkpoint", metavar="PATH", help="where it keeps checkpoints")
-    add("--duration", type=float, metavar="S", help="seconds that you think it takes")
-    add("--deadline", type=float, metavar="S", help="seconds from now in which it should be done")
-    add("--retries", type=int, metavar="N", help="how often it is started again when it fails")
-    add("--application", metavar="NAME", help="what is trained; jobs of one application resemble each other")
-    add("--image", metavar="IMAGE", help="container image, where jobs run in containers")
-    add("--workdir", metavar="DIR", help="where it runs (default: this folder, or the image's)")
+    add("-np", "--num-proc", dest="workers", metavar="N|MIN:MAX", help="number of workers; MIN:MAX for an elastic job")
+    add("--min-np", type=int, metavar="N", help="least number of workers, as in MIN:MAX")
+    add("--max-np", type=int, metavar="N", help="most workers, as in MIN:MAX")
+    add("-f", "--file", type=Path, metavar="FILE", help="file that describes the job, as YAML or JSON")
+    add("--name", metavar="NAME", help="the job's name (default: generated)")
+    add("--priority", type=int, metavar="N", help="priority; higher runs earlier (default: 0)")
+    add("--queue", metavar="QUEUE", help="the queue to submit to")
+    add("--suspension", metavar="HOW", help="what to do when the job must give up its slots: signal, requeue or never")
+    add("--signal", metavar="NAME", help="signal that asks the job to save its state (default: SIGTERM)")
+    add("--grace", type=float, metavar="S", help="seconds that the job has to do so (default: 30)")
+    add("--checkpoint", metavar="PATH", help="where the job keeps its checkpoints")
+    add("--duration", type=float, metavar="S", help="expected duration in seconds")
+    add("--deadline", type=float, metavar="S", help="seconds from now by which the job should be done")
+    add("--retries", type=int, metavar="N", help="how many times a failed job is started again")
+    add("--application", metavar="NAME", help="what is trained; jobs of one application are predicted from each other")
+    add("--image", metavar="IMAGE", help="container image, for places that run jobs in containers")
+    add("--workdir", metavar="DIR", help="working directory (default: this directory, or the image's)")
     add("-x", dest="exports", action="append", default=[], metavar="NAME[=VALUE]", help="set a variable of the workers")
-    add("--resource", action="append", default=[], metavar="NAME=N", help="of each worker, such as memory=8Gi")
-    add("--detach", action="store_true", help="return when the job is submitted; print its name")
+    add(
+        "--resource", action="append", default=[], metavar="NAME=N", help="resources of each worker, such as memory=8Gi"
+    )
+    add("--detach", action="store_true", help="print the job's name and return without waiting for it")
     add(
         "--dry-run",
         action="store_true",
@@ -93,13 +95,13 @@ def execute(given: argparse.Namespace) -> int:
     if given.detach:
         print(name)
         return 0
-    print(f"farandole: job {name} is submitted to {place}; Ctrl-C leaves it alone", file=sys.stderr)
+    print(f"farandole: job {name} is submitted to {place}; Ctrl-C does not end it", file=sys.stderr)
     try:
         return _show(service, connect(place, os.environ)[1], name)
     except KeyboardInterrupt:
         on = f" --on {place}" if given.on else ""
         print(
-            f"\nfarandole: job {name} goes on; farandole logs -f {name}{on} shows it again, "
+            f"\nfarandole: job {name} keeps running; farandole logs -f {name}{on} shows it again, "
             f"farandole cancel {name}{on} ends it",
             file=sys.stderr,
         )
@@ -107,7 +109,7 @@ def execute(given: argparse.Namespace) -> int:
 
 
 def read(given: argparse.Namespace) -> JobSpec:
-    """Return the job that the command line, and the file that it names, describe."""
+    """Return the job that the command line and its file describe."""
     changes = _changes(given)
     if given.file is not None:
         return read_spec(given.file, changes)
@@ -115,10 +117,10 @@ def read(given: argparse.Namespace) -> JobSpec:
 
 
 def _changes(given: argparse.Namespace) -> dict[str, Any]:
-    """Return the keys that the command line gives."""
+    """Return the keys given on the command line."""
     command = given.command[1:] if given.command[:1] == ["--"] else given.command
     if not command and given.file is None:
-        raise BadSpec("there is no command to run", "farandole submit -np 2 -- python train.py")
+        raise BadSpec("the command is missing", "farandole submit -np 2 -- python train.py")
     same = ("name", "priority", "queue", "suspension", "signal", "grace", "checkpoint", "duration", "deadline")
     keys = {key: getattr(given, key) for key in (*same, "retries", "application", "image")}
     keys["workingDirectory"] = given.workdir or (None if given.image or given.file else os.getcwd())
@@ -147,17 +149,17 @@ def _pairs(texts: list[str]) -> dict[str, str]:
     for text in texts:
         name, equals, value = text.partition("=")
         if not name or not equals:
-            raise BadSpec(f"--resource {text}: this is no resource", "such as --resource memory=8Gi")
+            raise BadSpec(f"--resource {text}: not a valid resource", "write --resource memory=8Gi")
         pairs[name] = value
     return pairs
 
 
 def _show(service: JobService, other: JobService, name: str) -> int:
-    """Show a job until it is over, and return its exit code.
+    """Follow a job until it ends, and return its exit code.
 
     Args:
-        service: tells how it is, in a thread of its own.
-        other: the same place, for what the job prints.
+        service: the service that is asked for the job's state, in a separate thread.
+        other: a second connection to the same place, for the job's output.
     """
     news = _News(service, name)
     news.start()
@@ -178,7 +180,7 @@ def _exit_code(status: JobStatus) -> int:
 
 
 class _News(threading.Thread):
-    """Tells on standard error whenever a job is another way than before."""
+    """Thread that prints each change of a job's state to standard error."""
 
     def __init__(self, service: JobService, name: str) -> None:
         super().__init__(daemon=True)
@@ -192,7 +194,7 @@ class _News(threading.Thread):
             try:
                 self.tell(self._service.status(self._name))
             except JobError:
-                time.sleep(_POLL_SECONDS)  # The thread that reads the log says it, if it lasts.
+                time.sleep(_POLL_SECONDS)  # If it lasts, the thread that reads the log reports it.
             self._over.wait(_POLL_SECONDS)
 
     def tell(self, status: JobStatus) -> None:

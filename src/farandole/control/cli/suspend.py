@@ -1,4 +1,4 @@
-"""`farandole suspend`: take a job's workers away for a while."""
+"""`farandole suspend`: pause a job and free its slots."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def add_options(parser: Parser) -> None:
     job_verbs.add_action(
         parser,
         "suspend",
-        description="Suspends a job: it saves what it needs, as its `suspension` says, and gives its slots back until "
+        description="Suspends a job: it saves its state, as its `suspension` says, and gives up its slots until "
         "it is resumed.",
         execute=execute,
     )
@@ -21,4 +21,4 @@ def add_options(parser: Parser) -> None:
 
 def execute(given: argparse.Namespace) -> int:
     """Run the verb and return the exit code."""
-    return job_verbs.act(given, "suspend", "is being suspended; farandole resume lets it go on")
+    return job_verbs.act(given, "suspend", "is being suspended; farandole resume lets it continue")

@@ -1,4 +1,4 @@
-"""`farandole test`: whether jobs work on this machine, or on these hosts, and how fast the links are."""
+"""`farandole test`: check whether jobs work on this machine or on several hosts, and how fast the links are."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ examples:
   farandole test -H h1:2,h2:2
   farandole test -H node[01-16]:8 --quick --json
 
-It starts a small job, which needs no framework: every collective is compared with what must come out, and every link is
-measured. The exit code is 0 when all is good, and 1 when something is wrong or slow.
+It starts a small job, which needs no framework: every collective is compared with the expected result, and every link
+is measured. The exit code is 0 when everything is good, and 1 when something is wrong or slow.
 """
 
 _SHORT = {
@@ -47,19 +47,19 @@ def add_options(parser: Parser) -> None:
     parser.describe(
         execute,
         usage="farandole test [-np N] [-H HOST:SLOTS,...] [options]",
-        description="Starts a small job over this machine or several, checks every collective, and measures the links.",
+        description="Starts a small job on this machine or several, checks every collective, and measures the links.",
         epilog=_EPILOG,
     )
     parser.shorten(_SHORT)
     options.add_hosts(parser)
     options.add_network(parser)
     add = parser.add_argument
-    add("--quick", action="store_true", help="fewer checks, and shorter measurements")
+    add("--quick", action="store_true", help="make fewer checks and shorter measurements")
     add("--transport", choices=("auto", "shm", "tcp"), help="how workers exchange data (default: auto)")
     add("-x", dest="exports", action="append", default=[], metavar="NAME[=VALUE]", help="set a worker's variable")
-    add("--no-preflight", action="store_true", help="do not look at the hosts before anything starts")
+    add("--no-preflight", action="store_true", help="do not check the hosts before the workers start")
     add("--json", action="store_true", help="print JSON instead of text")
-    add("--verbose", action="store_true", help="tell the plan and every decision of the roster")
+    add("--verbose", action="store_true", help="print the plan and every decision about an elastic job")
 
 
 def execute(given: argparse.Namespace) -> int:
@@ -89,10 +89,10 @@ def _read(given: argparse.Namespace) -> JobSpec:
 
 
 def _tell(outcome: Outcome, as_json: bool) -> int:
-    """Print what was found out, and return the exit code."""
+    """Print the result, and return the exit code."""
     if outcome.exit_code:
         print(outcome.report, file=sys.stderr)
-        # Without a report, the user has ended it.
+        # There is no report if the user has ended the job.
         return _NOT_GOOD if outcome.report else outcome.exit_code
 
     report = msgspec.json.decode(outcome.results[0] or b"", type=Report)

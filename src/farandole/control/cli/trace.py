@@ -1,4 +1,4 @@
-"""`farandole trace summary`: what a timeline says about a training."""
+"""`farandole trace summary`: summarize the timeline of a training job."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from farandole.errors import SpecError
 _EPILOG = """\
 examples:
   farandole trace summary timeline.json                  overlap, stragglers, the ten longest waits
-  farandole trace summary timeline.pftrace --html t.html   the same, drawn, in one file
+  farandole trace summary timeline.pftrace --html t.html   the same as a drawing, in one file
 
-A timeline is what farandole run --timeline FILE has written, in Chrome's format or in Perfetto's. For each change of an
-elastic job's world there is a file of its own.
+A timeline is a file that farandole run --timeline FILE has written, in Chrome's or Perfetto's format. An elastic job
+writes a separate file after each change of its world.
 """
 
 
@@ -27,13 +27,13 @@ def add_options(parser: Parser) -> None:
     parser.describe(
         execute,
         usage="farandole trace summary FILE [--json] [--html FILE]",
-        description="Says how much communication is hidden, for which rank others wait, and what took longest.",
+        description="Shows how much communication is hidden, which rank the others wait for, and what took longest.",
         epilog=_EPILOG,
     )
-    parser.add_argument("what", metavar="summary", choices=("summary",), help="the only thing there is to do")
+    parser.add_argument("what", metavar="summary", choices=("summary",), help="the only action")
     parser.add_argument("file", metavar="FILE", help="the timeline")
     parser.add_argument("--json", action="store_true", help="print JSON, for programs; times are seconds")
-    parser.add_argument("--html", metavar="FILE", help="also write it as one page for a browser")
+    parser.add_argument("--html", metavar="FILE", help="also write the summary as one HTML page")
 
 
 def execute(given: argparse.Namespace) -> int:
@@ -44,14 +44,14 @@ def execute(given: argparse.Namespace) -> int:
         raise SpecError(f"{given.file} cannot be read: {error.strerror or error}", "check the path") from None
     except (ValueError, KeyError, TypeError) as error:
         hint = "farandole run --timeline FILE writes one; its name says the format: .json, .pftrace"
-        raise SpecError(f"{given.file} is no timeline of farandole: {error}", hint) from None
+        raise SpecError(f"{given.file} is not a timeline of farandole: {error}", hint) from None
     if not summary.calls:
-        raise SpecError(f"no collective is whole in {given.file}", "record for longer: a step or more on all ranks")
+        raise SpecError(f"{given.file} has no complete collective", "record for longer: at least one step on all ranks")
     if given.html:
         try:
             Path(given.html).write_text(html_of(summary, Path(given.file).name))
         except OSError as error:
             raise SpecError(f"{given.html} cannot be written: {error.strerror or error}", "check the path") from None
-        print(f"farandole: drawn in {given.html}", file=sys.stderr)
+        print(f"farandole: the drawing is in {given.html}", file=sys.stderr)
     print(json.dumps(as_plain(summary), indent=2) if given.json else "\n".join(text_of(summary)))
     return 0

@@ -1,1 +1,1 @@
-"""The launcher: from what the user wants to a plan, from the plan to running workers, and their end."""
+"""The launcher: makes a plan from the user's job, starts the workers of the plan, and ends them."""

@@ -1,4 +1,4 @@
-"""What a worker of `farandole.run` runs: fetch the call, call it, send back what came of it."""
+"""The program that workers of `farandole.run` run: fetch the call, make it, and return its result."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from farandole.errors import lost_rank_behind
 
 
 def main() -> None:
-    """Serve one call.
+    """Fetch and make one call.
 
     Raises:
-        Exception: what the function raised, after it was sent back.
+        Exception: the function's exception, after it was sent back.
     """
     client = RosterClient.connect(
         os.environ["FARANDOLE_ROSTER"],
@@ -27,7 +27,7 @@ def main() -> None:
         frame_limit=LARGEST_FRAME,
     )
     with client:
-        # The roster has proven that it is the launcher's: what it sends may be unpickled. The path comes first:
+        # The roster has proven that it is the launcher's, so its data may be unpickled. The path comes first:
         # unpickling the rest may import modules from it.
         sys.path[:], call = pickle.loads(client.fetch_call())
         try:
@@ -36,15 +36,15 @@ def main() -> None:
         except Exception as error:
             client.report_failure(_traceback(error), _one_line(error), lost_rank_behind(error))
             client.send_result(_dump_exception(error))
-            # Python prints it, and the engine's hook, if there is an engine, tells the other workers.
+            # Python prints it, and the engine's hook, if there is an engine, informs the other workers.
             raise
 
 
 def _worker() -> int:
-    """Return this worker's number, by whom it was started: our own launcher, or another program."""
+    """Return this worker's number, from the variables of our own launcher or of another program that started it."""
     place = find(os.environ)
     if place is None:
-        raise RuntimeError("no launcher has started this process: none of their variables says which rank it is")
+        raise RuntimeError("no launcher has started this process: no known variable gives its rank")
     return place.rank
 
 
@@ -58,12 +58,12 @@ def _dump(returned: bool, value: Any) -> bytes:
 def _dump_exception(error: Exception) -> bytes:
     try:
         return _dump(False, error)
-    except Exception:  # Whatever an attribute of it raises: its text has been reported already.
+    except Exception:  # Its attributes may raise anything; its text has already been reported.
         return _dump(False, None)
 
 
 def _traceback(error: Exception) -> str:
-    # The first frame is ours and tells the user nothing.
+    # The first frame is this module's and is of no use to the user.
     frames = error.__traceback__.tb_next if error.__traceback__ is not None else None
     return "".join(traceback.format_exception(type(error), error, frames))
 

@@ -42,31 +42,31 @@ def run(
     network: str | None = None,
     verbose: bool = False,
 ) -> list[Any]:
-    """Call a function on several new workers, of this machine or of several, and return their results in rank order.
+    """Run a function on several new workers, on this machine or on several, and return the results in rank order.
 
-    The function, its arguments and results are pickled by cloudpickle, so functions of a notebook or of the main
-    script work. What workers print is printed here, line by line, with the rank before it.
+    The function, its arguments and its results are pickled with cloudpickle, so functions from a notebook or the main
+    script work. Output of the workers is printed here, line by line, prefixed with the rank.
 
     Args:
-        func: called in every worker as `func(*args, **kwargs)`.
+        func: the function, called in every worker as `func(*args, **kwargs)`.
         args: positional arguments.
         kwargs: keyword arguments.
-        num_proc: number of workers; None: all slots of the hosts or, without hosts, one for each GPU or core.
-        start_timeout: seconds that workers wait in `init()` for others after the latest one that came.
-        output_dir: also keep what workers print in `output_dir/rank.N/stdout` and `stderr`.
-        env: variables of the workers, on top of this process's environment.
-        executable: Python interpreter of the workers; this one by default.
-        fusion_threshold_mb: tensors are fused up to this size; 0: not.
-        hosts: `h1:4,h2:4`, as after -H of farandole run; this machine by default. The others need what the function
-            imports.
-        network: the network between the workers of different hosts, as after --network.
-        transport: `auto`, `shm` or `tcp`; by default what FARANDOLE_TRANSPORT says, or `auto`.
-        verbose: tell the plan and every decision of the roster.
+        num_proc: number of workers; None: all slots of the hosts, or without hosts one for each GPU or core.
+        start_timeout: seconds that workers wait in `init()` after the latest arrival for the others to arrive.
+        output_dir: directory in which the output of workers is also saved, as `output_dir/rank.N/stdout` and `stderr`.
+        env: variables for the workers, added to this process's environment.
+        executable: Python interpreter of the workers (default: this process's).
+        fusion_threshold_mb: the size in MiB up to which tensors are fused; 0: no fusion.
+        hosts: the hosts, as after -H of farandole run: `h1:4,h2:4` (default: this machine). The other hosts need the
+            packages that the function imports.
+        network: the network between workers of different hosts, as after --network.
+        transport: `auto`, `shm` or `tcp` (default: the value of FARANDOLE_TRANSPORT, or `auto`).
+        verbose: whether to print the plan and every decision of the roster.
 
     Raises:
-        SpecError: it cannot be started.
-        JobFailed: a worker failed; the text tells the first failure. When the function raised, `__cause__` is its
-            exception, if that could be pickled.
+        SpecError: the job cannot be started.
+        JobFailed: a worker failed; the text describes the first failure. If the function raised an exception that could
+            be pickled, it is the `__cause__`.
 
     Example:
         >>> import farandole
@@ -89,22 +89,22 @@ def run(
 
 
 def _asked(fusion_threshold_mb: int | None, transport: str | None) -> dict[str, Any]:
-    """Return what is asked of the workers' settings, in the settings' units."""
+    """Return the given values of the workers' settings, in the settings' units."""
     threshold = None if fusion_threshold_mb is None else fusion_threshold_mb * 1024 * 1024
     asked = {"fusion_threshold": threshold, "transport": transport}
     return {name: value for name, value in asked.items() if value is not None}
 
 
 def call_command(executable: str | None = None) -> tuple[str, ...]:
-    """Return the command of workers that run a function instead of a program."""
+    """Return the command of workers that run a function rather than a program."""
     return (executable or sys.executable, "-m", "farandole.control.launcher.call")
 
 
 def pickle_call(func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
-    """Return what such workers fetch and call."""
+    """Return the pickled call that these workers fetch and make."""
     import cloudpickle  # type: ignore[import-untyped]
 
-    # The path first, in a pickle of its own: unpickling the rest may import modules from it.
+    # The path first, in a separate pickle: unpickling the rest may import modules from it.
     return pickle.dumps((sys.path, cloudpickle.dumps((func, tuple(args), dict(kwargs)))))
 
 
@@ -117,20 +117,20 @@ def run_in_background(
     observe: Callable[[Console], Observer] | None = None,
     through: Starter | None = None,
 ) -> Outcome:
-    """Run a job from within a program that has other things to do as well, and return how it ended.
+    """Run a job inside a program that does other things as well, and return how the job ended.
 
-    What workers print goes to `sys.stdout` and `sys.stderr` as they are now. KeyboardInterrupt ends the job.
+    Output of the workers goes to the current `sys.stdout` and `sys.stderr`. KeyboardInterrupt ends the job.
 
     Args:
-        spec: what the user wants.
-        machine: where it runs.
+        spec: the job that the user wants.
+        machine: this machine, from which the job is started.
         call: the pickled call that the workers fetch, if they run a function.
-        verbose: tell the plan and every decision of the roster.
-        observe: returns the object that is told of failures at once, and may print them on the console.
-        through: the program that starts the workers; by default, that is done here.
+        verbose: whether to print the plan and every decision of the roster.
+        observe: returns the observer that is notified of failures at once and may print to the console.
+        through: the program that starts the workers; None starts them directly.
 
     Raises:
-        SpecError: it cannot be started; nothing was.
+        SpecError: the job cannot be started; nothing has been started.
     """
     console = Console(text_writer(sys.stdout), text_writer(sys.stderr))
     if through is not None:
@@ -144,7 +144,7 @@ def run_in_background(
 
 
 def results_of(outcome: Outcome) -> list[Any]:
-    """Return what the function returned, in rank order.
+    """Return the function's results in rank order.
 
     Raises:
         JobFailed: a worker failed.
@@ -159,18 +159,18 @@ def results_of(outcome: Outcome) -> list[Any]:
 
 
 def cause_of(outcome: Outcome) -> BaseException | None:
-    """Return the exception that the function raised on the worker that failed first, if it can be had."""
+    """Return the exception that the function raised on the worker that failed first, if it is available."""
     if outcome.raised is None:
         return None
     try:
         returned, value = pickle.loads(outcome.raised)
-    except Exception:  # Many exceptions cannot be made again from their pickle; the report has the text.
+    except Exception:  # Many exceptions cannot be unpickled; the report has the text.
         return None
     return value if not returned and isinstance(value, BaseException) else None
 
 
 class _BackgroundJob:
-    """Runs a job's loop in a thread of its own, because the caller may be in a notebook, whose loop already runs."""
+    """Runs a job's loop in a separate thread, because the caller may be a notebook, whose own loop is running."""
 
     def __init__(self) -> None:
         self._done: Future[Outcome] = Future()
@@ -179,14 +179,14 @@ class _BackgroundJob:
         self._interrupted = False
 
     def started(self, supervisor: Running | ExternalJob) -> None:
-        """Remember whom to tell about Ctrl-C. Runs in the job's thread."""
+        """Remember the job to interrupt on Ctrl-C. Runs in the job's thread."""
         self._loop = asyncio.get_running_loop()
         self._supervisor = supervisor
         if self._interrupted:
             supervisor.stop(_INTERRUPTED, "interrupted")
 
     def run(self, job: Coroutine[Any, Any, Outcome]) -> Outcome:
-        """Wait for the job; KeyboardInterrupt ends it, in good order the first time, at once the second."""
+        """Wait for the job; a first KeyboardInterrupt ends it gracefully, a second one at once."""
 
         def thread() -> None:
             try:

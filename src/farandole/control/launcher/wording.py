@@ -1,11 +1,11 @@
-"""Numbers of things and sizes, as people write them."""
+"""Counts and sizes in the form in which people write them."""
 
 from __future__ import annotations
 
 SIZE_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
-"""Bytes in a size that is written with such a letter."""
+"""Number of bytes of each unit letter in a size."""
 
 
 def count(number: int, noun: str) -> str:
-    """Write a number of things, such as `1 worker` or `2 workers`."""
+    """Format a number of things, such as `1 worker` or `2 workers`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

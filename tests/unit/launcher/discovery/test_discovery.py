@@ -50,7 +50,7 @@ def test_a_script_may_have_arguments_and_print_nothing(tmp_path: Path) -> None:
         ("echo out; echo no quota >&2; exit 3", "ended with code 3\n    | out\n    | no quota"),
         ("echo a:1; echo a:3", "host a is listed twice, with 1 slot and with 3 slots"),
         ("echo a:2; echo a:two", "line 2"),
-        ("echo hello world", "line 1: 'world' means nothing after the name of a host"),
+        ("echo hello world", "line 1: 'world' is not known after the name of a host"),
     ],
 )
 def test_what_a_script_may_not_do(tmp_path: Path, text: str, words: str) -> None:
@@ -175,14 +175,12 @@ def test_changes_are_told_and_trouble_once() -> None:
     warnings: list[str] = []
     watched(source, lambda: len(changes) == 2, changes, warnings)
     assert changes == [two, one]
-    assert warnings == [
-        f"warning: {what}; the hosts stay as they are" for what in ("no quota", "no network", "no quota")
-    ]
+    assert warnings == [f"warning: {what}; the hosts stay the same" for what in ("no quota", "no network", "no quota")]
 
 
 NO_HOSTS = (
-    "warning: discovery found no hosts; the job goes on with those it has, and asks again; if that is so for {} s, "
-    "they leave the job"
+    "warning: discovery found no hosts; the job keeps its hosts and asks again; if this lasts for {} s, "
+    "the job gives up its hosts"
 )
 
 
@@ -195,7 +193,7 @@ def test_an_answer_without_a_slot_takes_nothing_away_and_is_told_once_and_when_i
     assert changes == [two]
     assert warnings == [
         NO_HOSTS.format(20),
-        "warning: no quota; the hosts stay as they are",
+        "warning: no quota; the hosts stay the same",
         "farandole: discovery finds hosts again",
     ]
 
@@ -214,7 +212,7 @@ def test_no_hosts_for_too_long_are_believed() -> None:
     assert changes == [(), one]
     assert warnings == [
         NO_HOSTS.format(0.05),
-        "warning: discovery has found no hosts for 0.05 s; those that the job has leave it",
+        "warning: discovery has found no hosts for 0.05 s; the job gives up its hosts",
     ]
 
 
@@ -248,7 +246,7 @@ def test_a_first_answer_that_does_not_come_is_told_of_early_and_has_an_end() -> 
     ):
         asyncio.run(Discovery(source, told.append, "script:x", timeout=0.05, slow=0.01).first())
     assert told == [
-        "farandole: discovery (script:x) has not answered for 0.01 s; nothing is started before it does",
+        "farandole: discovery (script:x) has not answered for 0.01 s; the job cannot start without an answer",
     ]
     assert source.cancelled
 

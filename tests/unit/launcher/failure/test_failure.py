@@ -106,7 +106,7 @@ def test_report_of_an_exception() -> None:
         "\n"
         "others: rank 0 failed because rank 1 was lost (exited with code 1); "
         "ranks 2-3 ended by the launcher (SIGTERM); rank 4 exited with code 0\n"
-        "hint: see whether it fails alone as well: -np 1; --output-dir DIR keeps the whole output of every rank"
+        "hint: check whether it fails by itself, too: -np 1; --output-dir DIR saves the whole output of every rank"
     )
 
 
@@ -122,7 +122,7 @@ def test_report_without_a_traceback_shows_the_last_lines() -> None:
     records = [record(0, 3, 9, stderr_tail=tail)]
     text = render_failure(plan(1), records, records[0], ENDED_AT)
     assert "    | line 10\n" in text and "    | line 19\n" in text and "line 9\n" not in text
-    assert "hint: it chose this exit code by itself" in text
+    assert "hint: the program itself chose this exit code" in text
 
 
 def test_the_reported_traceback_is_preferred() -> None:
@@ -189,7 +189,7 @@ def test_report_of_a_kill_by_the_kernel() -> None:
     assert render_failure(plan(2), records, records[0], ENDED_AT) == (
         f"error: rank 0 on host earth failed first: it was killed by SIGKILL; {BY_KERNEL}\n"
         "others: rank 1 ended by the launcher (SIGTERM)\n"
-        "hint: a smaller batch or fewer workers on this host need less; or give the job more memory"
+        "hint: use a smaller batch or fewer workers on this host, or give the job more memory"
     )
 
 
@@ -208,7 +208,7 @@ def test_report_of_a_lost_host() -> None:
         "others: rank 0 failed because host h2 was lost (exited with code 1); "
         "rank 1 ended by the launcher (SIGTERM); "
         "ranks 4-5 lost with host h3 (nothing was heard from it for 1.8 s; the network to h3 is cut)\n"
-        "hint: is h2 up, and its network? Try: ping h2; ssh h2 uptime. It may have restarted, or be stuck"
+        "hint: check that h2 and its network are up: ping h2; ssh h2 uptime. It may have restarted, or hang"
     )
     assert exit_code(records[2], ENDED_AT) == 1
 
@@ -224,7 +224,7 @@ def test_what_a_worker_of_a_lost_host_wrote_is_not_taken_for_the_reason() -> Non
     first = lost(2, 8, "h2")
     first.heard(TRACEBACK.encode())
     text = render_failure(plan_on("h1", "h2"), [first], first, ENDED_AT)
-    assert "Traceback" not in text and "last it wrote" not in text
+    assert "Traceback" not in text and "its last lines" not in text
 
 
 def test_a_failure_elsewhere_is_first_and_the_host_lost_after_it_is_told() -> None:

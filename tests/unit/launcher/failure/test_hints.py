@@ -55,7 +55,7 @@ def test_a_script_that_cannot_be_read(tmp_path: Path) -> None:
 
 def test_a_module_that_is_missing(tmp_path: Path) -> None:
     _, hint = report_of("import surely_not.there\n", tmp_path)
-    found = re.search(r"try: (.+)", hint)
+    found = re.search(r"which the workers used: (.+)", hint)
     assert found is not None
     assert "No module named 'surely_not'" in follow(found[1], tmp_path).stderr
     (tmp_path / "surely_not.py").touch()
@@ -67,7 +67,7 @@ def test_arguments_that_a_script_refuses(tmp_path: Path) -> None:
         "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--epochs')\nparser.parse_args()\n"
     )
     _, hint = report_of(script, tmp_path, "--epoks", "3")
-    found = re.fullmatch(r"it refused its arguments: (.+) lists them", hint)
+    found = re.fullmatch(r"it rejected its arguments: (.+) lists them", hint)
     assert found is not None and "--epochs" in follow(found[1], tmp_path).stdout
 
 
@@ -84,7 +84,7 @@ def test_a_setting_that_cannot_be_used(tmp_path: Path) -> None:
         ("farandole.errors.StalledError: rank 1", "What the missing ranks do"),
         ("farandole.errors.ShutDownError: rank 1 has shut down, so collectives", "the same number of steps"),
         ("farandole.errors.NotInitializedError: farandole has not been", "call hvd.init() once"),
-        ("farandole.errors.InvalidRequestError: root 9", "that call is wrong"),
+        ("farandole.errors.InvalidRequestError: root 9", "that call is invalid"),
         ("farandole.errors.TimelineError: /x", "--timeline FILE"),
         ("farandole.errors.CheckpointError: none", "--checkpoint-dir DIR"),
         ("farandole.errors.LibraryError: no library", "farandole doctor"),
@@ -93,7 +93,7 @@ def test_a_setting_that_cannot_be_used(tmp_path: Path) -> None:
         ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate", "nvidia-smi"),
         ("jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: x", "nvidia-smi"),
         ("FileNotFoundError: [Errno 2] No such file or directory: 'data'", "run in /home/me, as this user"),
-        ("ValueError: boom", "see whether it fails alone as well: -np 1"),
+        ("ValueError: boom", "check whether it fails by itself, too: -np 1"),
     ],
 )
 @pytest.mark.parametrize("code", [1, -6, -15])
@@ -111,7 +111,7 @@ def test_all_names_of_errors_are_real() -> None:
 def test_a_single_worker_is_not_told_to_run_alone() -> None:
     first = WorkerRecord(0, exit_code=1, exit_time=9.0, exception="ValueError: boom")
     text = render_failure(plan_of("python", "train.py", size=1), [first], first, ENDED_AT)
-    assert "see whether it fails alone as well: python train.py" in text
+    assert "check whether it fails by itself, too: python train.py" in text
 
 
 def test_a_lost_host_is_reached_as_the_launcher_reaches_it() -> None:
@@ -125,6 +125,6 @@ def test_a_traceback_that_was_shown_is_not_repeated() -> None:
     printed = WorkerRecord(0, exit_code=1, exit_time=9.0, stderr_tail=bytearray(traceback))
     text = render_failure(plan_of("true", seen=True), [printed], printed, ENDED_AT)
     assert text.startswith("error: rank 0 on host earth failed first: it exited with code 1 (ValueError: boom)\n")
-    assert "File 'a.py'" not in text and "its traceback is above, where rank 0 has printed it\n" in text
+    assert "File 'a.py'" not in text and "its traceback is above, in the output of rank 0\n" in text
     ended_before = WorkerRecord(0, exit_code=-15, exit_time=11.0, report_time=9.0, traceback=traceback.decode())
     assert "File 'a.py'" in render_failure(plan_of("true", seen=True), [ended_before], ended_before, ENDED_AT)

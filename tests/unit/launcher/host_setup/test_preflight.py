@@ -76,8 +76,8 @@ REFUSAL = """\
     h3    4      -      -     -     -       -          -       -       -        NOT READY
 
   h1: it does not reach h3 (10.2.0.3: no answer within 3.0 s; 10.1.0.3: no answer within 3.0 s)
-    hint: workers talk to each other over any TCP port: open the firewall between these hosts, or name a network that \
-joins them: --network 10.0.0.0/8
+    hint: workers talk to each other on arbitrary TCP ports: open the firewall between these hosts, or name a network \
+that connects them: --network 10.0.0.0/8
   h3: no ssh server listens there
     hint: start sshd on it"""
 
@@ -95,7 +95,7 @@ def test_a_refusal_says_what_to_do_for_each_host() -> None:
     with pytest.raises(SpecError) as caught:
         refuse_if_wrong(hosts, SSH)
     assert caught.value.message == REFUSAL
-    assert caught.value.hint == "farandole doctor --ssh-port 2222 -H h1,h3 tells more"
+    assert caught.value.hint == "farandole doctor --ssh-port 2222 -H h1,h3 shows more"
 
 
 def test_what_is_strange() -> None:
@@ -104,8 +104,8 @@ def test_what_is_strange() -> None:
     hosts[1].clock_ahead, hosts[2].clock_ahead = -60.0, 1.0
     hosts[2].facts = ready("h2")
     assert compare(hosts, []) == [
-        "the clock of h2 is 60 s behind this machine's; logs will not be in order. Is NTP running there?",
-        "torch is not the same everywhere: 2.13.0 on h1; 2.12.0 on h2",
+        "the clock of h2 is 60 s behind this machine's; logs will not be in order. Check that NTP is running there",
+        "torch differs between hosts: 2.13.0 on h1; 2.12.0 on h2",
         "h2 and h3 are one machine: its workers share it",
     ]
     assert len(compare(hosts, ["h2"])) == 2
@@ -116,7 +116,7 @@ def test_a_wanted_network() -> None:
     choose_networks(host, ["10.1.0.0/16", "fast0"])
     assert [name for name, _ in host.networks] == ["mgmt0", "fast0"]
     choose_networks(host, ["ib0"])
-    assert host.problem == "no address of it is in the network ib0; it has: fast0 10.2.0.1/24, mgmt0 10.1.0.1/24"
+    assert host.problem == "none of its addresses is in the network ib0; it has: fast0 10.2.0.1/24, mgmt0 10.1.0.1/24"
 
 
 @pytest.mark.parametrize("hosts", [1, 2, 3, 32, 33, 64, 100, 256])

@@ -31,7 +31,7 @@ def test_a_flag_wins_over_variables(asked: dict[str, str], environment: dict[str
 
 
 def test_a_variable_that_names_no_backend() -> None:
-    with pytest.raises(SpecError, match="HOROVOD_CPU_OPERATIONS=MPICH: it should be one of native, mpi"):
+    with pytest.raises(SpecError, match="HOROVOD_CPU_OPERATIONS=MPICH: expected one of native, mpi"):
         with_backend({}, {"HOROVOD_CPU_OPERATIONS": "MPICH"})
 
 
@@ -46,5 +46,5 @@ def test_mpi_starts_its_workers_itself() -> None:
 
 def test_workers_of_mpi_do_not_come_and_go() -> None:
     spec = JobSpec(command=("true",), num_proc=None, elastic=Elastic(1, 2), settings={"backend": "mpi"})
-    with pytest.raises(SpecError, match="does not outlive one of them, so workers cannot come and go"):
+    with pytest.raises(SpecError, match="ends with any of them, so the job cannot be elastic"):
         check_backend(spec, None)

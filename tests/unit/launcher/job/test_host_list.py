@@ -74,15 +74,15 @@ def test_host_files_of_all_kinds(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("h1 four\n", "line 1: 'four' means nothing after the name of a host (hint: A line is such as: h1 slots=4)"),
-        ("h1\nh2 lots=2\n", "line 2: 'lots=2' means nothing after the name of a host (hint: did you mean slots=2? "),
+        ("h1 four\n", "line 1: 'four' is not known after the name of a host (hint: write lines such as: h1 slots=4)"),
+        ("h1\nh2 lots=2\n", "line 2: 'lots=2' is not known after the name of a host (hint: did you mean slots=2? "),
         ("h1 slots\n", "did you mean slots=4?"),
-        ("h1 slots=1 slots=2\n", "line 1: 'slots=2' contradicts a word before it"),
+        ("h1 slots=1 slots=2\n", "line 1: 'slots=2' contradicts an earlier word"),
         ("h1:4 slots=2\n", "line 1: 'h1:4' has another number of slots than 2"),
         ("h1 user=-oProxyCommand=x\n", "is not a name and a number of slots"),
         ("h1\nh2 slots=x\n", "not a number of slots"),
         ("h1 slots=1\n\nh1 slots=2\n", "listed twice"),
-        ("# nobody\n", "there is no host in"),
+        ("# nobody\n", "lists no hosts"),
     ],
 )
 def test_what_is_no_host_file(tmp_path: Path, content: str, words: str) -> None:

@@ -37,8 +37,8 @@ def test_workers_read_what_was_asked() -> None:
 @pytest.mark.parametrize(
     ("asked", "why", "hint"),
     [
-        ({"transport": "pigeon"}, "transport is 'pigeon', but should be one of auto, shm, tcp", "see --transport"),
-        ({"stall_warning_seconds": -1.0}, "should be a number of seconds", "see --stall-warning"),
+        ({"transport": "pigeon"}, "transport is 'pigeon', expected one of auto, shm, tcp", "see --transport"),
+        ({"stall_warning_seconds": -1.0}, "expected a number of seconds", "see --stall-warning"),
         ({"autotune_log": "x.csv"}, "--autotune-log-file logs nothing without autotuning", "add --autotune"),
         ({"timeline_mark_cycles": True}, "--timeline-mark-cycles marks nothing", "add --timeline FILE"),
     ],

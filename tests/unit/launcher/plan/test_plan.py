@@ -247,7 +247,7 @@ def test_plan_with_every_option_hides_the_secret() -> None:
 
 def test_more_workers_than_cores_is_noted() -> None:
     plan = make_plan(JobSpec(("x",), 3), SMALL, Identity())
-    assert plan.notes == ("3 workers share 2 cores: it works, but each gets only a part of one",)
+    assert plan.notes == ("3 workers share 2 cores: it works, but each gets only part of a core",)
     assert "OMP_NUM_THREADS" not in plan.hosts[0].environment
 
 

@@ -70,20 +70,20 @@ def test_a_host_that_is_about_to_be_taken_away_gets_no_workers_while_the_notice_
     job.tell(WorldBegan((0, 1, 2, 3)))
     actions = job.tell(HostNoticed("h2", "terminate at 12:00"))
     assert said(actions) == (
-        "farandole: host h2 is about to be taken away (terminate at 12:00); workers 2 and 3 there leave at the end of "
-        "a step, within 5 s; 2 other workers stay; none is started there meanwhile"
+        "farandole: host h2 is about to be reclaimed (terminate at 12:00); workers 2 and 3 there leave at the end of "
+        "a step, within 5 s; 2 other workers stay; no workers are started there meanwhile"
     )
-    assert DrainWorkers((2, 3), "host h2 is about to be taken away") in actions
+    assert DrainWorkers((2, 3), "host h2 is about to be reclaimed") in actions
     assert not job.tell(HostNoticed("h2", "terminate at 12:01"))
     assert not started(job.end(2, SUCCEEDED))
     assert [each.workers for each in job.wait(6) if isinstance(each, StopWorkers)] == [(3,)]
     assert not started(job.end(3))
-    assert describe(job.state.sites[1], job.now) == "about to be taken away: terminate at 12:00"
+    assert describe(job.state.sites[1], job.now) == "about to be reclaimed: terminate at 12:00"
     job.wait(54)
     actions = job.tell(HostNoticed("h2", ""))
     assert said(actions) == (
-        "farandole: host h2 stays (the notice is gone after 60 s); workers start there again as far as the job needs "
-        "them"
+        "farandole: host h2 stays (the notice was withdrawn after 60 s); "
+        "workers can start there again if the job needs them"
     )
     assert started(actions) == [(4, "h2", 0), (5, "h2", 1)]
 
@@ -113,13 +113,13 @@ def test_all_hosts_may_be_about_to_be_taken_away() -> None:
     job.tell(HostNoticed("h1", "soon"))
     actions = job.tell(HostNoticed("h2", "soon"))
     assert "worker 1 there leaves at the end of a step, within 30 s; no other worker stays" in said(actions)
-    assert "0 of at least 1 worker have a place; the job waits for more hosts, for 60 s at most" in said(actions)
+    assert "0 of at least 1 worker have a slot; the job waits for more hosts, for 60 s at most" in said(actions)
 
 
 def test_a_host_that_is_removed_loses_its_workers_at_once() -> None:
     job = Job(SlotPolicy(1, None), ("h1", 1), ("h2", 2))
     actions = job.tell(HostRemoved("h2"))
-    assert said(actions) == "farandole: host h2 is removed, with workers 1 and 2; 1 other worker goes on"
+    assert said(actions) == "farandole: host h2 is removed, with workers 1 and 2; 1 other worker continues"
     assert StopWorkers((1, 2), "was removed with its host") in actions
     assert not [each for each in job.tell(HostsChanged((("h1", 1),))) if isinstance(each, DrainWorkers | Say)]
     job.end(1)
@@ -183,7 +183,7 @@ def test_too_few_slots_are_waited_for_visibly_and_with_an_end() -> None:
 def test_a_host_may_have_no_slots_for_a_while() -> None:
     job = Job(SlotPolicy(1, 4, timeout=20), ("h1", 2))
     actions = job.tell(HostsChanged((("h1", 0),)))
-    assert DrainWorkers((0, 1), "host h1 has no slot now") in actions
+    assert DrainWorkers((0, 1), "host h1 has no slots now") in actions
     job.end(0)
     job.end(1)
     assert job.workers() == [] and job.state.short_since == job.now
@@ -194,7 +194,7 @@ def test_hosts_without_slots_are_not_reached_and_waited_for_as_if_there_were_non
     state, actions, _ = decide(State(SlotPolicy(1, 4, timeout=20)), HostsChanged((("h1", 0), ("h2", 0))), 0.0)
     assert (
         said(list(actions))
-        == "farandole: 0 of at least 1 worker have a place; the job waits for more hosts, for 20 s at most"
+        == "farandole: 0 of at least 1 worker have a slot; the job waits for more hosts, for 20 s at most"
     )
     assert ReachHost("h2") in decide(state, HostsChanged((("h1", 0), ("h2", 1))), 1.0)[1]
     assert ended(list(decide(state, Tick(), 20.0)[1]))

@@ -49,7 +49,7 @@ def test_the_command(host: Host, options: SshOptions, expected: list[str]) -> No
     [
         ("Host key verification failed.\r\n", "host key is not known", f"compare the fingerprint: {SSH};"),
         ("root@h1: Permission denied (publickey,password).", "without a password", f"ssh-copy-id {OPTIONS} h1;"),
-        ("ssh: Could not resolve hostname h1: Name or service not known", "no host of that name", "spelling"),
+        ("ssh: Could not resolve hostname h1: Name or service not known", "no host has this name", "spelling"),
         (
             "ssh: connect to host h1 port 2222: Connection refused",
             "no ssh server listens on its port 2222",
@@ -58,24 +58,24 @@ def test_the_command(host: Host, options: SshOptions, expected: list[str]) -> No
         ("ssh: connect to host h1 port 22: No route to host", "does not answer", f"{SSH} true"),
         ("bash: line 1: /opt/py: No such file or directory", "no Python at /opt/py", "--python h1="),
         ("bash: line 1: /opt/py: Permission denied", "no Python at /opt/py", "--python h1="),
-        ("/opt/py: No module named farandole", "its Python, /opt/py, has no farandole", INSTALL),
+        ("/opt/py: No module named farandole", "its Python, /opt/py, lacks farandole", INSTALL),
         (
             "farandole: Python 3.12.1 at /opt/py cannot run it: ModuleNotFoundError: No module named 'msgspec._core'",
-            "its Python, /opt/py, is 3.12.1, and cannot import msgspec._core: msgspec was installed there for another",
+            "its Python, /opt/py, is version 3.12.1, and cannot import msgspec._core: msgspec was installed there",
             INSTALL,
         ),
         (
             "farandole: Python 3.12.1 at /opt/py cannot run it: ModuleNotFoundError: No module named 'msgspec'",
-            "its Python, /opt/py, is 3.12.1, and has no msgspec, which farandole needs",
+            "its Python, /opt/py, is version 3.12.1, and lacks msgspec, which farandole needs",
             INSTALL,
         ),
         (
             "farandole: Python 3.9.18 at /opt/py cannot run it: ModuleNotFoundError: No module named 'msgspec'",
-            "its Python, /opt/py, is 3.9.18, which is too old",
-            "name one from 3.10 on: --python h1=",
+            "its Python, /opt/py, is version 3.9.18, which is too old",
+            "use one from 3.10 up: --python h1=",
         ),
         ("something odd\nhappened", "did not start: happened", f"try: {SSH} '/opt/py -m farandole.control.agent'"),
-        ("", "it said nothing", f"try: {SSH}"),
+        ("", "there was no message", f"try: {SSH}"),
     ],
 )
 def test_what_it_means(said: str, problem: str, hint: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The launcher's ends of the agents: starting them, asking them, and noticing when one is lost."""
+"""The launcher's end of an agent: starts it, asks it questions, and notices when it is lost."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ from farandole.control.launcher.failure.record import signal_name
 from farandole.control.launcher.job.host_list import Host
 from farandole.control.launcher.job.ssh_and_ship import SshOptions
 
-# A host lets us in, its Python starts and answers within so many seconds, or the job does not start.
+# Seconds in which a host must let us in, and its Python start and answer, or the job does not start.
 READY_SECONDS = 30.0
 BEAT_SECONDS = 0.5
-# Within so many seconds, a launcher that is going to be stopped is.
+# Seconds within which a launcher that announced a pause is stopped.
 PAUSE_SECONDS = 1.0
-# An agent that has not been told to end is given so long to end its workers, before it is killed.
+# Seconds that an agent without an order to end has to end its workers before it is killed.
 CLOSE_SECONDS = 0.5
 _LOOK_SECONDS = 0.1
 
@@ -52,15 +52,15 @@ class AgentClient:
     """The launcher's end of one agent.
 
     Attributes:
-        host: where it is.
+        host: the agent's host.
         local: whether that is this machine.
-        facts: what it says of its host; set by `ready`.
-        clock_ahead: seconds by which its clock is ahead of this machine's, as far as the way from there is short.
-        patience: for so many seconds it waits for another launcher when it hears nothing of this one; None: it ends its
-            workers then at once.
+        facts: the agent's report about its host; set by `ready`.
+        clock_ahead: seconds by which its clock is ahead of this machine's, up to the transfer time of the message.
+        patience: seconds that it waits for another launcher when it no longer hears this one; None: it ends its workers
+            at once then.
 
     Args:
-        gate: behind which what it is told waits until that is written down; None: nothing waits.
+        gate: the gate that delays messages to the agent until they are recorded; None: no delay.
     """
 
     def __init__(
@@ -82,10 +82,10 @@ class AgentClient:
         for future in (self._ready, self._ended, self._resumed):
             future.add_done_callback(_retrieve)
         self._answers: dict[int, asyncio.Future[Answer]] = {}
-        # The agent may still answer what the launcher before this one has asked.
+        # The agent may still answer questions of the previous launcher.
         self._asked = secrets.randbits(40)
         self._untaken: list[FromAgent] = []
-        """What came before anybody listened: an agent that is taken over speaks at once, and others may come later."""
+        """Messages from before anyone listened: an agent that is taken over speaks at once."""
         self._take: Callable[[FromAgent], None] = self._untaken.append
         self._take_files: Callable[[FromFiles], None] = lambda message: None
         self._relayed: RelayedLinks | None = None
@@ -97,17 +97,17 @@ class AgentClient:
 
     @classmethod
     async def start(cls, host: Host, local: bool, ssh: SshOptions, socket_names: Sequence[str] = ()) -> AgentClient:
-        """Start an agent, or take one over; see `AgentProcess.start`.
+        """Start an agent, or take one over, as `AgentProcess.start` does.
 
         Raises:
-            AgentLost: there is no ssh here.
+            AgentLost: ssh is missing on this machine.
         """
         return cls(host, local, await AgentProcess.start(host, local, ssh, socket_names))
 
     # --- talking ----------------------------------------------------------------------------------------------------
 
     def tell(self, message: ToAgent) -> None:
-        """Send an order, behind the gate; no-op when the agent is lost, or has ended."""
+        """Send an order through the gate; no-op if the agent is lost, or has ended."""
         if self._lost is None and not self._ended.done():
             payload = self._codec.encode(message)
             self._gate.send(lambda: self._post(payload))
@@ -117,10 +117,10 @@ class AgentClient:
             self._channel.post(payload)
 
     async def ask(self, make: Callable[[int], ToAgent], seconds: float) -> Answer:
-        """Send the question that `make` makes with a number, and return its answer.
+        """Send the question that `make` creates from a number, and return its answer.
 
         Raises:
-            AgentLost: the agent is gone, or has not answered within so many seconds.
+            AgentLost: the agent is gone, or has not answered within this many seconds.
         """
         if self._lost is not None:
             raise self._lost
@@ -136,10 +136,10 @@ class AgentClient:
             del self._answers[number]
 
     async def ready(self) -> Ready:
-        """Wait until the agent has said what its host is like.
+        """Wait until the agent has reported what its host is like.
 
         Raises:
-            AgentLost: it did not start; the text is the last that was said about it.
+            AgentLost: it did not start; the text is the last message about it.
         """
         try:
             self.facts = await asyncio.wait_for(asyncio.shield(self._ready), READY_SECONDS)
@@ -148,61 +148,61 @@ class AgentClient:
         return self.facts
 
     async def resumed(self) -> Resumed:
-        """Wait until an agent that is taken over has said what there is.
+        """Wait until an agent that is taken over has reported its state.
 
         Raises:
-            AgentLost: it is not there any more.
+            AgentLost: it no longer exists.
         """
         return await asyncio.shield(self._resumed)
 
     def relay_to(self, roster: str) -> None:
-        """Let the workers of this agent's host reach the roster through it."""
+        """Let the workers of this agent's host reach the roster through the agent."""
         self._relayed = RelayedLinks(roster, self.tell)
 
     def hear_of_files(self, take: Callable[[FromFiles], None]) -> None:
-        """Pass messages about files on."""
+        """Pass messages about files to `take`."""
         self._take_files = take
 
     async def listen(self, take: Callable[[FromAgent], None]) -> tuple[int, ...]:
-        """Pass messages about workers on until all have ended; return the processes that could not be ended.
+        """Pass messages about workers to `take` until all have ended; return the processes that could not be ended.
 
         Raises:
-            AgentLost: the agent is gone, and nothing more is known of its workers.
+            AgentLost: the agent is gone, and nothing more is known about its workers.
         """
         self._take = take
         for message in self._untaken:
             take(message)
         self._untaken.clear()
         survivors = (await self._ended).survivors
-        # Waiting for its exit makes sure that nothing of us is left either. An ssh whose network breaks just now would
-        # wait for ever.
+        # Waiting for its exit ensures that none of our processes is left. An ssh whose network breaks at this moment
+        # would wait for ever.
         if await self._process.exit_code() is None:
             self.kill()
         return survivors
 
     @property
     def heard_at(self) -> float:
-        """When it was last heard of, on the monotonic clock."""
+        """When the last message from it arrived, on the monotonic clock."""
         return self._heard_at
 
     def heard(self) -> None:
-        """Count what the launcher itself did for this agent's workers as a sign that things go on."""
+        """Count work that the launcher itself did for this agent's workers as a sign of life."""
         self._heard_at = time.monotonic()
 
     # --- losing ----------------------------------------------------------------------------------------------------
 
     async def watch(self, timeout: float) -> None:
-        """Exchange signs of life until the agent is lost. For agents on other hosts.
+        """Exchange heartbeats until the agent is lost. For agents on other hosts.
 
         Args:
-            timeout: seconds of silence after which it is.
+            timeout: seconds of silence after which it counts as lost.
         """
         beat_at = 0.0
         looked_at = self._heard_at = time.monotonic()
         while self._lost is None and not self._ended.done():
             now = time.monotonic()
             if now - looked_at > BEAT_SECONDS:
-                self._heard_at = now  # It was the launcher that did not listen: it was stopped, or had no processor.
+                self._heard_at = now  # The launcher itself did not listen: it was stopped, or got no processor time.
             looked_at = now
             if now >= max(beat_at, self._paused_until):
                 self.tell(Beat(timeout if self.patience is None else math.inf))
@@ -214,7 +214,7 @@ class AgentClient:
             await asyncio.sleep(_LOOK_SECONDS)
 
     async def lost(self) -> AgentLost:
-        """Wait until the agent is of no more use, and return why."""
+        """Wait until the agent can no longer be used, and return why."""
         try:
             await asyncio.shield(self._ended)
         except AgentLost as error:
@@ -222,21 +222,21 @@ class AgentClient:
         return AgentLost("it has ended")
 
     def pause(self) -> None:
-        """Let an agent on another host know that the launcher is going to be stopped, and lives."""
+        """Tell an agent on another host that the launcher is about to be stopped, but is alive."""
         self.tell(Beat(math.inf))
-        # Until it is stopped, nothing else may be said; afterwards this is long past.
+        # Nothing else may be sent before the launcher is stopped; by the time it continues, this has expired.
         self._paused_until = time.monotonic() + PAUSE_SECONDS
 
     def lose(self, why: str, silent_since: float | None = None) -> None:
-        """Give the agent up; the kernel ends its workers with it, or its own watch does.
+        """Give the agent up; the kernel, or the agent's own watchdog, then ends its workers.
 
         Args:
-            why: how that was noticed.
-            silent_since: when it was last heard of, if it is lost because it is not heard of.
+            why: how the loss was noticed.
+            silent_since: when the last message arrived, if the agent is lost because of its silence.
         """
         if self._lost is None and not self._ended.done():
-            # It may hear us, though we do not hear it, and must not wait for another launcher. Nothing follows from it
-            # that a successor would have to know: it finds that there is no agent.
+            # It may hear us, though we do not hear it, and must not wait for another launcher. A successor need not
+            # know this: it will find that the agent does not exist.
             self._post(self._codec.encode(End(0)))
             self._lost = AgentLost(why, silent_since)
             waiting: list[asyncio.Future[Any]] = [self._ready, self._resumed, self._ended, *self._answers.values()]
@@ -246,14 +246,14 @@ class AgentClient:
         if self.local:
             self.kill()
         else:
-            self._channel.close()  # An ssh that is killed would not pass on the rest.
+            self._channel.close()  # A killed ssh does not pass on the rest.
 
     def kill(self) -> None:
-        """Kill the agent, or the ssh to it."""
+        """Kill the agent, or the ssh that leads to it."""
         self._process.kill()
 
     async def close(self) -> None:
-        """Kill it if it lives, and wait until it has ended. No-op the second time."""
+        """Kill it if it is alive, and wait until it has ended. No-op the second time."""
         if self._closed:
             return
         self._closed = True
@@ -264,7 +264,7 @@ class AgentClient:
                     await asyncio.wait_for(self._process.wait(), CLOSE_SECONDS)
         finally:
             self.kill()
-        # It ends with the process, and must not end before: the end of a pipe that is not read is not noticed.
+        # It ends with the process, and must not end earlier: the end of a pipe is noticed only by reading.
         await asyncio.wait({self._reading}, timeout=EXIT_SECONDS)
         self._reading.cancel()
         await asyncio.gather(self._reading, return_exceptions=True)
@@ -282,14 +282,14 @@ class AgentClient:
             while True:
                 self._hear(self._codec.decode(await self._channel.receive()))
         except BadMessage as error:
-            self.lose(f"its agent speaks something else: {error}")
+            self.lose(f"its agent does not speak the protocol: {error}")
             await self._channel.forget_the_rest()
         except WireError:
             if not self._ended.done():
                 self.lose(self._how_it_ended(await self._process.exit_code()))
         except Exception as error:
-            # A fault of ours: tasks that wait for this agent must not wait for ever.
-            self.lose(f"what its agent says cannot be taken: {error!r}")
+            # A bug of ours: tasks that wait for this agent must not wait for ever.
+            self.lose(f"a message of its agent could not be handled: {error!r}")
             raise
 
     def _hear(self, message: FromAgent) -> None:
@@ -325,14 +325,14 @@ class AgentClient:
         said = self._process.said().strip()
         if said and not self._ready.done():
             return said
-        how = "it hung up" if code is None else signal_name(-code) if code < 0 else f"exit code {code}"
+        how = "it closed the connection" if code is None else signal_name(-code) if code < 0 else f"exit code {code}"
         last = f": {said.splitlines()[-1]}" if said else ""
         if self.local:
-            return f"the agent that watches over the workers died ({how}){last}"
+            return f"the agent of the workers died ({how}){last}"
         return f"the connection to its agent ended ({how}){last}"
 
 
 def _retrieve(future: asyncio.Future[Any]) -> None:
-    """Record an exception that is perhaps not waited for; asyncio would complain."""
+    """Retrieve an exception that perhaps nobody waits for, so that asyncio does not complain."""
     if not future.cancelled():
         future.exception()

@@ -1,42 +1,42 @@
-"""What leads to an agent: a process here (`agent_process`), or a connection that its host has dialed (`reception`)."""
+"""The link to an agent: a process here (`agent_process`), or a connection that its host has dialed (`reception`)."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import Protocol
 
-# How long a process may take to end whose pipe is closed, and what a connection leads to.
+# Seconds that a process whose pipe is closed, or the far end of a connection, may take to end.
 EXIT_SECONDS = 5.0
 
 
 class AgentLink(Protocol):
-    """The way to one agent.
+    """The link to one agent.
 
     Attributes:
-        input: what the agent hears.
-        output: what it says.
+        input: the stream of messages to the agent.
+        output: the stream of messages from it.
     """
 
     input: asyncio.StreamWriter
     output: asyncio.StreamReader
 
     def is_ready(self) -> None:
-        """Record that the agent is ready: what was said up to now says nothing about its end."""
+        """Record that the agent is ready: earlier output says nothing about its end."""
 
     def leads_to(self, pid: int) -> None:
-        """Record that an agent on this machine was taken over, and which process it is."""
+        """Record the process id of an agent on this machine that was taken over."""
 
     def said(self) -> str:
-        """Return the last that was said beside the messages since the agent was ready."""
+        """Return the last output, other than messages, since the agent was ready."""
 
     def kill(self) -> None:
-        """End it at once, as far as that can be done from here. No-op when it has ended."""
+        """End it at once, as far as possible from here. No-op if it has ended."""
 
     async def wait(self) -> object:
         """Wait until it has ended."""
 
     async def exit_code(self) -> int | None:
-        """Return how one ended that has no more to say; None when it stays, or that cannot be known."""
+        """Return how an agent that sends no more messages has ended; None if it keeps running or that is not known."""
 
     def close(self) -> None:
-        """Let go of what is held for it. Call it when it has ended."""
+        """Release the resources held for it. Call this after it has ended."""

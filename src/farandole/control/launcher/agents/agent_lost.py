@@ -1,6 +1,6 @@
-"""The error of an agent that is of no more use.
+"""The error about an agent that can no longer be used.
 
-AgentLost (LaunchError)     the agent, or the way to it, is gone; the text says how that was noticed
+AgentLost (LaunchError)     the agent, or the link to it, is gone; the text says how that was noticed
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from farandole.errors import LaunchError
 
 
 class AgentLost(LaunchError):
-    """The agent, or the way to it, is gone.
+    """The agent, or the link to it, is gone.
 
     Attributes:
-        at: since when, on the monotonic clock.
-        silent: whether nothing more was heard, as of a host that is cut off; otherwise the connection ended.
+        at: when it was lost, on the monotonic clock.
+        silent: whether it fell silent, like a host that is cut off; otherwise the connection ended.
     """
 
     def __init__(self, why: str, silent_since: float | None = None) -> None:

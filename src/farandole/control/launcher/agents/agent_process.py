@@ -20,10 +20,10 @@ _LONGEST_LAST_WORDS = 8 * 1024
 
 
 class AgentProcess:
-    """A process that runs, and what it writes to its standard error.
+    """A running process, and its standard error.
 
     Attributes:
-        process: as asyncio has it.
+        process: the asyncio process.
         input: its standard input.
         output: its standard output.
     """
@@ -34,28 +34,28 @@ class AgentProcess:
         self.output = process.stdout
         self.process = process
         self._last_words = last_words
-        """The file that it has as its standard error."""
+        """The file that is its standard error."""
         self._itself: int | None = None
         """A descriptor of the agent's process, if `process` only leads to it."""
         self._said_at_start = 0
-        """Bytes that ssh wrote before the agent was ready, such as warnings about keys."""
+        """Number of bytes that ssh wrote before the agent was ready, such as warnings about keys."""
 
     @classmethod
     async def start(cls, host: Host, local: bool, ssh: SshOptions, socket_names: Sequence[str] = ()) -> AgentProcess:
-        """Start an agent, in a session of its own so that Ctrl-C reaches the launcher only.
+        """Start an agent in its own session, so that Ctrl-C reaches only the launcher.
 
         Args:
-            host: where.
+            host: the host to start it on.
             local: whether that is this machine.
-            ssh: how others are reached.
-            socket_names: take over the agent that waits at one of them and has lost its launcher (see `Outlive`),
-                instead of starting one.
+            ssh: the ssh options for reaching other hosts.
+            socket_names: if given, take over the agent that has lost its launcher and waits at one of these sockets
+                (see `Outlive`) instead of starting one.
 
         Raises:
-            AgentLost: there is no ssh here.
+            AgentLost: ssh is missing on this machine.
         """
         module = TAKE_OVER if socket_names else AGENT
-        # A file, not a pipe: an ssh that stays in the background, as ControlPersist has it, would hold that open.
+        # A file, not a pipe: an ssh that stays in the background, as with ControlPersist, would keep a pipe open.
         last_words = os.memfd_create("farandole-agent", os.MFD_CLOEXEC)
         command = local_command(host.python, module) if local else ssh_command(host, ssh, module)
         try:
@@ -65,7 +65,7 @@ class AgentProcess:
                 stdout=asyncio.subprocess.PIPE,
                 stderr=last_words,
                 start_new_session=True,
-                cwd="/",  # python -m looks for modules here first; nothing of the user's may be taken for ours.
+                cwd="/",  # python -m looks here first; a user's file must not shadow a module of ours.
                 env=own_environment() if local else None,
             )
         except OSError as error:
@@ -77,21 +77,21 @@ class AgentProcess:
         return cls(process, last_words)
 
     def is_ready(self) -> None:
-        """Record that the agent is ready: what was written up to now says nothing about its end."""
+        """Record that the agent is ready: earlier output says nothing about its end."""
         self._said_at_start = os.fstat(self._last_words).st_size
 
     def leads_to(self, pid: int) -> None:
-        """Record that an agent on this machine was taken over, and which process it is."""
-        with contextlib.suppress(OSError, AttributeError):  # An old kernel, or it has just died.
+        """Record the process id of an agent on this machine that was taken over."""
+        with contextlib.suppress(OSError, AttributeError):  # An old kernel, or the agent has just died.
             self._itself = os.pidfd_open(pid)
 
     def said(self) -> str:
-        """Return the last that the agent, or ssh, wrote to its standard error since the agent was ready."""
+        """Return the last output of the agent, or of ssh, on standard error since the agent was ready."""
         start = max(self._said_at_start, os.fstat(self._last_words).st_size - _LONGEST_LAST_WORDS)
         return os.pread(self._last_words, _LONGEST_LAST_WORDS, start).decode("utf-8", "replace")
 
     def kill(self) -> None:
-        """Kill it, if it lives."""
+        """Kill it, if it is alive."""
         if self.process.returncode is None:
             self.process.kill()
         if self._itself is not None:
@@ -99,18 +99,18 @@ class AgentProcess:
                 signal.pidfd_send_signal(self._itself, signal.SIGKILL)
 
     async def wait(self) -> int:
-        """Wait until it has ended, and return how."""
+        """Wait until it has ended, and return its exit code."""
         return await self.process.wait()
 
     async def exit_code(self) -> int | None:
-        """Return how a process ended that has no more to say; None when it stays."""
+        """Return how a process that sends no more messages has ended; None if it keeps running."""
         try:
             return await asyncio.wait_for(self.process.wait(), EXIT_SECONDS)
         except (TimeoutError, asyncio.TimeoutError):
             return None
 
     def close(self) -> None:
-        """Let go of what is held for it. Call it when it has ended."""
+        """Release the resources held for it. Call this after it has ended."""
         os.close(self._last_words)
         if self._itself is not None:
             os.close(self._itself)

@@ -1,4 +1,4 @@
-"""The agents of all hosts of a job: started together, and told the same."""
+"""The agents of all hosts of a job, which are started together and get the same orders."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from farandole.control.launcher.agents.agent_lost import AgentLost
 from farandole.control.launcher.job.host_list import Host
 from farandole.control.launcher.job.ssh_and_ship import SshOptions
 
-# So many are being started at a time: each costs a process here, and often much more in its first moment.
+# Number of agents started at a time: each costs a process here, and often much more in its first moment.
 STARTED_AT_ONCE = 32
 
 
@@ -25,17 +25,17 @@ class Fleet:
     agents: Mapping[str, AgentClient]
     """By label of the host."""
     ssh: SshOptions
-    """How other hosts are reached."""
+    """The ssh options for reaching other hosts."""
     timeout: float
     """Seconds of silence after which another host counts as lost."""
 
     @property
     def elsewhere(self) -> list[AgentClient]:
-        """Those on other hosts."""
+        """The agents on other hosts."""
         return [agent for agent in self.agents.values() if not agent.local]
 
     def tell(self, order: ToAgent) -> None:
-        """Send an order to all."""
+        """Send an order to all agents."""
         for agent in self.agents.values():
             agent.tell(order)
 
@@ -43,14 +43,14 @@ class Fleet:
 async def start_agents(
     hosts: Sequence[tuple[Host, bool]], ssh: SshOptions
 ) -> tuple[list[AgentClient], dict[str, AgentLost]]:
-    """Start an agent on every host at once and wait until each is ready or has failed.
+    """Start an agent on every host at once, and wait until each is ready or has failed.
 
     Args:
-        hosts: and whether each is this machine.
-        ssh: how others are reached.
+        hosts: the hosts, and whether each is this machine.
+        ssh: the ssh options for reaching other hosts.
 
     Returns:
-        The agents that are ready, in the order of the hosts; and for the other hosts, by label, why not.
+        The agents that are ready, in the order of the hosts; and the errors of the other hosts, by label.
     """
     room = asyncio.Semaphore(STARTED_AT_ONCE)
     lost: dict[str, AgentLost] = {}

@@ -1,14 +1,14 @@
-"""Hosts that dial the launcher, because it has no way to reach them: the pods of Kubernetes, for instance.
+"""Accepts hosts that dial the launcher because it cannot reach them, such as pods of Kubernetes.
 
-The other side is `control.agent.dial`. A host is *waiting* from its proof on until the launcher needs it, and *taken*
-while its agent is connected. What dials and does not hold the secret is sent away before anything else that it sends is
-decoded.
+The other side is `farandole.control.agent.dial`. A host is *waiting* from its proof until the launcher needs it, and
+*taken* while its agent is connected. A peer that does not hold the secret is turned away before anything else that it
+sends is decoded.
 
 Guarantees:
-- A host whose agent lives (it has lost a launcher) is never begun anew: it is led to its agent, if this launcher takes
-  the job over and knows it; otherwise it is told to end its agent and workers first.
-- `gone` returns when nothing of a lost agent and its workers is left: its host has said so, or is no more (its
-  connection has ended, and it does not dial again, though it would within a second), or its agent has waited for a
+- A host with a living agent (one that has lost its launcher) never gets a new one: it is connected to its agent, if
+  this launcher takes the job over and knows it; otherwise it must end its agent and workers first.
+- `gone` returns when nothing is left of a lost agent and its workers: its host has said so, or no longer exists (its
+  connection has ended, and it does not dial again, although it would within a second), or its agent has waited for a
   launcher as long as it may.
 """
 
@@ -33,23 +33,23 @@ from farandole.control.launcher.agents.agent_lost import AgentLost
 from farandole.control.launcher.job.host_list import Host
 from farandole.errors import SpecError
 
-# From the first host on that finds this launcher, if it is a new one: a name server may remember the last launcher's
-# address for others. As long as nobody comes, nobody may be able to, and agents wait for as long as they may.
+# Counted from the first host that finds this launcher, if it is a new one: a name server may still give others the
+# previous launcher's address. As long as no host arrives, perhaps none can, and agents wait for as long as they may.
 FIRST_ARRIVAL_SECONDS = 60.0
-# After so many seconds without a host people are told.
+# Seconds without a host after which the user is told.
 TELL_SECONDS = 10.0
-# From the first host on that has lost a launcher: another one may notice the silence of a lost machine only after
+# Counted from the first host that has lost a launcher: another may notice the silence of a lost machine only after
 # KEEPALIVE_SECONDS, and dial a launcher that is gone, in vain, for as long as the proof may take. A busy machine
 # doubles that.
 LATE_ARRIVAL_SECONDS = 20.0
-# The same for a host whose workers have ended, as others know, while these stand still. If its agent lives, nothing on
-# that host keeps it from dialing, and it does so twice a second.
+# The same for a host whose workers have ended, as others know, while the others cannot continue without it. If its
+# agent lives, nothing on that host keeps it from dialing, which it does twice a second.
 MISSED_ARRIVAL_SECONDS = 1.0
 HELLO_SECONDS = 10.0
 BRIDGED_SECONDS = 20.0
-# Within so many seconds a dialer whose connection has ended dials again, or is no more.
+# Seconds within which a dialer whose connection has ended dials again, unless it no longer exists.
 REDIAL_SECONDS = 4.0
-# An agent that has waited for a launcher as long as it may ends its workers; after so many seconds more it has.
+# Seconds after the end of an agent's wait for a launcher by which it has ended its workers.
 FENCED_SECONDS = 3.0
 _REST_SECONDS = 0.05
 _FRAME_LIMIT = 1 << 16
@@ -67,12 +67,12 @@ class _Arrival:
 
     @property
     def stands(self) -> bool:
-        """Whether the connection is there, as far as is known."""
+        """Whether the connection is open, as far as is known."""
         return not self.reader.over.is_set()
 
 
 class _Reader(asyncio.StreamReader):
-    """Knows that the other side has ended, also while nobody reads."""
+    """Stream reader that knows whether the other side has closed, even while nobody reads."""
 
     def __init__(self) -> None:
         super().__init__(limit=_STREAM_LIMIT)
@@ -88,7 +88,7 @@ class _Reader(asyncio.StreamReader):
 
 
 class DialedAgent:
-    """The connection to an agent whose host has dialed; see `AgentLink`."""
+    """The connection to an agent whose host has dialed: an `AgentLink`."""
 
     def __init__(self, reader: _Reader, writer: asyncio.StreamWriter) -> None:
         self.input = writer
@@ -96,17 +96,17 @@ class DialedAgent:
         self._over = reader.over
 
     def is_ready(self) -> None:
-        """Nothing is said beside the messages."""
+        """Do nothing: there is no output other than messages."""
 
     def leads_to(self, pid: int) -> None:
-        """It is on another machine."""
+        """Do nothing: the agent is on another machine."""
 
     def said(self) -> str:
-        """Return nothing: what its host has to say is in that host's own log."""
+        """Return nothing: output of the host is in its own log."""
         return ""
 
     def kill(self) -> None:
-        """End the connection. The host dials again, and is told to end its agent."""
+        """End the connection. The host dials again, and is then told to end its agent."""
         self.input.transport.abort()
         self._over.set()
 
@@ -115,7 +115,7 @@ class DialedAgent:
         return await self._over.wait()
 
     async def exit_code(self) -> int | None:
-        """Return 0 when the other side has closed, None when it does not."""
+        """Return 0 if the other side has closed, None if it does not."""
         try:
             await asyncio.wait_for(self._over.wait(), EXIT_SECONDS)
         except (TimeoutError, asyncio.TimeoutError):
@@ -123,16 +123,17 @@ class DialedAgent:
         return 0
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no resources are held."""
 
 
 class Reception:
     """Accepts the hosts of one job.
 
     Args:
-        port: at which to listen, on all addresses.
-        read_secret: returns what a host must prove to hold; asked each time, because a mounted file may be replaced.
-        outlive: seconds for which an agent there waits for another launcher.
+        port: the port to listen on, on all addresses.
+        read_secret: returns the secret that hosts must prove to hold; called each time, as a mounted file may be
+            replaced.
+        outlive: seconds for which an agent waits for another launcher.
     """
 
     def __init__(self, port: int, read_secret: Callable[[], bytes], outlive: float) -> None:
@@ -143,30 +144,32 @@ class Reception:
         self._waiting: dict[str, _Arrival] = {}
         self._taken: dict[str, tuple[Host, DialedAgent]] = {}
         self._told_off: dict[str, float] = {}
-        """When a host was last told to end its agent."""
+        """When each host was last told to end its agent."""
         self._offered: dict[str, float] = {}
-        """When a host last said that no agent lives there."""
+        """When each host last reported that no agent lives there."""
         self._expecting = True
-        """Whether agents may come that have lost another launcher."""
+        """Whether agents that have lost another launcher may come."""
         self._first_alive: float | None = None
-        """When the first host came whose agent lives."""
+        """When the first host with a living agent came."""
         self._first_new: float | None = None
-        """When the first host came without an agent. It says little of the others: it had nobody to lose."""
+        """When the first host without an agent came. It says little about the others, as it had no launcher to lose."""
         self._has_told = False
-        """Whether people know that no host has come yet."""
+        """Whether the user has been told that no host has come yet."""
         self._say: Callable[[str], None] = lambda text: None
         self._welcoming: set[asyncio.Task[None]] = set()
 
     @classmethod
     def at(cls, place: str, outlive: float) -> Reception:
-        """Return the reception that `PORT:FILE` means, with the secret that is in the file.
+        """Return the reception for `PORT:FILE`, with the secret from the file.
 
         Raises:
-            SpecError: it means none.
+            SpecError: the text is not valid, or the file cannot be used.
         """
         port, _, path = place.partition(":")
         if not port.isdecimal() or not 0 < int(port) < 1 << 16 or not path:
-            raise SpecError(f"dial:{place} names no port and no file", "write dial:PORT:FILE, the file with the secret")
+            raise SpecError(
+                f"dial:{place} is not a port and a file", "write dial:PORT:FILE, where FILE holds the secret"
+            )
         secret = SecretFile(Path(path))
         try:
             secret.read()
@@ -177,14 +180,14 @@ class Reception:
         return cls(int(port), secret.read, outlive)
 
     async def start(self, say: Callable[[str], None], expecting: bool) -> None:
-        """Listen.
+        """Start to listen.
 
         Args:
-            say: tells people who was sent away.
-            expecting: whether agents may come that have lost another launcher.
+            say: prints a message about hosts that were turned away.
+            expecting: whether agents that have lost another launcher may come.
 
         Raises:
-            SpecError: the port is taken.
+            SpecError: the port is in use.
         """
         self._say, self._expecting = say, expecting
         loop = asyncio.get_running_loop()
@@ -196,10 +199,10 @@ class Reception:
         try:
             self._server = await loop.create_server(protocol, None, self._port, reuse_address=True)
         except OSError as error:
-            raise SpecError(f"hosts cannot dial port {self._port}: {error.strerror}", "choose another port") from None
+            raise SpecError(f"hosts cannot dial port {self._port}: {error.strerror}", "use another port") from None
 
     async def close(self) -> None:
-        """Accept nobody any more; hosts that wait are told to go on looking."""
+        """Accept no more hosts; those that wait are told to keep looking for a launcher."""
         if self._server is not None:
             self._server.close()
         for task in self._welcoming:
@@ -210,7 +213,7 @@ class Reception:
         self._waiting.clear()
 
     def hosts(self) -> tuple[Host, ...]:
-        """Return the hosts that there are: those that wait, and those that are connected."""
+        """Return the hosts that wait and those that are connected."""
         self._tidy()
         found = {name: host for name, (host, _) in self._taken.items()}
         for name, arrival in self._waiting.items():
@@ -218,7 +221,7 @@ class Reception:
                 found.setdefault(name, Host(name, arrival.hello.slots))
         return tuple(found.values())
 
-    # --- those who come -----------------------------------------------------------------------------------------
+    # --- arrivals -----------------------------------------------------------------------------------------------
 
     def _accept(self, reader: _Reader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.get_running_loop().create_task(self._welcome(reader, writer))
@@ -233,10 +236,10 @@ class Reception:
             _check(hello)
         except (WireError, TimeoutError, asyncio.TimeoutError) as error:
             if isinstance(error, ConnectionLost):
-                writer.close()  # It has only looked whether this port is open, as readiness probes do.
+                writer.close()  # It only checked that this port is open, as readiness probes do.
                 return
             peer = (writer.get_extra_info("peername") or ("somebody",))[0]
-            self._say(f"warning: a host at {peer} that dialed was sent away: {error or 'it said nothing'}")
+            self._say(f"warning: a host at {peer} that dialed was turned away: {error or 'it sent nothing'}")
             writer.close()
             return
         _watch_over(writer)
@@ -252,7 +255,7 @@ class Reception:
         if (before := self._waiting.pop(name, None)) is not None:
             before.writer.close()
         if name in self._taken and not self._taken[name][1].output.at_eof():
-            # It has noticed before us that the connection has ended.
+            # It has noticed the end of the connection before us.
             self._taken[name][1].kill()
         self._waiting[name] = arrival
         if arrival.hello.lives and not self._expecting:
@@ -271,13 +274,13 @@ class Reception:
         for name in [name for name, (_, agent) in self._taken.items() if agent.output.at_eof() or _is_over(agent)]:
             del self._taken[name]
 
-    # --- taking them --------------------------------------------------------------------------------------------
+    # --- connecting ---------------------------------------------------------------------------------------------
 
     async def begin(self, host: Host) -> DialedAgent:
-        """Start an agent on a host that waits.
+        """Start an agent on a waiting host.
 
         Raises:
-            AgentLost: it does not wait any more.
+            AgentLost: the host no longer waits.
         """
         self._tidy()
         arrival = self._waiting.get(host.name)
@@ -288,12 +291,12 @@ class Reception:
     async def follow(
         self, host: Host, sockets: Sequence[str], holds_up: Callable[[], bool] = lambda: False
     ) -> DialedAgent:
-        """Return the way to the agent on a host that has lost its launcher; one that leads nowhere if there is none.
+        """Return the link to the agent of a host that has lost its launcher; a closed link if the agent is gone.
 
         Args:
-            host: the one that is waited for.
-            sockets: at which its agent may listen.
-            holds_up: returns whether to wait for it only holds the others up; see `MISSED_ARRIVAL_SECONDS`.
+            host: the host to wait for.
+            sockets: the sockets at which its agent may listen.
+            holds_up: returns whether waiting for it only delays the others, as explained at `MISSED_ARRIVAL_SECONDS`.
         """
         arrival = await self._awaited(host.name, holds_up)
         if arrival is not None and arrival.hello.lives:
@@ -302,7 +305,7 @@ class Reception:
         return await _leading_nowhere()
 
     async def settle(self) -> None:
-        """Expect no more agents that have lost another launcher: tell those that nobody knows to end."""
+        """Stop expecting agents that have lost another launcher; tell unknown ones to end."""
         self._expecting = False
         for name in [name for name, arrival in self._waiting.items() if arrival.hello.lives]:
             await self._send_away(name, "the launcher that has taken the job over does not know it")
@@ -317,7 +320,7 @@ class Reception:
         return self._waiting[name]
 
     def _end_of_wait(self, began: float, holds_up: bool) -> float:
-        """Return until when a host is waited for that has lost its launcher."""
+        """Return the time until which to wait for a host that has lost its launcher."""
         if self._first_alive is not None:
             return self._first_alive + (MISSED_ARRIVAL_SECONDS if holds_up else LATE_ARRIVAL_SECONDS)
         if self._first_new is not None:
@@ -329,7 +332,7 @@ class Reception:
             return
         self._has_told = True
         self._say(
-            "note: no host of the job has come yet; if any live, they train on, and look for this launcher "
+            "note: no host of the job has come yet; living hosts keep training and look for this launcher "
             f"for up to {self.outlive:g} s"
         )
 
@@ -348,17 +351,17 @@ class Reception:
         return agent
 
     async def gone(self, name: str, silent: bool, since: float) -> None:
-        """Wait until nothing of a lost agent and its workers is left, as far as that can be known.
+        """Wait until nothing is left of a lost agent and its workers, as far as that can be known.
 
         Args:
-            name: of its host.
+            name: the name of its host.
             silent: whether it fell silent; otherwise its connection ended.
-            since: when, on the monotonic clock.
+            since: when that was, on the monotonic clock.
         """
         may_live = self.outlive + FENCED_SECONDS
         while time.monotonic() - since < may_live:
             if self._offered.get(name, 0.0) > since:
-                return  # It says that no agent lives there.
+                return  # The host says that no agent lives there.
             told_off = self._told_off.get(name, 0.0) > since
             if not silent and not told_off and time.monotonic() - since > REDIAL_SECONDS:
                 return
@@ -367,9 +370,9 @@ class Reception:
 
 def _check(hello: Hello) -> None:
     if hello.version != farandole.__version__:
-        raise WireError(f"{hello.name} has farandole {hello.version}, and the launcher {farandole.__version__}")
+        raise WireError(f"{hello.name} has farandole {hello.version}, but the launcher has {farandole.__version__}")
     if not 1 <= hello.slots <= MOST_SLOTS or not hello.name:
-        raise WireError(f"a host with {hello.slots} slots")
+        raise WireError(f"{hello.slots} is not a valid number of slots")
 
 
 def _is_over(agent: DialedAgent) -> bool:
@@ -386,7 +389,7 @@ def _watch_over(writer: asyncio.StreamWriter) -> None:
 
 
 async def _leading_nowhere() -> DialedAgent:
-    """Return the way to an agent that has ended."""
+    """Return the link to an agent that has ended."""
     here, there = socket.socketpair()
     there.close()
     reader = _Reader()

@@ -1,4 +1,5 @@
-"""The launcher's end of the way from workers on other hosts to the roster: see `control.agent.roster_relay`."""
+"""The launcher's end of the relay from workers on other hosts to the roster (see
+`farandole.control.agent.roster_relay`)."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ class RelayedLinks:
 
     Args:
         roster: host:port of the roster.
-        tell: takes messages to the agent.
+        tell: sends messages to the agent.
     """
 
     def __init__(self, roster: str, tell: Callable[[ToAgent], None]) -> None:
@@ -26,7 +27,7 @@ class RelayedLinks:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def take(self, message: RelayOpened | Relay) -> None:
-        """Do what the agent says about a connection. It may be over already."""
+        """Handle an agent's message about a connection, which may already be over."""
         if isinstance(message, RelayOpened):
             link = self._links[message.link] = _Link(message.link)
             task = asyncio.get_running_loop().create_task(self._serve(link))
@@ -43,7 +44,7 @@ class RelayedLinks:
             known.coming.put_nowait(message.data if isinstance(message, Relayed) else b"")
 
     async def close(self) -> None:
-        """Hang up on all."""
+        """Close all connections."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -58,14 +59,14 @@ class RelayedLinks:
         try:
             await self._pass_down(link, reader)
         except OSError:
-            pass  # The roster has hung up.
+            pass  # The roster has closed the connection.
         finally:
             upward.cancel()
             writer.close()
             self._forget(link)
 
     async def _pass_up(self, link: _Link, writer: asyncio.StreamWriter) -> None:
-        """From the worker to the roster."""
+        """Pass data from the worker to the roster."""
         try:
             while data := await link.coming.get():
                 writer.write(data)
@@ -73,11 +74,11 @@ class RelayedLinks:
                 self._tell(RelayCredit(link.number, len(data)))
         except OSError:
             return
-        # The worker has hung up. What it sent last is still read: closing writes it out.
+        # The worker has closed its end. The roster still gets its last data: close() flushes.
         writer.close()
 
     async def _pass_down(self, link: _Link, reader: asyncio.StreamReader) -> None:
-        """From the roster to the worker."""
+        """Pass data from the roster to the worker."""
         while data := await reader.read(_CHUNK):
             link.ahead += len(data)
             self._tell(Relayed(link.number, data))
@@ -94,7 +95,7 @@ class _Link:
     def __init__(self, number: int) -> None:
         self.number = number
         self.ahead = 0
-        """Bytes that the agent has not passed on yet."""
+        """Number of bytes that the agent has not passed on yet."""
         self.credited = asyncio.Event()
         self.coming: asyncio.Queue[bytes] = asyncio.Queue()
-        """What the worker says, bounded by the agent's window; empty: it has hung up."""
+        """Data from the worker, bounded by the agent's window; empty bytes: the worker has closed its end."""

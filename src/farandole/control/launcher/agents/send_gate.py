@@ -1,11 +1,11 @@
-"""What is said to agents waits until what a successor of this launcher has to know of it is written down.
+"""Delays messages to agents until the facts that a successor of this launcher needs are recorded.
 
-A launcher on one machine writes into a file, and has done so when it goes on. One in a pod writes to a server, which
-takes a while, and may be away. It goes on meanwhile: it hears agents and workers, and decides. But what it decides
-leaves it only behind this gate. So no worker ever knows of something that a successor would not.
+A launcher on one machine writes to a file, and has finished when it continues. One in a pod writes to a server, which
+takes a while and may be unreachable. Meanwhile it continues: it hears agents and workers, and decides. But its
+decisions leave it only through this gate, so no worker ever knows something that a successor would not know.
 
-Where writing takes too long the gate is *lapsed*: everything passes, after the agents were told not to wait for a
-successor, which would begin from what is not true any more.
+If writing takes too long the gate is *lapsed*: everything passes, after the agents were told not to wait for a
+successor, which would start from an outdated state.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from collections.abc import Callable
 
 
 class SendGate:
-    """Lets pass, in their order, what may be known to others.
+    """Releases messages in order, once they may be known to others.
 
     Attributes:
-        lapsed: nothing is held, because writing takes too long.
+        lapsed: whether nothing is delayed because writing takes too long.
     """
 
     def __init__(self) -> None:
@@ -29,33 +29,33 @@ class SendGate:
 
     @property
     def is_open(self) -> bool:
-        """Whether all is written."""
+        """Whether everything is written."""
         return self._written == self._begun
 
     def begin(self) -> int:
-        """Record that something is to be written, and return its number: what is sent from now on waits for it."""
+        """Start a write and return its number; messages sent from now on wait for it."""
         self._begun += 1
         return self._begun
 
     def written(self, number: int) -> None:
-        """Record that this, and all that was to be written before, is."""
+        """Record that this write, and all earlier ones, are complete."""
         self._written = max(self._written, number)
         self._let_pass()
         if self.is_open:
             self.lapsed = False
 
     def lapse(self, warn: Callable[[], None]) -> None:
-        """Hold nothing until all is written.
+        """Delay nothing until everything is written.
 
         Args:
-            warn: sends what has to arrive before that which was held.
+            warn: sends what must arrive before the delayed messages.
         """
         self.lapsed = True
         warn()
         self._let_pass()
 
     def send(self, send: Callable[[], None]) -> None:
-        """Call now, or as soon as all is written that was to be written by now."""
+        """Call `send` now, or as soon as all writes begun so far are complete."""
         if self.lapsed or (self.is_open and not self._held):
             send()
         else:

@@ -1,1 +1,1 @@
-"""Where settings come from: the project file, files of variables, and which value is in effect."""
+"""Sources of settings: the project file, files of variables, and the order in which they take effect."""

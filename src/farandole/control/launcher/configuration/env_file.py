@@ -1,4 +1,4 @@
-"""Reads the variables of `--env-file`.
+"""Parser for the variables of `--env-file`.
 
     # a comment
     DATA=/data/imagenet           # a comment after a space; the value ends before it
@@ -10,9 +10,8 @@
     -----END KEY-----"
 
 The syntax is that of Docker Compose and dotenv, without their expansion of variables: a `$` in a password stays a `$`.
-As with `docker run --env-file`, a name alone takes its value from the environment. (`docker run` itself keeps quotes
-as a part of the value, which is rarely meant.) Of several lines with one name the last
-one counts.
+As with `docker run --env-file`, a name without a value takes its value from the environment. (`docker run` itself
+keeps quotes as a part of the value, which is rarely meant.) The last of several lines with the same name counts.
 """
 
 from __future__ import annotations
@@ -36,27 +35,27 @@ def read_env_file(path: str, environment: Mapping[str, str]) -> dict[str, str]:
     """Return the variables of a file.
 
     Raises:
-        SpecError: the file cannot be read, or a line of it not understood.
+        SpecError: the file cannot be read, or a line is not valid.
     """
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
     except OSError as error:
         raise SpecError(f"--env-file {path} cannot be read: {error.strerror}", "check the path") from None
     except UnicodeDecodeError:
-        raise SpecError(f"--env-file {path} is not text in UTF-8") from None
+        raise SpecError(f"--env-file {path} is not UTF-8 text") from None
     return parse_env_file(text, path, environment)
 
 
 def parse_env_file(text: str, source: str, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of a file's text. No error repeats a value: it may be a secret.
+    """Return the variables of a file's text. Errors never repeat a value: it may be a secret.
 
     Args:
-        text: what is in the file.
+        text: the contents of the file.
         source: the file's name, for errors.
-        environment: where a name alone takes its value from.
+        environment: the environment that names without a value are looked up in.
 
     Raises:
-        SpecError: a line is not understood, or a name alone is not set.
+        SpecError: a line is not valid, or a name without a value is not set.
 
     Example:
         >>> parse_env_file("A=1 # one\\nB='#'\\nexport C", "job.env", {"C": "see"})
@@ -72,17 +71,17 @@ def parse_env_file(text: str, source: str, environment: Mapping[str, str]) -> di
         where = f"--env-file {source}, line {text.count(chr(10), 0, at) + 1}"
         name = _NAME.match(text, at)
         if name is None:
-            raise SpecError(f"{where}: there is no name of a variable", "write NAME=value; comments begin with #")
+            raise SpecError(f"{where}: the name of the variable is missing", "write NAME=value; comments begin with #")
         if text[name.end() : name.end() + 1] == "=":
             variables[name[1]], at = _value(text, name.end() + 1, f"{where}: {name[1]}")
         else:
-            at = _end_of_line(text, name.end(), f"{where}: {name[1]}", "write NAME=value, without anything in between")
+            at = _end_of_line(text, name.end(), f"{where}: {name[1]}", "write NAME=value, without spaces around the =")
             variables[name[1]] = _inherited(name[1], where, environment)
     return variables
 
 
 def _value(text: str, start: int, where: str) -> tuple[str, int]:
-    """Read the value that begins at `start`; return it and where the next line begins."""
+    """Parse the value that begins at `start`; return it and where the next line begins."""
     while text[start : start + 1] in (" ", "\t"):
         start += 1
     quote = text[start : start + 1]
@@ -93,13 +92,11 @@ def _value(text: str, start: int, where: str) -> tuple[str, int]:
     else:
         found = (_SINGLE if quote == "'" else _DOUBLE).match(text, start)
         if found is None:
-            raise SpecError(
-                f"{where} begins with {quote}, which is never closed", f"add {quote} at the end of the value"
-            )
+            raise SpecError(f"{where} begins with {quote} but never closes it", f"add {quote} at the end of the value")
         value = found[1].replace("\\'", "'") if quote == "'" else _without_escapes(found[1])
-        end = _end_of_line(text, found.end(), where, "quote the whole value, and escape quotes in it by \\")
+        end = _end_of_line(text, found.end(), where, "quote the whole value, and put a \\ before quotes in it")
     if "\0" in value:
-        raise SpecError(f"{where} has a NUL character in it, which no environment can hold")
+        raise SpecError(f"{where} contains a NUL character, which environments cannot hold")
     return value, end
 
 

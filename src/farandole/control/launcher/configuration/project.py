@@ -1,4 +1,4 @@
-"""The project file: options of `farandole run`, and variables of its workers, that hold for everything in a folder.
+"""The project file: options of `farandole run`, and variables of its workers, that apply to a whole folder.
 
     # farandole.toml; in pyproject.toml the same under [tool.farandole.run] and [tool.farandole.env]
     [run]
@@ -8,7 +8,7 @@
     [env]
     NCCL_DEBUG = "WARN"
 
-A flag wins over the environment, that over the project file, and that over the default.
+A flag overrides the environment, which overrides the project file, which overrides the default.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ TABLES = ("run", "env")
 
 @dataclass(frozen=True)
 class Option:
-    """An option of `farandole run`, as far as a project file needs to know it."""
+    """The parts of an option of `farandole run` that a project file needs."""
 
     name: str
-    """The long one, without its dashes."""
+    """The long name, without its dashes."""
     is_switch: bool = False
-    """It takes no value."""
+    """Whether it takes no value."""
     repeats: bool = False
-    """It may be given several times."""
+    """Whether it may be given several times."""
     is_path: bool = False
     excludes: frozenset[str] = frozenset()
-    """Options that cannot be given beside it."""
+    """Options that cannot be combined with it."""
     type: Any = str
-    """Called with the text of a value; raises ValueError if it cannot be."""
+    """Called with the text of a value; raises ValueError if it is not valid."""
     choices: tuple[str, ...] = ()
     default: Any = None
     description: str = ""
@@ -56,19 +56,19 @@ class Option:
 
 @dataclass(frozen=True)
 class Project:
-    """What a project file says."""
+    """The contents of a project file."""
 
     path: Path
     run: Mapping[str, Any]
-    """By option: text, a number, true or false, or a list of those."""
+    """Values by option: text, a number, true or false, or a list of those."""
     environment: Mapping[str, str]
 
 
 def find(directory: Path) -> Path | None:
     """Return the project file for a folder: in it or above, up to the root of its git work tree.
 
-    Above the folder itself, a file counts only if it belongs to this user or to root: another user must not say from
-    /tmp what is to be run.
+    Above the folder itself, a file counts only if this user or root owns it: another user must not control what is run
+    from /tmp.
     """
     for folder in (directory, *directory.parents):
         for path in (folder / NAME, folder / SHARED_NAME):
@@ -85,14 +85,14 @@ def _speaks_to_us(path: Path) -> bool:
     try:
         return path.name == NAME or b"[tool.farandole" in path.read_bytes()
     except OSError:
-        return False  # A file of other tools that cannot be read: it has no settings of farandole.
+        return False  # An invalid file of other tools: it has no settings of farandole.
 
 
 def read(path: Path) -> Project:
     """Read a project file.
 
     Raises:
-        SpecError: it cannot be read, or holds a table or a variable that means nothing here.
+        SpecError: it cannot be read, or contains a table or a variable that is not known.
     """
     try:
         tables = tomllib.loads(path.read_text())
@@ -102,20 +102,18 @@ def read(path: Path) -> Project:
         tables = tables.get("tool", {}).get("farandole", {})
     for name, table in tables.items():
         if name not in TABLES:
-            raise SpecError(
-                f"{path} has {name!r}, which means nothing here", did_you_mean(name, TABLES) or "[run] and [env]"
-            )
+            raise SpecError(f"{path} has the unknown name {name!r}", did_you_mean(name, TABLES) or "[run] and [env]")
         if not isinstance(table, dict):
-            raise SpecError(f"{path}: {name} is not a table", f"write [{name}] on a line of its own")
+            raise SpecError(f"{path}: {name} is not a table", f"write [{name}] on a separate line")
     environment = {name: _variable(path, name, value) for name, value in tables.get("env", {}).items()}
     return Project(path, tables.get("run", {}), environment)
 
 
 def _variable(path: Path, name: str, value: object) -> str:
     for option, row in FLAGS.items():
-        # As a variable it would win over the flag.
+        # As a variable it would override the flag.
         if name in row.variables:
-            raise SpecError(f"{path}: {name} is what --{option} sets", f"write it under [run]: {option} = ...")
+            raise SpecError(f"{path}: --{option} sets {name}", f"write {option} = ... under [run]")
     if not isinstance(value, str | int | float):
         raise SpecError(f"{path}: {name} is not text or a number", f'write {name} = "..."')
     return str(int(value)) if isinstance(value, bool) else str(value)
@@ -124,24 +122,24 @@ def _variable(path: Path, name: str, value: object) -> str:
 def words(
     project: Project, options: Mapping[str, Option], environment: Mapping[str, str], given: Collection[str] = ()
 ) -> list[str]:
-    """Return the options that a project file stands for, to be put before those of the command line.
+    """Return the options of a project file as words, to be inserted before those of the command line.
 
-    What the environment or the command line says already is left out.
+    Options that the environment or the command line already sets are omitted.
 
     Args:
-        project: what the file says.
-        options: of `farandole run`, by name.
-        environment: of the launcher.
-        given: options on the command line.
+        project: the project file.
+        options: the options of `farandole run`, by name.
+        environment: the environment of the launcher.
+        given: the options on the command line.
 
     Raises:
-        SpecError: there is no such option, or it does not take such a value.
+        SpecError: an option does not exist, or does not take this value.
     """
     found = []
     for name, value in project.run.items():
         option = options.get(name)
         if option is None:
-            hint = "farandole run --help lists them, and they are written without dashes here"
+            hint = "use the options of farandole run --help, without dashes"
             said = f"{project.path}: farandole run has no option {name!r}"
             raise SpecError(said, did_you_mean(name, options) or hint)
         row = FLAGS.get(name)
@@ -157,24 +155,24 @@ def words(
 
 
 def _other_names(variable: str) -> tuple[str, ...]:
-    """Return all names of the setting that a variable is read for."""
+    """Return all names of the variable's setting."""
     return next((row.variables for row in SETTINGS.values() if variable in row.variables), ())
 
 
 def values(project: Project, option: Option, value: object) -> list[str]:
-    """Return a value of a project file as the texts that its option takes, one for each time that it is given.
+    """Return a value of a project file as texts for its option, one for each time that the option is given.
 
     Raises:
-        SpecError: it is none that the option takes.
+        SpecError: the option does not take this value.
     """
     where = f"{project.path}: {option.name}"
     if option.is_switch:
         if not isinstance(value, bool):
-            raise SpecError(f"{where} is {value!r}", "it takes true or false")
+            raise SpecError(f"{where} is {value!r}", "use true or false")
         return ["true"] if value else []
     parts = value if isinstance(value, list) else [value]
     if not parts or any(isinstance(part, bool) or not isinstance(part, str | int | float) for part in parts):
-        raise SpecError(f"{where} is {value!r}", "it takes text, a number, or a list of those")
+        raise SpecError(f"{where} is {value!r}", "use text, a number, or a list of those")
     texts = [_path(project, str(part)) if option.is_path else str(part) for part in parts]
     texts = texts if option.repeats else [",".join(texts)]
     for text in texts:
@@ -183,7 +181,7 @@ def values(project: Project, option: Option, value: object) -> list[str]:
 
 
 def _path(project: Project, text: str) -> str:
-    """Return a path as it is meant from the project's folder."""
+    """Return a path relative to the project's folder as an absolute path."""
     return os.path.join(project.path.parent, os.path.expanduser(text))
 
 
@@ -193,4 +191,4 @@ def _check(where: str, option: Option, text: str) -> None:
     try:
         option.type(text)
     except (ValueError, TypeError):
-        raise SpecError(f"{where} is {text!r}", f"see --{option.name} in farandole run --help") from None
+        raise SpecError(f"{where} is {text!r}", f"farandole run --help explains --{option.name}") from None

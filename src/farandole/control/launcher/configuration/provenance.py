@@ -1,4 +1,4 @@
-"""Where the value of every setting comes from: flag, environment, project file or default; the first that is there."""
+"""Where the value of every setting comes from: flag, environment, project file or default, in this order."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SECRET = re.compile(r"secret|token|password", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Provenance:
-    """A setting, its value, and where that comes from."""
+    """A setting, its value, and where that value comes from."""
 
     name: str
     side: Literal["worker", "launcher"]
@@ -28,28 +28,28 @@ class Provenance:
     default: str
     description: str
     variables: tuple[str, ...] = ()
-    """That it is read from, the first that is set wins."""
+    """The environment variables of the setting; the first that is set counts."""
     option: str | None = None
-    """Of `farandole run`, with its dashes."""
+    """The option of `farandole run`, with its dashes."""
     expects: str = ""
     problem: str = ""
-    """Why this value cannot be used."""
+    """The reason why this value cannot be used."""
 
 
 @dataclass(frozen=True)
 class Sources:
-    """All that can give a setting its value, but defaults."""
+    """Everything that can give a setting its value, except defaults."""
 
     environment: Mapping[str, str]
     options: Mapping[str, Option]
-    """Of `farandole run`, by name."""
+    """The options of `farandole run`, by name."""
     flags: Mapping[str, str]
-    """By option: what was given on a command line."""
+    """Values given on a command line, by option."""
     project: Project | None
 
 
 def provenances(sources: Sources) -> list[Provenance]:
-    """Return every setting of workers, then every one of the launcher alone."""
+    """Return every setting of workers, then every setting of the launcher alone."""
     workers = [_of_worker(row, sources) for row in SETTINGS.values()]
     return workers + [_of_launcher(option, sources) for name, option in sources.options.items() if _is_own(name)]
 
@@ -105,7 +105,7 @@ def _from_project(option: str, sources: Sources, project: Project) -> str | None
 
 
 def _times(text: str, factor: int) -> str:
-    """Return a number in the setting's units; what is no number is left for the setting to refuse."""
+    """Return a number in the setting's units; other text is left for the setting to reject."""
     return str(int(text) * factor) if factor != 1 and text.isdecimal() else text
 
 
@@ -139,7 +139,7 @@ def _problem(variable: str, text: str) -> str:
 
 
 def _default_text(row: Setting) -> str:
-    """Return a default as it would be written; one that cannot be written is what not setting it means."""
+    """Return a default as it would be written; one that cannot be written is described by its meaning."""
     text = _text(row.default)
     return text if text == NOT_SET or not _problem(row.variables[0], text) else NOT_SET
 
@@ -153,7 +153,7 @@ def _text(value: object) -> str:
 
 
 def first_sentence(text: str) -> str:
-    """Return what stands before the first full stop or semicolon.
+    """Return the text before the first full stop or semicolon.
 
     Example:
         >>> first_sentence("Seconds of silence; 0 is never. More.")

@@ -1,1 +1,1 @@
-"""Which hosts a job has."""
+"""Discovery of a job's hosts."""

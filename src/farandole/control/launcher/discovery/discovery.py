@@ -1,10 +1,10 @@
-"""Which hosts there are now: asked for again and again while the job runs.
+"""Discovery of hosts, repeated while the job runs.
 
-A `Source` answers that question once: a script of the user's, a file, a DNS name, or a list that stays as it is.
-`Discovery` asks it, never twice at the same time, keeps its last answer, and tells when that changes. What goes wrong
-the first time ends the job; later it is said once, and the last answer holds. So it does when there is not a single
-slot any more: that is a mistake more often than true, and to believe it is to lose all workers, and with them the
-state.
+A `Source` returns the current hosts: from a user's script, a file, a DNS name, or a fixed list. `Discovery` asks it,
+never twice at the same time, keeps its last answer, and reports changes. An error on the first call ends the job; a
+later one is reported once, and the last answer stays in effect. An answer without a single slot is not believed at once
+either: it is more often a mistake than true, and believing it would lose all workers, and with them the state of the
+training.
 """
 
 from __future__ import annotations
@@ -28,33 +28,33 @@ from farandole.control.launcher.job.host_list import Host, parse_host_lines, slo
 from farandole.control.launcher.wording import count
 from farandole.errors import SpecError
 
-# As often as Horovod asks.
+# Horovod's interval.
 POLL_SECONDS = 1.0
 DNS_SECONDS = 5.0
-# A script, or a name server, that takes longer has failed.
+# A script or a name server that takes longer has failed.
 ANSWER_SECONDS = 60.0
-# People are told when there is no first answer for so long.
+# Seconds without a first answer after which the user is told.
 SLOW_SECONDS = 5.0
 _SHOWN_LINES = 10
 _SHELL = "/bin/sh"
 
 
 class Source(Protocol):
-    """Knows which hosts there are."""
+    """Interface of what knows the current hosts."""
 
     seconds: float
-    """How long its answers are good; 0: for ever."""
+    """Seconds for which an answer stays valid; 0: for ever."""
 
     async def ask(self) -> tuple[Host, ...]:
-        """Return the hosts that there are, each with its slots, in the order in which they should be used.
+        """Return the current hosts, each with its slots, in the order in which they should be used.
 
         Raises:
-            SpecError: that cannot be found out now.
+            SpecError: the hosts cannot be found out now.
         """
 
 
 class FixedHosts:
-    """The hosts that the user named."""
+    """Source of the hosts that the user named."""
 
     seconds = 0.0
 
@@ -62,18 +62,18 @@ class FixedHosts:
         self._hosts = tuple(hosts)
 
     async def ask(self) -> tuple[Host, ...]:
-        """Return them."""
+        """Return the hosts."""
         return self._hosts
 
 
 class ScriptHosts:
-    """Horovod's way: a program that prints a line for every host, `host:slots` or `host`.
+    """Source that runs a program which prints `host:slots` or `host` for every host, as in Horovod.
 
     Args:
-        script: its path; what is no path is read as a command with arguments. A script whose first line names no
-            interpreter is run by the shell.
-        slots: of hosts that come without.
-        timeout: seconds after which a program that still runs is killed.
+        script: its path; anything that is not a path is read as a command with arguments. A script whose first line
+            names no interpreter is run by the shell.
+        slots: number of slots of hosts without one.
+        timeout: seconds after which the program is killed.
     """
 
     seconds = POLL_SECONDS
@@ -85,8 +85,8 @@ class ScriptHosts:
         self._timeout = timeout
 
     async def ask(self) -> tuple[Host, ...]:
-        """Run the program and read what it prints."""
-        # Files, not pipes: what the program leaves running may hold those open.
+        """Run the program and parse its output."""
+        # Files, not pipes: processes that the program leaves running may hold pipes open.
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
             code = await self._run(out, err)
             out.seek(0)
@@ -95,7 +95,7 @@ class ScriptHosts:
             if code != 0:
                 raise SpecError(
                     f"the host discovery script {self._script} ended with code {code}{_quoted(said + err.read())}",
-                    "try it by hand; it should print a line for every host, such as h1:4",
+                    "run it by hand; it should print a line for every host, such as h1:4",
                 )
         return distinct(parse_host_lines(said.decode("utf-8", "replace"), f"output of {self._script}"), self._slots)
 
@@ -132,7 +132,7 @@ class ScriptHosts:
 
 
 class FileHosts:
-    """A host file that may be written again while the job runs."""
+    """Source that reads a host file, which may be rewritten while the job runs."""
 
     seconds = POLL_SECONDS
 
@@ -143,7 +143,7 @@ class FileHosts:
         self._hosts: tuple[Host, ...] = ()
 
     async def ask(self) -> tuple[Host, ...]:
-        """Read the file, unless it is the one that was read the last time."""
+        """Read the file, unless it is unchanged since the last time."""
         try:
             status = os.stat(self._path)
             now = (status.st_ino, status.st_mtime_ns, status.st_size)
@@ -152,12 +152,12 @@ class FileHosts:
                     self._hosts = distinct(parse_host_lines(file.read(), self._path), self._slots)
                 self._seen = now
         except (OSError, UnicodeDecodeError) as error:
-            raise SpecError(f"the file of hosts cannot be read: {error}", "check the path") from None
+            raise SpecError(f"the host file cannot be read: {error}", "check the path") from None
         return self._hosts
 
 
 class DnsHosts:
-    """All addresses that a name has, such as those of a headless service."""
+    """Source of all addresses of a name, such as those of a headless service."""
 
     seconds = DNS_SECONDS
 
@@ -166,43 +166,43 @@ class DnsHosts:
         self._slots = slots
 
     async def ask(self) -> tuple[Host, ...]:
-        """Look the name up."""
+        """Look up the name."""
         lookup = asyncio.get_running_loop().getaddrinfo(self._name, None, type=socket.SOCK_STREAM)
         try:
             found = await asyncio.wait_for(lookup, ANSWER_SECONDS)
         except (TimeoutError, asyncio.TimeoutError):
-            raise SpecError(f"no name server answers about {self._name}", "try: getent hosts NAME") from None
-        except (OSError, UnicodeError) as error:  # UnicodeError: no name at all, such as one with two dots.
+            raise SpecError(f"no name server knows {self._name}", "try: getent hosts NAME") from None
+        except (OSError, UnicodeError) as error:  # UnicodeError: not a valid name, such as one with two dots.
             raise SpecError(
                 f"the name {self._name} cannot be looked up: {getattr(error, 'strerror', None) or error}",
                 "check its spelling",
             ) from None
-        # Name servers answer in changing order; the order of the first answer is kept later on.
+        # Name servers answer in changing order; later calls keep the order of the first answer.
         addresses = sorted({str(each[4][0]) for each in found})
         return distinct([Host(address) for address in addresses], self._slots)
 
 
 class DialedHosts:
-    """The hosts that have dialed the launcher."""
+    """Source of the hosts that have dialed the launcher."""
 
-    # No program is asked and no server: often enough that nobody waits.
+    # Asks neither a program nor a server, so it can be called often enough that nobody waits.
     seconds = 0.2
 
     def __init__(self, reception: Reception) -> None:
         self._reception = reception
 
     async def ask(self) -> tuple[Host, ...]:
-        """Return those that are there."""
+        """Return the hosts that have dialed."""
         return self._reception.hosts()
 
 
 def make_source(elastic: Elastic, hosts: Sequence[Host], reception: Reception | None = None) -> Source:
-    """Return what knows the hosts of a job.
+    """Return the source of a job's hosts.
 
     Args:
-        elastic: what the user wants.
-        hosts: those that the user named, for when nothing else tells them.
-        reception: where hosts dial, if they do.
+        elastic: the limits of the job, as the user wants them.
+        hosts: the hosts that the user named, used without discovery.
+        reception: the listener that hosts dial, if they do.
     """
     if reception is not None:
         return DialedHosts(reception)
@@ -221,12 +221,11 @@ class Discovery:
     """Asks a source for as long as a job runs.
 
     Args:
-        source: what is asked.
-        warn: takes what goes wrong later than the first time, for people.
-        name: what it is called in what people read.
-        timeout: seconds after which a first answer comes too late, and after which it is believed that there are no
-            hosts any more.
-        slow: seconds after which it is told that there is none yet.
+        source: the source that is asked.
+        warn: called with errors after the first answer, as text for the user.
+        name: a name for it in messages.
+        timeout: seconds to wait for the first answer, and later seconds without any host after which that is believed.
+        slow: seconds without a first answer after which the user is told.
     """
 
     def __init__(
@@ -244,41 +243,41 @@ class Discovery:
         self._slow = slow
         self._said = ""
         self._none_since: float | None = None
-        """Since when there is not a single slot, though the job has some."""
+        """The time since which there is not a single slot although the job has some."""
         self.hosts: tuple[Host, ...] = ()
 
     async def first(self) -> tuple[Host, ...]:
         """Return the first answer.
 
         Raises:
-            SpecError: there is none.
+            SpecError: there is no answer.
         """
         asking = asyncio.ensure_future(self._source.ask())
         try:
             await asyncio.wait({asking}, timeout=min(self._slow, self._timeout))
             if not asking.done() and self._slow < self._timeout:
-                waits = "nothing is started before it does"
+                waits = "the job cannot start without an answer"
                 self._warn(f"farandole: {self._name} has not answered for {self._slow:g} s; {waits}")
                 await asyncio.wait({asking}, timeout=self._timeout - self._slow)
             if not asking.done():
                 raise SpecError(
                     f"{self._name} has not answered within the elastic timeout of {self._timeout:g} s",
-                    "try it by hand, or give it more time: --elastic-timeout",
+                    "run it by hand, or give it more time with --elastic-timeout",
                 )
             self.hosts = asking.result()
         finally:
-            asking.cancel()  # A script that still runs is killed.
+            asking.cancel()  # Kills a script that is still running.
             await asyncio.gather(asking, return_exceptions=True)
         return self.hosts
 
     async def watch(self, changed: Callable[[tuple[Host, ...]], None]) -> None:
-        """Call with every answer that is believed and differs from the last one, until this is cancelled."""
+        """Call `changed` with every believed answer that differs from the last one, until cancelled."""
         while self._source.seconds > 0:
             await asyncio.sleep(self._source.seconds)
             try:
                 hosts = await self._source.ask()
             except SpecError as error:
-                self._say(f"{error.message}; the hosts stay as they are")
+                self._say(f"{error.message}; the hosts stay the same")
                 continue
             if not self._is_believed(hosts):
                 continue
@@ -296,12 +295,12 @@ class Discovery:
         now = time.monotonic()
         if self._none_since is None:
             self._none_since = now
-            then = f"if that is so for {self._timeout:g} s, they leave the job"
-            goes_on = "the job goes on with those it has, and asks again"
+            then = f"if this lasts for {self._timeout:g} s, the job gives up its hosts"
+            goes_on = "the job keeps its hosts and asks again"
             self._warn(f"warning: {self._name} found no hosts; {goes_on}; {then}")
         if now - self._none_since < self._timeout:
             return False
-        self._warn(f"warning: {self._name} has found no hosts for {self._timeout:g} s; those that the job has leave it")
+        self._warn(f"warning: {self._name} has found no hosts for {self._timeout:g} s; the job gives up its hosts")
         self._none_since = None
         return True
 
@@ -312,7 +311,7 @@ class Discovery:
 
 
 def distinct(hosts: Sequence[Host], slots: int | None) -> tuple[Host, ...]:
-    """Return each host once, with its slots; those without slots get so many, or one.
+    """Return each host once, with its slots; hosts without a number get this number, or one.
 
     Raises:
         SpecError: a host has two numbers of slots.

@@ -1,4 +1,4 @@
-"""The hosts of an elastic job: those that are found, and what was added and taken away by hand."""
+"""The hosts of an elastic job: those that discovery found, and those added or removed by hand."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from farandole.errors import SpecError
 
 
 class HostSet:
-    """Which hosts a job has.
+    """The set of a job's hosts.
 
     Attributes:
-        hosts: by what people call them.
+        hosts: the hosts by the name shown to people.
     """
 
     def __init__(self) -> None:
@@ -23,29 +23,31 @@ class HostSet:
 
     @property
     def found(self) -> tuple[Host, ...]:
-        """Those that were found, the last time."""
+        """The hosts of the last discovery."""
         return tuple(self._found.values())
 
     def find(self, hosts: Iterable[Host]) -> None:
-        """Record the hosts that are found now, which are all there are."""
+        """Record a new answer of discovery, which replaces the last one."""
         self._found = {host.label: host for host in hosts}
         self._combine()
 
     def add(self, host: Host) -> None:
-        """Have another host, or another number of slots on one, whatever is found."""
+        """Add a host, or change its number of slots, regardless of discovery."""
         self._added[host.label] = host
         self._removed.discard(host.label)
         self._combine()
 
     def take_away(self, label: str) -> None:
-        """Have a host no more; if it is one that is found, not before it has gone and come back.
+        """Remove a host; if discovery finds it, it stays removed until it has disappeared and come back.
 
         Raises:
-            SpecError: the job does not have it.
+            SpecError: the job does not have this host.
         """
         if label not in self.hosts:
             known = ", ".join(self.hosts)
-            raise SpecError(f"host {label} is not one of the job's", f"they are: {known}" if known else "it has none")
+            raise SpecError(
+                f"host {label} is not one of the job's", f"its hosts are: {known}" if known else "it has no hosts"
+            )
         self._added.pop(label, None)
         self._removed.add(label)
         self._combine()

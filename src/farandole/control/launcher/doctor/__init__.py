@@ -1,1 +1,1 @@
-"""What a machine or several have, what to make of it, and how that is told: `farandole doctor`."""
+"""Facts about one or several machines, advice, and their presentation: `farandole doctor`."""

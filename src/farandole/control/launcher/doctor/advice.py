@@ -1,6 +1,7 @@
-"""What the facts about one host mean for a job, and what to do about it: a pure function of those facts.
+"""Advice about one host: what its facts mean for a job, and what to do; a pure function of the facts.
 
-One function for each subject. A *problem* keeps jobs from running, or makes them fail; a *note* is worth knowing.
+There is one function for each subject. A *problem* stops jobs from running, or makes them fail; a *note* is worth
+knowing.
 """
 
 from __future__ import annotations
@@ -18,35 +19,35 @@ from farandole.control.agent.inspect.facts import Facts, Gpus, Interface, Native
 Level = Literal["ok", "note", "problem"]
 
 OLDEST_TORCH = (2, 4)
-# With an older one, the library of farandole's ops cannot be loaded into it.
+# Older versions cannot load the library of farandole's ops.
 OLDEST_TENSORFLOW = (2, 17)
 OLDEST_JAX = (0, 10)
-# Links, control channels and arenas of a worker: so many descriptors for each worker of the world.
+# Links, control channels and arenas of a worker: file descriptors for each worker of the world.
 DESCRIPTORS_PER_WORKER = 3
 OTHER_DESCRIPTORS = 100
-# Of one worker beside those that compute: Python's, torch's, the engine's, and a few that load data.
+# Threads of one worker besides those that compute: Python's, torch's, the engine's, and a few data loaders.
 THREADS_PER_WORKER = 32
 SMALL_SHM_BYTES = 64 << 20
 SMALL_CACHE_BYTES = 1 << 30
 SLOW_MEGABITS = 1000
-# To read these takes a trip to a slow device or to the scheduler's tick.
+# Reading these requires access to a slow device or waiting for the scheduler's tick.
 SLOW_CLOCKS = frozenset({"hpet", "acpi_pm", "jiffies", "refined-jiffies"})
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that the doctor has to say."""
+    """One finding of the doctor."""
 
     level: Level
     subject: str
     text: str
     todo: str = ""
-    """What to do about it; "" when nothing is to be done."""
+    """What to do about it; "" if nothing needs to be done."""
 
 
 @dataclass(frozen=True)
 class Backend:
-    """A way to move tensors, whether it can be used, and why or why not."""
+    """A way to move tensors, with whether it can be used and the reason."""
 
     name: str
     usable: bool
@@ -55,16 +56,16 @@ class Backend:
 
 @dataclass(frozen=True)
 class Intent:
-    """What the host is to be used for, as far as the user said."""
+    """The intended use of the host, as far as the user gave it."""
 
     workers: int | None = None
-    """In the whole job; None: as many as `-np auto` would start here."""
+    """Number of workers in the whole job; None: the number that `-np auto` would start here."""
     networks: tuple[str, ...] = ()
-    """Names, addresses or networks (CIDR) that workers shall use; empty: any."""
+    """Names, addresses or networks (CIDR) that workers should use; empty: any."""
 
 
 def advise(facts: Facts, intent: Intent | None = None) -> list[Finding]:
-    """Return what is to be said about a host, problems first."""
+    """Return the findings about a host, problems first."""
     intent = intent or Intent()
     findings = [finding for subject in _SUBJECTS for finding in subject(facts)]
     findings += [*_limits(facts, intent), *_wanted_networks(facts, intent)]
@@ -72,17 +73,17 @@ def advise(facts: Facts, intent: Intent | None = None) -> list[Finding]:
 
 
 def in_order(findings: Iterable[Finding]) -> list[Finding]:
-    """Return findings with problems first and what is well last."""
+    """Return findings ordered from problems to what is fine."""
     return sorted(findings, key=lambda finding: ("problem", "note", "ok").index(finding.level))
 
 
 def backends(facts: Facts) -> tuple[Backend, ...]:
-    """Return what can move tensors on this host, and why the others cannot."""
+    """Return the ways to move tensors on this host, each with the reason why it can or cannot be used."""
     refused = _shared_memory_refusal(facts)
     loads = facts.software.library is not None
     broken = "the native library cannot be loaded"
-    # What the native backend goes through, and then the other backends of the library's table.
-    gpu = "; tensors of GPUs travel through host memory" if facts.gpus.nodes or facts.gpus.devices else ""
+    # The parts of the native backend come first, then the other backends of the library's table.
+    gpu = "; GPU tensors travel through host memory" if facts.gpus.nodes or facts.gpus.devices else ""
     return (
         Backend("shared memory", loads and not refused, broken if not loads else refused or "memfd works"),
         Backend("tcp", loads, "between hosts, and with --transport tcp on one" if loads else broken),
@@ -99,7 +100,7 @@ def _native_backend(found: NativeBackend, gpu: str) -> Backend:
 
 
 def taken(facts: Facts) -> tuple[tuple[str, str], ...]:
-    """Return what a job that starts on this host takes: pairs of its shape and what moves its tensors."""
+    """Return what a job started on this host uses: pairs of its shape and the backend that moves its tensors."""
     usable = {each.name for each in backends(facts) if each.usable}
     if "tcp" not in usable:
         return ()
@@ -130,7 +131,7 @@ def _library(facts: Facts) -> list[Finding]:
     findings = [Finding("ok", "library", "the native library loads")]
     if facts.system.architecture != "x86_64":
         text = (
-            f"the processor is {facts.system.architecture}: it gets portable code, which is slower and not tested yet"
+            f"the processor is {facts.system.architecture}: it runs portable code, which is slower and not tested yet"
         )
         findings.append(Finding("note", "library", text))
     return findings
@@ -140,7 +141,7 @@ def _frameworks(facts: Facts) -> list[Finding]:
     findings = []
     for framework in facts.frameworks:
         if framework.import_error is not None:
-            todo = f"see whether `python -c 'import {framework.name}'` works in the same environment"
+            todo = f"check whether `python -c 'import {framework.name}'` works in the same environment"
             text = f"{framework.name} cannot be imported: {framework.import_error}"
             findings.append(Finding("problem", "frameworks", text, todo))
         elif framework.name == "tensorflow":
@@ -152,12 +153,12 @@ def _frameworks(facts: Facts) -> list[Finding]:
                 text = f"jax {framework.version} is older than 0.10, which collectives in compiled functions need"
                 findings.append(Finding("note", "frameworks", text, "pip install --upgrade jax"))
         elif framework.name == "torch" and _is_older(framework.version, OLDEST_TORCH):
-            text = f"torch {framework.version} is older than 2.4, the oldest that farandole works with"
+            text = f"torch {framework.version} is older than 2.4, the oldest version that farandole supports"
             findings.append(Finding("problem", "frameworks", text, "pip install --upgrade torch"))
     if not any(framework.name == "torch" for framework in facts.frameworks):
         text = f"torch is not installed for {facts.software.executable}"
         todo = (
-            "pip install torch; or work without it: with farandole.tensorflow, farandole.keras, farandole.jax, "
+            "pip install torch; or use farandole without it: farandole.tensorflow, farandole.keras, farandole.jax, "
             "farandole.mxnet, or farandole.numpy, which needs no framework"
         )
         findings.append(Finding("note", "frameworks", text, todo))
@@ -172,8 +173,8 @@ def _is_older(version: str | None, oldest: tuple[int, int]) -> bool:
 def _programs(facts: Facts) -> list[Finding]:
     if any(program.name == "ssh" for program in facts.programs):
         return []
-    todo = "install openssh-client where jobs are started from"
-    return [Finding("note", "programs", "there is no ssh, so no other host can be reached from here", todo)]
+    todo = "install openssh-client on the machine that starts jobs"
+    return [Finding("note", "programs", "ssh is not installed, so no other host can be reached from here", todo)]
 
 
 # --- devices ----------------------------------------------------------------------------------------------------------
@@ -185,9 +186,9 @@ def _gpus(facts: Facts) -> list[Finding]:
     if gpus.devices:
         torch = next((framework.version or "" for framework in facts.frameworks if framework.name == "torch"), "")
         if torch.endswith("+cpu"):
-            text = f"torch {torch} is built without CUDA, so no GPU will be used"
-            findings.append(Finding("note", "gpus", text, "install a CUDA build of torch (pytorch.org says which)"))
-        findings.append(Finding("note", "gpus", "tensors of GPUs travel through host memory in this version"))
+            text = f"torch {torch} is built without CUDA, so GPUs will not be used"
+            findings.append(Finding("note", "gpus", text, "install a CUDA build of torch (pytorch.org explains which)"))
+        findings.append(Finding("note", "gpus", "GPU tensors travel through host memory in this version"))
     findings += [Finding("note", "gpus", f"{other}: not used by farandole itself") for other in gpus.other]
     return findings
 
@@ -196,14 +197,14 @@ def _gpu_driver(facts: Facts) -> list[Finding]:
     gpus = facts.gpus
     said = next((why for name, why in facts.unknown.items() if name == "nvidia-smi"), "")
     if said and (gpus.nodes or gpus.driver):
-        todo = "see that nvidia-smi works; after an update of the driver, restart the machine"
-        return [Finding("problem", "gpus", f"nvidia-smi fails, though there is a driver: {said}", todo)]
+        todo = "make nvidia-smi work; after a driver update, restart the machine"
+        return [Finding("problem", "gpus", f"nvidia-smi fails although a driver is loaded: {said}", todo)]
     if gpus.driver and not gpus.nodes:
         text = "the NVIDIA driver is loaded, but there is no /dev/nvidia0"
         todo = "in a container: start it with --gpus all (docker) or --nv (apptainer); else: nvidia-modprobe -u -c=0"
         return [Finding("problem", "gpus", text, todo)]
     if gpus.nodes and not gpus.tool:
-        text = f"{gpus.nodes} GPUs, but no nvidia-smi: nothing more is known of them"
+        text = f"{gpus.nodes} GPUs, but nvidia-smi is missing, so nothing more is known about them"
         return [Finding("note", "gpus", text, "install it, or mount it into the container")]
     return []
 
@@ -224,9 +225,7 @@ def _rdma(facts: Facts) -> list[Finding]:
     findings = []
     for device in facts.rdma:
         used = sorted(carrying.intersection(device.interfaces))
-        how = (
-            f"TCP over {', '.join(used)} is" if used else "no network interface of it has an address, so it is not used"
-        )
+        how = f"TCP over {', '.join(used)} is" if used else "its network interface has no address, so it is not used"
         text = f"{device.name}: RDMA is not used in this version; {how}"
         todo = "" if used else "give its interface an address (IPoIB) to use it for TCP"
         findings.append(Finding("note", "rdma", text, todo))
@@ -248,10 +247,10 @@ def _network(facts: Facts) -> list[Finding]:
         return []
     findings = []
     if not any(interface.kind == "loopback" and interface.addresses for interface in facts.network):
-        text = "the loopback interface has no address, and workers of this machine meet there"
+        text = "the loopback interface has no address, but workers of this machine connect through it"
         findings.append(Finding("problem", "network", text, "ip link set lo up"))
     if not any(map(is_usable, facts.network)):
-        text = "no interface has an address that other hosts could reach: jobs of this machine only"
+        text = "no interface has an address that other hosts could reach, so only local jobs are possible"
         findings.append(Finding("note", "network", text))
     for interface in facts.network:
         findings += _interface(interface)
@@ -265,7 +264,7 @@ def _interface(interface: Interface) -> list[Finding]:
         text = f"{interface.name} has an address, but no connection"
         return [Finding("note", "network", text, f"check cable and switch, or: ip link set {interface.name} up")]
     if interface.speed is not None and interface.speed < SLOW_MEGABITS:
-        text = f"{interface.name} runs at {interface.speed} Mbit/s, which is little for gradients"
+        text = f"{interface.name} runs at {interface.speed} Mbit/s, which is slow for gradients"
         return [Finding("note", "network", text, f"check cable and switch: ethtool {interface.name}")]
     return []
 
@@ -281,24 +280,24 @@ def _wanted_networks(facts: Facts, intent: Intent) -> list[Finding]:
     for wanted in intent.networks:
         if not pick(there, [wanted]):
             what = f"no network interface or address matches {wanted!r}; there are: {list_addresses(there)}"
-            todo = "--network takes the name of an interface, an address, or a network such as 10.0.0.0/8"
+            todo = "use the name of an interface, an address, or a network such as 10.0.0.0/8 for --network"
             findings.append(Finding("problem", "network", what, todo))
     return findings
 
 
-# --- the machine and what it allows -----------------------------------------------------------------------------------
+# --- the machine and its limits ---------------------------------------------------------------------------------------
 
 
 def _processor(facts: Facts) -> list[Finding]:
     processor = facts.processor
     findings = []
     if processor.quota is not None and processor.quota < processor.allowed:
-        text = f"{processor.allowed} cores can be seen, but the cgroup allows the time of {processor.quota:g}"
+        text = f"{processor.allowed} cores are visible, but the cgroup allows only the time of {processor.quota:g}"
         todo = f"start {max(1, int(processor.quota))} workers (-np auto counts cores), or ask for more"
         findings.append(Finding("note", "cores", text, todo))
     if 0 < processor.allowed < processor.cores:
         text = f"this process may use {processor.allowed} of {processor.cores} cores"
-        findings.append(Finding("note", "cores", text, "taskset -p $$ shows which; workers inherit that"))
+        findings.append(Finding("note", "cores", text, "taskset -p $$ shows which; workers inherit the limit"))
     return findings
 
 
@@ -306,16 +305,16 @@ def _memory(facts: Facts) -> list[Finding]:
     memory = facts.memory
     findings = []
     if memory.shm_total is not None and memory.shm_total <= SMALL_SHM_BYTES:
-        text = f"/dev/shm has {memory.shm_total >> 20} MiB: farandole does without, torch's DataLoader may not"
+        text = f"/dev/shm has {memory.shm_total >> 20} MiB: farandole does not need it, but torch's DataLoader may"
         findings.append(Finding("note", "memory", text, "docker run --shm-size=1g, or --ipc=host"))
     if memory.limit is not None and memory.used is not None and memory.used > 0.9 * memory.limit:
         text = f"{memory.used / memory.limit:.0%} of the cgroup's memory is in use"
         findings.append(
-            Finding("note", "memory", text, "a job here may be killed: end other programs, or ask for more")
+            Finding("note", "memory", text, "a job here may be killed: end other programs, or request more memory")
         )
     if memory.shared_huge_pages == "never":
-        text = "the kernel gives no huge pages to shared memory, where the arena is"
-        todo = "may help: echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled (as root)"
+        text = "the kernel does not use huge pages for shared memory, which holds the arena"
+        todo = "this may help: echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled (as root)"
         findings.append(Finding("note", "memory", text, todo))
     return findings
 
@@ -328,15 +327,17 @@ def _limits(facts: Facts, intent: Intent) -> list[Finding]:
 def _open_files(facts: Facts, workers: int) -> Finding:
     limit = facts.limits.open_files
     if limit.soft is None:
-        return Finding("ok", "limits", "files that a process may open: no limit")
+        return Finding("ok", "limits", "open files per process: no limit")
     needed = DESCRIPTORS_PER_WORKER * workers + OTHER_DESCRIPTORS
     if needed <= limit.soft:
         largest = (limit.soft - OTHER_DESCRIPTORS) // DESCRIPTORS_PER_WORKER
         return Finding("ok", "limits", f"{limit.soft} open files: enough for worlds of up to about {largest} workers")
-    text = f"a process may open {limit.soft} files; among {workers} workers each needs about {needed}"
+    text = f"a process may open {limit.soft} files; in a world of {workers} workers each needs about {needed}"
     if limit.hard is None or limit.hard >= needed:
         return Finding("problem", "limits", text, f"ulimit -n {limit.hard or needed}, in the shell that starts the job")
-    return Finding("problem", "limits", text, "have `nofile` raised in /etc/security/limits.conf (docker: --ulimit)")
+    return Finding(
+        "problem", "limits", text, "ask for a higher `nofile` in /etc/security/limits.conf (docker: --ulimit)"
+    )
 
 
 def _processes(facts: Facts, workers: int) -> list[Finding]:
@@ -344,7 +345,7 @@ def _processes(facts: Facts, workers: int) -> list[Finding]:
     findings = []
     for limit, name, todo in (
         (facts.limits.processes.soft, "ulimit -u", "ulimit -u raises it, up to the hard limit"),
-        (facts.limits.cgroup_processes, "pids.max of the cgroup", "ask for more (docker: --pids-limit)"),
+        (facts.limits.cgroup_processes, "pids.max of the cgroup", "request more (docker: --pids-limit)"),
     ):
         if limit is not None and limit < needed:
             text = f"{limit} processes and threads are allowed ({name}); {workers} workers may need {needed}"
@@ -356,17 +357,17 @@ def _kernel(facts: Facts) -> list[Finding]:
     trials = facts.kernel.trials
     findings = []
     if refused := _shared_memory_refusal(facts):
-        text = f"workers cannot share memory, and will use TCP, which is slower ({refused})"
-        todo = "a sandbox or a seccomp profile forbids it: docker run --security-opt seccomp=unconfined shows whether"
+        text = f"workers cannot share memory and will use TCP, which is slower ({refused})"
+        todo = "a sandbox or a seccomp profile may forbid it: try docker run --security-opt seccomp=unconfined"
         findings.append(Finding("problem", "kernel", text, todo))
     if trials.get("subreaper"):
-        text = f"the agent cannot watch over what workers start: {trials['subreaper']}"
-        findings.append(Finding("problem", "kernel", text, "a sandbox forbids prctl: run the job outside of it"))
+        text = f"the agent cannot monitor the processes that workers start: {trials['subreaper']}"
+        findings.append(Finding("problem", "kernel", text, "a sandbox forbids prctl: run the job outside it"))
     if trials.get("pidfd"):
-        text = f"there is no pidfd_open ({trials['pidfd']}): a launcher that is killed is noticed by its pipe alone"
+        text = f"pidfd_open is missing ({trials['pidfd']}): a killed launcher is detected by its pipe alone"
         findings.append(Finding("note", "kernel", text))
     if trials and not any(trials.values()):
-        findings.append(Finding("ok", "kernel", "all that farandole asks of the kernel works"))
+        findings.append(Finding("ok", "kernel", "everything that farandole needs from the kernel works"))
     return findings
 
 
@@ -393,11 +394,11 @@ def _clock(facts: Facts) -> list[Finding]:
 def _cache(facts: Facts) -> list[Finding]:
     cache = facts.cache
     if cache.writable is False:
-        text = f"{cache.folder} cannot be written, so nothing that autotuning finds is kept"
-        return [Finding("note", "cache", text, "set XDG_CACHE_HOME to a folder that can")]
+        text = f"{cache.folder} is not writable, so results of autotuning are not saved"
+        return [Finding("note", "cache", text, "set XDG_CACHE_HOME to a writable folder")]
     if cache.free is not None and cache.free < SMALL_CACHE_BYTES:
-        text = f"only {cache.free >> 20} MiB are free for {cache.folder}"
-        return [Finding("note", "cache", text, "make room, or set XDG_CACHE_HOME to another disk")]
+        text = f"only {cache.free >> 20} MiB are free in {cache.folder}"
+        return [Finding("note", "cache", text, "free some space, or set XDG_CACHE_HOME to another disk")]
     return []
 
 

@@ -1,4 +1,4 @@
-"""In what hosts of one job differ though they should not: a pure function of the facts about each."""
+"""Differences between hosts of one job that should not exist: a pure function of the facts about each."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from farandole.control.agent.inspect.facts import Facts
 from farandole.control.launcher.doctor.advice import Finding, Level, in_order, is_usable
 
-# Below this, logs of two hosts still tell which came first, for people.
+# With a smaller difference, people can still tell from the logs of two hosts which event came first.
 CLOCK_SECONDS = 1.0
 
 
 def differences(hosts: Mapping[str, Facts]) -> list[Finding]:
-    """Return what hosts do not have in common, problems first; nothing for fewer than two."""
+    """Return the differences between hosts, problems first; empty for fewer than two hosts."""
     findings = [_differing(hosts, *row) for row in _ROWS]
     findings += [*_same_name(hosts), *_clocks(hosts), *_networks(hosts)]
     return in_order(finding for finding in findings if finding is not None)
@@ -32,23 +32,23 @@ def _gpus(facts: Facts) -> str:
     return f"{len(facts.gpus.devices)} {' and '.join(kinds)}".strip()
 
 
-# What is compared: level, subject, what it is called, how it is read, what to do.
+# The compared facts: level, subject, name, how to read it, what to do.
 _ROWS: Sequence[tuple[Level, str, str, Callable[[Facts], str], str]] = (
     (
         "problem",
         "farandole",
         "versions of farandole",
         lambda facts: facts.software.version,
-        "install the same one everywhere",
+        "install the same version everywhere",
     ),
     (
         "note",
         "python",
         "versions of Python",
         lambda facts: _minor(facts.software.python),
-        "farandole.run(function) needs the same one everywhere; scripts may not",
+        "farandole.run(function) needs the same version everywhere; scripts may not",
     ),
-    ("note", "frameworks", "versions of torch", _torch, "install the same one everywhere"),
+    ("note", "frameworks", "versions of torch", _torch, "install the same version everywhere"),
     (
         "note",
         "cores",
@@ -74,7 +74,7 @@ def _differing(
 
 
 def shorten(names: Sequence[str]) -> str:
-    """Write names of hosts, at most three of them.
+    """Format names of hosts, at most three of them.
 
     Example:
         >>> shorten(["a", "b", "c", "d", "e"])
@@ -85,7 +85,7 @@ def shorten(names: Sequence[str]) -> str:
 
 
 def _same_name(hosts: Mapping[str, Facts]) -> list[Finding]:
-    """Find names that stand for one machine, and machines that call themselves the same."""
+    """Find names that mean the same machine, and machines with the same hostname."""
     findings = []
     groups: dict[str, list[str]] = {}
     for host, facts in hosts.items():
@@ -95,9 +95,9 @@ def _same_name(hosts: Mapping[str, Facts]) -> list[Finding]:
             continue
         if len({hosts[name].system.boot for name in names}) == 1:
             text = f"{shorten(names)} are the same machine ({hostname})"
-            findings.append(Finding("note", "system", text, "name it once, with all its slots"))
+            findings.append(Finding("note", "system", text, "list it once, with all its slots"))
         else:
-            text = f"{shorten(names)} are different machines that all call themselves {hostname}"
+            text = f"{shorten(names)} are different machines with the same hostname {hostname}"
             findings.append(Finding("problem", "system", text, "give each its own name: hostnamectl set-hostname NAME"))
     return findings
 
@@ -114,17 +114,17 @@ def _clocks(hosts: Mapping[str, Facts]) -> list[Finding]:
 
 
 def _networks(hosts: Mapping[str, Facts]) -> list[Finding]:
-    """Find hosts without a network in common, and networks on which hosts disagree about the size of packets."""
+    """Find hosts without a common network, and networks on which hosts have different packet sizes."""
     shared = _shared_networks(hosts)
     findings = []
     for network, members in shared.items():
         if len(set(members.values())) > 1:
             told = ", ".join(f"{mtu} on {host}" for host, mtu in list(members.items())[:4])
-            text = f"hosts have different MTUs in {network} ({told}): big packets may be lost without a word"
+            text = f"hosts have different MTUs in {network} ({told}): large packets may be lost silently"
             findings.append(Finding("problem", "network", text, "ip link set INTERFACE mtu N, the same everywhere"))
     if len(hosts) > 1 and not any(len(members) == len(hosts) for members in shared.values()):
-        text = "there is no network that all hosts are in: they need routes to each other"
-        findings.append(Finding("note", "network", text, "see that workers can connect to each other on any port"))
+        text = "no network contains all hosts: they need routes to each other"
+        findings.append(Finding("note", "network", text, "check that workers can connect to each other on any port"))
     return findings
 
 
@@ -138,7 +138,7 @@ def _shared_networks(hosts: Mapping[str, Facts]) -> dict[str, dict[str, int | No
             for each in interface.addresses:
                 network = ipaddress.ip_network(f"{each.address}/{each.prefix}", strict=False)
                 members.setdefault(str(network), {})[host] = interface.mtu
-                # 172.17.0.1 is many a machine's own: such a network does not join them.
+                # 172.17.0.1 is the own address of many machines: such a network does not connect them.
                 if network.is_link_local or owner.setdefault(each.address, host) != host:
                     private.add(str(network))
     return {network: sizes for network, sizes in members.items() if network not in private}

@@ -1,4 +1,4 @@
-"""Asks hosts what they are like: this machine directly, others through ssh."""
+"""Inspects hosts: this machine directly, others through ssh."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MODULE = ("-m", "farandole.control.agent.inspect")
 
 @dataclass(frozen=True)
 class Silence:
-    """Why a host could not be asked, and what to do about it."""
+    """The reason why a host could not be inspected, and what to do about it."""
 
     why: str
     hint: str = ""
@@ -37,15 +37,15 @@ Inspect = Callable[[Sequence[Host]], dict[str, Facts | Silence]]
 
 
 def inspect_hosts(hosts: Sequence[Host], ssh: SshOptions, *, try_import: bool = False) -> dict[str, Facts | Silence]:
-    """Ask several hosts at once what they are like.
+    """Inspect several hosts at once.
 
     Args:
-        hosts: those of this machine are not asked through ssh.
-        ssh: how the others are reached.
-        try_import: also import the frameworks there.
+        hosts: the hosts to inspect; those that are this machine are inspected without ssh.
+        ssh: the ssh options for reaching the others.
+        try_import: whether to import the frameworks there as well.
 
     Returns:
-        By label, in the order given: what the host is like, or why that is not known.
+        By label, in the given order: the facts about the host, or why they are not known.
     """
     names = LocalNames()
 
@@ -65,16 +65,18 @@ def _ask(host: Host, ssh: SshOptions, try_import: bool) -> Facts | Silence:
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=seconds
         )
     except OSError as error:
-        return Silence(f"{ssh.program} cannot be started: {error}", "install openssh-client, or name another: --ssh")
+        return Silence(
+            f"{ssh.program} cannot be started: {error}", "install openssh-client, or name another program with --ssh"
+        )
     except subprocess.TimeoutExpired:
-        return Silence(f"no answer within {seconds:g} s", f"see how long it takes: {by_hand(host, ssh, 'true')}")
+        return Silence(f"no answer within {seconds:g} s", f"check how long it takes: {by_hand(host, ssh, 'true')}")
     if done.returncode != 0:
         return Silence(*explain(host, done.stderr, ssh))
     return _read(host, done.stdout, asked_at, time.time())
 
 
 def _read(host: Host, told: str, asked_at: float, answered_at: float) -> Facts | Silence:
-    # What a shell's start-up files print comes first.
+    # Output of the shell's start-up files comes first.
     answer = next((line for line in reversed(told.splitlines()) if line.startswith("{")), "")
     try:
         facts = decode_json(answer, Facts)
@@ -85,7 +87,7 @@ def _read(host: Host, told: str, asked_at: float, answered_at: float) -> Facts |
 
 
 def _ahead(told: float, asked_at: float, answered_at: float) -> float:
-    """Return by how much at least a clock is ahead that was read between two moments of this one."""
+    """Return the least amount, in seconds, by which a remote clock read between two local times is ahead."""
     if told > answered_at:
         return told - answered_at
     return min(told - asked_at, 0.0)

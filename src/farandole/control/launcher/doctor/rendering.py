@@ -1,7 +1,7 @@
-"""What the doctor says, in words: the facts about a host, what they mean, and a block for a bug report.
+"""The doctor's output as text: the facts about a host, the findings, and a block for a bug report.
 
-The block is for strangers: home becomes `~`, names of this host and of the user are replaced, and neither addresses nor
-variables that name hosts are in it.
+The block is meant for strangers: the home folder becomes `~`, the names of this host and of the user are replaced, and
+addresses and variables that name hosts are left out.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Row = tuple[str, list[str]]
 
 
 def plain(level: Level, text: str) -> str:
-    """Return text as it is."""
+    """Return text unchanged."""
     return text
 
 
@@ -41,7 +41,7 @@ def coloured(level: Level, text: str) -> str:
 
 
 def render_host(facts: Facts, findings: Sequence[Finding], paint: Paint = plain) -> str:
-    """Write all about one host."""
+    """Return everything about one host as text."""
     lines = [facts.system.hostname or "this machine", "", *_table(describe(facts))]
     lines += ["", "what can move tensors", "", *_table(_backend_rows(backends(facts)))]
     if jobs := taken(facts):
@@ -53,8 +53,8 @@ def describe(facts: Facts, *, private: bool = False) -> list[Row]:
     """Return the facts as rows of a label and lines.
 
     Args:
-        facts: about a host.
-        private: leave out addresses, and variables that name hosts.
+        facts: the facts about a host.
+        private: whether to omit addresses, and variables that name hosts.
     """
     rows: list[Row] = [
         ("farandole", [f"{facts.software.version}, in {facts.software.folder}"]),
@@ -94,7 +94,7 @@ def _listed(*parts: str | None) -> str:
 
 
 def _size(count: int | None) -> str:
-    """Write a number of bytes for people."""
+    """Format a number of bytes."""
     if count is None:
         return "unknown"
     for unit, factor in (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
@@ -110,7 +110,7 @@ def _free(count: int | None) -> str:
 def _library(facts: Facts) -> str:
     software = facts.software
     if software.library is None:
-        return f"does not load: {software.library_error or 'unknown why'}"
+        return f"does not load: {software.library_error or 'reason unknown'}"
     return f"{software.library_version} loads, {software.library}"
 
 
@@ -140,7 +140,7 @@ def _memory(facts: Facts) -> list[str]:
     memory = facts.memory
     limit = "" if memory.limit is None else f"the cgroup allows {_size(memory.limit)} ({_size(memory.used)} used)"
     lines = [_listed(f"{_size(memory.total)}, {_size(memory.available)} available", limit)]
-    lines.append(f"/dev/shm: {_size(memory.shm_total)} (farandole shares memory by memfd and does not need it)")
+    lines.append(f"/dev/shm: {_size(memory.shm_total)} (farandole shares memory through memfd and does not need it)")
     pages = f"huge pages: {memory.huge_pages or 'unknown'}; for shared memory: {memory.shared_huge_pages or 'unknown'}"
     return [*lines, pages]
 
@@ -152,7 +152,7 @@ def _gpus(facts: Facts) -> list[str]:
         for gpu in gpus.devices
     ]
     if not lines and gpus.nodes:
-        lines = [f"{gpus.nodes} (only their files in /dev can be seen)"]
+        lines = [f"{gpus.nodes} (only their files in /dev are visible)"]
     lines += [f"driver {gpus.driver}"] if gpus.driver else []
     lines += [f"CUDA_VISIBLE_DEVICES={gpus.visible}"] if gpus.visible is not None else []
     lines += _gpu_links(facts)
@@ -226,7 +226,7 @@ def _variables(variables: Mapping[str, str], private: bool) -> list[str]:
 
 def _clock(facts: Facts) -> str:
     clock = facts.clock
-    told = {True: "synchronised", False: "not synchronised", None: "unknown whether synchronised"}[clock.synchronised]
+    told = {True: "synchronised", False: "not synchronised", None: "synchronisation unknown"}[clock.synchronised]
     error = "" if clock.error_seconds is None else f"within {clock.error_seconds:.3g} s"
     return _listed(clock.source, told, error)
 
@@ -235,7 +235,7 @@ def _clock(facts: Facts) -> str:
 
 
 def render_findings(findings: Sequence[Finding], paint: Paint = plain) -> list[str]:
-    """Write findings, with what to do below each."""
+    """Return findings as text, each with what to do below it."""
     lines = []
     for finding in findings:
         lines.append(f"{paint(finding.level, f'{finding.level:<8}')} {finding.subject}: {finding.text}")
@@ -244,7 +244,7 @@ def render_findings(findings: Sequence[Finding], paint: Paint = plain) -> list[s
 
 
 def verdict(findings: Sequence[Finding], paint: Paint = plain) -> str:
-    """Write the last line: whether all is well."""
+    """Return the last line: whether everything is well."""
     problems = sum(finding.level == "problem" for finding in findings)
     notes = sum(finding.level == "note" for finding in findings)
     if problems:
@@ -254,12 +254,12 @@ def verdict(findings: Sequence[Finding], paint: Paint = plain) -> str:
 
 
 def bug_report(facts: Facts, findings: Sequence[Finding], home: str) -> str:
-    """Write what a reader of a bug report needs to know of this machine, without names of users, hosts and addresses.
+    """Return the facts that a reader of a bug report needs, without names of users, hosts and addresses.
 
     Args:
-        facts: about this machine.
-        findings: about it.
-        home: the folder that is written as `~`.
+        facts: the facts about this machine.
+        findings: the findings about it.
+        home: the folder that is replaced by `~`.
     """
     rows = [row for row in describe(facts, private=True) if row[0] != "cache"]
     rows += [(finding.level, [finding.text]) for finding in findings if finding.level != "ok"]
@@ -284,7 +284,7 @@ _HEAD = ("host", "farandole", "python", "torch", "cores", "memory", "gpus", "pro
 def render_hosts(
     hosts: Mapping[str, Facts | Silence], findings: Mapping[str, Sequence[Finding]], paint: Paint = plain
 ) -> str:
-    """Write a table of several hosts, and what is to be said about them: once for all that it holds for."""
+    """Return a table of several hosts, and the findings about them: each once, with the hosts that it applies to."""
     rows = [_HEAD, *(_host_row(name, facts, findings[name]) for name, facts in hosts.items())]
     return "\n".join([*tables.lines(rows), "", *_grouped(findings, paint), ""])
 

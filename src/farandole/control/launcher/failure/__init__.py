@@ -1,1 +1,1 @@
-"""How workers ended, which failure was the first, and how that is reported."""
+"""How workers ended, which of them failed first, and the report about it."""

@@ -1,12 +1,12 @@
-"""Error files in torchelastic's schema: the ones that workers wrote themselves, and the ones that are left in the logs.
+"""Error files in torchelastic's schema: those that workers write, and those that are left in the logs.
 
     {"message": {"message": "ValueError: boom",
                  "extraInfo": {"py_callstack": "Traceback ...", "timestamp": "1700000000"},
                  "errorCode": 1}}
 
-A worker whose script has PyTorch's `@record` writes such a file where TORCHELASTIC_ERROR_FILE says (see
-`control.agent.worker_error_file`); older ones have a text as their only `message`. Schema: torch/distributed/elastic/
-multiprocessing/errors. The error code is an exit code, or minus the number of a signal.
+A worker whose script uses PyTorch's `@record` writes such a file to the path in TORCHELASTIC_ERROR_FILE (see
+`farandole.control.agent.worker_error_file`); in older files `message` is a plain text. Schema:
+torch/distributed/elastic/ multiprocessing/errors. The error code is an exit code, or minus the number of a signal.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FILE_NAME = "error.json"
 
 
 class WorkerError(NamedTuple):
-    """What a worker wrote about its failure."""
+    """The contents of a worker's own error file."""
 
     exception: str
     """One line, such as `ValueError: boom`."""
@@ -32,7 +32,7 @@ class WorkerError(NamedTuple):
 
 
 def parse(content: bytes) -> WorkerError | None:
-    """Read an error file that a worker wrote; None if it is empty, cut or something else.
+    """Parse an error file that a worker wrote; return None if it is empty, truncated or something else.
 
     Example:
         >>> parse(b'{"message": {"message": "ValueError: boom", "extraInfo": {"py_callstack": "Trace"}}}')
@@ -48,7 +48,7 @@ def parse(content: bytes) -> WorkerError | None:
 
 
 def learn(record: WorkerRecord, content: bytes) -> None:
-    """Record a worker's own error file; what it told the roster itself counts more."""
+    """Record a worker's own error file; an error that the worker reported to the roster takes precedence."""
     record.error_file = content
     error = parse(content)
     if error is not None and record.report_time is None:
@@ -56,11 +56,11 @@ def learn(record: WorkerRecord, content: bytes) -> None:
 
 
 def render(record: WorkerRecord, failed_at: float) -> str:
-    """Return the error file of a worker that failed: its own with the error code, or one of what is known about it.
+    """Return the error file of a failed worker: its own with the error code added, or one made from its record.
 
     Args:
-        record: what the launcher heard about it.
-        failed_at: in seconds since 1970.
+        record: the record of the worker.
+        failed_at: the time of the failure in seconds since 1970.
     """
     message = _load(record.error_file).get("message")
     if not isinstance(message, dict):
@@ -73,15 +73,15 @@ def render(record: WorkerRecord, failed_at: float) -> str:
 
 
 def write_error_files(folders: Mapping[int, Path], records: Sequence[WorkerRecord], ended_at: float) -> str:
-    """Write `error.json` for every worker that failed by itself, not for those that were ended.
+    """Write `error.json` for every worker that failed by itself, but not for workers that the launcher ended.
 
     Args:
-        folders: by rank, where the files of each are.
-        records: of all workers.
-        ended_at: when the launcher began to end the workers that were left, on its monotonic clock.
+        folders: the folder of each rank's files.
+        records: the records of all workers.
+        ended_at: when the launcher began to end the remaining workers, in seconds on its monotonic clock.
 
     Returns:
-        Why a file could not be written; "" when all were.
+        The reason why a file could not be written; "" if all were.
     """
     since_1970 = time.time() - time.monotonic()
     trouble = ""

@@ -1,4 +1,4 @@
-"""The words in which a failed job is told to the person who started it."""
+"""The report of a failed job, as text for the person who started it."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _ENDED_BY_US = (-signal.SIGTERM, -signal.SIGKILL)
 
 
 def exit_code(first: WorkerRecord, ended_at: float) -> int:
-    """Return the launcher's exit code for a job in which that worker failed first."""
+    """Return the launcher's exit code for a job in which this worker failed first."""
     if _was_ended(first, ended_at):
-        return 1  # It failed, but our SIGTERM was quicker than its exit.
+        return 1  # It failed, but our SIGTERM arrived before it exited.
     return as_shell(first)
 
 
 def as_shell(failed: WorkerRecord) -> int:
-    """Return the exit code of a worker that failed, as a shell would give it."""
+    """Return the exit code of a failed worker, as a shell would report it."""
     return 127 if failed.not_started else shell_code(failed.exit_code or 1)
 
 
@@ -43,26 +43,26 @@ def render_failure(
     hint: str = "",
     ssh: SshOptions | None = None,
 ) -> str:
-    """Tell which worker failed first and why, how the others ended, and what to do next.
+    """Return which worker failed first and why, how the others ended, and what to do next.
 
     Args:
-        plan: of the job.
-        records: of all workers.
-        first: the one that failed first.
-        ended_at: when the launcher began to end the workers that were left.
-        hint: what to do next, if that is known better than from the failure alone.
-        ssh: how other hosts are reached.
+        plan: the plan of the job.
+        records: the records of all workers.
+        first: the record of the worker that failed first.
+        ended_at: when the launcher began to end the remaining workers.
+        hint: what to do next, if the caller knows better than the failure alone tells.
+        ssh: the ssh options for reaching other hosts.
     """
     lines = [f"error: {_headline(plan, records, first, ended_at)}"]
     traceback = "" if first.host_lost else traceback_of(first)
     tail = [] if first.host_lost else last_lines(bytes(first.stderr_tail))
     is_shown = plan.output.is_seen_with_report and plan.output.shows(first.rank)
     if traceback and is_shown and _has_printed(first, traceback):
-        lines += [f"its traceback is above, where {plan.noun} {first.rank} has printed it"]
+        lines += [f"its traceback is above, in the output of {plan.noun} {first.rank}"]
     elif traceback:
         lines += ["", textwrap.indent(traceback, "    "), ""]
     elif tail:
-        lines += ["", "    no Python traceback; the last it wrote to standard error:"]
+        lines += ["", "    no Python traceback; its last lines on standard error:"]
         lines += [f"    | {line}" for line in tail] + [""]
     others = _others(plan, records, first, ended_at)
     lines += [f"others: {'; '.join(others)}"] if others else []
@@ -79,7 +79,7 @@ def _has_printed(record: WorkerRecord, traceback: str) -> bool:
 
 
 def traceback_of(record: WorkerRecord) -> str:
-    """Return a worker's Python traceback, as it reported it or as it stands in its standard error; "" if none does."""
+    """Return a worker's Python traceback, as it reported it or from its standard error; "" if there is none."""
     return record.traceback.rstrip() or find_traceback(bytes(record.stderr_tail))
 
 
@@ -95,7 +95,7 @@ def _named(plan: Plan, numbers: Iterable[int]) -> str:
 
 
 def _lost_with(plan: Plan, records: Sequence[WorkerRecord], first: WorkerRecord) -> set[int]:
-    """Return the ranks that the first failure took away: its own and, with a lost host, those that ran there."""
+    """Return the ranks lost in the first failure: its own and, with a lost host, all ranks on that host."""
     if not first.host_lost:
         return {first.rank}
     host = plan.host_of(first.rank)
@@ -104,7 +104,7 @@ def _lost_with(plan: Plan, records: Sequence[WorkerRecord], first: WorkerRecord)
 
 
 def _why_lost(record: WorkerRecord) -> str:
-    """Return why its host counts as lost, in one line: it may be ssh that says so, in several."""
+    """Return in one line why the host counts as lost; ssh may have given the reason in several."""
     return "; ".join(line.strip() for line in record.host_lost.splitlines() if line.strip())
 
 

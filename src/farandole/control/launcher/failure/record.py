@@ -1,8 +1,8 @@
-"""Which failure was the first, and what is known about it.
+"""Records of how workers ended, and the choice of the failure that came first.
 
-When one worker dies the others fail too, a moment later and loudly; the person in front of the screen wants to read
-about the one that died first. Every worker's end is recorded with the time at which the launcher heard of it, and
-`first_failure` chooses. A host that is lost takes its workers with it, and what others then say of them only follows.
+When one worker dies the others fail too, a moment later and loudly; the user wants to read about the one that died
+first. Every worker's end is recorded with the time at which the launcher learned of it, and `first_failure` chooses.
+A lost host takes its workers with it; errors of other workers about them are only consequences.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 TAIL_BYTES = 64 * 1024
-"""How much of a worker's standard error is searched for its last words."""
+"""The number of bytes at the end of a worker's standard error that are searched for its last words."""
 
-# Signals that a process gets for what it did itself; nobody needs to have sent them.
+# Signals that a process causes by itself; they need not come from anyone else.
 CRASHES = {signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSYS, signal.SIGTRAP}
 
 _TRACEBACK = re.compile(r"^[ +|]*(?:Exception Group )?Traceback \(most recent call last\):$")
-# A script that cannot be read has no traceback: its place stands alone, then the line and the error.
+# A script with a syntax error has no traceback: the place comes first, then the line and the error.
 _SYNTAX_ERROR = re.compile(r'^  File ".+", line \d+$')
 _ERROR_LINE = re.compile(r"^[\w.]+(?::|$)")
 _CHAINED = (
@@ -27,56 +27,57 @@ _CHAINED = (
     "The above exception was the direct cause of the following exception:",
 )
 _MESSAGE_LINES = 30
-# What torch.distributed puts before every line of a traceback.
+# The prefix that torch.distributed puts before every line of a traceback.
 _TORCHS_PREFIX = re.compile(r"^\[rank[0-9]+\]: ?")
 
 
 @dataclass
 class WorkerRecord:
-    """What the launcher heard about one worker. Times are on the launcher's monotonic clock."""
+    """Everything that the launcher knows about one worker. Times are seconds on the launcher's monotonic clock."""
 
     rank: int
     not_started: str = ""
-    """Why the operating system refused to start it."""
+    """The operating system's reason for not starting it."""
     exit_code: int | None = None
-    """Minus a signal's number when that ended it; None while it runs."""
+    """Minus the signal's number if a signal ended it; None while it runs."""
     host_lost: str = ""
-    """How it was noticed that its host is lost, such as `nothing was heard from it for 1.8 s`."""
+    """The sign that its host was lost, such as `nothing was heard from it for 1.8 s`."""
     exit_time: float = 0.0
-    """When the launcher heard of its end; for a lost host that fell silent, when it last heard from it."""
+    """When the launcher learned of its end; for a host that fell silent, when the last message from it arrived."""
     out_of_memory: str = ""
-    """In which words the kernel says that it killed it for want of memory; see `farandole.control.agent.oom`."""
+    """The kernel's message that it killed the worker for lack of memory (see `farandole.control.agent.oom`); "" without
+    one."""
     report_time: float | None = None
-    """When it said through the roster that it fails; None if it did not."""
+    """When it reported its failure through the roster; None if it did not."""
     exception: str = ""
     traceback: str = ""
     consequence_of: int | None = None
     error_file: bytes = b""
-    """What it wrote itself where TORCHELASTIC_ERROR_FILE says; see `farandole.control.launcher.failure.error_file`."""
+    """Its own error file, parsed (see `farandole.control.launcher.failure.error_file`)."""
     stderr_tail: bytearray = field(default_factory=bytearray)
 
     def heard(self, data: bytes) -> None:
-        """Remember the end of what it wrote to standard error."""
+        """Append to the end of its standard error."""
         self.stderr_tail += data
         del self.stderr_tail[:-TAIL_BYTES]
 
     @property
     def ended(self) -> bool:
-        """Whether its process is not there, or not any more."""
+        """Whether its process does not exist or has ended."""
         return bool(self.not_started or self.host_lost) or self.exit_code is not None
 
     @property
     def failed(self) -> bool:
-        """Whether it ended otherwise than with exit code 0."""
+        """Whether it ended in any way other than with exit code 0."""
         return bool(self.not_started or self.host_lost) or self.exit_code not in (None, 0)
 
     @property
     def failure_time(self) -> float:
-        """When the launcher first heard of its failure."""
+        """When the launcher first learned of its failure."""
         return self.exit_time if self.report_time is None else min(self.exit_time, self.report_time)
 
     def failed_by_itself(self, ended_at: float) -> bool:
-        """Whether it failed before, or in spite of, the launcher's ending all workers at that time."""
+        """Whether it failed before the launcher ended all workers at that time, or in a way not caused by that."""
         if not self.failed:
             return False
         if self.failure_time <= ended_at:
@@ -87,12 +88,12 @@ class WorkerRecord:
 def first_failure(records: Sequence[WorkerRecord], ended_at: float) -> WorkerRecord | None:
     """Return the worker whose failure explains the others'.
 
-    A worker that the launcher ended is never it. A failure that is by its own words only the consequence of another
-    rank's loss or departure is it only when nobody else's is there to blame.
+    A worker that the launcher ended is never chosen. A failure that, by its own message, is only the consequence of
+    another rank's loss or departure is chosen only if there is no other.
 
     Args:
-        records: of all workers.
-        ended_at: when the launcher began to end the workers that were left.
+        records: the records of all workers.
+        ended_at: when the launcher began to end the remaining workers.
     """
     failed = [record for record in records if record.failed_by_itself(ended_at)]
     roots = [record for record in failed if record.consequence_of is None]
@@ -113,13 +114,13 @@ def signal_name(number: int) -> str:
 
 
 def how_it_ended(record: WorkerRecord) -> str:
-    """Say in a few words how a worker ended, such as `was killed by SIGKILL`."""
+    """Return in a few words how a worker ended, such as `was killed by SIGKILL`."""
     if record.not_started:
         return f"could not be started: {record.not_started}"
     if record.host_lost:
         return f"was lost with its host: {record.host_lost}"
     if record.exit_code is None:
-        return "still runs"
+        return "is still running"
     if record.exit_code < 0:
         how = f"was killed by {signal_name(-record.exit_code)}"
         return f"{how}; {record.out_of_memory}" if record.out_of_memory else how
@@ -127,7 +128,7 @@ def how_it_ended(record: WorkerRecord) -> str:
 
 
 def find_traceback(tail: bytes) -> str:
-    """Return the last Python traceback in a worker's standard error, with those it is chained to; "" if there is none.
+    """Return the last Python traceback in a worker's standard error, with those chained to it; "" if there is none.
 
     Example:
         >>> print(find_traceback(b"noise\\nTraceback (most recent call last):\\n  File ...\\nValueError: boom\\n"))
@@ -146,7 +147,7 @@ def find_traceback(tail: bytes) -> str:
 
 
 def _syntax_error(lines: Sequence[str]) -> str:
-    """Return what Python prints about a script that it cannot read; "" if it has not."""
+    """Return Python's report of a syntax error; "" if there is none."""
     for start in (number for number, line in enumerate(lines) if _SYNTAX_ERROR.match(line)):
         end = next((each for each in range(start, len(lines)) if not lines[each].startswith(" ")), len(lines))
         if end < len(lines) and re.match(r"(Syntax|Indentation|Tab)Error\b", lines[end]):
@@ -155,7 +156,7 @@ def _syntax_error(lines: Sequence[str]) -> str:
 
 
 def error_line(traceback: str) -> str:
-    """Return the line of a traceback that names the last exception; "" if it has none.
+    """Return the line of a traceback that names the last exception; "" if there is none.
 
     Example:
         >>> error_line("\\n".join(["Traceback (most recent call last):", "  File ...", "ValueError: boom", "more"]))
@@ -168,7 +169,7 @@ def error_line(traceback: str) -> str:
 
 
 def last_lines(tail: bytes, count: int = 10) -> list[str]:
-    """Return the last lines that are not empty."""
+    """Return the last lines that are not empty, at most `count`."""
     return [line for line in _lines(tail) if line.strip()][-count:]
 
 
@@ -178,7 +179,7 @@ def _lines(tail: bytes) -> list[str]:
 
 
 def _end_of_traceback(lines: list[str], start: int) -> int:
-    """Return the line after the exception's message, which may have several lines."""
+    """Return the index after the last line of the exception's message, which may have several lines."""
     end = start + 1
     while end < len(lines) and lines[end].startswith(" "):
         end += 1

@@ -1,1 +1,1 @@
-"""Hosts are checked and made ready for workers."""
+"""Checks hosts and makes them ready for workers."""

@@ -1,4 +1,4 @@
-"""Makes hosts ready for an elastic job, one by one, as they come; no host waits for another one."""
+"""Makes hosts ready for an elastic job, one by one, as they come; no host waits for another."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from farandole.control.launcher.targets.not_started import explain
 from farandole.errors import Picklable, SpecError
 
 AGENT_VARIABLE = "FARANDOLE_AGENT"
-"""By which what a lost agent leaves behind is found."""
-# So many launchers, one after the other, may be killed before they can tell an agent where to wait for the next one.
+"""The variable by which remains of a lost agent are found."""
+# The number of successive launchers that may be killed before one tells an agent where to wait for the next.
 SOCKET_NAMES_KEPT = 8
 PLACE_PREFIXES = ("FARANDOLE_", "HOROVOD_")
 
@@ -35,7 +35,7 @@ class NotReady(Picklable, Exception):
     """A host cannot be used.
 
     Attributes:
-        refused: whether trying again makes no sense as long as it is as it is.
+        refused: whether trying again is pointless until something changes on the host.
     """
 
     def __init__(self, why: str, refused: bool) -> None:
@@ -50,39 +50,39 @@ class JobHost:
     host: Host
     agent: AgentClient
     plan: Plan
-    """Of this host alone, with a worker in each slot."""
+    """The plan for this host alone, with a worker in each slot."""
     token: str = ""
-    """That all its workers have in their environment; "": the job's id will do."""
+    """A token in the environment of all its workers; "": the job's id serves as such."""
     notice: str = ""
-    """Why it was about to be taken away when it became ready; "" if it was not."""
+    """The notice of preemption that was in effect when it became ready; "" if there was none."""
     socket_names: tuple[str, ...] = ()
-    """At which its agent may wait for another launcher: the last is this launcher's own, those before it earlier ones',
-    if this one does not get to say so."""
+    """Sockets at which its agent may wait for another launcher: the last is this launcher's own; the earlier ones are
+    those of previous launchers, needed if this launcher dies before it tells the agent."""
 
     @property
     def host_plan(self) -> HostPlan:
-        """What is planned for it."""
+        """The plan for this host."""
         return self.plan.hosts[0]
 
     @property
     def mark(self) -> str:
-        """The variable by which what this agent started is found."""
+        """The variable by which the processes of this agent are found."""
         if not self.token:
             return f"FARANDOLE_JOB={self.plan.environment['FARANDOLE_JOB']}"
         return f"{AGENT_VARIABLE}={self.token}"
 
     def order(self, worker: int, slot: int, size: int, inherited: Mapping[str, str]) -> Start:
-        """Return what lets its agent start a worker.
+        """Return the order that makes its agent start a worker.
 
         Args:
-            worker: its number.
-            slot: in which it is.
-            size: workers that are expected in a world.
-            inherited: the launcher's environment, over which the worker's own is laid.
+            worker: the number of the worker.
+            slot: the slot it gets.
+            size: the expected number of workers in a world.
+            inherited: the launcher's environment, which the worker's own variables override.
         """
         plan, host = self.plan, self.host_plan
         ours = dict(inherited) if host.local else inherited_elsewhere(inherited)
-        # A host may have more slots by now than it was planned with.
+        # A host may have more slots now than when it was planned.
         own = host.workers[slot % len(host.workers)].environment
         environment = {**ours, **plan.environment, **host.environment, **own, **place_of(worker, slot, size)}
         environment |= {AGENT_VARIABLE: self.token}
@@ -93,18 +93,18 @@ class HostSetup:
     """Makes hosts ready.
 
     Attributes:
-        roster: see below.
+        roster: host:port of the roster, as in the arguments.
 
     Args:
-        preparation: of the job.
-        ssh: how other hosts are reached.
-        identity: of the job; without a master, the first host that is ready names one.
-        roster: host:port of the roster here.
-        here: hosts that are this machine, whatever their names say.
+        preparation: prepares the hosts of the job.
+        ssh: the ssh options for reaching other hosts.
+        identity: the identity of the job; without a master, the first host that is ready names one.
+        roster: host:port of the roster on this machine.
+        here: hosts that are this machine, whatever their names suggest.
         spreads: whether workers of other hosts may come.
-        preemption: looks whether hosts are about to be taken away.
-        reception: where hosts dial that cannot be reached; None: all are reached from here.
-        gate: behind which what their agents are told waits, where they dial.
+        preemption: checks whether hosts are about to be reclaimed.
+        reception: accepts hosts that dial; None: all are reached from here.
+        gate: delays messages to agents whose hosts dial.
     """
 
     def __init__(
@@ -132,22 +132,22 @@ class HostSetup:
 
     @property
     def identity(self) -> Identity:
-        """Of the job, as far as it is known by now."""
+        """The identity of the job, as far as it is known."""
         return self._identity
 
     def hint(self, host: HostPlan, said: str) -> str:
-        """See `Preparation.hint`."""
+        """Return a hint about a worker's last words, as `Preparation.hint` does."""
         return self._preparation.hint(host, said)
 
     async def watch(self, job_host: JobHost, tell: Callable[[str], None]) -> None:
-        """Look again and again whether a host is about to be taken away; see `PreemptionWatch.watch`."""
+        """Check repeatedly whether a host is about to be reclaimed, as `PreemptionWatch.watch` does."""
         await self._preemption.watch(job_host.agent, job_host.host_plan.directory, tell)
 
     async def set_up(self, host: Host) -> JobHost:
         """Start an agent on a host, and make the host ready.
 
         Raises:
-            NotReady: that cannot be done.
+            NotReady: the host cannot be used.
         """
         try:
             agent = await self._start(host)
@@ -175,13 +175,13 @@ class HostSetup:
         socket_names: tuple[str, ...],
         holds_up: Callable[[], bool],
     ) -> JobHost:
-        """Return a host whose agent has lost its launcher, as far as it is still there: `AgentClient.resumed` says.
+        """Return a host whose agent has lost its launcher; `AgentClient.resumed` tells whether the agent still exists.
 
         Args:
-            holds_up: returns whether to wait for it only holds other hosts up.
+            holds_up: returns whether waiting for it only delays other hosts.
 
         Raises:
-            AgentLost: there is no ssh any more.
+            AgentLost: ssh is no longer available.
         """
         if self.reception is not None:
             link = await self.reception.follow(host, socket_names, holds_up)
@@ -193,7 +193,7 @@ class HostSetup:
         return JobHost(host, agent, plan, token, notice, (*socket_names, _new_socket_name())[-SOCKET_NAMES_KEPT:])
 
     async def taken_over(self) -> None:
-        """Record that all hosts were taken over that could be."""
+        """Record that all hosts that can be taken over have been."""
         if self.reception is not None:
             await self.reception.settle()
 

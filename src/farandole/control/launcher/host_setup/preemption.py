@@ -1,7 +1,7 @@
-"""Whether a host is about to be taken away, as clouds do with spot instances: a file there, or a command, says so.
+"""Detects that a host is about to be reclaimed, as clouds do with spot instances, by a file there or a command.
 
-Each host's agent runs a command every few seconds and says how it ended; looking for a file is such a command too, so
-that a file system that hangs holds up no agent. Exit code 0 is the notice, 1 is none, and everything else no answer.
+Each host's agent runs a command every few seconds and reports how it ended; looking for a file is such a command too,
+so that a hanging file system does not block an agent. Exit code 0 is a notice, 1 is none, and anything else no answer.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from farandole.control.launcher.failure.record import signal_name
 from farandole.control.launcher.job.elastic import Elastic
 from farandole.control.launcher.plan.environment import inherited_elsewhere
 
-# A command that has not ended after so many seconds is killed.
+# Seconds after which a command that has not ended is killed.
 COMMAND_SECONDS = 10.0
-# An agent may take so much longer to say so.
+# Further seconds that an agent may take to report that.
 ANSWER_SECONDS = 10.0
 _LONGEST_REASON = 200
 _NOTICE, _NO_NOTICE = 0, 1
@@ -27,12 +27,12 @@ _NOTICE, _NO_NOTICE = 0, 1
 
 @dataclass(frozen=True)
 class PreemptionCheck:
-    """How a host is asked.
+    """How to check a host for a notice of preemption.
 
     Attributes:
-        command: that is run there.
-        name: what people call it.
-        reason: why the host is about to be taken away, if the command says no more than that it is.
+        command: the command to run there.
+        name: its name in messages.
+        reason: the reason to give for the preemption if the command prints none.
     """
 
     command: tuple[str, ...]
@@ -42,11 +42,11 @@ class PreemptionCheck:
 
 @dataclass(frozen=True)
 class Finding:
-    """What came of asking once.
+    """The result of one check.
 
     Attributes:
-        notice: why the host is about to be taken away; "" when it is not.
-        trouble: why that cannot be known; "" when it is known.
+        notice: why the host is about to be reclaimed; "" if it is not.
+        trouble: why that is not known; "" if it is known.
     """
 
     notice: str = ""
@@ -54,11 +54,11 @@ class Finding:
 
 
 def check_of(elastic: Elastic) -> PreemptionCheck | None:
-    """Return how hosts are asked; None when the user wants no looking."""
+    """Return how to check hosts; None if the user wants no checks."""
     if elastic.preemption_file:
         path = elastic.preemption_file
         command = ("/bin/sh", "-c", 'test -e "$1"', "sh", path)
-        return PreemptionCheck(command, f"the look for {path}", f"there is a file {path}")
+        return PreemptionCheck(command, f"the check for {path}", f"the file {path} exists")
     if elastic.preemption_command:
         name = "--preemption-command"
         return PreemptionCheck(("/bin/sh", "-c", elastic.preemption_command), name, f"{name} says so")
@@ -66,7 +66,7 @@ def check_of(elastic: Elastic) -> PreemptionCheck | None:
 
 
 def understand(check: PreemptionCheck, code: int, output: bytes) -> Finding:
-    """Return what a command says that ended with this code and wrote this.
+    """Interpret the exit code and the output of the command.
 
     Example:
         >>> check = PreemptionCheck(("check",), "--preemption-command", "--preemption-command says so")
@@ -81,19 +81,21 @@ def understand(check: PreemptionCheck, code: int, output: bytes) -> Finding:
     if code == _NO_NOTICE:
         return Finding()
     how = (
-        f"ended with code {code}" if code > 0 else f"was killed by {signal_name(-code)} (it has {COMMAND_SECONDS:g} s)"
+        f"ended with code {code}"
+        if code > 0
+        else f"was killed by {signal_name(-code)} (it may take {COMMAND_SECONDS:g} s)"
     )
     said = f" ({lines[-1].strip()[:_LONGEST_REASON]})" if lines else ""
     return Finding(trouble=f"{check.name} {how}{said}")
 
 
 class PreemptionWatch:
-    """Asks the hosts of a job.
+    """Checks the hosts of a job.
 
     Args:
-        elastic: what the user wants.
+        elastic: the limits of the job, as the user wants them.
         inherited: the launcher's environment, which commands get as workers do.
-        warn: tells the user.
+        warn: prints a warning to the user.
     """
 
     def __init__(self, elastic: Elastic, inherited: Mapping[str, str], warn: Callable[[str], None]) -> None:
@@ -102,14 +104,14 @@ class PreemptionWatch:
         self._inherited = inherited
         self._warn = warn
         self._warned: set[str] = set()
-        """Hosts of which it was said that they give no answer."""
+        """Hosts for which it was reported that they give no answer."""
 
     async def look(self, agent: AgentClient, directory: str) -> str | None:
-        """Return why a host is about to be taken away; "" when it is not, None when that cannot be known.
+        """Return why a host is about to be reclaimed; "" if it is not, None if that is not known.
 
         Args:
-            agent: of the host.
-            directory: in which the command runs there.
+            agent: the agent of the host.
+            directory: the directory in which the command runs there.
         """
         if self._check is None:
             return ""
@@ -122,7 +124,7 @@ class PreemptionWatch:
         return finding.notice
 
     async def watch(self, agent: AgentClient, directory: str, tell: Callable[[str], None]) -> None:
-        """Look again and again, until that is cancelled; `tell` is called with what is known, and when that changes."""
+        """Check repeatedly until cancelled; `tell` is called with the first result, and when it changes."""
         told = None
         while self._check is not None:
             await asyncio.sleep(self._seconds)
@@ -139,7 +141,7 @@ class PreemptionWatch:
                 COMMAND_SECONDS + ANSWER_SECONDS,
             )
         except AgentLost:
-            return None  # What listens to the agent says what becomes of the host.
+            return None  # The listener of the agent decides what happens to the host.
         assert isinstance(answer, TaskEnded)
         return understand(check, answer.code, answer.output)
 
@@ -147,5 +149,7 @@ class PreemptionWatch:
         if label in self._warned:
             return
         self._warned.add(label)
-        known = "it is not known whether the host is about to be taken away (0: it is, 1: it is not)"
-        self._warn(f"warning: on host {label}, {trouble}; {known}; the job goes on, and asks every {self._seconds:g} s")
+        known = "it is not known whether the host will be reclaimed (exit code 0: yes, 1: no)"
+        self._warn(
+            f"warning: on host {label}, {trouble}; {known}; the job continues and checks every {self._seconds:g} s"
+        )

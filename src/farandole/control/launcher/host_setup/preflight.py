@@ -1,6 +1,6 @@
-"""Looks at all hosts at once before anything starts: whether they can be reached, can run the script, reach each other.
+"""Checks all hosts at once before anything starts: that they are reachable, can run the script, reach each other.
 
-What is found is a table; what does not hold says what to do. Nothing has been started when the job is refused.
+The findings are a table; each problem comes with what to do. If the job is refused, nothing has been started.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from farandole.control.launcher.targets.installation import install_command
 from farandole.control.launcher.targets.not_started import explain
 from farandole.errors import SpecError
 
-# Up to so many hosts connect to all others; of more, each connects to some.
+# Up to this many hosts, each connects to all others; with more, each connects to some.
 MOST_THAT_TRY_ALL = 32
 CONNECT_SECONDS = 3.0
 _ANSWER_SECONDS = 30.0
-# Clocks that differ by more make logs and timelines of several hosts hard to read, and certificates fail.
+# A larger difference of clocks makes logs and timelines of several hosts hard to read, and breaks certificates.
 _CLOCK_SECONDS = 2.0
 
 
 @dataclass
 class Finding:
-    """What was found about one host."""
+    """The findings about one host."""
 
     label: str
     slots: int
@@ -52,39 +52,39 @@ class Finding:
     """Seconds by which its clock is ahead of the launcher's."""
     versions: Mapping[str, str] = field(default_factory=dict)
     reaches: tuple[int, int] = (0, 0)
-    """How many of how many other hosts it reaches."""
+    """The number of other hosts that it reaches, and the number that it tried."""
     networks: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """Name of each network interface, and its addresses that other hosts reach; the preferred one first."""
+    """Name of each network interface, with its addresses that other hosts reach; the preferred interface first."""
     problem: str = ""
     hint: str = ""
 
 
 def not_reached(host: Host, slots: int, why: AgentLost, ssh: SshOptions) -> Finding:
-    """Return what is to be said of a host whose agent did not start."""
+    """Return the finding about a host whose agent did not start."""
     problem, hint = explain(host, str(why), ssh)
     return Finding(host.label, slots, problem=problem, hint=hint)
 
 
 def first_look(agent: AgentClient, ssh: SshOptions) -> Finding:
-    """Judge what an agent says of its host, which ssh reaches with these options."""
+    """Return the finding from an agent's report about its host, which ssh reaches with these options."""
     facts = agent.facts
     assert facts is not None
     finding = Finding(agent.host.label, agent.host.slots or 0, facts, clock_ahead=agent.clock_ahead)
     if facts.version != farandole.__version__:
         python = agent.host.python or sys.executable
-        finding.problem = f"it has farandole {facts.version}, and this machine {farandole.__version__}"
-        finding.hint = f"install the same there: {install_command(agent.host, ssh, python)}"
+        finding.problem = f"it has farandole {facts.version}, but this machine has {farandole.__version__}"
+        finding.hint = f"install the same version there: {install_command(agent.host, ssh, python)}"
     return finding
 
 
 def choose_networks(finding: Finding, wanted: Sequence[str]) -> None:
-    """Note at which addresses the host can be reached, as far as it knows itself."""
+    """Record the addresses at which the host can be reached, as far as it knows itself."""
     assert finding.facts is not None
     found = [Address(each.name, each.address, each.prefix, each.speed) for each in finding.facts.interfaces]
     chosen = pick(found, wanted) if wanted else found
     if not chosen:
-        finding.problem = f"no address of it is in the network {','.join(wanted)}; it has: {list_addresses(found)}"
-        finding.hint = "name what every host has; a network in numbers works best: --network 10.0.0.0/8"
+        finding.problem = f"none of its addresses is in the network {','.join(wanted)}; it has: {list_addresses(found)}"
+        finding.hint = "name a network that every host has; a numeric one works best: --network 10.0.0.0/8"
         return
     grouped: dict[str, list[str]] = {}
     for each in chosen:
@@ -98,13 +98,13 @@ async def look_at_workers(
     plans: Mapping[str, tuple[HostPlan, Mapping[str, str]]],
     ssh: SshOptions,
 ) -> None:
-    """Find out on every host whether its workers can be started there, and with which versions.
+    """Find out on every host whether its workers can be started there, and which versions it has.
 
     Args:
-        agents: of the hosts.
-        findings: by label, to be completed.
-        plans: by label, what is planned for the host, and the environment of its workers.
-        ssh: how other hosts are reached.
+        agents: the agents of the hosts.
+        findings: the findings to complete, by label.
+        plans: the plan for each host and the environment of its workers, by label.
+        ssh: the ssh options for reaching other hosts.
     """
 
     async def look(agent: AgentClient) -> None:
@@ -130,13 +130,13 @@ async def look_at_workers(
 
 
 def _how_to_get(modules: Sequence[str], host: Host, ssh: SshOptions | None, python: str) -> str:
-    """Return what to do about modules that a Python lacks, here (`ssh` is None) or on another host."""
+    """Return the hint about modules that a Python lacks, on this machine (`ssh` is None) or on another host."""
     command = install_command(host, ssh, python, modules)
-    return f"install it: {command}; a file of yours has to be beside the script: --ship . sends it"
+    return f"install it: {command}; if it is a file of yours, put it beside the script: --ship . copies it"
 
 
 async def look_at_networks(agents: Sequence[AgentClient], findings: Mapping[str, Finding]) -> None:
-    """Let the hosts try to reach each other, and keep the addresses that all others reach."""
+    """Let the hosts try to reach each other, and record the addresses that all others reach."""
     opened: dict[str, PortsOpened] = {}
 
     async def open_ports(agent: AgentClient) -> None:
@@ -178,7 +178,7 @@ async def look_at_networks(agents: Sequence[AgentClient], findings: Mapping[str,
 
 
 def _targets_of(number: int, hosts: int) -> list[int]:
-    """Return to which hosts a host connects: to all others or, of many hosts, to those 1, 2, 4, 8 ... places on."""
+    """Return the hosts that a host connects to: all others or, of many hosts, those 1, 2, 4, 8 ... places on."""
     if hosts <= MOST_THAT_TRY_ALL:
         return [other for other in range(hosts) if other != number]
     steps = (2**power for power in range(hosts.bit_length()))
@@ -195,12 +195,12 @@ def _open_targets(target: int, finding: Finding, opened: PortsOpened) -> list[Co
 
 
 def judge_networks(findings: Sequence[Finding], answers: Mapping[tuple[int, int], Mapping[str, str]]) -> None:
-    """Say which hosts do not reach each other, and keep the addresses that work.
+    """Record which hosts do not reach each other, and keep the addresses that work.
 
     Args:
-        findings: of the hosts, to be completed.
-        answers: by the host that connected and the one it connected to (places in `findings`): for each address why
-            it was not reached; "" when it was.
+        findings: the findings about the hosts, to be completed.
+        answers: by the connecting host and the target (indices in `findings`): for each address the reason why it was
+            not reached; "" if it was.
     """
     for (number, target), heard in answers.items():
         reached = [address for address, trouble in heard.items() if not trouble]
@@ -210,8 +210,8 @@ def judge_networks(findings: Sequence[Finding], answers: Mapping[tuple[int, int]
             tried = "; ".join(f"{address}: {trouble}" for address, trouble in heard.items()) or "it has no address"
             findings[number].problem = f"it does not reach {findings[target].label} ({tried})"
             findings[number].hint = (
-                "workers talk to each other over any TCP port: open the firewall between these hosts, or name a "
-                "network that joins them: --network 10.0.0.0/8"
+                "workers talk to each other on arbitrary TCP ports: open the firewall between these hosts, or name a "
+                "network that connects them: --network 10.0.0.0/8"
             )
     for target, finding in enumerate(findings):
         heard_by = [heard for (_, other), heard in answers.items() if other == target]
@@ -219,7 +219,7 @@ def judge_networks(findings: Sequence[Finding], answers: Mapping[tuple[int, int]
 
 
 def _keep_what_all_reach(finding: Finding, heard_by: Sequence[Mapping[str, str]]) -> None:
-    """Leave out addresses that some host does not reach, unless there is none that all reach."""
+    """Remove addresses that some host does not reach, unless no address is reached by all."""
 
     def reached_by_all(address: str) -> bool:
         return all(heard.get(address, "not tried") == "" for heard in heard_by)
@@ -233,11 +233,11 @@ def _keep_what_all_reach(finding: Finding, heard_by: Sequence[Mapping[str, str]]
 
 
 def compare(findings: Sequence[Finding], local_machines: Sequence[str]) -> list[str]:
-    """Return what is strange but no reason not to start.
+    """Return warnings: oddities that are no reason not to start.
 
     Args:
-        findings: of all hosts.
-        local_machines: what identifies each host that is named as this machine; it may be named twice.
+        findings: the findings about all hosts.
+        local_machines: an identifier for each host that is named as this machine; it may be named twice.
     """
     warnings = []
     for finding in findings:
@@ -245,7 +245,7 @@ def compare(findings: Sequence[Finding], local_machines: Sequence[str]) -> list[
             ahead = "ahead of" if finding.clock_ahead > 0 else "behind"
             warnings.append(
                 f"the clock of {finding.label} is {abs(finding.clock_ahead):.0f} s {ahead} this machine's; logs will "
-                "not be in order. Is NTP running there?"
+                "not be in order. Check that NTP is running there"
             )
     for name in sorted({name for finding in findings for name in finding.versions}):
         by_version: dict[str, list[str]] = {}
@@ -254,7 +254,7 @@ def compare(findings: Sequence[Finding], local_machines: Sequence[str]) -> list[
                 by_version.setdefault(finding.versions[name], []).append(finding.label)
         if len(by_version) > 1:
             which = "; ".join(f"{version or '?'} on {', '.join(labels)}" for version, labels in by_version.items())
-            warnings.append(f"{name} is not the same everywhere: {which}")
+            warnings.append(f"{name} differs between hosts: {which}")
     by_machine: dict[str, list[str]] = {}
     for finding in findings:
         if finding.facts is not None:
@@ -270,7 +270,7 @@ class HostsRefused(SpecError):
     """Hosts cannot take part.
 
     Attributes:
-        findings: of those.
+        findings: the findings about these hosts.
     """
 
     def __init__(self, message: str, hint: str, findings: Sequence[Finding]) -> None:
@@ -279,7 +279,7 @@ class HostsRefused(SpecError):
 
 
 def refuse_if_wrong(findings: Sequence[Finding], ssh: SshOptions) -> None:
-    """Raise HostsRefused if something does not hold; its text has the table, and what to do for each host."""
+    """Raise HostsRefused if there is a problem; its text has the table, and what to do for each host."""
     wrong = [finding for finding in findings if finding.problem]
     if not wrong:
         return
@@ -289,7 +289,7 @@ def refuse_if_wrong(findings: Sequence[Finding], ssh: SshOptions) -> None:
         lines += [f"  {finding.label}: {finding.problem}"]
         lines += [f"    hint: {finding.hint}"] if finding.hint else []
     doctor = ["farandole", "doctor", *ssh.flags, "-H", ",".join(finding.label for finding in wrong)]
-    hint = f"{shlex.join(doctor)} tells more"
+    hint = f"{shlex.join(doctor)} shows more"
     raise HostsRefused("\n".join(lines), hint, wrong)
 
 

@@ -1,4 +1,4 @@
-"""Makes hosts ready for a job: looks whether they can take part, sends the code, runs the user's command there."""
+"""Makes hosts ready for a job: checks that they can take part, copies the code, runs the user's command there."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from farandole.control.launcher.ship.send import ship
 from farandole.control.launcher.wording import count
 from farandole.errors import SpecError
 
-# What prepares a host may compile things.
+# Preparing a host may include compiling.
 SETUP_SECONDS = 3600.0
 _REDRAW_SECONDS = 0.25
 
@@ -35,12 +35,12 @@ class Preparation:
     """Makes the hosts of one job ready.
 
     Args:
-        spec: what the user wants; its hosts are those that are planned for.
-        machine: the one that this runs on.
-        console: where words to the user go.
-        log: takes lines that are printed with --verbose only.
+        spec: the job that the user wants, with the hosts to plan for.
+        machine: the machine that this runs on.
+        console: the console for messages to the user.
+        log: prints lines that are shown only with --verbose.
         job: the job's id.
-        spreads: whether workers of other hosts may come later, though all hosts that are known are this machine.
+        spreads: whether workers of other hosts may come later, although all known hosts are this machine.
     """
 
     def __init__(
@@ -59,35 +59,35 @@ class Preparation:
         self._job = job
         self._spreads = spreads
         self._manifest: Manifest | None = None
-        """What --ship sends."""
+        """The files that --ship copies."""
 
     def for_host(self, host: Host) -> Preparation:
-        """Return the same for one host, which comes by itself."""
+        """Return the same preparation for one host, which comes by itself."""
         spec = replace(self._spec, hosts=(host,), num_proc=host.slots, elastic=None)
         one = Preparation(spec, self._machine, self._console, self._log, self._job, self._spreads)
         one._manifest = self._manifest
         return one
 
     def plan(self, identity: Identity, sites: Mapping[str, Site]) -> Plan:
-        """Return the plan, as far as these say.
+        """Return the plan, as far as these facts determine it.
 
         Raises:
-            SpecError: there can be none.
+            SpecError: no plan is possible.
         """
         return make_plan(self._spec, self._machine, identity, sites)
 
     def show(self, text: str) -> None:
-        """Show on a terminal what takes its time."""
+        """Show the current lengthy activity on a terminal."""
         if self._console.has_status:
             self._console.show_status(lambda columns: text[: columns - 1])
 
     # --- making hosts ready -------------------------------------------------------------------------------------
 
     async def prepare(self, agents: Sequence[AgentClient]) -> dict[str, Site]:
-        """Look at the hosts and make them ready; return what the plan must know of them.
+        """Check the hosts and make them ready; return the facts about them that the plan needs.
 
         Raises:
-            SpecError: some cannot take part.
+            SpecError: some hosts cannot take part.
         """
         findings = {agent.host.label: preflight.first_look(agent, self._spec.ssh) for agent in agents}
         elsewhere = self._spreads or any(not agent.local for agent in agents)
@@ -124,7 +124,7 @@ class Preparation:
             self._console.say(f"warning: {warning}")
 
     def _environment(self, plan: Plan, host: HostPlan) -> dict[str, str]:
-        """Return what all workers of a host have in common, without anything secret."""
+        """Return the variables that all workers of a host share, without secrets."""
         ours = self._machine.environment
         return {**(ours if host.local else inherited_elsewhere(ours)), **plan.environment, **host.environment}
 
@@ -132,7 +132,7 @@ class Preparation:
         """Run the user's command once on every host.
 
         Raises:
-            SpecError: it failed somewhere.
+            SpecError: it failed on some host.
         """
         self._console.say(f"farandole: --setup on {count(len(agents), 'host')}: {self._spec.setup}")
         command = ("/bin/sh", "-c", self._spec.setup)
@@ -150,26 +150,26 @@ class Preparation:
             if answer.code == 0:
                 return ""
             last = answer.output.decode("utf-8", "replace").rstrip().splitlines()[-10:]
-            return "\n".join([f"{host.name}: it ended with code {answer.code}", *(f"    | {line}" for line in last)])
+            return "\n".join([f"{host.name}: it exited with code {answer.code}", *(f"    | {line}" for line in last)])
 
         failed = [words for words in await asyncio.gather(*map(run, agents, plan.hosts)) if words]
         if failed:
             what = f"--setup failed on {len(failed)} of {count(len(agents), 'host')}; nothing was started"
-            raise SpecError("\n  ".join([what, *failed]), "try it there by hand")
+            raise SpecError("\n  ".join([what, *failed]), "run it there by hand")
 
-    # --- sending the code ---------------------------------------------------------------------------------------
+    # --- copying the code ---------------------------------------------------------------------------------------
 
     async def take_stock(self) -> None:
-        """Look at what --ship sends, and refuse what it cannot.
+        """List the files that --ship copies, and refuse what it cannot copy.
 
         Raises:
-            SpecError: there is too much of it, or what is to be run is not in it.
+            SpecError: there are too many, or the program to run is not among them.
         """
         directory = os.path.join(self._machine.directory, self._spec.ship)
         manifest = await asyncio.to_thread(take_stock, directory, self._spec.ship_limit, Hashes.of(directory))
         for note in manifest.notes:
             self._console.say(f"note: {note}")
-        # A script that is left out is refused before any host is asked.
+        # A script that would not be copied is refused before any host is contacted.
         command_on_hosts(manifest, self._spec.command, self._machine.directory)
         where_to_run(manifest, self._machine.directory)
         self._manifest = manifest
@@ -177,7 +177,7 @@ class Preparation:
     async def _ship(
         self, manifest: Manifest, agents: Sequence[AgentClient], sites: Mapping[str, Site]
     ) -> dict[str, Site]:
-        """Send the code to the other hosts; here, workers run where the user is. Return the sites that have changed."""
+        """Copy the code to the other hosts; here, workers run in place. Return the sites that have changed."""
         receivers = [agent for agent in agents if not agent.local]
         files = count(sum(isinstance(entry, File) for entry in manifest.entries), "file")
         self._log(f"--ship: {files}, {in_units(manifest.size)}, to {count(len(receivers), 'host')}")
@@ -187,7 +187,7 @@ class Preparation:
             nonlocal shown_at
             if time.monotonic() - shown_at > _REDRAW_SECONDS:
                 shown_at = time.monotonic()
-                self.show(f"sending the code: {in_units(done)} of {in_units(total)}")
+                self.show(f"copying the code: {in_units(done)} of {in_units(total)}")
 
         try:
             directories = await ship(manifest, receivers, self._job, progress, self._spec.ship_cache)
@@ -201,7 +201,7 @@ class Preparation:
         }
 
     def hint(self, host: HostPlan, said: str) -> str:
-        """Return what to do about what a worker said that failed; "" if the failure alone tells that."""
+        """Return the hint about the last words of a failed worker; "" if the failure alone explains itself."""
         if self._manifest is None or host.local:
             return ""
         where = where_to_run(self._manifest, self._machine.directory)
@@ -211,7 +211,7 @@ class Preparation:
     def _choose_networks(self, agent: AgentClient, finding: Finding) -> None:
         assert finding.facts is not None
         if agent.local and self._spreads and not finding.facts.interfaces:
-            # A machine without any network can still have workers of its own.
+            # A machine without a network can still have local workers.
             finding.networks = (("lo", (LOOPBACK,)),)
         else:
             preflight.choose_networks(finding, self._spec.network)

@@ -1,1 +1,1 @@
-"""What the user wants: the job, its hosts, its options, and the machine the launcher runs on."""
+"""The job as the user wants it: its hosts, its options, and the machine that the launcher runs on."""

@@ -1,12 +1,12 @@
-"""The hosts of a job, as people write them: `-H`, host files of several kinds, ranges, what to include and exclude.
+"""Parsers for the hosts of a job: `-H`, several kinds of host files, ranges, and what to include and exclude.
 
     h1:4,h2:4                   names and slots
-    [fd00::1]:4,fd00::2         IPv6 addresses: in brackets where slots follow
+    [fd00::1]:4,fd00::2         IPv6 addresses: in brackets if slots follow
     node[01-16]:8,gpu[1,3]      ranges
-    me@h1:2                     as another user, as ssh takes it
+    me@h1:2                     as another user, in ssh's syntax
 
-A host file has a host on each line: `h1 slots=4` (Horovod, Open MPI, DeepSpeed), or `h1:4` (MPICH, Intel MPI). What
-follows a `#` is a comment. `user=NAME` names the user there, and `python=PATH` the Python. Other words of these
+A host file has one host per line: `h1 slots=4` (Horovod, Open MPI, DeepSpeed), or `h1:4` (MPICH, Intel MPI). A `#`
+begins a comment. `user=NAME` gives the user on that host, and `python=PATH` its Python. Other words of these
 programs, such as `max_slots=8`, are ignored; a word that none of them knows is an error.
 """
 
@@ -25,12 +25,12 @@ MOST_HOSTS = 65536
 # Horovod's words: its users' tests look for them.
 INVALID = "Invalid host input, please make sure it has format as : worker-0:2,worker-1:2."
 
-# Letters of any script, as host names may have; a leading dash would be an option of ssh.
+# Letters of any script, as in host names; a leading dash would be an option of ssh.
 _NAME = re.compile(r"(?:[\w.-]+@)?\w[\w.-]*")
 _RANGE = re.compile(r"\[([\d,\s-]+)\]")
 _HOW = "write -H h1:4,h2:4"
 
-# What words of a line in a host file mean, by their names in lower case and with underscores.
+# The meaning of words in a line of a host file, in lower case and with underscores.
 _MEANINGS = {
     **dict.fromkeys(("slots", "count", "cpu"), "slots"),  # Open MPI has three names for it.
     **dict.fromkeys(("user", "username", "user_name"), "user"),
@@ -44,26 +44,26 @@ _IGNORED = re.compile(
 
 @dataclass(frozen=True)
 class Host:
-    """A host and how many workers there is room for on it."""
+    """A host and its number of slots."""
 
     name: str
-    """As ssh takes it: a name, an address, or `user@name`."""
+    """The name for ssh: a name, an address, or `user@name`."""
     slots: int | None = None
-    """None: as many as are asked for on each host, or one."""
+    """Number of workers that fit; None: the number asked for on each host, or one."""
     python: str = ""
     """The Python interpreter to use there; "": the same path as here."""
 
     @property
     def label(self) -> str:
-        """What people call it: the name without the user."""
+        """The name shown to people: without the user."""
         return self.name.rpartition("@")[2]
 
 
 def parse_hosts(text: str) -> tuple[Host, ...]:
-    """Read hosts separated by commas.
+    """Parse hosts separated by commas.
 
     Raises:
-        SpecError: a host has another form, or stands there twice.
+        SpecError: a host is malformed or listed twice.
 
     Example:
         >>> [(host.name, host.slots) for host in parse_hosts("a:2,n[08-10]:4,[::1]:3,fd00::2")]
@@ -78,7 +78,7 @@ def read_host_file(path: Path) -> tuple[Host, ...]:
     """Read a host file.
 
     Raises:
-        SpecError: it cannot be read, a line has another form, a host stands there twice, or there is none.
+        SpecError: it cannot be read or lists no host, a line is malformed, or a host is listed twice.
     """
     try:
         text = path.read_text()
@@ -86,19 +86,19 @@ def read_host_file(path: Path) -> tuple[Host, ...]:
         raise SpecError(f"the host file cannot be read: {error}", "check the path") from None
     hosts = parse_host_lines(text, str(path))
     if not hosts:
-        raise SpecError(f"there is no host in {path}", "write lines such as: h1 slots=4")
+        raise SpecError(f"{path} lists no hosts", "write lines such as: h1 slots=4")
     return _distinct(hosts)
 
 
 def parse_host_lines(text: str, where: str) -> tuple[Host, ...]:
-    """Read lines with a host each, as host files and discovery scripts have them. The same host may stand there twice.
+    """Parse lines with one host each, as in host files and discovery scripts. A host may be listed twice.
 
     Args:
         text: the lines.
-        where: what they are called in errors.
+        where: the name of the source in errors.
 
     Raises:
-        SpecError: a line has another form.
+        SpecError: a line is malformed.
 
     Example:
         >>> [(host.name, host.slots) for host in parse_host_lines("a:2\\n\\n[::1]:4\\nb slots=3", "hosts")]
@@ -113,12 +113,12 @@ def parse_host_lines(text: str, where: str) -> tuple[Host, ...]:
 
 
 def choose(hosts: Sequence[Host], include: str, exclude: str) -> tuple[Host, ...]:
-    """Return the hosts that are included, if that says anything, and not excluded.
+    """Return the hosts that are included, if `include` is not empty, and not excluded.
 
-    Names and ranges, separated by commas or, as DeepSpeed has it, by `@`.
+    Both are names and ranges, separated by commas or, as in DeepSpeed, by `@`.
 
     Raises:
-        SpecError: a name is none of the hosts', or no host is left.
+        SpecError: a name is not one of the hosts, or no host is left.
     """
     wanted = _names(include, hosts, "--include") if include else {host.label for host in hosts}
     unwanted = _names(exclude, hosts, "--exclude") if exclude else set()
@@ -129,12 +129,12 @@ def choose(hosts: Sequence[Host], include: str, exclude: str) -> tuple[Host, ...
 
 
 def with_slots(hosts: Iterable[Host], slots: int | None) -> tuple[Host, ...]:
-    """Give the hosts that have no slots so many; None: one each."""
+    """Set this number of slots for hosts without one; None means one slot each."""
     return tuple(replace(host, slots=slots_of(host, slots)) for host in hosts)
 
 
 def slots_of(host: Host, slots: int | None = None) -> int:
-    """Return the slots of a host, which may be none; those that it has by default where it does not say, or one."""
+    """Return the slots of a host, which may be 0; the default if it gives no number, or one."""
     return (slots or 1) if host.slots is None else host.slots
 
 
@@ -160,7 +160,7 @@ def _of_line(words: list[str], where: str) -> list[Host]:
     for word in words[1:]:
         meaning, value = _read_word(word, where)
         if options.setdefault(meaning, value) != value:
-            raise SpecError(f"{where}: {word!r} contradicts a word before it", "give each number once: h1 slots=4")
+            raise SpecError(f"{where}: {word!r} contradicts an earlier word", "give each number once: h1 slots=4")
     if "slots" in options:
         slots = _slots(options["slots"], where)
         if any(host.slots not in (None, slots) for host in hosts):
@@ -172,7 +172,7 @@ def _of_line(words: list[str], where: str) -> list[Host]:
 
 
 def _read_word(word: str, where: str) -> tuple[str, str]:
-    """Return what a word such as `slots=4` is about, "" if it is ignored, and its value."""
+    """Return the meaning of a word such as `slots=4`, "" if it is ignored, and its value."""
     name, equals, value = word.partition("=")
     known = name.lower().replace("-", "_")
     if equals and known in _MEANINGS:
@@ -182,17 +182,17 @@ def _read_word(word: str, where: str) -> tuple[str, str]:
     near = similar(known, _MEANINGS)
     meant = f"did you mean {near}={value or 4}? " if near else ""
     raise SpecError(
-        f"{where}: {word!r} means nothing after the name of a host", f"{meant}A line is such as: h1 slots=4"
+        f"{where}: {word!r} is not known after the name of a host", f"{meant}write lines such as: h1 slots=4"
     )
 
 
 def _split(text: str) -> list[str]:
-    """Split at commas that are not in brackets."""
+    """Split at commas outside brackets."""
     return [item.strip() for item in re.split(r",(?![^\[]*\])", text)]
 
 
 def _parse(item: str, where: str) -> list[Host]:
-    """Read one item, which may be a range."""
+    """Parse one item, which may be a range."""
     name, slots = _cut_slots(item, where)
     return [_host(each, slots, where) for each in _expand(name, where)]
 
@@ -238,19 +238,19 @@ def _expand(name: str, where: str) -> list[str]:
     tails = _expand(after, where)
     names = [f"{before}{number}{tail}" for number in _numbers(match[1], where) for tail in tails]
     if len(names) > MOST_HOSTS:
-        raise SpecError(f"{where}: {name} are more than {MOST_HOSTS} hosts")
+        raise SpecError(f"{where}: {name} means more than {MOST_HOSTS} hosts")
     return names
 
 
 def _numbers(text: str, where: str) -> list[str]:
-    """Read `01-03,7` into `01 02 03 7`: zeros in front stay."""
+    """Expand `01-03,7` to `01 02 03 7`; leading zeros are kept."""
     numbers: list[str] = []
     for part in text.split(","):
         first, dash, last = (word.strip() for word in part.partition("-"))
         if not first.isdigit() or (dash and not last.isdigit()) or (dash and int(last) < int(first)):
             raise SpecError(f"{where}: [{text}] is not a range of numbers", "write node[01-16]")
         if dash and int(last) - int(first) >= MOST_HOSTS:
-            raise SpecError(f"{where}: [{text}] are more than {MOST_HOSTS} hosts")
+            raise SpecError(f"{where}: [{text}] means more than {MOST_HOSTS} hosts")
         numbers += [f"{n:0{len(first)}}" for n in range(int(first), int(last) + 1)] if dash else [first]
     return numbers
 

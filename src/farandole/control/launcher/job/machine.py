@@ -1,4 +1,4 @@
-"""What the launcher needs to know about the machine it runs on, read once."""
+"""Facts about the machine that the launcher runs on, read once."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from farandole.control.agent.host_facts import count_gpus, visible_gpus
 
 @dataclass(frozen=True)
 class Machine:
-    """One host, as the plan sees it."""
+    """One machine, as the plan sees it."""
 
     hostname: str
     cores: int
-    """That this process may use."""
+    """Number of cores that this process may use."""
     gpus: int
-    """That CUDA_VISIBLE_DEVICES leaves visible."""
+    """Number of GPUs that CUDA_VISIBLE_DEVICES leaves visible."""
     directory: str
     environment: Mapping[str, str]
 

@@ -1,4 +1,4 @@
-"""What the user wants, and whether it can be started at all."""
+"""The job as the user wants it, and the checks whether it can be started at all."""
 
 from __future__ import annotations
 
@@ -23,12 +23,10 @@ HOST_TIMEOUT_SECONDS = 1.75
 
 @dataclass(frozen=True)
 class JobSpec:
-    """One job, as the user asked for it: a field for each thing that can be asked for.
-
-    A job has as many fields as there are things to ask for; those of the workers are one mapping, `settings`.
+    """One job, with a field for each thing that a user can ask for; the settings of workers are one field, `settings`.
 
     Raises:
-        SpecError: a value that no job can have.
+        SpecError: a value is not valid.
     """
 
     command: tuple[str, ...]
@@ -37,55 +35,57 @@ class JobSpec:
     start_timeout: float = START_TIMEOUT_SECONDS
     """Seconds that workers wait for each other in init()."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """What was asked of the workers' other settings: by name, values as `farandole.base.settings.table` takes them."""
+    """The workers' other settings, by name, with values as `farandole.base.settings.table` takes them."""
     exports: tuple[str, ...] = ()
-    """`NAME=value`, or `NAME` of a variable that is set already."""
+    """`NAME=value`, or the `NAME` of a variable that is already set."""
     output_dir: Path | None = None
     output: OutputOptions = field(default_factory=OutputOptions)
-    """What of the output is shown, and how."""
+    """Which output is shown, and how."""
     hosts: tuple[Host, ...] = ()
-    """Filled in this order; each name counts as a host. Empty: this machine is one."""
+    """The hosts, filled in this order; each name counts as one host. Empty: this machine."""
     ssh: SshOptions = field(default_factory=SshOptions)
-    """How other machines are reached."""
+    """The ssh options for reaching other hosts."""
     network: tuple[str, ...] = ()
-    """Through which the workers of different hosts talk: names of interfaces, addresses or networks; empty: whichever
-    answers, the fastest first."""
+    """The networks between workers of different hosts: names of interfaces, addresses or networks; empty: the reachable
+    ones, fastest first."""
     ship: str = ""
-    """A directory that is sent to the other hosts, where workers run in it; "": they have the code already."""
+    """A directory that is copied to the other hosts, where workers run in it; "": the hosts have the code already."""
     ship_limit: ShipLimit = field(default_factory=ShipLimit)
     ship_cache: str = ""
-    """Where it is kept on the hosts; "": in the user's cache there."""
+    """The directory where hosts keep the copy; "": the user's cache there."""
     private: tuple[tuple[str, str], ...] = ()
-    """Variables of the workers whose values are not shown anywhere; `exports` win over them."""
+    """Variables for the workers whose values are never shown; `exports` override them."""
     setup: str = ""
     """A shell command that runs once on each host before the workers."""
     preflight: bool = True
-    """Whether all hosts are looked at before anything starts. Jobs on one machine need none."""
+    """Whether to check all hosts before the workers start. Jobs on one machine skip this check."""
     host_timeout: float = HOST_TIMEOUT_SECONDS
     """Seconds of silence after which another host counts as lost."""
     end_grace: float | None = None
-    """Seconds that workers have after SIGTERM when the job is stopped from outside; None: as few as ever."""
+    """Seconds that workers have after SIGTERM when the job is stopped from outside; None: the default."""
     master: str = ""
     """host:port for MASTER_ADDR and MASTER_PORT; "": an address of rank 0's host, and a free port."""
     timestamps: bool = False
-    """Whether the time stands before the prefix of every line."""
+    """Whether every line begins with the time, before the prefix."""
     prefixes_in_files: bool = False
-    """Whether files of the output directory get lines as they are shown, not the bytes as the worker wrote them."""
+    """Whether files of the output directory get lines as shown, rather than the bytes that the worker wrote."""
     elastic: Elastic | None = None
-    """How its workers may come and go; None: they all start, and the job ends when one of them is lost."""
+    """The limits of an elastic job; None: all workers start at once, and the job ends when one of them is lost."""
 
     def __post_init__(self) -> None:
         if self.num_proc is not None and self.num_proc < 1:
-            raise SpecError(f"{self.num_proc} workers cannot be started", "-np takes a number from 1 on, or auto")
+            raise SpecError(f"{self.num_proc} workers cannot be started", "use a number from 1 up, or auto, for -np")
         if self.start_timeout <= 0:
             raise SpecError(f"a start timeout of {self.start_timeout:g} s leaves no time to start")
         if not 0.5 < self.host_timeout < math.inf:
             raise SpecError(
-                f"{self.host_timeout:g} s is no time after which a host counts as lost",
-                "--host-timeout takes seconds above 0.5; hosts give signs of life twice a second",
+                f"a host timeout of {self.host_timeout:g} s is too short",
+                "use seconds above 0.5 for --host-timeout: hosts send heartbeats twice a second",
             )
         if self.end_grace is not None and not 0 <= self.end_grace < math.inf:
-            raise SpecError(f"{self.end_grace:g} s is no time in which workers can end", "--end-grace 0 kills at once")
+            raise SpecError(
+                f"an end grace of {self.end_grace:g} s is not valid", "use 0 to kill at once, or more seconds"
+            )
         check_settings(self.settings)
         if self.elastic is not None and self.num_proc is not None:
             self.elastic.check_first_size(self.num_proc)
@@ -109,16 +109,16 @@ def read_start_timeout(given: float | None, environment: Mapping[str, str]) -> f
 
 
 def read_exports(exports: Sequence[str], environment: Mapping[str, str]) -> dict[str, str]:
-    """Turn `NAME=value` and `NAME` into variables.
+    """Parse `NAME=value` and `NAME` into variables.
 
     Raises:
-        SpecError: a `NAME` that is not set, or no name at all.
+        SpecError: the variable `NAME` is not set, or the name is empty.
     """
     variables = {}
     for export in exports:
         name, equals, value = export.partition("=")
         if not name:
-            raise SpecError(f"-x {export}: there is no name before the =", "write -x NAME=value")
+            raise SpecError(f"-x {export}: the name before the = is missing", "write -x NAME=value")
         if not equals and name not in environment:
             raise SpecError(f"-x {name}: this variable is not set", f"set it, or write -x {name}=value")
         variables[name] = value if equals else environment[name]
@@ -126,10 +126,10 @@ def read_exports(exports: Sequence[str], environment: Mapping[str, str]) -> dict
 
 
 def check_command(command: Sequence[str], directory: str, environment: Mapping[str, str]) -> None:
-    """Find out before anything starts whether the command can be started on this machine.
+    """Check, before anything starts, that the command can be started on this machine.
 
     Raises:
-        SpecError: there is no such program, or the script that a Python interpreter is to run is not there.
+        SpecError: the program, or the script for a Python interpreter, does not exist.
     """
     wrong = what_is_wrong(command, directory, environment)
     if wrong is not None:

@@ -1,4 +1,4 @@
-"""What the user wants of ssh and of the code that is sent to the hosts."""
+"""The user's options for ssh and for copying code to the hosts."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from farandole.errors import SpecError
 
 @dataclass(frozen=True)
 class SshOptions:
-    """What the user wants of ssh, besides what ssh's own configuration says."""
+    """The user's ssh options, in addition to ssh's own configuration."""
 
     program: str = "ssh"
-    """Called as ssh is. Options are given only to one with ssh in its name: `kubexec.sh HOST COMMAND` knows none."""
+    """The program to call. Options are passed only to one with ssh in its name: `kubexec.sh HOST COMMAND` has none."""
     port: int | None = None
     identity: str = ""
     options: tuple[str, ...] = ()
@@ -31,7 +31,7 @@ class SshOptions:
 
 @dataclass(frozen=True)
 class ShipLimit:
-    """How much is sent at most: more than that is more likely a mistake than code."""
+    """The most that is copied: more is more likely a mistake than code."""
 
     size: int = 2_000_000_000
     """Bytes."""
@@ -39,7 +39,7 @@ class ShipLimit:
 
 
 def read_ship_limit(text: str) -> ShipLimit:
-    """Read `SIZE` or `SIZE,FILES`.
+    """Parse `SIZE` or `SIZE,FILES`.
 
     Raises:
         SpecError: the text is neither.

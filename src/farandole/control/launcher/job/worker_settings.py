@@ -1,4 +1,4 @@
-"""What the user asks of the workers' settings, by flag or in a call: whether it can be, and how workers get it."""
+"""The user's values for settings of workers: checks, and the environment variables that carry them."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 def check_settings(asked: Mapping[str, Any]) -> None:
-    """Find out whether workers can use these values.
+    """Check that workers can use these values.
 
     Args:
-        asked: values in the settings' own units, by the settings' names; those of `SETTINGS` only.
+        asked: values in the settings' own units, by names from `SETTINGS`.
 
     Raises:
-        SpecError: they cannot, or one does nothing without another.
+        SpecError: a value is not valid, or has no effect without another setting.
     """
     for name, value in asked.items():
         row = SETTINGS[name]
@@ -37,16 +37,16 @@ def _check_value(row: Setting, value: Any) -> None:
         row.parse(as_text(value))
     except (ValueError, KeyError):
         hint = "" if row.flag is None else f"see --{row.flag.name} in farandole run --help"
-        raise SpecError(f"{row.name} is {value!r}, but should be {row.expects}", hint) from None
+        raise SpecError(f"{row.name} is {value!r}, expected {row.expects}", hint) from None
 
 
 def with_backend(asked: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
-    """Return the same with the backend for which the launcher's environment asks, unless one is asked for.
+    """Return the settings with the backend from the launcher's environment added, unless one is given.
 
-    The launcher must know: it depends on the backend who can start the workers.
+    The launcher must know it: the backend decides which program can start the workers.
 
     Raises:
-        SpecError: a variable names no backend.
+        SpecError: a variable does not name a backend.
     """
     row = SETTINGS["backend"]
     if asked.get("backend") is not None:
@@ -56,18 +56,18 @@ def with_backend(asked: Mapping[str, Any], environment: Mapping[str, str]) -> di
             try:
                 backend = row.parse(text)
             except ValueError:
-                raise SpecError(f"{variable}={text}: it should be {row.expects}", "correct or unset it") from None
+                raise SpecError(f"{variable}={text}: expected {row.expects}", "correct or unset it") from None
             return {**asked, "backend": backend} if backend != row.default else dict(asked)
     return dict(asked)
 
 
 def with_metrics(asked: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
-    """Return the same with the metrics for which the launcher's environment asks, unless they are asked for.
+    """Return the settings with the metrics from the launcher's environment added, unless they are given.
 
-    The launcher must know: it serves those of the job, and says where each worker serves its own.
+    The launcher must know them: it serves those of the job, and decides where each worker serves its own.
 
     Raises:
-        SpecError: the variable names no place to serve them.
+        SpecError: the variable is not a valid place to serve them.
     """
     row = SETTINGS["metrics"]
     text = environment.get(row.variables[0])
@@ -76,27 +76,27 @@ def with_metrics(asked: Mapping[str, Any], environment: Mapping[str, str]) -> di
     try:
         row.parse(text)
     except ValueError:
-        raise SpecError(f"{row.variables[0]}={text}: it should be {row.expects}", "correct or unset it") from None
+        raise SpecError(f"{row.variables[0]}={text}: expected {row.expects}", "correct or unset it") from None
     return {**asked, "metrics": text}
 
 
 def check_backend(spec: JobSpec, launcher: str | None) -> None:
-    """Refuse a job whose workers MPI is to connect, but would not have started.
+    """Reject a job whose workers MPI connects without having started them.
 
     Args:
-        spec: what the user wants.
-        launcher: the program that starts the workers; None: they are started by farandole.
+        spec: the job that the user wants.
+        launcher: the program that starts the workers; None: farandole starts them.
 
     Raises:
-        SpecError: it cannot work.
+        SpecError: the combination cannot work.
     """
     if spec.settings.get("backend") != "mpi":
         return
     if spec.elastic is not None:
         raise SpecError(
-            "--backend mpi: an MPI world has a fixed set of processes and does not outlive one of them, so workers "
-            "cannot come and go",
-            "leave --backend mpi away, or the options of elastic jobs",
+            "--backend mpi: an MPI world has a fixed set of processes and ends with any of them, so the job "
+            "cannot be elastic",
+            "omit --backend mpi or the elastic options",
         )
     if launcher is None:
         raise SpecError(
@@ -106,11 +106,11 @@ def check_backend(spec: JobSpec, launcher: str | None) -> None:
 
 
 def settings_environment(asked: Mapping[str, Any], directory: str) -> dict[str, str]:
-    """Return the variables that tell workers what was asked for; all else is left to their environment.
+    """Return the variables that pass the given settings to workers; everything else is left to their environment.
 
     Args:
-        asked: see `check_settings`.
-        directory: of the job. A script may change its folder before init(), so paths are made absolute.
+        asked: the settings, as for `check_settings`.
+        directory: the job's directory. Paths are made absolute, as a script may change its directory before init().
     """
     variables = {}
     for name, row in SETTINGS.items():

@@ -1,1 +1,1 @@
-"""What workers print and what the launcher says, on the way to a terminal, a pipe and files."""
+"""The path of workers' output and the launcher's messages to a terminal, a pipe and files."""

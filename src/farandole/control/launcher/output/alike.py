@@ -1,10 +1,10 @@
-"""What many workers print alike is shown once, with their ranks; files have the lines of each.
+"""Merges equal output: lines that many workers print are shown once, with their ranks; files keep each worker's lines.
 
     189 ranks (0-188) printed:
         | UserWarning: ...
 
-To find that out, lines wait for a moment: all lines of a job of many workers; of a smaller one, only tracebacks, which
-workers often print because of the same error.
+To find equal lines, output is delayed for a moment: all lines in a job of many workers; in a smaller one only
+tracebacks, which workers often print because of the same error.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from farandole.control.launcher.output.terminal import Source
 from farandole.control.roster.events import ranks
 
 MANY = 16
-"""Workers of a job all of whose lines wait."""
+"""The number of workers from which on all lines of a job are delayed."""
 WAIT_SECONDS = 0.5
-# A worker that prints more than that in a moment prints what others do not.
+# A worker that prints more than this in a moment prints something that others do not.
 _MOST_CHARACTERS = 16 * 1024
-# How a traceback begins, and what Python prints about a script that it cannot read.
+# The first line of a traceback, and of Python's report of a syntax error.
 _TRACEBACKS = ("Traceback (most recent call last):", '  File "')
 
 
 class Alike(LineWriter):
-    """Passes on what one thread of the console writes; lines that may be printed by others, too, after a moment.
+    """Passes on what one thread of the console writes; lines that others may print as well are delayed for a moment.
 
     Args:
-        target: where it goes.
-        clock: seconds that only grow.
+        target: the writer that lines are passed to.
+        clock: returns seconds on a monotonic clock.
     """
 
     def __init__(self, target: LineWriter, clock: Callable[[], float] = time.monotonic) -> None:
@@ -45,13 +45,13 @@ class Alike(LineWriter):
         self._until = 0.0
 
     def begin(self, source: Source) -> None:
-        """Count a worker, which may print from now on."""
+        """Register a worker, which may print from now on."""
         self._ranks.add(source.rank)
 
     def show(self, source: Source, lines: Sequence[str]) -> None:
-        """Write lines of a worker, or have them wait."""
+        """Write lines of a worker, or delay them."""
         if self._held and self._clock() >= self._until:
-            self.flush()  # Others may print all the time, so that `rest` is never called.
+            self.flush()  # Others may print all the time, and then `rest` is never called.
         if source not in self._held:
             first = self._first_to_wait(source, lines)
             if lines[:first] or not lines:
@@ -67,46 +67,46 @@ class Alike(LineWriter):
             self.flush()
 
     def when_shown(self, then: Callable[[], None]) -> None:
-        """Call a function when all lines are written that were to be shown up to now."""
+        """Call a function once all lines submitted so far are written."""
         if self._held:
             self._then.append(then)
         else:
             self._target.when_shown(then)
 
     def say(self, text: str) -> None:
-        """Write a line of the launcher's own."""
+        """Write a line of the launcher."""
         self.flush()
         self._target.say(text)
 
     def end(self, source: Source) -> None:
-        """Record that this stream is over."""
+        """Record that this stream has ended."""
         if source in self._held:
             self._ended.append(source)
         else:
             self._target.end(source)
 
     def show_status(self, status: Callable[[int], str] | None) -> None:
-        """Change the status line, where there is one."""
+        """Change the status line, if there is one."""
         self._target.show_status(status)
 
     def rest(self) -> None:
-        """Write what has waited long enough."""
+        """Write the lines that have been delayed long enough."""
         if self._held and self._clock() >= self._until:
             self.flush()
         self._target.rest()
 
     def finish(self) -> None:
-        """Write all that waits; nothing comes any more."""
+        """Write all delayed lines; nothing follows."""
         self.flush()
         self._target.finish()
 
     @property
     def seconds_to_wait(self) -> float | None:
-        """Until `rest` has something to write; None: it has not."""
+        """Seconds until `rest` has something to write; None if nothing is delayed."""
         return max(0.0, self._until - self._clock()) if self._held else None
 
     def flush(self) -> None:
-        """Write all that waits: once what several workers have printed, if that is shorter."""
+        """Write all delayed lines; those that several workers printed once, if that is shorter."""
         alike: dict[tuple[int, tuple[str, ...]], list[Source]] = {}
         for source, lines in self._held.items():
             texts = tuple(line.partition(source.prefix)[2] for line in lines)
@@ -128,7 +128,7 @@ class Alike(LineWriter):
         self._ended, self._then = [], []
 
     def _first_to_wait(self, source: Source, lines: Sequence[str]) -> int:
-        """Return the place of the first line that waits; behind the last one: none does."""
+        """Return the index of the first line to delay; one past the last if there is none."""
         if len(self._ranks) >= MANY:
             return 0
         if source.stream != STDERR or len(self._ranks) < 2:

@@ -1,12 +1,12 @@
-"""What workers print, on its way to the launcher's own standard output and error, and into files.
+"""The path of workers' output to the launcher's standard output and error, and into files.
 
-Every line becomes `[<rank>]<stdout>:line` or `[<rank>]<stderr>:line`. A line ends with a newline or, as progress bars
-do it, with a carriage return; the ending stays what it was, but on a terminal (see `terminal`). Files get the bytes as
-the worker wrote them.
+Every line becomes `[<rank>]<stdout>:line` or `[<rank>]<stderr>:line`. A line ends with a newline or, in progress bars,
+with a carriage return; the ending is kept, except on a terminal (see `terminal`). Files get the bytes as the worker
+wrote them.
 
-Two threads write, one to each of the launcher's streams, because writing may block for as long as a reader likes. When
-both streams are the same terminal it is one thread, which knows all that is on it. All else stays in the caller's
-thread. What waits to be written is bounded by the agents' flow control.
+Two threads write, one for each of the launcher's streams, because writing may block for as long as the reader likes.
+If both streams are the same terminal there is one thread, which knows everything on the screen. All other work stays in
+the caller's thread. The amount of data that waits to be written is bounded by the agents' flow control.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ class OutputOptions:
     """How the output of a job is shown, as the user wants it.
 
     Raises:
-        SpecError: a value that cannot be.
+        SpecError: a value is not valid.
     """
 
     color: str = "auto"
-    """Whether prefixes have colours: `auto` is on a terminal, unless NO_COLOR is set."""
+    """Whether prefixes are coloured: `auto` means on a terminal, unless NO_COLOR is set."""
     only_ranks: tuple[range, ...] | None = None
-    """Ranks whose output is shown; None: all. Files get that of all ranks in any case."""
+    """The ranks whose output is shown; None: all. Files get the output of all ranks in any case."""
     tee: bool = False
-    """The user wrote that output is both shown and kept; it is so whenever there is a directory."""
+    """Whether --tee was given; output is both shown and saved in any case if there is a directory."""
     status: bool = True
     """Whether a terminal gets a status line."""
     is_seen_with_report: bool = False
-    """Whether the report of a failure follows this output before the same eyes, so that it repeats nothing of it."""
+    """Whether the report of a failure is shown below this output, and so need not repeat any of it."""
     once: bool = False
-    """Whether what many ranks print alike is shown once."""
+    """Whether lines that many ranks print are shown once."""
 
     def __post_init__(self) -> None:
         if self.color not in COLOR_CHOICES:
@@ -64,19 +64,19 @@ class OutputOptions:
         return self.only_ranks is None or any(rank in ranks for ranks in self.only_ranks)
 
     def check(self, size: int, directory: Path | None) -> None:
-        """Find out whether a job of this size, with this output directory, can be shown so.
+        """Check that these options fit a job of this size with this output directory.
 
         Raises:
-            SpecError: a rank that it does not have, or nowhere to keep what is to be kept.
+            SpecError: a rank does not exist, or the directory is missing.
         """
         highest = max((ranks[-1] for ranks in self.only_ranks or ()), default=0)
         if highest >= size:
             raise SpecError(f"--only-rank: there is no rank {highest} among {size}", f"ranks go from 0 to {size - 1}")
         if self.tee and directory is None:
-            raise SpecError("--tee: there is no place to keep the output", "add --output-dir DIR")
+            raise SpecError("--tee: the output directory is missing", "add --output-dir DIR")
 
     def describe(self, directory: str | None) -> str:
-        """Say where the output goes, for the plan."""
+        """Return where the output goes, for the plan."""
         kept = "" if directory is None else f"{directory}/rank.*/"
         if self.only_ranks is None:
             return f"console and {kept}" if kept else "console"
@@ -86,10 +86,10 @@ class OutputOptions:
 
 
 def read_ranks(text: str) -> tuple[range, ...]:
-    """Read what --only-rank takes: numbers and ranges, or `none`.
+    """Parse the value of --only-rank: numbers and ranges, or `none`.
 
     Raises:
-        SpecError: it is something else.
+        SpecError: the text is something else.
 
     Example:
         >>> read_ranks("0,4-7")
@@ -100,7 +100,7 @@ def read_ranks(text: str) -> tuple[range, ...]:
         found = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", part, re.ASCII)
         first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
         if last < first:
-            raise SpecError(f"--only-rank {text}: {part!r} is not a rank", "write such as 0 or 0,4-7, or none")
+            raise SpecError(f"--only-rank {text}: {part!r} is not a rank", "write ranks such as 0 or 0,4-7, or none")
         ranges.append(range(first, last + 1))
     return tuple(ranges)
 
@@ -109,12 +109,12 @@ class Console:
     """The launcher's standard output and error.
 
     Args:
-        out: where workers' standard output goes: what writes bytes, or a line writer, which shows lines in its own way.
-        err: where their standard error and the launcher's own words go.
-        on_broken: called, in a writing thread, when a stream has no reader any more. What comes later is dropped.
-        options: what is shown.
-        out_look: how standard output looks.
-        err_look: how standard error looks.
+        out: the target of workers' standard output: a function that writes bytes, or a line writer.
+        err: the target of their standard error and of the launcher's messages.
+        on_broken: called in a writing thread when the reader of a stream has gone. Later output is dropped.
+        options: the output to show.
+        out_look: the look of standard output.
+        err_look: the look of standard error.
     """
 
     def __init__(
@@ -129,11 +129,11 @@ class Console:
     ) -> None:
         self.options = options or OutputOptions()
         self.has_status = self.options.status and (err_look.terminal is not None or isinstance(err, LineWriter))
-        """Whether there is a place for a status line, or may be one."""
+        """Whether a status line can be shown, now or later."""
         self._said: set[str] = set()
         once = self.options.once
         error = _Writer("farandole-stderr", _line_writer(err, err_look, on_broken), once)
-        # One terminal has one writer: two would not know what the other has drawn there.
+        # One terminal has one writer: two writers would not know what the other has drawn.
         shared = err_look.terminal is not None and out_look.terminal == err_look.terminal
         self._writers = {
             STDOUT: error if shared else _Writer("farandole-stdout", _line_writer(out, out_look, on_broken), once),
@@ -141,15 +141,15 @@ class Console:
         }
 
     def submit(self, stream: int, job: Callable[[LineWriter], None]) -> None:
-        """Let the stream's thread run `job` with what it writes to, after all that was submitted before."""
+        """Run `job` in the stream's thread with its line writer, after everything submitted before."""
         self._writers[stream].jobs.put(job)
 
     def say(self, text: str) -> None:
-        """Write a line of the launcher's own to standard error."""
+        """Write a line of the launcher to standard error."""
         self.submit(STDERR, lambda line_writer: line_writer.say(text))
 
     def say_once(self, text: str) -> None:
-        """Write a line unless it has been written."""
+        """Write a line unless it has already been written."""
 
         def job(line_writer: LineWriter) -> None:
             if text not in self._said:
@@ -159,13 +159,13 @@ class Console:
         self.submit(STDERR, job)
 
     def show_status(self, status: Callable[[int], str] | None) -> None:
-        """Show a status line: a function from the columns there are to a text, called in the thread that writes."""
+        """Show a status line: a function from the number of columns to a text, called in the writing thread."""
         self.submit(STDERR, lambda line_writer: line_writer.show_status(status))
 
     def close(self, seconds: float | None) -> bool:
-        """Wait until all is written, at most so long; False when something was not."""
+        """Wait until everything is written, at most this many seconds; return False if something was not."""
         deadline = None if seconds is None else time.monotonic() + seconds
-        # Standard error last: what goes wrong with the other is told there.
+        # Standard error comes last: problems with the other stream are reported there.
         for writer in (self._writers[STDOUT], self._writers[STDERR]):
             writer.jobs.put(None)
             writer.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
@@ -174,7 +174,7 @@ class Console:
 
 class _Writer(threading.Thread):
     def __init__(self, name: str, line_writer: LineWriter, once: bool) -> None:
-        # A daemon: a reader that never reads on must not keep an interrupted launcher alive.
+        # A daemon: a reader that stops reading must not keep an interrupted launcher alive.
         super().__init__(name=name, daemon=True)
         self.jobs: queue.SimpleQueue[Callable[[LineWriter], None] | None] = queue.SimpleQueue()
         self._alike = Alike(line_writer) if once else None
@@ -203,7 +203,7 @@ def _line_writer(target: ByteWriter | LineWriter, look: Look, on_broken: Callabl
 
 
 def _until_broken(writer: ByteWriter, on_broken: Callable[[], None]) -> ByteWriter:
-    """Return a writer that drops all that comes after its last reader has gone."""
+    """Return a writer that drops everything after its last reader has gone."""
     broken = False
 
     def write(data: bytes) -> None:
@@ -220,12 +220,12 @@ def _until_broken(writer: ByteWriter, on_broken: Callable[[], None]) -> ByteWrit
 
 
 def open_console(options: OutputOptions, environment: Mapping[str, str], on_broken: Callable[[], None]) -> Console:
-    """Return a console over this process's own standard output and error, which look as they can and may.
+    """Return a console on this process's standard output and error, with the look that they support.
 
     Args:
-        options: what is shown.
-        environment: in which NO_COLOR and TERM may be set.
-        on_broken: see `Console`.
+        options: the output to show.
+        environment: the environment, in which NO_COLOR and TERM may be set.
+        on_broken: called when the reader of a stream has gone, as for `Console`.
     """
     return Console(
         descriptor_writer(STDOUT),
@@ -238,13 +238,13 @@ def open_console(options: OutputOptions, environment: Mapping[str, str], on_brok
 
 
 class WorkerStream:
-    """One stream of one worker: splits, prefixes, writes.
+    """One stream of one worker: splits it into lines, adds prefixes, writes them.
 
     Args:
-        file: gets the bytes as they are, or the lines with their prefixes; closed at the end.
+        file: the file that gets the bytes unchanged, or the lines with their prefixes; closed at the end.
         prefixes_in_file: whether the file gets lines with prefixes.
-        timestamps: whether the time stands before each prefix.
-        written: called, in the console's thread, with the number of bytes that were taken care of.
+        timestamps: whether the time precedes each prefix.
+        written: called in the console's thread with the number of bytes that have been handled.
     """
 
     def __init__(
@@ -269,7 +269,7 @@ class WorkerStream:
             console.submit(stream, lambda line_writer: line_writer.begin(self._source))
 
     def write(self, data: bytes) -> None:
-        """Take what the worker wrote. Returns at once."""
+        """Accept bytes that the worker wrote. Returns at once."""
 
         def job(line_writer: LineWriter) -> None:
             lines = self._splitter.feed(data)
@@ -281,7 +281,7 @@ class WorkerStream:
         self._console.submit(self._source.stream, job)
 
     def close(self) -> None:
-        """Write the last line, even if it has no end."""
+        """Write the last line, even if it has no line end."""
 
         def job(line_writer: LineWriter) -> None:
             rest = self._splitter.flush()
@@ -302,9 +302,11 @@ class WorkerStream:
             view = memoryview(data)
             while view:
                 view = view[self._file.write(view) :]
-        except OSError as error:  # A full disk must not end a training that runs.
+        except OSError as error:  # A full disk must not end a running job.
             self._console.say(f"warning: {self._file.name} ends here: {error.strerror}")
-            self._console.say_once("hint: training goes on; make room for the next run, or choose another --output-dir")
+            self._console.say_once(
+                "hint: training continues; free some space, or use another --output-dir for the next run"
+            )
             self._file.close()
             self._file = None
 
@@ -321,18 +323,18 @@ def open_streams(
     """Return the streams of all workers, by rank and stream, with their files open.
 
     Args:
-        console: where they are shown.
+        console: the console that shows them.
         size: number of workers.
-        directory: where they are kept, if anywhere. Files of an earlier run there are moved: see `logs`.
-        written: from rank and stream to what is called with the number of bytes that were taken care of.
+        directory: the directory that they are saved in, if any. Files of an earlier run are moved first (see `logs`).
+        written: returns, for a rank and a stream, the function to call with the number of bytes that have been handled.
         prefixes_in_files: whether files get lines as they are shown.
-        timestamps: whether the time stands before each prefix.
+        timestamps: whether the time precedes each prefix.
 
     Raises:
         SpecError: the directory cannot be used.
     """
     if directory is not None and (earlier := begin_attempt(directory)) is not None:
-        console.say(f"note: what an earlier run left in {directory} is now in {earlier}")
+        console.say(f"note: the output of an earlier run in {directory} is now in {earlier}")
     streams: dict[tuple[int, int], WorkerStream] = {}
     try:
         for rank in range(size):
@@ -356,7 +358,7 @@ def open_worker(
     prefixes_in_files: bool = False,
     timestamps: bool = False,
 ) -> dict[tuple[int, int], WorkerStream]:
-    """Return both streams of one worker, by rank and stream; see `open_streams`.
+    """Return both streams of one worker, by rank and stream; the arguments are those of `open_streams`.
 
     Raises:
         SpecError: its files cannot be opened.
@@ -382,7 +384,7 @@ def open_worker(
 
 
 def open_log(folder: Path, stream: int) -> BinaryIO:
-    """Open `folder/stdout` or `stderr` for writing at its end, without a buffer.
+    """Open `folder/stdout` or `stderr` for appending, without a buffer.
 
     Raises:
         SpecError: it cannot be written.
@@ -395,7 +397,7 @@ def open_log(folder: Path, stream: int) -> BinaryIO:
 
 
 def descriptor_writer(fd: int) -> ByteWriter:
-    """Write to a file descriptor, whether it blocks or not."""
+    """Return a function that writes to a file descriptor, blocking or not."""
 
     def write(data: bytes) -> None:
         view = memoryview(data)
@@ -409,7 +411,7 @@ def descriptor_writer(fd: int) -> ByteWriter:
 
 
 def text_writer(stream: TextIO) -> ByteWriter:
-    """Write to a Python text stream, such as a notebook's."""
+    """Return a function that writes to a Python text stream, such as a notebook's."""
 
     def write(data: bytes) -> None:
         stream.write(data.decode())

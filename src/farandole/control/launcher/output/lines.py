@@ -1,4 +1,4 @@
-"""Lines with a prefix, out of a stream of bytes that comes in arbitrary pieces."""
+"""Splits a stream of bytes, which arrives in arbitrary pieces, into lines with a prefix."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import re
 from collections.abc import Callable
 
 LONGEST_LINE = 64 * 1024
-"""A longer line is cut into several, so that a worker that never ends a line costs no memory."""
+"""A longer line is cut into several, so that a line without an end does not use up memory."""
 
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 
 
 class LineSplitter:
-    """Puts a prefix before every line of a stream of bytes that comes in arbitrary pieces.
+    """Puts a prefix before every line of a stream of bytes that arrives in arbitrary pieces.
 
-    What is not UTF-8 is shown as �. Before the prefix stands what `stamp` returns, if there is one.
+    Bytes that are not UTF-8 are shown as �. The result of `stamp`, if given, precedes the prefix.
 
     Example:
         >>> splitter = LineSplitter("[0]<stdout>:")
@@ -31,10 +31,10 @@ class LineSplitter:
         self._stamp = stamp
         self._rest = b""
         self._after_return = False
-        """The last line ended with a carriage return: a newline that comes next belongs to it."""
+        """Whether the last line ended with a carriage return, so that a newline that follows belongs to it."""
 
     def feed(self, data: bytes) -> list[str]:
-        """Take more bytes and return the lines that are now complete, and a newline that completes the last one."""
+        """Add bytes and return the lines that are now complete, and a newline that completes the last one."""
         out = []
         if self._after_return and data:
             self._after_return = False
@@ -46,9 +46,9 @@ class LineSplitter:
         for match in _LINE_END.finditer(data):
             line = data[start : match.end()]
             if line == b"\r" and match.end() == len(data):
-                break  # The next bytes tell whether this is an empty line or the start of a progress bar.
+                break  # The next bytes show whether this is an empty line or the start of a progress bar.
             start = match.end()
-            # "\r 10%\r 20%": the empty line before the first \r says nothing.
+            # "\r 10%\r 20%": the empty line before the first \r is meaningless.
             if line != b"\r":
                 out.append(self._line(line))
             self._after_return = start == len(data) and line.endswith(b"\r")
@@ -60,7 +60,7 @@ class LineSplitter:
         return out
 
     def flush(self) -> list[str]:
-        """Return what is left, as a line of its own."""
+        """Return the rest as a line of its own."""
         rest, self._rest = self._rest, b""
         return [self._line(rest + b"\n")] if rest.strip(b"\r") else []
 
@@ -70,7 +70,7 @@ class LineSplitter:
 
 
 def _character_start(data: bytes, position: int) -> int:
-    """Return the last place up to `position` where no UTF-8 character is cut."""
+    """Return the last position up to `position` that does not cut a UTF-8 character."""
     for back in range(4):
         if data[position - back] & 0xC0 != 0x80:
             return position - back

@@ -1,9 +1,9 @@
 """The files of an output directory: `rank.<n>/stdout`, `stderr` and `error.json`, and those of earlier runs.
 
-In an elastic job, where a worker's rank changes, it is `worker.<n>` with the worker's number.
+In an elastic job, where ranks change, the folder is `worker.<n>` with the worker's number.
 
-A run never writes over what another has left: it first moves the folders that it finds into `attempt_<k>`, with the
-next number that is free, so that the latest run is always in the same place and the earliest in `attempt_0`.
+A run never overwrites the output of another: it first moves the folders that it finds to `attempt_<k>`, with the
+next free number, so that the latest run is always in the same place and the earliest in `attempt_0`.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ _WORKER_FOLDER = re.compile(r"(?:rank|worker)\.\d+")
 _ATTEMPT_FOLDER = re.compile(r"attempt_(\d+)")
 
 _HINTS = {
-    errno.ENOSPC: "free some space there, or choose another --output-dir",
-    errno.EDQUOT: "your quota there is used up: free some space, or choose another --output-dir",
-    errno.EMFILE: "every worker needs two open files: raise the limit, such as with: ulimit -n 65536",
-    errno.EACCES: "you may not write there: choose another --output-dir",
-    errno.EROFS: "nobody can write there: choose another --output-dir",
-    errno.ENOTDIR: "a part of this path is a file: choose another --output-dir",
-    errno.EEXIST: "a file of this name is in the way: choose another --output-dir",
+    errno.ENOSPC: "free some space there, or use another --output-dir",
+    errno.EDQUOT: "your quota there is used up: free some space, or use another --output-dir",
+    errno.EMFILE: "every worker needs two open files: raise the limit: ulimit -n 65536",
+    errno.EACCES: "you may not write there: use another --output-dir",
+    errno.EROFS: "the file system is read-only: use another --output-dir",
+    errno.ENOTDIR: "a part of this path is a file: use another --output-dir",
+    errno.EEXIST: "a file of this name exists: use another --output-dir",
 }
 
 
 def rank_folder(directory: Path, rank: int, size: int) -> Path:
-    """Return where the files of a rank are; ranks are padded with zeros to one width."""
+    """Return the folder of a rank's files; ranks are zero-padded to one width."""
     return directory / f"rank.{rank:0{len(str(size - 1))}}"
 
 
 def worker_folder(directory: Path, worker: int) -> Path:
-    """Return where the files of a worker of an elastic job are; how many there will be is not known."""
+    """Return the folder of the files of a worker of an elastic job; the final number of workers is not known."""
     return directory / f"worker.{worker}"
 
 
 def begin_attempt(directory: Path) -> Path | None:
-    """Make the output directory ready for a run, and return where what an earlier run left there is now, if any did.
+    """Prepare the output directory for a run, and return the new folder of an earlier run's output, if there was any.
 
     Raises:
-        SpecError: it cannot be made or written to.
+        SpecError: the directory cannot be created or written to.
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -58,7 +58,7 @@ def begin_attempt(directory: Path) -> Path | None:
 
 
 def unusable(error: OSError) -> SpecError:
-    """Return what to raise when the output directory cannot be used, with what to do about it."""
+    """Return the error for an output directory that cannot be used, with a hint."""
     return SpecError(f"the output directory cannot be used: {error}", _HINTS.get(error.errno or 0, "check the path"))
 
 
@@ -70,5 +70,5 @@ def _next_attempt(directory: Path) -> Path:
         try:
             attempt.mkdir()
             return attempt
-        except FileExistsError:  # Another run has just been quicker.
+        except FileExistsError:  # Another run was faster.
             number += 1

@@ -2,8 +2,8 @@
 
     6/6 up · h1 2/2 · h2 2/2 · h3 2/2 · 12.3 steps/s · slowest rank 5 (h3), others waited 31%
 
-`Status` is what is known, as data, and its text; `StatusLine` keeps it and has it shown, not more often than a person
-can read. Waiting shows which rank is slow: in a collective all wait for the last one, which itself hardly waits.
+`Status` holds the known facts and renders them as text; `StatusLine` keeps it and shows it, not more often than people
+can read. Waiting times reveal slow ranks: in a collective all wait for the last one, which itself hardly waits.
 """
 
 from __future__ import annotations
@@ -19,37 +19,37 @@ from farandole.control.launcher.output.terminal import cut
 from farandole.control.roster.events import ranks
 
 MOST_HOSTS = 8
-"""Of more hosts, only those are named that are not complete."""
+"""With more hosts than this, only incomplete ones are named."""
 MOST_NAMED = 3
 WINDOW_SECONDS = 10.0
-"""Over how long steps and waiting are measured."""
+"""Seconds over which steps and waiting are measured."""
 SHORTEST_SECONDS = 1.5
-"""Over less than this, they say nothing yet."""
+"""Seconds of measurement below which there is no result yet."""
 LEAST_DIFFERENCE = 0.1
-"""No rank is called slow while the one that waits most does so for no larger part of the time than this, compared with
-the one that waits least."""
+"""The least difference, as a part of the time, between the ranks that wait most and least for which a rank is called
+slow."""
 REDRAW_SECONDS = 0.25
 
 
 class Report(NamedTuple):
-    """What a worker told about itself."""
+    """A worker's report about its progress."""
 
     at: float
-    """When it was heard, in seconds on the launcher's monotonic clock."""
+    """When it arrived, in seconds on the launcher's monotonic clock."""
     steps: int
     waited: float
-    """Seconds that it has spent waiting in collectives, since the world began."""
+    """Seconds that the worker has spent waiting in collectives since the world began."""
 
 
 class Pace(NamedTuple):
-    """How a worker gets on, over the last seconds."""
+    """The pace of a worker over the last seconds."""
 
     steps: int
-    """That it has done since it began."""
+    """Steps done since the worker began."""
     per_second: float | None
-    """None while that is not known."""
+    """None if not known yet."""
     waiting: float | None
-    """The part of the time that it waits in collectives; None while that is not known."""
+    """The part of the time that the worker waits in collectives; None if not known yet."""
 
 
 class Slowest(NamedTuple):
@@ -57,42 +57,42 @@ class Slowest(NamedTuple):
 
     ranks: tuple[int, ...]
     waited: float
-    """Which part of the time the others wait longer than these do, on average."""
+    """The part of the time by which the others wait longer than these ranks, on average."""
 
 
 @dataclass(frozen=True)
 class Status:
-    """What is known about a running job."""
+    """The known facts about a running job."""
 
     hosts: tuple[tuple[str, tuple[int, ...]], ...]
-    """Names, and the ranks that run there."""
+    """Names of hosts, each with its ranks."""
     up: frozenset[int] = frozenset()
     reports: Mapping[int, tuple[Report, ...]] = field(default_factory=dict)
-    """By rank, those of the last `WINDOW_SECONDS`, the newest last."""
+    """The reports of the last `WINDOW_SECONDS`, by rank, newest last."""
 
     def placed(self, hosts: Sequence[tuple[str, tuple[int, ...]]]) -> Status:
-        """Return what is known once workers run, or are about to run, on these hosts."""
+        """Return the status once workers run, or are about to run, on these hosts."""
         return replace(self, hosts=tuple(hosts))
 
     def started(self, rank: int) -> Status:
-        """Return what is known once this worker runs."""
+        """Return the status once this worker runs."""
         return replace(self, up=self.up | {rank})
 
     def ended(self, rank: int) -> Status:
-        """Return what is known once it does not run any more."""
+        """Return the status once this worker no longer runs."""
         reports = {other: known for other, known in self.reports.items() if other != rank}
         return replace(self, up=self.up - {rank}, reports=reports)
 
     def told(self, rank: int, report: Report) -> Status:
-        """Return what is known once this worker has told how it gets on."""
+        """Return the status after a report of this worker."""
         known = self.reports.get(rank, ())
-        # A worker that has begun a new world counts from zero.
+        # A worker counts from zero again in a new world.
         begun_anew = bool(known) and (report.steps < known[-1].steps or report.waited < known[-1].waited)
         recent = () if begun_anew else tuple(old for old in known if old.at > report.at - WINDOW_SECONDS)
         return replace(self, reports={**self.reports, rank: (*recent, report)})
 
     def text(self, columns: int) -> str:
-        """Write it as one line of at most so many columns."""
+        """Return the status as one line of at most this many columns."""
         size = sum(len(there) for _, there in self.hosts)
         parts = [f"{len(self.up)}/{size} up", *self._host_parts(), *self._speed_parts()]
         return cut(" · ".join(parts), columns)
@@ -106,12 +106,12 @@ class Status:
         missing = [f"{name} {up}/{of}" for name, up, of in counts if up < of]
         more = [f"{len(missing) - MOST_NAMED} more"] if len(missing) > MOST_NAMED else []
         named = ", ".join([*missing[:MOST_NAMED], *more])
-        return [f"{len(self.hosts)} hosts" + (f", not complete: {named}" if named else "")]
+        return [f"{len(self.hosts)} hosts" + (f", incomplete: {named}" if named else "")]
 
     @property
     def steps_per_second(self) -> float | None:
-        """The median over ranks that have taken steps; None while there are none, or too few reports."""
-        # Workers that wait for their first world are no slower than others.
+        """The median over ranks that have taken steps; None if there are none, or too few reports."""
+        # Workers that wait for their first world are not slow.
         spans = [(first, last) for first, last in self._spans().values() if last.steps]
         if not spans:
             return None
@@ -119,14 +119,14 @@ class Status:
 
     @property
     def paces(self) -> dict[int, Pace]:
-        """How each worker gets on that has told it."""
+        """The pace of each worker that has reported."""
         waiting, spans = self._waiting(), self._spans()
         rates = {rank: (last.steps - first.steps) / (last.at - first.at) for rank, (first, last) in spans.items()}
         return {rank: Pace(known[-1].steps, rates.get(rank), waiting.get(rank)) for rank, known in self.reports.items()}
 
     @property
     def slowest(self) -> Slowest | None:
-        """The ranks that the others wait for; None while all are alike, or it is not known."""
+        """The ranks that the others wait for; None if no rank is slow or it is not known."""
         return find_slowest(self._waiting())
 
     def _waiting(self) -> dict[int, float]:
@@ -135,7 +135,7 @@ class Status:
         }
 
     def _spans(self) -> dict[int, tuple[Report, Report]]:
-        """Return the first and the last report of each rank that has told something for long enough."""
+        """Return the first and the last report of each rank that has reported for long enough."""
         return {
             rank: (known[0], known[-1])
             for rank, known in self.reports.items()
@@ -161,10 +161,10 @@ class Status:
 
 
 def find_slowest(waiting: Mapping[int, float]) -> Slowest | None:
-    """Return which ranks the others wait for; None while all are alike.
+    """Return the ranks that the others wait for; None if no rank is slow.
 
     Args:
-        waiting: by rank, which part of the time it waits in collectives.
+        waiting: by rank, the part of the time that it waits in collectives.
 
     Example:
         >>> find_slowest({0: 0.4, 1: 0.36, 2: 0.05})
@@ -178,7 +178,7 @@ def find_slowest(waiting: Mapping[int, float]) -> Slowest | None:
     slow = tuple(sorted(rank for rank, part in waiting.items() if part - least <= (most - least) / 4))
     others = [part for rank, part in waiting.items() if rank not in slow]
     if len(slow) > len(others):
-        return None  # Most are alike, and a few wait for them: no rank is slow, but those few are quick.
+        return None  # Most wait equally little and a few wait for them: those few are fast, and no rank is slow.
     longer = statistics.fmean(others) - statistics.fmean(waiting[rank] for rank in slow)
     return Slowest(slow, min(1.0, longer))
 
@@ -188,14 +188,14 @@ def _number(rate: float) -> str:
 
 
 class StatusLine:
-    """Keeps a job's status and has the console show it, if there is a place for it. Used in the loop's thread."""
+    """Keeps a job's status and shows it on the console, if there is a place for it. Used in the loop's thread."""
 
     def __init__(self, console: Console, hosts: Sequence[tuple[str, Sequence[int]]]) -> None:
         """Show that no rank is up yet.
 
         Args:
-            console: on which it is shown.
-            hosts: names, and the ranks that run there.
+            console: the console that shows it.
+            hosts: names of hosts, each with its ranks.
         """
         self._console = console
         self._status = Status(tuple((name, tuple(there)) for name, there in hosts))
@@ -205,30 +205,30 @@ class StatusLine:
         self._change(self._status)
 
     def workers_placed(self, hosts: Sequence[tuple[str, tuple[int, ...]]]) -> None:
-        """Record the hosts there are now, and the workers on them."""
+        """Record the current hosts and the workers on them."""
         self._change(self._status.placed(hosts))
 
     def worker_started(self, rank: int) -> None:
-        """Record that a worker runs."""
+        """Record that a worker has started."""
         self._change(self._status.started(rank))
 
     def worker_ended(self, rank: int) -> None:
-        """Record that a worker does not run any more, or not where we could see it."""
+        """Record that a worker has ended, or can no longer be observed."""
         self._change(self._status.ended(rank))
 
     def progress(self, rank: int, steps: int, waited_seconds: float, at: float) -> None:
-        """Record how a worker gets on: what it has done and waited for since its world began."""
+        """Record a worker's progress: its steps and waiting time since its world began."""
         if rank in self._status.up:
             self._change(self._status.told(rank, Report(at, steps, waited_seconds)))
 
     @property
     def now(self) -> Status:
-        """What is known."""
+        """The current status."""
         return self._status
 
     @property
     def steps_per_second(self) -> float | None:
-        """See `Status`."""
+        """The median of the ranks' steps per second; None if not known."""
         return self._status.steps_per_second
 
     def close(self) -> None:

@@ -1,11 +1,11 @@
-"""What a terminal gets that a file or a pipe does not: colours, and lines at its bottom that change in place.
+"""The parts of the output that only a terminal gets: colours, and lines at its bottom that change in place.
 
-A progress bar is a line that ends with a carriage return, so that the next one covers it. Those of several workers
-would cover each other, so each gets a row of its own at the bottom of the terminal, with the status line below them;
-all other lines are written above, once, and scroll away. Nothing that workers print may move the cursor then: of their
-control sequences only those for colours reach a terminal.
+A progress bar is a line that ends with a carriage return, so that the next one overwrites it. Bars of several workers
+would overwrite each other, so each gets its own row at the bottom of the terminal, with the status line below them;
+all other lines are written above, once, and scroll away. Workers' output must not move the cursor then: of its
+control sequences only colours reach the terminal.
 
-Everything here is pure: `Screen` returns what is to be written.
+Everything here is pure: `Screen` returns the text to write.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from farandole.control.agent.protocol import STDERR, STDOUT
 
 COLOR_CHOICES = ("auto", "always", "never")
 
-# Of the 256 colours of terminals, some with a contrast (as WCAG defines it) of 3.5 and more to black as well as to
-# white, in an order in which neighbours do not look alike.
+# Some of the 256 terminal colours with a contrast (as in WCAG) of at least 3.5 to both black and white, in an order in
+# which neighbours look different.
 COLORS = (32, 166, 28, 163, 62, 130, 30, 132, 64, 99, 197, 66)
 
 MOST_BARS = 8
-"""Progress bars that are shown at a time; of more, it is said how many there are."""
+"""The most progress bars shown at a time; of further ones only the number is shown."""
 
 STREAM_NAMES = {STDOUT: "stdout", STDERR: "stderr"}
 
-# Control sequences, the longest ones first, and single control characters; the colours (`ESC [ ... m`) in a group.
+# Control sequences, longest first, and single control characters; colours (`ESC [ ... m`) are in a group.
 _CONTROLS = re.compile(
     r"(\x1b\[[0-9;:]*m)"
     r"|[\x1b][\]PX^_].*?(?:\x07|\x1b\\|$)"
@@ -43,22 +43,22 @@ _ENDS = "\r\n"
 
 
 class Look(NamedTuple):
-    """How one of the launcher's two streams is to look."""
+    """The look of one of the launcher's two streams."""
 
     colors: bool = False
     terminal: int | None = None
-    """The number of its device, if bars and status line are to stay at the bottom of it."""
+    """The device number, if progress bars and the status line are to stay at its bottom."""
     size: Callable[[], os.terminal_size] = lambda: os.terminal_size((80, 24))
-    """Tells how large the terminal is now."""
+    """Returns the current size of the terminal."""
 
 
 def look_of(fd: int, color: str, environment: Mapping[str, str]) -> Look:
-    """Return how the stream behind a file descriptor is to look.
+    """Return the look for the stream behind a file descriptor.
 
     Args:
-        fd: of standard output or error.
+        fd: the descriptor of standard output or error.
         color: one of `COLOR_CHOICES`.
-        environment: in which NO_COLOR and TERM may be set.
+        environment: the environment, in which NO_COLOR and TERM may be set.
     """
     is_terminal = os.isatty(fd)
     colors = wants_color(color, environment, is_terminal)
@@ -68,7 +68,7 @@ def look_of(fd: int, color: str, environment: Mapping[str, str]) -> Look:
 
 
 def wants_color(choice: str, environment: Mapping[str, str], is_terminal: bool) -> bool:
-    """Return whether there are to be colours; `auto`: as NO_COLOR and FORCE_COLOR say, or a terminal can show them."""
+    """Return whether to use colours; `auto` follows NO_COLOR and FORCE_COLOR, or else the terminal's abilities."""
     if choice != "auto":
         return choice == "always"
     if environment.get("NO_COLOR"):
@@ -77,41 +77,41 @@ def wants_color(choice: str, environment: Mapping[str, str], is_terminal: bool) 
 
 
 def _in_background(fd: int) -> bool:
-    """Return whether the shell has given the terminal to another program, over which nothing may be drawn."""
+    """Return whether the shell has given the terminal to another program, whose output must not be overwritten."""
     try:
         return os.tcgetpgrp(fd) != os.getpgrp()
     except OSError:
-        return False  # It is not the terminal of this session, but one that another program has made.
+        return False  # It is not this session's terminal, but another program's.
 
 
 def terminal_size(fd: int) -> os.terminal_size:
-    """Return how large the terminal behind a file descriptor is now, or what most are."""
+    """Return the current size of the terminal behind a file descriptor, or the most common size."""
     try:
         columns, lines = os.get_terminal_size(fd)
     except OSError:
         columns, lines = 0, 0
-    return os.terminal_size((columns or 80, lines or 24))  # A terminal without a window says 0.
+    return os.terminal_size((columns or 80, lines or 24))  # A terminal without a window reports 0.
 
 
 class Source(NamedTuple):
-    """One stream of one worker."""
+    """Identifies one stream of one worker."""
 
     rank: int
     stream: int
 
     @property
     def prefix(self) -> str:
-        """What stands before its lines."""
+        """The prefix of its lines."""
         return f"[{self.rank}]<{STREAM_NAMES[self.stream]}>:"
 
     def painted(self, line: str) -> str:
-        """Return a line of its own with the prefix in the rank's colour, which is the same in every job."""
+        """Return one of its lines with the prefix in the rank's colour, which is the same in every job."""
         color = COLORS[self.rank % len(COLORS)]
         return line.replace(self.prefix, f"\x1b[38;5;{color}m{self.prefix}\x1b[39m", 1)
 
 
 def harmless(text: str) -> str:
-    """Return a line without what would do anything but show it; colours stay, and end with the line.
+    """Return a line without control sequences other than colours, which end with the line.
 
     Example:
         >>> harmless("up\\x1b[A and \\x1b[31mred")
@@ -132,7 +132,7 @@ def plain(text: str) -> str:
 
 
 def cut(text: str, columns: int) -> str:
-    """Return a line of text and colours that takes at most so many columns, with … at the end if it was longer.
+    """Return a line of text and colours shortened to at most this many columns, with … at the end if it was longer.
 
     Example:
         >>> cut("six workers", 8)
@@ -167,9 +167,9 @@ def _width(character: str) -> int:
 
 
 class Screen:
-    """The bottom of a terminal: progress bars by rank, then the status line. All its methods return what to write.
+    """The bottom of a terminal: progress bars by rank, then the status line. All methods return the text to write.
 
-    Between two calls the cursor stands at the end of the last of these rows.
+    Between two calls the cursor is at the end of the last of these rows.
     """
 
     def __init__(self, size: Callable[[], os.terminal_size], colors: bool) -> None:
@@ -178,17 +178,17 @@ class Screen:
         self._bars: dict[Source, str] = {}
         self._status: Callable[[int], str] | None = None
         self._rows = 0
-        """How many are on the terminal now."""
+        """Number of rows that are on the terminal now."""
         self._changed = False
 
     def take(self, source: Source, lines: Sequence[str]) -> str:
-        """Take a worker's lines: what ends with a newline is written above, what ends with a return is its bar.
+        """Accept a worker's lines: those ending with a newline are written above; one ending with a return is its bar.
 
-        A bar that changes is only drawn by `refresh`, so that a writer that is slower than the bars skips some states.
+        A changed bar is drawn only by `refresh`, so that a slow writer skips some states of the bars.
         """
         above = ""
         for line in lines:
-            if line == "\n":  # It belongs to the return before: that was no bar, but a line.
+            if line == "\n":  # It follows a return, which therefore ended a line, not a bar.
                 above += self._ended(source)
             elif line.endswith("\n"):
                 self._bars.pop(source, None)
@@ -198,7 +198,7 @@ class Screen:
         return self.above(above) if above else ""
 
     def end(self, source: Source) -> str:
-        """Let the bar of a stream that is over become an ordinary line."""
+        """Turn the bar of a stream that has ended into an ordinary line."""
         ended = self._ended(source)
         return self.above(ended) if ended else ""
 
@@ -207,7 +207,7 @@ class Screen:
         return self._erased() + text + self._drawn()
 
     def show_status(self, status: Callable[[int], str] | None) -> None:
-        """Change the status line: a function from the columns there are to a text, or None for none."""
+        """Change the status line: a function from the number of columns to a text, or None for none."""
         self._status = status
         self._changed = True
 
@@ -216,7 +216,7 @@ class Screen:
         return self._erased() + self._drawn() if self._changed else ""
 
     def finish(self) -> str:
-        """Remove the status line, and let the bars become ordinary lines."""
+        """Remove the status line, and turn the bars into ordinary lines."""
         self._status = None
         bars = "".join(f"{text}\n" for _, text in sorted(self._bars.items()))
         self._bars.clear()
@@ -228,7 +228,7 @@ class Screen:
 
     def _set_bar(self, source: Source, line: str) -> None:
         self._changed = True
-        # Blanks cover the bar before: that is how programs remove one.
+        # Blanks overwrite the bar: that is how programs remove one.
         if harmless(line).partition(source.prefix)[2].strip():
             self._bars[source] = self._shown(source, line).replace("\t", " ")
         else:
@@ -251,7 +251,7 @@ class Screen:
         if self._status is not None:
             rows.append(self._status(columns - 1))
         self._rows = len(rows)
-        # One column stays free: a full line would wrap.
+        # One column stays free, because a full line would wrap.
         return "\n".join(cut(row, columns - 1) for row in rows)
 
     def _bar_rows(self, most: int) -> list[str]:

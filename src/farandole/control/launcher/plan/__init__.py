@@ -1,1 +1,1 @@
-"""Who runs where with what environment, computed as data; the dry run prints it."""
+"""The placement of workers on hosts and their environment, computed as data; the dry run prints it."""

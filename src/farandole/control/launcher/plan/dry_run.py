@@ -12,7 +12,7 @@ from farandole.control.launcher.wording import count
 
 
 def render(plan: Plan) -> str:
-    """Write the whole plan for people, without any secret."""
+    """Return the whole plan as text for people, without secrets."""
     lines = [
         f"{count(plan.size, 'worker')} on {count(len(plan.hosts), 'host')}",
         "",
@@ -30,7 +30,7 @@ def render(plan: Plan) -> str:
 
 
 def _render_host(plan: Plan, host: HostPlan) -> list[str]:
-    cores = count(host.cores, "core") if host.cores else "cores not known yet"
+    cores = count(host.cores, "core") if host.cores else "cores not yet known"
     lines = [f"host {host.name} ({cores}), started by {host.started_by}"]
     if host.directory != plan.directory:
         lines += [f"  directory {host.directory}"]
@@ -43,7 +43,7 @@ def _render_host(plan: Plan, host: HostPlan) -> list[str]:
 
 
 def as_json(plan: Plan) -> str:
-    """Write the whole plan for programs, without any secret."""
+    """Return the whole plan as JSON for programs, without secrets."""
 
     def plain(environment: Mapping[str, str]) -> dict[str, str]:
         return {name: "***" if name in plan.private else value for name, value in environment.items()}
@@ -76,7 +76,7 @@ def as_json(plan: Plan) -> str:
 
 
 def _families(environment: Mapping[str, str], private: frozenset[str]) -> list[str]:
-    """Write variables in one line for each prefix they come with."""
+    """Format variables, in one line for each prefix."""
     families: dict[str, list[str]] = {}
     for name, value in environment.items():
         prefix = next((prefix for prefix in PLACE_PREFIXES if name.startswith(prefix)), "")

@@ -19,7 +19,7 @@ PLACE_PREFIXES = ("FARANDOLE_", "HOROVOD_")
 
 
 def common_environment(spec: JobSpec, directory: str, identity: Identity, sites: Mapping[str, Site]) -> dict[str, str]:
-    """Return what every worker gets on top of what it inherits."""
+    """Return the variables that every worker gets in addition to those it inherits."""
     variables = {
         "FARANDOLE_JOB": identity.job,
         "FARANDOLE_SECRET": identity.secret,
@@ -27,7 +27,7 @@ def common_environment(spec: JobSpec, directory: str, identity: Identity, sites:
     }
     variables |= settings_environment(spec.settings, directory)
     if "FARANDOLE_METRICS" in variables:
-        # The port that the user names is the launcher's, which says where each worker serves its own.
+        # The user's port belongs to the launcher, which tells each worker where to serve its own metrics.
         variables["FARANDOLE_METRICS"] = str(parse_metrics_address(variables["FARANDOLE_METRICS"]).with_port(0))
     carrier = "mpi" if spec.settings.get("backend") == "mpi" else "gloo"
     master, _, port = _master(spec, identity, sites).rpartition(":")
@@ -42,11 +42,11 @@ def common_environment(spec: JobSpec, directory: str, identity: Identity, sites:
 
 
 def with_python_path(environment: dict[str, str], inherited: Mapping[str, str]) -> dict[str, str]:
-    """Return the workers' variables with a PYTHONPATH where their scripts are for TensorFlow 1.
+    """Return the workers' variables, with a PYTHONPATH if their scripts are for TensorFlow 1.
 
     Args:
-        environment: what every worker gets.
-        inherited: what it is on top of.
+        environment: the variables that every worker gets.
+        inherited: the variables that it inherits.
     """
     both = {**inherited, **environment}
     if not is_asked_for(both):
@@ -60,12 +60,12 @@ def _master(spec: JobSpec, identity: Identity, sites: Mapping[str, Site]) -> str
 
 
 def master_address(site: Site, port: int) -> str:
-    """Return host:port at which scripts that use torch.distributed as well may meet on rank 0's host."""
+    """Return host:port where scripts that also use torch.distributed can meet on rank 0's host."""
     first = next((addresses[0] for _, addresses in site.networks if addresses), LOOPBACK)
     return format_address(first, port)
 
 
-# What says something about a machine or a login, and is wrong or dangerous on another.
+# Variables that describe a machine or a login, and are wrong or dangerous on another.
 _BOUND_TO_ONE_HOST = re.compile(
     r"HOME|USER|LOGNAME|SHELL|SHLVL|PWD|OLDPWD|_|HOST|HOSTNAME|HOSTTYPE|MACHTYPE|OSTYPE|MAIL|TERM|TERM_.*|COLORTERM"
     r"|TMPDIR|TMP|TEMP|DISPLAY|WAYLAND_DISPLAY|XAUTHORITY|XDG_.*|DBUS_.*|SSH_.*|GPG_.*|SUDO_.*|WINDOWID|LS_COLORS"
@@ -74,13 +74,13 @@ _BOUND_TO_ONE_HOST = re.compile(
 
 
 def inherited_elsewhere(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that workers on other machines inherit: all but those that belong to this one."""
+    """Return the variables that workers on other machines inherit: all except those that belong to this machine."""
     return {name: value for name, value in environment.items() if not _BOUND_TO_ONE_HOST.fullmatch(name)}
 
 
 def place_of(worker: int, slot: int, size: int) -> dict[str, str]:
-    """Return a worker's place, as far as it has one before its first world."""
-    # A newcomer's number may be above the size: scripts that look here only want to tell one worker from the other.
+    """Return the variables for a worker's place, as far as it has one before its first world."""
+    # A newcomer's number may exceed the size: scripts that read it only want to tell workers apart.
     place = {"RANK": worker, "SIZE": max(size, worker + 1), "LOCAL_RANK": slot}
     variables = {f"{prefix}{name}": str(value) for prefix in PLACE_PREFIXES for name, value in place.items()}
     return {
@@ -91,6 +91,6 @@ def place_of(worker: int, slot: int, size: int) -> dict[str, str]:
         WORKER_VARIABLE: str(worker),
         "FARANDOLE_ELASTIC": "1",
         "HOROVOD_ELASTIC": "1",
-        # Whether workers get anywhere decides whether they are worth another start.
+        # Progress decides whether failed workers are worth another start.
         "FARANDOLE_PROGRESS": "1",
     }

@@ -1,4 +1,4 @@
-"""What an elastic job starts first, as a plan: for `--dry-run`, and to refuse what no plan can do."""
+"""The first workers of an elastic job, as a plan: for `--dry-run`, and to refuse what no plan can do."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ def first_plan(
     """Plan the workers that are started first.
 
     Args:
-        spec: what the user wants.
-        policy: how many workers there may be.
-        machine: the one that the launcher runs on.
-        hosts: those there are now, each with its slots.
-        sites: what is known of each.
+        spec: the job that the user wants.
+        policy: the limits on the number of workers.
+        machine: the machine that the launcher runs on.
+        hosts: the current hosts, each with its slots.
+        sites: the facts about each host.
 
     Raises:
-        SpecError: there is no room for any worker, or a value that no plan can have.
+        SpecError: there is no slot for a worker, or a value is not valid.
     """
     assert spec.elastic is not None
     slots = sum(host.slots or 0 for host in hosts)
     if not slots:
-        raise SpecError("there are no hosts now", f"hosts come from {spec.elastic.discovery}")
+        raise SpecError("there are no hosts at the moment", f"hosts come from {spec.elastic.discovery}")
     size = int(min(slots, policy.most_at_first))
     plan = make_plan(replace(spec, hosts=tuple(hosts), num_proc=size, elastic=None), machine, Identity(), sites)
     expected = min(size, policy.most_at_first - policy.spares)
@@ -48,11 +48,11 @@ def first_plan(
 
 
 def describe(elastic: Elastic) -> str:
-    """Say between which sizes a job goes on, and where its hosts come from."""
+    """Return the numbers of workers with which a job runs, and where its hosts come from, as text."""
     most = "any number of" if elastic.max_size is None else elastic.max_size
     spares = f", and {count(elastic.spares, 'spare')}" if elastic.spares else ""
-    hosts = f"hosts come from {elastic.discovery}" if elastic.discovery else "no other hosts come by themselves"
-    return f"elastic: it goes on with {elastic.min_size} to {most} workers{spares}; {hosts}"
+    hosts = f"hosts come from {elastic.discovery}" if elastic.discovery else "no other hosts are discovered"
+    return f"elastic: {elastic.min_size} to {most} workers{spares}; {hosts}"
 
 
 def _as_elastic(host: HostPlan, size: int) -> HostPlan:

@@ -1,7 +1,7 @@
-"""Who runs where, with what environment: computed as data, shown by `--dry-run`, executed by `start`.
+"""The placement of workers and their environment: computed as data, shown by `--dry-run`, executed by `start`.
 
-Nothing here looks at a machine or touches it: `make_plan` is a pure function of what the user wants, what this machine
-is like, what the hosts have told of themselves, and what is known only once the job starts.
+Nothing here inspects or changes a machine: `make_plan` is a pure function of the user's job, the facts about this
+machine, the reports of the hosts, and the facts that are known only once the job starts.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def job_size(spec: JobSpec, machine: Machine) -> int:
     """Return the number of workers: as asked for, or all slots, or one for each GPU or core of this machine.
 
     Raises:
-        SpecError: there are hosts, and none of them has a slot.
+        SpecError: there are hosts, but none has a slot.
     """
     if spec.num_proc is not None:
         return spec.num_proc
@@ -44,16 +44,16 @@ def job_size(spec: JobSpec, machine: Machine) -> int:
         slots = sum(host.slots or 0 for host in with_slots(spec.hosts, None))
         if not slots:
             names = ", ".join(host.label for host in spec.hosts)
-            raise SpecError(f"there is no slot for a worker on {names}", "give the number of slots: -H h1:4")
+            raise SpecError(f"no slots for workers on {names}", "give the number of slots: -H h1:4")
         return slots
     return machine.gpus or machine.cores
 
 
 def hosts_in_use(spec: JobSpec, machine: Machine) -> tuple[Host, ...]:
-    """Return the hosts that get workers, with as many slots as are used.
+    """Return the hosts that get workers, with the numbers of slots that are used.
 
     Raises:
-        SpecError: they have too few.
+        SpecError: the hosts have too few slots.
     """
     size = job_size(spec, machine)
     return _used(with_slots(spec.hosts or (Host(machine.hostname, size),), None), size)
@@ -63,10 +63,10 @@ def make_plan(spec: JobSpec, machine: Machine, identity: Identity, sites: Mappin
     """Plan a job.
 
     Args:
-        spec: what the user wants.
-        machine: the one that the launcher runs on.
-        identity: what is known only when the job starts.
-        sites: what is known of each host, by its label; without it, every host is this machine.
+        spec: the job that the user wants.
+        machine: the machine that the launcher runs on.
+        identity: the facts that are known only once the job starts.
+        sites: the facts about each host, by its label; without them, every host is this machine.
 
     Raises:
         SpecError: a variable to export is not set, or the hosts have too few slots.
@@ -142,15 +142,15 @@ def _plan_host(
 
 
 def _command_on(host: Host, command: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the command as a host runs it, which may have another Python than the launcher."""
+    """Return the command as a host runs it, possibly with a different Python than the launcher."""
     return (host.python, *command[1:]) if host.python and command[0] == sys.executable else command
 
 
 def _with_addresses(worker: WorkerPlan, networks: Sequence[tuple[str, tuple[str, ...]]], together: bool) -> WorkerPlan:
     """Let a worker listen on all addresses of its host.
 
-    Peers take the first in the list that answers. When the user has named several networks, each worker of a host
-    prefers another one, so that together they use all.
+    Peers use the first address in the list that answers. If the user has named several networks, each worker of a host
+    prefers a different one, so that together they use all.
     """
     first = worker.local_rank % len(networks) if together else 0
     ordered = [*networks[first:], *networks[:first]]
@@ -161,10 +161,10 @@ def _with_addresses(worker: WorkerPlan, networks: Sequence[tuple[str, tuple[str,
 
 
 def place_workers(hosts: Sequence[Host], size: int) -> tuple[HostPlan, ...]:
-    """Fill the hosts in order; ranks count through. Hosts that get no worker are left out.
+    """Fill the hosts in order; ranks increase across hosts. Hosts without workers are omitted.
 
     Args:
-        hosts: where there is room.
+        hosts: the hosts with their slots.
         size: number of workers.
 
     Raises:
@@ -227,7 +227,7 @@ def _notes(spec: JobSpec, machine: Machine, hosts: Sequence[HostPlan]) -> tuple[
     size = sum(len(host.workers) for host in hosts)
     if spec.num_proc is None and not spec.hosts:
         notes.append(f"{count(size, 'worker')}: one for each {'GPU' if machine.gpus else 'core, as no GPU is visible'}")
-    # Names of one machine share its cores.
+    # Different names of one machine share its cores.
     here = [host for host in hosts if host.local]
     groups = [*([here] if here else []), *([host] for host in hosts if not host.local)]
     for group in groups:
@@ -235,16 +235,16 @@ def _notes(spec: JobSpec, machine: Machine, hosts: Sequence[HostPlan]) -> tuple[
         if 0 < cores < workers:
             where = "" if len(groups) == 1 else f" of {group[0].name}"
             words = f"{workers} workers share {count(cores, 'core')}{where}"
-            notes.append(f"{words}: it works, but each gets only a part of one")
+            notes.append(f"{words}: it works, but each gets only part of a core")
     return tuple(notes)
 
 
 def _ship_details(spec: JobSpec) -> tuple[str, ...]:
-    return (f"--ship sends {spec.ship} to the other hosts, where workers run in it",) if spec.ship else ()
+    return (f"--ship copies {spec.ship} to the other hosts, where workers run in it",) if spec.ship else ()
 
 
 def _thread_share(host: HostPlan) -> str:
     shares = f"{count(host.cores, 'core')} for {count(len(host.workers), 'worker')}"
     if not host.cores:
-        return f"OMP_NUM_THREADS was not set; on {host.name} it will be its cores, shared by its workers"
+        return f"OMP_NUM_THREADS was not set; on {host.name} it will be the number of its cores divided by its workers"
     return f"OMP_NUM_THREADS was not set; {shares} make it {host.environment['OMP_NUM_THREADS']}"

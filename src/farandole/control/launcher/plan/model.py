@@ -14,38 +14,38 @@ UNKNOWN = "<chosen at start>"
 
 @dataclass(frozen=True)
 class Site:
-    """What one host has told of itself."""
+    """The facts that one host has reported about itself."""
 
     local: bool = True
     """Whether it is the machine that the launcher runs on."""
     cores: int = 0
-    """0: not known yet."""
+    """Number of cores; 0: not known yet."""
     roster: str = f"{LOOPBACK}:{UNKNOWN}"
-    """host:port at which its workers reach the roster."""
+    """host:port where its workers reach the roster."""
     networks: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """Name of each network interface, and its addresses that the other hosts reach; the preferred one first."""
+    """Name of each network interface, with its addresses that other hosts reach; the preferred interface first."""
     directory: str = ""
-    """Where its workers run; "": where the launcher runs."""
+    """The directory in which its workers run; "": the launcher's."""
     command: tuple[str, ...] = ()
-    """What its workers run; (): what the user said."""
+    """The command that its workers run; (): the user's command."""
     spreads: bool = False
-    """Whether workers of other hosts may come later, though all hosts that are known are this machine."""
+    """Whether workers of other hosts may come later, although all known hosts are this machine."""
 
 
 @dataclass(frozen=True)
 class Identity:
-    """What is known only when a job starts."""
+    """The facts that are known only once a job starts."""
 
     job: str = UNKNOWN
     master: str = ""
-    """host:port that rank 0 may listen on, for scripts that use torch.distributed as well; "": not known yet."""
+    """host:port for rank 0 to listen on, for scripts that also use torch.distributed; "": not known yet."""
     secret: str = "***"
-    """In hex."""
+    """The secret in hexadecimal."""
 
 
 @dataclass(frozen=True)
 class WorkerPlan:
-    """One worker. Its environment is what it inherits, the plan's, the host's and its own, the last one winning."""
+    """One worker. Its environment is what it inherits, the plan's, the host's and its own; later ones override."""
 
     rank: int
     local_rank: int
@@ -62,13 +62,13 @@ class HostPlan:
     workers: tuple[WorkerPlan, ...]
     local: bool = True
     command: tuple[str, ...] = ()
-    """What every worker of this host runs."""
+    """The command that every worker of this host runs."""
     directory: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
     started_by: str = ""
     """The command that starts its agent."""
     networks: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """See `Site`."""
+    """The networks of the host, as in `Site`."""
 
 
 @dataclass(frozen=True)
@@ -83,20 +83,20 @@ class Plan:
     prefixes_in_files: bool
     timestamps: bool
     environment: Mapping[str, str]
-    """What every worker gets on top of what it inherits."""
+    """The variables that every worker gets in addition to those it inherits."""
     hosts: tuple[HostPlan, ...]
     notes: tuple[str, ...]
-    """What the user should be told once."""
+    """Notes that the user should see once."""
     details: tuple[str, ...]
-    """What only a reader of the plan wants to know."""
+    """Notes for readers of the plan only."""
     private: frozenset[str] = SECRET_NAMES
     """Variables whose values are not shown."""
     noun: str = "rank"
-    """What a worker is called with its number: `worker` where its rank changes."""
+    """The noun for a worker with its number: `worker` if its rank changes, else `rank`."""
 
     @property
     def size(self) -> int:
-        """Workers in the job."""
+        """Number of workers in the job."""
         return sum(len(host.workers) for host in self.hosts)
 
     def host_of(self, rank: int) -> HostPlan:
@@ -105,5 +105,5 @@ class Plan:
 
 
 def all_local(sites: Mapping[str, Site]) -> bool:
-    """Return whether all workers of a job are on this machine, and will be."""
+    """Return whether all workers of a job are on this machine, and will remain so."""
     return all(site.local and not site.spreads for site in sites.values())

@@ -1,1 +1,1 @@
-"""Which slots get a worker, and when: a pure policy."""
+"""Pure policy that decides which slots get a worker, and when."""

@@ -1,14 +1,14 @@
-"""What the end of a worker means: for its slot, for its host, and for the job.
+"""The consequences of a worker's end for its slot, for its host, and for the job.
 
-A slot whose worker failed gets another one at once; if that fails soon too, later and later (`backoff`).
-A host on which many workers fail within a minute is left alone for a while (*quarantine*). Horovod's users may have its
-way instead: a host with one failed worker is not used any more, for good or for a while (*blacklist*).
+A slot whose worker failed gets another one at once; if that soon fails too, after longer and longer waits (`backoff`).
+A host on which many workers fail within a minute is not used for a while (*quarantine*). Horovod's users may choose its
+behaviour instead: a host with one failed worker is no longer used, for good or for a while (*blacklist*).
 
-A worker that fails in the same way again and again is not started for ever: the job ends with that failure, unless the
-worker never comes into a world that others train in. The job also ends when all workers that were started first fail
-before a step was counted, or a minute over, and no other is in a world; and at once when no worker is left that holds
-the state of the training. Once a worker has finished, no other is started any more, and newcomers that are refused have
-not failed. A worker that was asked to leave has neither failed nor finished.
+A worker that fails again and again in the same way is not restarted for ever: the job ends with that failure, unless
+the worker never joined a world in which others train. The job also ends when all workers of the first start fail before
+a step was counted or a minute has passed, and no other is in a world; and at once when no worker is left that holds the
+state of the training. Once a worker has finished, no more are started, and refused newcomers do not count as failed. A
+worker that was asked to leave has neither failed nor finished.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from farandole.control.launcher.slots.slot_state import (
     with_slots,
 )
 
-# A worker that has been in a world for so long was all right: what happens to it later is something new.
+# A worker that has been in a world for this long was healthy: a later failure is something new.
 HEALTHY_SECONDS = 60.0
-# So many failures of one host within that time are the host's own.
+# This number of failures on one host within that time is the fault of the host.
 FLAPS = 5
 FLAP_SECONDS = 60.0
 FIRST_QUARANTINE = 30.0
 LONGEST_QUARANTINE = 600.0
-# The same failure of the same rank, so many times in a row, is not going to go away.
+# The same failure of the same rank, this many times in a row, will not go away.
 SAME_FAILURES = 3
 
 
@@ -55,7 +55,7 @@ def worker_ended(state: State, event: WorkerEnded, now: float) -> Step:
     """Record the end of a worker's process."""
     place = living(state).get(event.worker)
     if place is None:
-        return state, [], f"worker {event.worker}, which nobody waits for, has ended"
+        return state, [], f"worker {event.worker}, which is not expected, has ended"
     site, slot = place
     healthy = now - state.joined_at.get(event.worker, now) >= HEALTHY_SECONDS
     member = event.worker in state.members or not state.worlds
@@ -69,27 +69,27 @@ def worker_ended(state: State, event: WorkerEnded, now: float) -> Step:
     if event.how == SUCCEEDED and member:
         return _finished(state, name)
     if event.how == SUCCEEDED and state.closing:
-        return state, [], f"{name} came too late, and was refused"
+        return state, [], f"{name} came too late and was refused"
     if event.how == STATE_LOST and not state.finished:
-        return state, [_end_without_state(state)], f"{name} {event.how}: nobody can go on"
+        return state, [_end_without_state(state)], f"{name} {event.how}: no worker can continue"
     state, actions = _slot_failed(state, event.worker, site.label, slot.index, now, healthy)
     if event.how == FAILED:
         state, more = _failed_by_itself(state, event, rank, f"{site.label}:{slot.index}", healthy)
-        # What was to become of the slot does not matter when the job ends.
+        # The fate of the slot does not matter when the job ends.
         actions = more if any(isinstance(action, EndJob) for action in more) else actions + more
     return state, actions, f"{name} {event.how}"
 
 
 def _finished(state: State, name: str) -> Step:
-    return replace(state, finished=True), [], f"{name} has finished: nobody is started any more"
+    return replace(state, finished=True), [], f"{name} has finished: no more workers are started"
 
 
 def _end_without_state(state: State) -> EndJob:
     how = "were asked to leave before it was finished" if state.asked else "are lost"
     why = f"all workers that held the state of the training {how}, and no other worker has it"
     hint = (
-        "start it again; a loop over hvd.elastic.steps goes on from its last checkpoint with --checkpoint-dir DIR "
-        "--resume auto, other scripts from what they have saved by themselves"
+        "start it again; a loop over hvd.elastic.steps continues from its last checkpoint with --checkpoint-dir DIR "
+        "--resume auto, other scripts from the state that they have saved themselves"
     )
     return EndJob(why, hint)
 
@@ -123,7 +123,7 @@ def _slot_failed(
         return _blacklist(state, worker, label, now)
     if len(recent) >= FLAPS and site.barred_until <= now:
         return _quarantine(state, label, now)
-    words = f"another one starts on {label} in {wait:g} s: {failures} have failed there, one after the other"
+    words = f"another one starts on {label} in {wait:g} s: {failures} have failed there in a row"
     tells = wait > 0 and not state.closing
     return state, [Say(f"farandole: in the place of worker {worker}, {words}")] if tells else []
 
@@ -133,12 +133,12 @@ def _quarantine(state: State, label: str, now: float) -> tuple[State, list[Actio
     assert site is not None
     wait = min(FIRST_QUARANTINE * 2**site.quarantines, LONGEST_QUARANTINE)
     state = with_site(state, label, quarantines=site.quarantines + 1, barred_until=now + wait, failed_at=())
-    words = f"{FLAPS} workers failed on it within {FLAP_SECONDS:g} s; nothing is started there for {wait:g} s"
+    words = f"{FLAPS} workers failed on it within {FLAP_SECONDS:g} s; no workers are started there for {wait:g} s"
     return state, [Say(f"warning: host {label} is in quarantine: {words}")]
 
 
 def _blacklist(state: State, worker: int, label: str, now: float) -> tuple[State, list[Action]]:
-    """Do as Horovod does: one failed worker takes its whole host out."""
+    """Blacklist the host of a failed worker entirely, as Horovod does."""
     site = site_of(state, label)
     assert site is not None
     if site.barred_until > now:
@@ -152,7 +152,7 @@ def _blacklist(state: State, worker: int, label: str, now: float) -> tuple[State
     state = with_site(state, label, quarantines=site.quarantines + 1, barred_until=now + wait)
     how_long = "" if math.isinf(wait) else f" for {wait:g} s"
     said = f"host {label} is blacklisted{how_long}: worker {worker} failed on it"
-    actions: list[Action] = [Say(f"warning: {said}; {others(state, (), 'goes on', 'go on')}")]
+    actions: list[Action] = [Say(f"warning: {said}; {others(state, (), 'continues', 'continue')}")]
     if here:
         actions = [
             Say(f"warning: {said}; {who_leaves(state, here)}"),
@@ -180,7 +180,7 @@ def _failed_by_itself(
         return state, []
     if early:
         return state, [EndJob("all workers that were started first have failed, and no other was training")]
-    # A worker that never came into a world that lives does not end it: its slot is tried less and less often.
+    # A worker that never joined a living world does not end it: its slot is retried less and less often.
     if times >= SAME_FAILURES and (rank is not None or not in_world):
         name = f"rank {rank}" if rank is not None else "a worker of the same slot"
         why = f"{name} failed {times} times in a row in the same way ({event.what})"

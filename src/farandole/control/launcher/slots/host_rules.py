@@ -1,4 +1,4 @@
-"""Hosts come, are reached, are lost, are asked to go, and go; their workers are seen off before."""
+"""Rules for hosts that come, are reached, are lost, are asked to go, and go, after their workers have left."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from farandole.control.launcher.wording import count
 
 
 def hosts_changed(state: State, event: HostsChanged, now: float) -> Step:
-    """Record which hosts there are."""
+    """Record the current hosts."""
     wanted = dict(event.hosts)
     before = state
     sites = []
@@ -52,7 +52,7 @@ def hosts_changed(state: State, event: HostsChanged, now: float) -> Step:
 
 
 def _tell_who_leaves(before: State, state: State) -> list[Action]:
-    """Tell of workers that are to leave because their host, or their slot, is not there any more."""
+    """Announce which workers are to leave because their host, or their slot, no longer exists."""
     actions: list[Action] = []
     for old, site in zip(before.sites, state.sites, strict=False):
         places = [slot for slot in site.slots if slot.worker is not None and not slot.draining]
@@ -64,8 +64,8 @@ def _tell_who_leaves(before: State, state: State) -> list[Action]:
 
 
 def _with_size(site: Site, size: int) -> Site:
-    """Give a host so many slots; those above that keep their workers until these have left."""
-    # A host that was refused, or was leaving, and is named again is as good as new.
+    """Set a host's number of slots; those above it keep their workers until these have left."""
+    # A host that was refused, or was leaving, and is listed again is treated as new.
     phase = "new" if site.gone and site.phase == "refused" else site.phase
     known = {slot.index: slot for slot in site.slots if slot.index < size or slot.worker is not None}
     slots = tuple(known.get(index, Slot(index)) for index in sorted({*known, *range(size)}))
@@ -73,13 +73,13 @@ def _with_size(site: Site, size: int) -> Site:
 
 
 def host_not_ready(state: State, event: HostNotReady, now: float) -> Step:
-    """Try a host again later and later, or not at all."""
+    """Retry a host after longer and longer waits, or not at all."""
     site = site_of(state, event.label)
     if site is None:
         return state, [], f"host {event.label}, which is gone, is not ready: {event.why}"
     if event.refused:
         state = with_site(state, event.label, phase="refused")
-        said = Say(f"warning: host {event.label} is left out: {event.why}; the job does without it")
+        said = Say(f"warning: host {event.label} is left out: {event.why}; the job continues without it")
         state, actions = _end_if_all_refused(state, event.why)
         return state, [said, *actions], f"host {event.label} is refused: {event.why}"
     wait = waiting_time(site.tries)
@@ -92,26 +92,26 @@ def host_not_ready(state: State, event: HostNotReady, now: float) -> Step:
 def _end_if_all_refused(state: State, why: str) -> tuple[State, list[Action]]:
     if living(state) or any(site.phase != "refused" for site in state.sites):
         return state, []
-    return state, [EndJob(f"no host can take part: {why}", "farandole doctor -H HOSTS tells more")]
+    return state, [EndJob(f"no host can take part: {why}", "farandole doctor -H HOSTS shows more")]
 
 
 def host_leaves(state: State, event: HostLeaves) -> Step:
-    """Let a host go that was asked to."""
+    """Release a host that was asked to leave."""
     site = site_of(state, event.label)
     if site is None or site.gone:
-        return state, [], f"host {event.label} is leaving already"
+        return state, [], f"host {event.label} is already leaving"
     said = f"host {site.label} was asked to end; {who_leaves(state, _workers_on(site))}"
     return with_site(state, site.label, gone=True), [Say(f"farandole: {said}")], said
 
 
 def host_removed(state: State, event: HostRemoved) -> Step:
-    """End what runs on a host, and let it go."""
+    """End everything that runs on a host, and release it."""
     site = site_of(state, event.label)
     if site is None:
-        return state, [], f"host {event.label} is gone already"
+        return state, [], f"host {event.label} is already gone"
     here = _workers_on(site)
     with_whom = f", with {named(here)}" if here else ""
-    said = f"host {site.label} is removed{with_whom}; {others(state, here, 'goes on', 'go on')}"
+    said = f"host {site.label} is removed{with_whom}; {others(state, here, 'continues', 'continue')}"
     state = with_slots(state, {worker: {"draining": True} for worker in here})
     actions: list[Action] = [Say(f"farandole: {said}")]
     if here:
@@ -120,17 +120,17 @@ def host_removed(state: State, event: HostRemoved) -> Step:
 
 
 def host_noticed(state: State, event: HostNoticed, now: float) -> Step:
-    """Have no workers on a host that is about to be taken away, as long as it is."""
+    """Keep workers off a host that is about to be reclaimed, for as long as the notice stands."""
     site = site_of(state, event.label)
     if site is None or bool(site.notice) == bool(event.notice):
-        return state, [], f"host {event.label}: {event.notice or 'it stays'}, as before"
+        return state, [], f"host {event.label}: {event.notice or 'no notice'}, as before"
     state = with_site(state, event.label, notice=event.notice, noticed_at=now)
     if event.notice:
-        why = f"host {event.label} is about to be taken away ({event.notice})"
-        said = f"{why}; {who_leaves(state, _workers_on(site))}; none is started there meanwhile"
+        why = f"host {event.label} is about to be reclaimed ({event.notice})"
+        said = f"{why}; {who_leaves(state, _workers_on(site))}; no workers are started there meanwhile"
     else:
-        after = f"the notice is gone after {now - site.noticed_at:.0f} s"
-        said = f"host {event.label} stays ({after}); workers start there again as far as the job needs them"
+        after = f"the notice was withdrawn after {now - site.noticed_at:.0f} s"
+        said = f"host {event.label} stays ({after}); workers can start there again if the job needs them"
     return state, [Say(f"farandole: {said}")], said
 
 
@@ -138,11 +138,11 @@ def _workers_on(site: Site) -> tuple[int, ...]:
     return tuple(slot.worker for slot in site.slots if slot.worker is not None)
 
 
-# --- what follows -----------------------------------------------------------------------------------------------
+# --- consequences -----------------------------------------------------------------------------------------------
 
 
 def let_go(state: State, now: float) -> tuple[State, list[Action]]:
-    """See off the workers of hosts that are to have none, and of slots that are gone; then hosts that are gone."""
+    """Release the workers of hosts that are to have none, and of slots that are gone; then hosts that are gone."""
     actions: list[Action] = []
     for site in state.sites:
         leaving = [slot for slot in site.slots if slot.worker is not None and (site.closed or slot.index >= site.size)]
@@ -169,13 +169,13 @@ def _why_they_leave(site: Site) -> str:
     if site.gone:
         return f"host {site.label} is gone"
     if site.notice:
-        return f"host {site.label} is about to be taken away"
-    slots = f"only {count(site.size, 'slot')}" if site.size else "no slot"
+        return f"host {site.label} is about to be reclaimed"
+    slots = f"only {count(site.size, 'slot')}" if site.size else "no slots"
     return f"host {site.label} has {slots} now"
 
 
 def reach(state: State, now: float) -> tuple[State, list[Action]]:
-    """Try to reach hosts as long as there could be use for them."""
+    """Try to reach hosts as long as the job may need them."""
     if state.closing:
         return state, []
     actions: list[Action] = []

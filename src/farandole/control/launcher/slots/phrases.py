@@ -1,4 +1,4 @@
-"""How workers are spoken of in the lines that people read."""
+"""Phrases about workers in messages for people."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from farandole.control.launcher.wording import count
 
 
 def named(workers: Iterable[int]) -> str:
-    """Write workers for people.
+    """Format workers for people.
 
     Example:
         >>> named([3, 1, 2])
@@ -22,27 +22,27 @@ def named(workers: Iterable[int]) -> str:
 
 
 def who_leaves(state: State, workers: Collection[int]) -> str:
-    """Say which workers are to leave, until when, and how many stay.
+    """Return which workers are to leave, until when, and how many stay, as text.
 
     Args:
-        state: of the slots.
-        workers: that are to leave.
+        state: the state of the slots.
+        workers: the workers that are to leave.
     """
     if not workers:
-        return "no worker runs there"
+        return "no workers run there"
     leave = "leaves" if len(workers) == 1 else "leave"
     within = f"within {state.policy.grace:g} s"
     return f"{named(workers)} there {leave} at the end of a step, {within}; {others(state, workers, 'stays', 'stay')}"
 
 
 def others(state: State, workers: Collection[int], does: str, do: str) -> str:
-    """Say what those do that live and are not to leave either.
+    """Return how many other living workers, which are not to leave either, do something, as text.
 
     Args:
-        state: of the slots.
-        workers: that do something else.
-        does: what they do, if it is one.
-        do: what they do, if they are several.
+        state: the state of the slots.
+        workers: the workers that do something else.
+        does: the verb for one worker.
+        do: the verb for several.
     """
     here = living(state).items()
     number = sum(worker not in workers and not (site.closed or slot.draining) for worker, (site, slot) in here)

@@ -1,4 +1,4 @@
-"""The words in which the slots of an elastic job are spoken of: what happens, and what is to be done about it."""
+"""Events and actions of the slots of an elastic job."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STATE_LOST = "failed for want of the state"
 
 @dataclass(frozen=True)
 class HostsChanged:
-    """These are the hosts there are, and their slots."""
+    """The current hosts and their slots."""
 
     hosts: tuple[tuple[str, int], ...]
 
@@ -30,42 +30,43 @@ class HostReady:
 
 @dataclass(frozen=True)
 class HostLost:
-    """The agent of a host is lost. Its workers, and then `HostNotReady`, are reported when their end is certain."""
+    """The agent of a host is lost. The end of its workers, and then `HostNotReady`, are reported once they are
+    certain."""
 
     label: str
 
 
 @dataclass(frozen=True)
 class HostNotReady:
-    """A host could not be reached, or was lost and has no workers any more."""
+    """A host could not be reached, or was lost and has no workers left."""
 
     label: str
     why: str
     refused: bool = False
-    """It is of no use as it is: it is not tried again before it goes and comes back."""
+    """Whether it cannot be used in its present state: it is not retried until it disappears and comes back."""
 
 
 @dataclass(frozen=True)
 class HostLeaves:
-    """A host was asked to go, such as by SIGTERM to its agent."""
+    """A host was asked to leave, for example by SIGTERM to its agent."""
 
     label: str
 
 
 @dataclass(frozen=True)
 class HostRemoved:
-    """A host is to be left at once, whatever its workers do."""
+    """A host is to be released at once, whatever its workers do."""
 
     label: str
 
 
 @dataclass(frozen=True)
 class HostNoticed:
-    """A host says whether it is about to be taken away."""
+    """A host reports whether it is about to be reclaimed."""
 
     label: str
     notice: str
-    """Why it is; "" when it is not."""
+    """The reason for the preemption; "" if there is none."""
 
 
 @dataclass(frozen=True)
@@ -77,19 +78,20 @@ class WorldBegan:
 
 @dataclass(frozen=True)
 class Progressed:
-    """Some worker has got somewhere."""
+    """Some worker has made progress."""
 
 
 @dataclass(frozen=True)
 class Finishing:
-    """Workers have left their world in good order, so that newcomers are refused; or they have failed after all."""
+    """Whether workers have left their world because they finished, so that newcomers are refused; or failed after
+    all."""
 
     finishing: bool
 
 
 @dataclass(frozen=True)
 class WorkerLeaves:
-    """A worker was asked to leave by somebody else than the job, as by SIGTERM; its host stays."""
+    """A worker was asked to leave by someone other than the job, for example by SIGTERM; its host stays."""
 
     worker: int
     why: str
@@ -97,20 +99,20 @@ class WorkerLeaves:
 
 @dataclass(frozen=True)
 class WorkerEnded:
-    """A worker's process is gone."""
+    """A worker's process has ended."""
 
     worker: int
     how: str
-    """SUCCEEDED: exit code 0; FINISHED: the same, after it had left its world by itself, in good order, or had sent
-    back what its function returned; FAILED: by itself; KILLED: from outside, or lost with its host; STATE_LOST: by
-    itself, because no worker is left that holds the state of the training; so will all others."""
+    """SUCCEEDED: exit code 0; FINISHED: the same, after it had left its world by itself, having finished, or had
+    returned the result of its function; FAILED: by itself; KILLED: from outside, or lost with its host; STATE_LOST: by
+    itself, because no worker is left that holds the state of the training; all others will do so as well."""
     what: str = ""
-    """What it failed of, such as `ValueError: boom`."""
+    """The reason of its failure, such as `ValueError: boom`."""
 
 
 @dataclass(frozen=True)
 class Resized:
-    """The user wants another size."""
+    """The user wants different limits."""
 
     min_size: int
     max_size: int | None
@@ -144,7 +146,7 @@ Event = (
 
 @dataclass(frozen=True)
 class ReachHost:
-    """Start an agent there, and see whether workers can be started. Answered by `HostReady` or `HostNotReady`."""
+    """Start an agent there, and check whether workers can be started. Answered by `HostReady` or `HostNotReady`."""
 
     label: str
 
@@ -172,32 +174,32 @@ class StopWorkers:
 
     workers: tuple[int, ...]
     why: str
-    """What is said of each, such as `did not leave within 30 s`."""
+    """The description of each worker's end, such as `did not leave within 30 s`."""
 
 
 @dataclass(frozen=True)
 class EndHost:
-    """End the agent there: nothing is left for it to do."""
+    """End the agent there: it has nothing left to do."""
 
     label: str
 
 
 @dataclass(frozen=True)
 class Say:
-    """Tell the user."""
+    """Print a message for the user."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class EndJob:
-    """End all; nothing is started any more."""
+    """End everything; nothing more is started."""
 
     why: str
-    """"": all is well."""
+    """The reason; "": the job succeeded."""
     hint: str = ""
     worker: int | None = None
-    """Whose failure is the reason, if it is one worker's."""
+    """The worker whose failure is the reason, if it is one worker's."""
 
 
 Action = ReachHost | StartWorker | DrainWorkers | StopWorkers | EndHost | Say | EndJob

@@ -1,7 +1,7 @@
 """Decides which slots get a worker, and when: a pure function on plain data.
 
-A *slot* is room for one worker on a host. `slot_state` says what is known, `slot_events` what happens and what
-is to be done; `host_rules`, `failure_rules` and `worker_rules` have the rules, each its part.
+A *slot* is room for one worker on a host. `slot_state` holds the known facts, `slot_events` the events and the actions;
+`host_rules`, `failure_rules` and `worker_rules` each hold a part of the rules.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ Decision = tuple[State, tuple[Action, ...], str]
 
 
 def decide(state: State, event: Event, now: float) -> Decision:
-    """Return the next state, what to do, and the one line that says why.
+    """Return the next state, the actions, and one line with the reason.
 
     Example:
         >>> from farandole.control.launcher.slots.slot_state import SlotPolicy
@@ -99,9 +99,9 @@ def _note(state: State, event: Event, now: float) -> Step:
     if isinstance(event, WorldBegan):
         return world_began(state, event, now)
     if isinstance(event, Progressed):
-        return replace(state, progressed=True), [], "training goes on"
+        return replace(state, progressed=True), [], "training continues"
     if isinstance(event, Finishing):
-        words = "workers have finished, as far as is known" if event.finishing else "nobody has finished"
+        words = "workers have finished, as far as is known" if event.finishing else "no worker has finished"
         return replace(state, finishing=event.finishing), [], words
     if isinstance(event, WorkerLeaves):
         return worker_leaves(state, event, now)
@@ -115,7 +115,7 @@ def _note(state: State, event: Event, now: float) -> Step:
 
 
 def next_due(state: State, now: float) -> float:
-    """Return when the next `Tick` changes anything; infinite when only other events do."""
+    """Return when the next `Tick` changes something; infinite if only other events do."""
     if state.ended:
         return math.inf
     times = [site.end_at for site in state.sites if site.end_at is not None]
@@ -129,11 +129,11 @@ def next_due(state: State, now: float) -> float:
 
 
 def describe(site: Site, now: float) -> str:
-    """Say how a host is, in a few words."""
+    """Return the condition of a host in a few words."""
     if site.gone:
         return "draining"
     if site.notice:
-        return f"about to be taken away: {site.notice}"
+        return f"about to be reclaimed: {site.notice}"
     if site.barred_until > now:
         return "blacklisted" if math.isinf(site.barred_until) else f"in quarantine for {site.barred_until - now:.0f} s"
     if site.phase == "new":

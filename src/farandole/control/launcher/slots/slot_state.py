@@ -1,6 +1,6 @@
-"""What is known of the slots of an elastic job, and how one state is made from another.
+"""The known facts about the slots of an elastic job, and functions that make one state from another.
 
-Times are seconds on a clock that the caller of `decide` chooses, and gives with every event.
+Times are seconds on a clock that the caller of `decide` chooses and passes with every event.
 """
 
 from __future__ import annotations
@@ -16,32 +16,32 @@ MOST_WORKERS = 1 << 16
 
 @dataclass(frozen=True)
 class SlotPolicy:
-    """What the user allows."""
+    """The limits that the user sets."""
 
     min_size: int
     max_size: int | None
     spares: int = 0
     first_size: int = 0
-    """So many slots are worth waiting for before the first worker starts."""
+    """Number of slots worth waiting for before the first worker starts."""
     first_most: int | None = None
-    """The first world has no more workers than that, or `min_size`; None: as many as any other."""
+    """The most workers of the first world, if more than `min_size`; None: as for any other world."""
     grace: float = 30.0
-    """Seconds in which workers that are to leave can do so."""
+    """Seconds that workers have to leave when asked to."""
     timeout: float = 600.0
-    """Seconds that there may be too few slots."""
+    """Seconds for which there may be too few slots."""
     blacklist: bool = False
-    """Whether a host is not used any more once a worker failed there."""
+    """Whether a host is no longer used once a worker has failed there."""
     cooldown: tuple[float, float] | None = None
-    """For how long, at least and at most; None: for good."""
+    """The shortest and the longest such time in seconds; None: for good."""
 
     @property
     def most(self) -> float:
-        """Workers that there may be, with the spares."""
+        """The most workers, including spares."""
         return math.inf if self.max_size is None else self.max_size + self.spares
 
     @property
     def most_at_first(self) -> float:
-        """Workers that there may be before the first world begins, with the spares."""
+        """The most workers before the first world begins, including spares."""
         if self.first_most is None:
             return self.most
         return min(self.most, max(self.first_most, self.min_size) + self.spares)
@@ -54,13 +54,13 @@ class Slot:
     index: int
     worker: int | None = None
     draining: bool = False
-    """Its worker was told to leave."""
+    """Whether its worker was told to leave."""
     left: bool = False
-    """The world goes on without its worker, whatever the reason."""
+    """Whether the world continues without its worker, for any reason."""
     failures: int = 0
-    """Of its workers, in a row."""
+    """Number of its workers' failures in a row."""
     not_before: float = 0.0
-    """When it may have the next worker."""
+    """The time from which on it may have the next worker."""
 
 
 @dataclass(frozen=True)
@@ -69,25 +69,26 @@ class Site:
 
     label: str
     size: int
-    """Slots that it has; there are more in `slots` while those that it had before still have workers."""
+    """Number of its slots; `slots` has more while removed ones still have workers."""
     slots: tuple[Slot, ...]
     phase: str = "new"
-    """new: not tried; reaching; ready; lost: what ran there may still live; refused: it cannot take part as it is."""
+    """new: not tried; reaching; ready; lost: its workers may still live; refused: it cannot take part in its present
+    state."""
     not_before: float = 0.0
-    """When it may be tried to reach."""
+    """The time from which on it may be reached."""
     tries: int = 0
-    """In a row, that failed."""
+    """Number of failed attempts in a row."""
     failed_at: tuple[float, ...] = ()
-    """Failures within the last `FLAP_SECONDS`."""
+    """Times of failures within the last `FLAP_SECONDS`."""
     quarantines: int = 0
     barred_until: float = 0.0
-    """Quarantined, or blacklisted, until then."""
+    """The end of its quarantine or blacklisting."""
     gone: bool = False
-    """It is not one of the hosts any more, and its workers are leaving."""
+    """Whether it is no longer one of the hosts, and its workers are leaving."""
     notice: str = ""
-    """Why it is about to be taken away, as it says itself; "" when it is not."""
+    """Its own reason for an imminent preemption; "" if there is none."""
     noticed_at: float = 0.0
-    """When it said so."""
+    """When it gave this notice."""
     end_at: float | None = None
     """When workers that are still leaving are ended."""
 
@@ -107,11 +108,11 @@ class Repeat:
 
 @dataclass(frozen=True)
 class State:
-    """All that the policy knows: each of its many fields is one fact that events change."""
+    """Everything that the policy knows; each field is one fact that events change."""
 
     policy: SlotPolicy
     sites: tuple[Site, ...] = ()
-    """The one that is known longest first."""
+    """The hosts, longest known first."""
     next_worker: int = 0
     worlds: int = 0
     members: tuple[int, ...] = ()
@@ -119,56 +120,56 @@ class State:
     ranks: dict[int, int] = field(default_factory=dict)
     """The latest rank of each living worker that was in a world."""
     joined_at: dict[int, float] = field(default_factory=dict)
-    """When each living worker came into its first world, of those that were in one."""
+    """When each living worker joined its first world, for those that were in one."""
     firsts: frozenset[int] = frozenset()
-    """Workers that were started first, or of the first world, and have not failed."""
+    """Workers that were started first, or belonged to the first world, and have not failed."""
     firsts_known: bool = False
-    """No worker is added to them any more."""
+    """Whether no worker is added to these any more."""
     progressed: bool = False
-    """Some worker has got somewhere."""
+    """Whether some worker has made progress."""
     repeats: dict[str, Repeat] = field(default_factory=dict)
-    """By what failed: a rank or, before there is one, a slot."""
+    """Failures by rank or, for workers without one, by slot."""
     asked: frozenset[int] = frozenset()
-    """Workers of the latest world that were asked to leave; when none of it is left, they stay known."""
+    """Workers of the latest world that were asked to leave; they stay here after all of it have left."""
     finishing: bool = False
-    """A worker has done all there was to do, as far as is known: its process has yet to end well."""
+    """Whether a worker appears to have finished everything; its process has not ended yet."""
     finished: bool = False
-    """A worker has done all there was to do."""
+    """Whether a worker has finished everything."""
     short_since: float | None = None
-    """Since when there are too few slots."""
+    """The time since which there are too few slots."""
     ended: bool = False
 
     @property
     def closing(self) -> bool:
-        """Whether the job is about to end, as far as is known: no worker is started."""
+        """Whether the job appears to be about to end: no worker is started."""
         return self.finished or self.finishing
 
 
 Step = tuple[State, list[Action], str]
-"""What one rule makes of an event: the next state, what to do, and why."""
+"""The result of one rule for an event: the next state, the actions, and the reason."""
 
 
 def most_members(max_size: int | None) -> int:
-    """Return how many workers a world may have, as a number."""
+    """Return the most workers that a world may have, as a number."""
     return MOST_WORKERS if max_size is None else max_size
 
 
 def living(state: State) -> dict[int, tuple[Site, Slot]]:
-    """Return where each worker is that has not ended."""
+    """Return the places of all workers that have not ended."""
     return {slot.worker: (site, slot) for site in state.sites for slot in site.slots if slot.worker is not None}
 
 
 def at_work(state: State) -> dict[int, tuple[Site, Slot]]:
-    """Return where each worker is that counts towards how many there may be.
+    """Return the places of all workers that count towards the limit.
 
-    Those of a host that is lost do not, which may live for as long as an agent waits for a launcher: no world has them
-    any more, and a host that comes back is told to end them.
+    Workers of a lost host, which may live for as long as an agent waits for a launcher, do not count: no world contains
+    them any more, and a host that comes back is told to end them.
     """
     return {worker: (site, slot) for worker, (site, slot) in living(state).items() if site.phase != "lost"}
 
 
 def expected_size(state: State) -> int:
-    """Return how many workers the next world will have if all goes well."""
+    """Return the number of workers that the next world will have if all goes well."""
     room = sum(site.size for site in state.sites if site.phase == "ready" and not site.closed)
     policy = state.policy
     most = policy.most if state.worlds else policy.most_at_first
@@ -181,7 +182,7 @@ def site_of(state: State, label: str) -> Site | None:
 
 
 def with_site(state: State, label: str, **changes: object) -> State:
-    """Change a host."""
+    """Return the state with a host changed."""
     return replace(
         state,
         sites=tuple(replace(site, **changes) if site.label == label else site for site in state.sites),  # type: ignore[arg-type]
@@ -189,7 +190,7 @@ def with_site(state: State, label: str, **changes: object) -> State:
 
 
 def with_slots(state: State, changes: dict[int, dict[str, object]]) -> State:
-    """Change slots, by the workers that are in them."""
+    """Return the state with slots changed, given by their workers."""
     if not changes:
         return state
     sites = tuple(
@@ -206,13 +207,13 @@ def with_slots(state: State, changes: dict[int, dict[str, object]]) -> State:
 
 
 def drain(state: State, workers: Collection[int], now: float) -> State:
-    """Record that workers are to leave, within the grace period."""
+    """Record that workers are to leave within the grace period."""
     state = replace(state, asked=state.asked | set(workers))
     return with_slots(with_deadline(state, workers, now), {worker: {"draining": True} for worker in workers})
 
 
 def with_deadline(state: State, workers: Collection[int], now: float) -> State:
-    """Give the hosts of these workers the grace period, after which those that are still leaving are ended."""
+    """Give the hosts of these workers the grace period, after which workers that are still leaving are ended."""
     for label in {site.label for worker, (site, _) in living(state).items() if worker in workers}:
         state = with_site(state, label, end_at=now + state.policy.grace)
     return state

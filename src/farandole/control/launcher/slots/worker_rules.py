@@ -1,7 +1,7 @@
-"""Which worker gets a slot, which is one too many, and what is done when there are too few slots.
+"""Rules for filling slots, removing surplus workers, and waiting when there are too few slots.
 
-Slots are filled in the order of the hosts, the host that is known longest first, until there are as many workers as the
-job may have, and its spares: before the first world, as many as it is to begin with.
+Slots are filled in the order of the hosts, longest known first, until there are as many workers as the job may have,
+and its spares; before the first world, as many as the job starts with.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def world_began(state: State, event: WorldBegan, now: float) -> Step:
     joined_at = {
         worker: state.joined_at.get(worker, now) for worker in here if worker in members | state.joined_at.keys()
     }
-    # A worker that was in a world and is not in this one should be about to end.
+    # A worker that was in a world but is not in this one should be about to end.
     out = joined_at.keys() - members
     state = with_deadline(with_slots(state, {worker: {"left": True} for worker in out}), out, now)
     ranks = {worker: rank for worker, rank in state.ranks.items() if worker in here}
@@ -55,10 +55,10 @@ def world_began(state: State, event: WorldBegan, now: float) -> Step:
 
 
 def worker_leaves(state: State, event: WorkerLeaves, now: float) -> Step:
-    """Record that a worker leaves though its host stays: another one gets its slot."""
+    """Record that a worker leaves although its host stays: another one gets its slot."""
     site, slot = living(state).get(event.worker, (None, None))
     if site is None or slot is None or slot.draining or slot.left:
-        return state, [], f"worker {event.worker} leaves already: {event.why}"
+        return state, [], f"worker {event.worker} is already leaving: {event.why}"
     who = f"worker {event.worker} on {site.label}"
     within = f"it leaves at the end of a step, within {state.policy.grace:g} s"
     said = f"{who} was asked to leave: {event.why}; {within}; {others(state, [event.worker], 'stays', 'stay')}"
@@ -68,20 +68,20 @@ def worker_leaves(state: State, event: WorkerLeaves, now: float) -> Step:
 def end_if_over(state: State, now: float) -> tuple[State, list[Action]]:
     """End the job when no worker is left that has something to do, and none can be started."""
     here = living(state)
-    # What the roster knows for certain may have been lost here, with the launcher before.
+    # A fact that the roster knows for certain may have been lost here with the previous launcher.
     if not (state.finished or (state.finishing and not here)):
         barred = all(math.isinf(site.barred_until) for site in state.sites)
         if here or not state.sites or not barred:
             return state, []
         hint = "--blacklist-cooldown-range gives hosts another chance"
         return state, [EndJob("all hosts are blacklisted", hint)]
-    # Spares wait for a world that will not come.
+    # Spares wait for a world that will never come.
     left = [worker for worker in here if not state.worlds or worker in state.members]
     return state, [] if left else [EndJob("")]
 
 
 def shrink(state: State, now: float) -> tuple[State, list[Action]]:
-    """Let the newest go when there are more than there may be."""
+    """Let the newest workers leave when there are more than allowed."""
     most = state.policy.max_size
     if most is None:
         return state, []
@@ -94,13 +94,13 @@ def shrink(state: State, now: float) -> tuple[State, list[Action]]:
         return state, []
     leaving = tuple(sorted(surplus))
     state = drain(state, leaving, now)
-    why = f"the job is to have no more than {count(most, 'worker')}"
+    why = f"the job may have no more than {count(most, 'worker')}"
     said = f"{why}; {named(leaving)} {'leaves' if len(leaving) == 1 else 'leave'} at the end of a step"
     return state, [Say(f"farandole: {said}"), DrainWorkers(leaving, why)]
 
 
 def fill(state: State, now: float) -> tuple[State, list[Action]]:
-    """Give workers to slots that may have one."""
+    """Start workers in free slots."""
     if state.closing or (state.next_worker == 0 and _more_are_coming(state)):
         return state, []
     free = [
@@ -113,7 +113,7 @@ def fill(state: State, now: float) -> tuple[State, list[Action]]:
     here = at_work(state).values()
     room = (state.policy.most if state.worlds else state.policy.most_at_first) - len(here)
     if here and all(site.closed or slot.draining or slot.left for site, slot in here):
-        room = max(room, 1)  # No worker stays: the last one that leaves hands the state over to this one.
+        room = max(room, 1)  # No worker stays: the last one to leave hands the state over to this one.
     actions: list[Action] = []
     for label, index in free[: int(min(max(room, 0), len(free)))]:
         worker = state.next_worker
@@ -128,10 +128,10 @@ def fill(state: State, now: float) -> tuple[State, list[Action]]:
 
 
 def will_start(state: State, now: float) -> bool:
-    """Return whether workers will be started soon, or as soon as others have left: there is a free slot for one.
+    """Return whether workers will be started soon, or once others have left: there is a free slot for one.
 
-    Those on hosts that are being reached, or will be, count too, and slots that are about to be free. That of the
-    first member is not, while it may be the one that stays until others have the state.
+    Slots on hosts that are being reached, or will be, count too, and slots that are about to be free. The slot of the
+    first member does not count while that worker may stay until others have the state.
     """
     first = next((worker for worker in state.members if worker in living(state)), None)
     return not (state.closing or state.ended) and any(
@@ -143,9 +143,9 @@ def will_start(state: State, now: float) -> bool:
 
 
 def _more_are_coming(state: State) -> bool:
-    """Return whether the first workers should wait for hosts that are being reached, to begin in one world.
+    """Return whether the first workers should wait for hosts that are being reached, to start in one world.
 
-    They do for hosts that come before one that is ready: users count on rank 0 being on the first host.
+    They wait for hosts that precede a ready one: users rely on rank 0 being on the first host.
     """
     ready = [index for index, site in enumerate(state.sites) if site.phase == "ready" and not site.closed]
     reached = [index for index, site in enumerate(state.sites) if site.phase == "reaching" and not site.tries]
@@ -154,11 +154,11 @@ def _more_are_coming(state: State) -> bool:
 
 
 def count_time(state: State, now: float) -> tuple[State, list[Action]]:
-    """Say that there are too few slots, and end the job when it stays so for too long."""
+    """Announce that there are too few slots, and end the job if this lasts too long."""
     least = state.policy.min_size
     if state.closing:
         return state, []
-    # Slots that back off will have workers again; those of a host that is barred only keep the ones they have.
+    # Slots in backoff will have workers again; those of a barred host only keep the workers that they have.
     usable = sum(
         slot.worker is not None or site.barred_until <= now
         for site in state.sites
@@ -173,7 +173,7 @@ def count_time(state: State, now: float) -> tuple[State, list[Action]]:
     ):
         return state, []
     if state.short_since is None:
-        words = f"{usable} of at least {count(least, 'worker')} have a place; the job waits for more hosts"
+        words = f"{usable} of at least {count(least, 'worker')} have a slot; the job waits for more hosts"
         said = Say(f"farandole: {words}, for {state.policy.timeout:g} s at most")
         return replace(state, short_since=now), [said]
     if now < state.short_since + state.policy.timeout:
@@ -183,4 +183,4 @@ def count_time(state: State, now: float) -> tuple[State, list[Action]]:
         f"timed out: after {state.policy.timeout:g} s only {usable} of at least {least} workers have a place. Please "
         f"check that you have enough resources to run at least {least} Horovod processes."
     )
-    return state, [EndJob(why, "add hosts or slots, or give it more time: --elastic-timeout")]
+    return state, [EndJob(why, "add hosts or slots, or give it more time with --elastic-timeout")]

@@ -1,1 +1,1 @@
-"""The command lines with which processes are started on hosts, as data: one file a launch target."""
+"""The command lines that start processes on hosts, as data, with one file for each launch target."""

@@ -1,4 +1,4 @@
-"""The command lines of external launchers, as data: a table of how each of them starts our workers."""
+"""The command lines of external launchers, as data: a table of how each of them starts workers."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _ARGUMENTS: Mapping[Flavour, Callable[[LaunchOrder], list[str]]] = {
 
 
 def flavour_of(version: str) -> Flavour:
-    """Tell from what `--version` prints whose program it is.
+    """Identify the vendor of the program from the output of `--version`.
 
     Raises:
-        SpecError: it is none that we know.
+        SpecError: the vendor is not known.
 
     Example:
         >>> flavour_of("mpirun (Open MPI) 4.1.8")
@@ -43,12 +43,12 @@ def flavour_of(version: str) -> Flavour:
             return flavour
     first = version.strip().splitlines()[0] if version.strip() else "nothing"
     raise SpecError(
-        f"it is not known whose program this is; --version prints: {first}",
-        "known are Open MPI, MPICH, Intel MPI and Slurm. Or start farandole without it: -H h1:4,h2:4",
+        f"this program is not known; --version prints: {first}",
+        "use Open MPI, MPICH, Intel MPI or Slurm, or start farandole without it: -H h1:4,h2:4",
     )
 
 
-# Which programs start what uses a library of that name. A library with the standard ABI may be anybody's.
+# The programs that can start workers for a library of this name. A library with the standard ABI may be of any vendor.
 _STARTED_BY: Mapping[str, tuple[Flavour, ...]] = {
     "libmpi.so.12": (Flavour.MPICH, Flavour.INTEL_MPI, Flavour.SLURM),
     "libmpi.so.40": (Flavour.OPEN_MPI_4, Flavour.OPEN_MPI_5, Flavour.SLURM),
@@ -56,14 +56,14 @@ _STARTED_BY: Mapping[str, tuple[Flavour, ...]] = {
 
 
 def check_library(flavour: Flavour, library: str) -> None:
-    """Refuse an MPI library whose processes that program does not connect.
+    """Reject an MPI library whose processes the program does not connect.
 
     Args:
-        flavour: whose program it is.
-        library: the path that is asked for; "": none is, so that the one beside the program is taken.
+        flavour: the vendor of the program.
+        library: the path that the user asks for; "": none, so that the library beside the program is used.
 
     Raises:
-        SpecError: they do not belong together.
+        SpecError: the library does not belong to the program.
 
     Example:
         >>> check_library(Flavour.OPEN_MPI_5, "/opt/mpich/lib/libmpi_abi.so.1")
@@ -71,7 +71,7 @@ def check_library(flavour: Flavour, library: str) -> None:
     for name, flavours in _STARTED_BY.items():
         if name in os.path.basename(library) and flavour not in flavours:
             raise SpecError(
-                f"FARANDOLE_MPI_LIBRARY={library}: that library does not follow the ABI of {flavour.value}, whose "
+                f"FARANDOLE_MPI_LIBRARY={library}: this library does not follow the ABI of {flavour.value}, whose "
                 "program would start the workers; it would not connect them",
                 "unset the variable, so that the library beside that program is used, or put the program of that "
                 "library's MPI first on the PATH",
@@ -79,21 +79,21 @@ def check_library(flavour: Flavour, library: str) -> None:
 
 
 def command_line(flavour: Flavour, order: LaunchOrder) -> tuple[str, ...]:
-    """Return what to run. Pure: it depends on nothing but its arguments.
+    """Return the command to run. Pure: it depends only on its arguments.
 
     Raises:
-        SpecError: that program cannot start this.
+        SpecError: the program cannot start this job.
     """
     for host in order.hosts:
         if "@" in host.name or ":" in host.name:
             raise SpecError(
-                f"{order.program} takes names of hosts only, not {host.name}",
+                f"{order.program} accepts plain host names only, not {host.name}",
                 "give the host a name, and the user, in ~/.ssh/config",
             )
     return (order.program, *_ARGUMENTS[flavour](order))
 
 
 def environment_of(flavour: Flavour) -> Mapping[str, str]:
-    """Return variables that the program itself needs where it has no option for them."""
+    """Return the variables that the program needs where it has no option."""
     # Workers are not bound to cores: their threads would have to share one.
     return {"I_MPI_PIN": "0"} if flavour is Flavour.INTEL_MPI else {}

@@ -1,4 +1,4 @@
-"""The command that installs packages on a host, such as this very farandole."""
+"""The command that installs packages, such as this very farandole, on a host."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ _FOLDER = "/tmp/farandole-wheel"
 def install_command(
     host: Host, options: SshOptions | None, python: str, modules: Sequence[str] = ("farandole",)
 ) -> str:
-    """Return a command line, to be called on this machine, that installs what modules need into a Python of a host.
+    """Return a command line, to be run on this machine, that installs the packages of modules into a host's Python.
 
-    A farandole that came from sources or from a file is on no index: a wheel of it is copied there first.
+    A farandole that was installed from source or from a file is not in any index: a wheel of it is copied there first.
 
     Args:
-        host: where.
-        options: how ssh reaches it; None: it is this machine.
-        python: the interpreter there.
-        modules: as they are imported.
+        host: the host to install on.
+        options: the ssh options for reaching it; None: it is this machine.
+        python: the path of the interpreter there.
+        modules: names of the modules, as they are imported.
     """
     packages = [_PACKAGES.get(name, name) for name in modules if name != "farandole"]
     steps: list[str] = []
@@ -53,7 +53,7 @@ def install_command(
 
 
 def _copy_wheel(host: Host, options: SshOptions) -> tuple[list[str], str]:
-    """Return the steps that bring a wheel of farandole to a host, and its path there; "": it is on an index."""
+    """Return the steps that copy a wheel of farandole to a host, and its path there; "" if it is in an index."""
     source = installed_from()
     if source is None or not is_ssh(options):
         return [], ""
@@ -72,7 +72,7 @@ def _copy_wheel(host: Host, options: SshOptions) -> tuple[list[str], str]:
 
 @functools.cache
 def installed_from() -> str | None:
-    """Return the sources or the file from which farandole was installed here; None: from an index."""
+    """Return the source tree or file from which farandole was installed here; None: from an index."""
     try:
         text = importlib.metadata.distribution("farandole").read_text("direct_url.json")
     except importlib.metadata.PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""What another launcher is asked to start, and whose program that launcher is."""
+"""Requests to external launchers, and the vendors of these launchers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from farandole.errors import SpecError
 
 
 class Flavour(Enum):
-    """Whose program it is. The value is what people call it."""
+    """The vendor of an external launcher. The value is the name shown to people."""
 
     OPEN_MPI_5 = "Open MPI 5"
     OPEN_MPI_4 = "Open MPI 4"
@@ -23,46 +23,46 @@ class Flavour(Enum):
 
 @dataclass(frozen=True)
 class Starter:
-    """The program that is to start the workers, and what the user tells it."""
+    """The program that is to start the workers, with the user's arguments for it."""
 
     program: str
     """`mpirun` or `srun`."""
     arguments: tuple[str, ...] = ()
-    """Of the user's own, for the program; they follow ours."""
+    """The user's own arguments for the program; they follow ours."""
     binding: tuple[str, ...] | None = None
-    """What says which worker gets which cores, instead of what we say; None: ours."""
+    """The user's arguments that bind workers to cores, instead of ours; None: ours."""
 
 
 @dataclass(frozen=True)
 class LaunchOrder:
-    """What is to be started."""
+    """The job for an external launcher to start."""
 
     program: str
     size: int
     hosts: tuple[Host, ...]
-    """With their slots, which add up to the size. Empty: wherever the program starts things by itself."""
+    """The hosts with their slots, which add up to the size. Empty: wherever the program starts workers by default."""
     names: tuple[str, ...]
     """Variables that workers on other hosts must get from the program's environment."""
     command: tuple[str, ...]
     root: bool = False
-    """Whether root starts it."""
+    """Whether the user is root."""
     mpi: bool = False
-    """Whether the workers use MPI, and not only its launcher."""
+    """Whether the workers use MPI, not only its launcher."""
     arguments: tuple[str, ...] = ()
-    """Of the user's own."""
+    """The user's own arguments."""
     binding: tuple[str, ...] | None = None
-    """As in `Starter`."""
+    """The user's arguments that bind workers to cores, as in `Starter`."""
 
     def bound_by(self, *ours: str) -> tuple[str, ...]:
-        """Return the arguments that say which worker gets which cores."""
+        """Return the arguments that bind workers to cores."""
         return ours if self.binding is None else self.binding
 
 
 def read_arguments(flag: str, text: str) -> tuple[str, ...]:
-    """Take apart arguments for the program as a shell would.
+    """Split arguments for the program as a shell would.
 
     Raises:
-        SpecError: a quotation does not end.
+        SpecError: a quotation is not closed.
 
     Example:
         >>> read_arguments("--launcher-args", "-v --mca btl 'tcp,self'")
@@ -71,9 +71,9 @@ def read_arguments(flag: str, text: str) -> tuple[str, ...]:
     try:
         return tuple(shlex.split(text))
     except ValueError as error:
-        raise SpecError(f"{flag}: {text!r} cannot be taken apart: {error}", "quote it as a shell would") from None
+        raise SpecError(f"{flag}: {text!r} cannot be split: {error}", "quote it as a shell would") from None
 
 
 def written_with_slots(hosts: Sequence[Host]) -> str:
-    """Write hosts with their slots, such as `h1:4,h2:4`."""
+    """Format hosts with their slots, such as `h1:4,h2:4`."""
     return ",".join(f"{host.name}:{host.slots}" for host in hosts)

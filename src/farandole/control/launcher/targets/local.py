@@ -1,4 +1,4 @@
-"""Processes on this machine: how an agent is started here, and which names of hosts mean this machine."""
+"""Processes on this machine: how to start an agent here, and which host names mean this machine."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from farandole.control.launcher.job.host_list import Host
 
 AGENT = ("-m", "farandole.control.agent")
 TAKE_OVER = ("-m", "farandole.control.agent.take_over")
-# How long a name server may take to say that a name means this machine.
+# Seconds that a name server may take to say whether a name means this machine.
 RESOLVE_SECONDS = 1.0
 _RESOLVED_AT_ONCE = 64
 
 
 class LocalNames:
-    """Which names of hosts mean this machine."""
+    """Decides which host names mean this machine."""
 
     def __init__(self) -> None:
         self._names = {"localhost", socket.gethostname(), socket.getfqdn() if "." in socket.gethostname() else ""}
         self._addresses: set[str] | None = None
 
     def has(self, host: Host) -> bool:
-        """Return whether a host is this machine. A name with a user is not: someone else is to run things there."""
+        """Return whether a host is this machine. A name with a user is not: another user is to run things there."""
         if "@" in host.name:
             return False
         if host.name in self._names:
@@ -35,13 +35,13 @@ class LocalNames:
         try:
             found = {str(each[4][0]) for each in socket.getaddrinfo(host.name, None, type=socket.SOCK_STREAM)}
         except OSError:
-            return False  # ssh's configuration may know the name.
+            return False  # The name may be defined in ssh's configuration.
         return any(each.startswith("127.") or each == "::1" for each in found) or bool(found & self._own())
 
     def which(self, hosts: Sequence[Host]) -> list[bool]:
-        """Say of each host whether it is this machine.
+        """Return for each host whether it is this machine.
 
-        A name server that does not answer is not waited for: this machine's names are in its own files.
+        A name server that does not answer is not waited for: this machine's names are in local files.
         """
         local = dict.fromkeys(hosts, False)
         todo: queue.SimpleQueue[Host] = queue.SimpleQueue()

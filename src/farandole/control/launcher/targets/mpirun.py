@@ -1,7 +1,7 @@
-"""The arguments of mpirun, of each MPI, as data.
+"""The arguments of mpirun of each vendor, as data.
 
-Variables are named there and never given: their values travel in the environment of the command, and from there on in
-ways of its own.
+Variables are only named here, never given a value: their values are passed in the environment of the command, and from
+there on in its own way.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from farandole.control.launcher.targets.launch_order import LaunchOrder, written
 def _open_mpi(order: LaunchOrder, *tagged: str) -> list[str]:
     line = ["-np", str(order.size)]
     line += ["--host", written_with_slots(order.hosts)] if order.hosts else []
-    # A user who asks for more workers than cores wants them.
+    # A user who asks for more workers than cores means it.
     line += [*order.bound_by("--map-by", "slot:OVERSUBSCRIBE", "--bind-to", "none"), *tagged]
     line += ["--allow-run-as-root"] if order.root else []
     line += order.arguments
@@ -44,7 +44,7 @@ def intel_mpi(order: LaunchOrder) -> list[str]:
     line = ["-genvall", *order.bound_by(), "-prepend-rank", *order.arguments]
     if not order.hosts:
         return [*line, "-n", str(order.size), *order.command]
-    # Its lists of hosts know no slots; sets of arguments do, one for each host.
+    # Its host lists have no slots; sets of arguments do, one for each host.
     for number, host in enumerate(order.hosts):
         line += [":"] if number else []
         line += ["-host", host.name, "-n", str(host.slots), *order.command]

@@ -19,11 +19,11 @@ def slurm(order: LaunchOrder) -> list[str]:
             raise SpecError(
                 f"{order.program} starts the same number of workers on each node, "
                 f"not {written_with_slots(order.hosts)}",
-                "give all of them the same slots, or leave the choice to Slurm: no -H",
+                "give all hosts the same number of slots, or omit -H to let Slurm choose",
             )
         line += [f"--nodes={len(order.hosts)}", f"--ntasks-per-node={counts.pop()}"]
         line += [f"--nodelist={','.join(host.name for host in order.hosts)}"]
-    # With MPI it is Slurm's configuration, or SLURM_MPI_TYPE, that says how.
+    # With MPI, Slurm's configuration or SLURM_MPI_TYPE decides.
     line += ["--export=ALL", *(() if order.mpi else ("--mpi=none",))]
     line += [*order.bound_by("--cpu-bind=none"), "--kill-on-bad-exit=1", "--label", *order.arguments]
     return [*line, *order.command]

@@ -1,4 +1,4 @@
-"""How other hosts are reached: the ssh that starts an agent there, and the ssh that a person may type."""
+"""Command lines for reaching other hosts: the ssh that starts an agent there, and the ssh that a person can type."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ CONNECT_SECONDS = 10
 def ssh_command(host: Host, options: SshOptions, module: Sequence[str] = AGENT) -> list[str]:
     """Return the command that starts an agent, or another module of ours, on another host.
 
-    Nothing secret is in it: all that an agent must know comes over its standard input.
+    It contains no secrets: all that an agent must know is sent to its standard input.
 
     Example:
         >>> ssh_command(Host("h1", python="/opt/py/bin/python"), SshOptions(port=2222))[-3:]
         ['2222', 'h1', 'cd / && exec /opt/py/bin/python -m farandole.control.agent']
     """
-    # In / there are no files that Python could take for the modules it looks for.
+    # In / there are no files that Python could mistake for modules.
     remote = f"cd / && exec {shlex.join([host.python or sys.executable, *module])}"
     command = [options.program]
     if is_ssh(options):
-        # The user's options come first: ssh takes the first of each that it finds.
+        # The user's options come first: ssh uses the first value of each option.
         for option in (*options.options, "BatchMode=yes", f"ConnectTimeout={CONNECT_SECONDS}"):
             command += ["-o", option]
         command += ["-T", *_key_and_port(options)]
@@ -35,12 +35,12 @@ def ssh_command(host: Host, options: SshOptions, module: Sequence[str] = AGENT) 
 
 
 def is_ssh(options: SshOptions) -> bool:
-    """Return whether the program takes ssh's options."""
+    """Return whether the program accepts ssh's options."""
     return "ssh" in Path(options.program).name
 
 
 def by_hand(host: Host, options: SshOptions, command: str = "") -> str:
-    """Return the command line by which a person reaches a host as the launcher does.
+    """Return the command line with which a person reaches a host in the same way as the launcher.
 
     Example:
         >>> by_hand(Host("h1"), SshOptions(port=2222), "python3 -V")
@@ -51,7 +51,7 @@ def by_hand(host: Host, options: SshOptions, command: str = "") -> str:
 
 
 def user_options(options: SshOptions) -> list[str]:
-    """Return the options of ssh that the user has asked for, which ssh-copy-id takes, too."""
+    """Return the user's ssh options, in a form that ssh-copy-id also accepts."""
     return [*(word for option in options.options for word in ("-o", option)), *_key_and_port(options)]
 
 
