@@ -13,7 +13,7 @@ from farandole.control.launcher.daemon import launch_request
 from farandole.control.launcher.job.elastic import Elastic
 from farandole.control.launcher.job.host_list import Host
 from farandole.control.launcher.job.machine import Machine
-from farandole.control.launcher.job.spec import JobSpec
+from farandole.control.launcher.job.spec import LaunchSpec
 from farandole.control.launcher.output.console import Console
 from farandole.control.launcher.start import launch as start
 from farandole.control.launcher.supervise import fixed_policy, supervisor
@@ -65,7 +65,7 @@ class FakeJob:
 
 
 async def launch(
-    spec: JobSpec, machine: Machine, console: Console, *, started: Callable[[Job], None], **rest: Any
+    spec: LaunchSpec, machine: Machine, console: Console, *, started: Callable[[Job], None], **rest: Any
 ) -> Outcome:
     """Run it as a static job, and say that it is a `FakeJob`."""
     fixed_policy.GRACE_SECONDS = supervisor.GRACE_SECONDS = float(os.environ["TEST_GRACE"])

@@ -16,14 +16,14 @@ import pytest
 from farandole.control.launcher.job.elastic import Elastic
 from farandole.control.launcher.job.host_list import Host
 from farandole.control.launcher.job.machine import Machine
-from farandole.control.launcher.job.spec import JobSpec
+from farandole.control.launcher.job.spec import LaunchSpec
 from farandole.control.launcher.output.console import Console, text_writer
 from farandole.control.launcher.start.launch import launch
 from farandole.errors import SpecError
 
 
 def test_hosts_and_sizes_change_by_hand(tmp_path: Path, dancer: Callable[[str], Path]) -> None:
-    spec = JobSpec(
+    spec = LaunchSpec(
         command=(sys.executable, str(dancer("dance()"))),
         num_proc=1,
         hosts=(Host("localhost", 1),),

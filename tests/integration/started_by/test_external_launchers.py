@@ -17,7 +17,7 @@ LAUNCH = """\
 import asyncio, signal, sys
 from farandole.control.launcher.job.machine import look
 from farandole.control.launcher.output.console import Console, descriptor_writer
-from farandole.control.launcher.job.spec import JobSpec
+from farandole.control.launcher.job.spec import LaunchSpec
 from farandole.control.launcher.start.external import launch_external
 from farandole.control.launcher.targets.launch_order import Starter
 
@@ -26,7 +26,7 @@ async def main():
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, job.stop, 143, "SIGTERM")
 
-    spec = JobSpec(command=tuple(sys.argv[3:]), num_proc=int(sys.argv[2]), start_timeout=60)
+    spec = LaunchSpec(command=tuple(sys.argv[3:]), num_proc=int(sys.argv[2]), start_timeout=60)
     console = Console(descriptor_writer(1), descriptor_writer(2))
     return await launch_external(Starter(sys.argv[1]), spec, look(), console, started=started)
 

@@ -21,7 +21,7 @@ from farandole.compat.support import gloo_built, mpi_built
 from farandole.control.launcher.job.elastic import Elastic, read_elastic_timeout
 from farandole.control.launcher.job.host_list import Host
 from farandole.control.launcher.job.machine import Machine, look
-from farandole.control.launcher.job.spec import JobSpec, read_start_timeout
+from farandole.control.launcher.job.spec import LaunchSpec, read_start_timeout
 from farandole.control.launcher.job.ssh_and_ship import SshOptions
 from farandole.control.launcher.job.worker_settings import with_backend
 from farandole.control.launcher.supervise.outcome import Observer, Outcome
@@ -69,7 +69,7 @@ FAILED_FIRST = FAILED + " The first process to do so was:\nProcess name: {name}\
 class Job:
     """The job that the arguments ask for."""
 
-    spec: JobSpec
+    spec: LaunchSpec
     machine: Machine
     verbose: bool
     starter: Starter | None = None
@@ -192,7 +192,7 @@ def prepare(
     if verbose:
         _tell_what_has_no_effect({**environment, **chosen})
     chosen |= _interfaces(args, environment, verbose)
-    spec = JobSpec(
+    spec = LaunchSpec(
         command=command,
         num_proc=args.num_proc,
         hosts=where,

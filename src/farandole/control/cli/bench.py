@@ -15,7 +15,7 @@ from farandole.base.display.tables import lines, show
 from farandole.control.cli.parser import Parser
 from farandole.control.cli.run import run_until_end
 from farandole.control.launcher.job.machine import look
-from farandole.control.launcher.job.spec import JobSpec
+from farandole.control.launcher.job.spec import LaunchSpec
 from farandole.errors import SpecError
 
 _COLLECTIVES = ("allreduce", "allgather", "broadcast", "reducescatter", "alltoall")
@@ -93,7 +93,7 @@ def _measure(options: argparse.Namespace) -> int:
     }
     with tempfile.TemporaryDirectory(prefix="farandole-bench-") as folder:
         out = Path(folder, "result.json")
-        spec = JobSpec(
+        spec = LaunchSpec(
             command=(sys.executable, "-m", "farandole.worker.observe.speed", json.dumps(task | {"out": str(out)})),
             num_proc=options.num_proc,
             settings={} if options.transport is None else {"transport": options.transport},

@@ -16,7 +16,7 @@ from typing import Any
 from farandole.control.launcher.daemon.jobs import jobs_of_this_user
 from farandole.control.launcher.daemon.named_job import NamedJob
 from farandole.control.launcher.job.machine import Machine
-from farandole.control.launcher.job.spec import JobSpec, check_command
+from farandole.control.launcher.job.spec import LaunchSpec, check_command
 from farandole.control.launcher.output.console import Console, open_console
 from farandole.control.launcher.plan.dry_run import as_json, render
 from farandole.control.launcher.plan.make import make_plan
@@ -37,7 +37,7 @@ from farandole.control.launcher.targets.launch_order import Starter
 _PAUSE_SECONDS = 0.05
 
 
-def dry_run(spec: JobSpec, machine: Machine, through: Starter | None, json: bool) -> str:
+def dry_run(spec: LaunchSpec, machine: Machine, through: Starter | None, json: bool) -> str:
     """Return the plan as text, without contacting any other host."""
     if through is not None:
         return _dry_run_through(spec, machine, through)
@@ -51,12 +51,12 @@ def dry_run(spec: JobSpec, machine: Machine, through: Starter | None, json: bool
     return as_json(plan) if json else render(plan)
 
 
-def _dry_run_through(spec: JobSpec, machine: Machine, through: Starter) -> str:
+def _dry_run_through(spec: LaunchSpec, machine: Machine, through: Starter) -> str:
     return render_external(plan_external(through, find_flavour(through.program, machine), spec, machine, Identity()))
 
 
 def launch_here(
-    spec: JobSpec,
+    spec: LaunchSpec,
     machine: Machine,
     verbose: bool,
     observe: Callable[[Console], Observer] | None,
@@ -80,7 +80,7 @@ def launch_here(
 
 
 async def _launch(
-    spec: JobSpec,
+    spec: LaunchSpec,
     machine: Machine,
     verbose: bool,
     observe: Callable[[Console], Observer] | None,
@@ -129,7 +129,7 @@ async def _launch(
 
 
 @contextlib.contextmanager
-def _found_by_name(name: str | None, spec: JobSpec) -> Iterator[Callable[[Any], None]]:
+def _found_by_name(name: str | None, spec: LaunchSpec) -> Iterator[Callable[[Any], None]]:
     """Yield a function that makes a job of fixed size known by its name, if it has one, until the job ends."""
     if name is None:
         yield lambda job: None

@@ -15,7 +15,7 @@ from farandole.control.launcher.configuration.env_file import read_env_file
 from farandole.control.launcher.daemon.client import ClientOptions, attach, run_in_daemon
 from farandole.control.launcher.daemon.launch_request import LaunchRequest
 from farandole.control.launcher.job.machine import Machine, look
-from farandole.control.launcher.job.spec import HOST_TIMEOUT_SECONDS, JobSpec, read_start_timeout
+from farandole.control.launcher.job.spec import HOST_TIMEOUT_SECONDS, LaunchSpec, read_start_timeout
 from farandole.control.launcher.job.ssh_and_ship import ShipLimit, read_ship_limit
 from farandole.control.launcher.job.worker_settings import check_backend, with_backend, with_metrics
 from farandole.control.launcher.output.console import OutputOptions, read_ranks
@@ -210,7 +210,7 @@ def _attach(given: argparse.Namespace) -> int:
     return ended.exit_code
 
 
-def _client_options(given: argparse.Namespace, spec: JobSpec) -> ClientOptions | None:
+def _client_options(given: argparse.Namespace, spec: LaunchSpec) -> ClientOptions | None:
     if spec.elastic is None:
         if given.detach:
             raise SpecError("--detach is for elastic jobs: others end when their launcher ends", "add --min-np N")
@@ -242,13 +242,13 @@ def interrupted() -> int:
     return 130
 
 
-def _read(given: argparse.Namespace) -> JobSpec:
+def _read(given: argparse.Namespace) -> LaunchSpec:
     command = given.command[1:] if given.command[:1] == ["--"] else given.command
     if not command:
         raise SpecError("the command is missing", "farandole run -np 2 python train.py")
     elastic = options.read_elastic(given)
     num_proc, hosts = options.read_hosts(given, elastic)
-    return JobSpec(
+    return LaunchSpec(
         command=tuple(command),
         num_proc=num_proc,
         hosts=hosts,
@@ -304,7 +304,7 @@ def _master(given: argparse.Namespace) -> str:
 
 
 def run_until_end(
-    spec: JobSpec,
+    spec: LaunchSpec,
     machine: Machine,
     *,
     verbose: bool = False,
@@ -335,7 +335,7 @@ def run_until_end(
 
 
 def _run_in_daemon(
-    spec: JobSpec,
+    spec: LaunchSpec,
     machine: Machine,
     verbose: bool,
     observe: Callable[[Console], Observer] | None,

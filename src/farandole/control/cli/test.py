@@ -18,7 +18,7 @@ from farandole.control.cli import options
 from farandole.control.cli.parser import Parser
 from farandole.control.cli.run import interrupted, run_until_end
 from farandole.control.launcher.job.machine import look
-from farandole.control.launcher.job.spec import JobSpec, read_start_timeout
+from farandole.control.launcher.job.spec import LaunchSpec, read_start_timeout
 
 if TYPE_CHECKING:
     from farandole.control.launcher.supervise.outcome import Outcome
@@ -73,9 +73,9 @@ def execute(given: argparse.Namespace) -> int:
     return _tell(outcome, given.json)
 
 
-def _read(given: argparse.Namespace) -> JobSpec:
+def _read(given: argparse.Namespace) -> LaunchSpec:
     num_proc, hosts = options.read_hosts(given)
-    return JobSpec(
+    return LaunchSpec(
         command=(sys.executable, "-m", "farandole.worker.observe.self_test", "quick" if given.quick else "thorough"),
         num_proc=num_proc,
         hosts=hosts,

@@ -15,7 +15,7 @@ from typing import Any
 
 from farandole.control.launcher.job.host_list import parse_hosts, with_slots
 from farandole.control.launcher.job.machine import Machine, look
-from farandole.control.launcher.job.spec import JobSpec, read_start_timeout
+from farandole.control.launcher.job.spec import LaunchSpec, read_start_timeout
 from farandole.control.launcher.output.console import Console, text_writer
 from farandole.control.launcher.start.external import ExternalJob, launch_external
 from farandole.control.launcher.start.launch import launch
@@ -75,7 +75,7 @@ def run(
     """
     machine = look()
     machine = replace(machine, environment={**machine.environment, **(env or {})})
-    spec = JobSpec(
+    spec = LaunchSpec(
         command=call_command(executable),
         num_proc=num_proc,
         hosts=() if hosts is None else with_slots(parse_hosts(hosts), None),
@@ -109,7 +109,7 @@ def pickle_call(func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[s
 
 
 def run_in_background(
-    spec: JobSpec,
+    spec: LaunchSpec,
     machine: Machine,
     *,
     call: bytes | None = None,

@@ -20,11 +20,11 @@ from farandole.control.launcher.daemon.daemon_connection import DaemonConnection
 from farandole.control.launcher.daemon.jobs import JobDirectory, JobRecord
 from farandole.control.launcher.daemon.launch_request import LaunchRequest
 from farandole.control.launcher.job.machine import Machine
-from farandole.control.launcher.job.spec import JobSpec
+from farandole.control.launcher.job.spec import LaunchSpec
 from farandole.control.launcher.supervise.failover_files import LAUNCHER, ROSTER
 
 HINT = "make room there, or set XDG_CACHE_HOME to a directory of your own that has some"
-REQUEST = LaunchRequest(JobSpec(("no-such-program",), 1), Machine("here", 1, 0, "/", {}))
+REQUEST = LaunchRequest(LaunchSpec(("no-such-program",), 1), Machine("here", 1, 0, "/", {}))
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from farandole.control.launcher.failure.record import (
 )
 from farandole.control.launcher.job.host_list import Host
 from farandole.control.launcher.job.machine import Machine
-from farandole.control.launcher.job.spec import JobSpec
+from farandole.control.launcher.job.spec import LaunchSpec
 from farandole.control.launcher.plan.make import make_plan
 from farandole.control.launcher.plan.model import Identity, Plan
 
@@ -25,14 +25,14 @@ ENDED_AT = 10.0
 
 def plan(size: int) -> Plan:
     machine = Machine("earth", 8, 0, "/home/me", {})
-    return make_plan(JobSpec(("python", "train.py"), size), machine, Identity())
+    return make_plan(LaunchSpec(("python", "train.py"), size), machine, Identity())
 
 
 def plan_on(*hosts: str) -> Plan:
     """Return the plan of a job with two workers on each host."""
     machine = Machine("earth", 8, 0, "/home/me", {})
     slots = tuple(Host(name, 2) for name in hosts)
-    return make_plan(JobSpec(("python", "train.py"), 2 * len(hosts), hosts=slots), machine, Identity())
+    return make_plan(LaunchSpec(("python", "train.py"), 2 * len(hosts), hosts=slots), machine, Identity())
 
 
 def lost(rank: int, time: float, host: str) -> WorkerRecord:

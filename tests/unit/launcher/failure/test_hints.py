@@ -14,7 +14,7 @@ from farandole.control.launcher.failure.failure_text import render_failure
 from farandole.control.launcher.failure.hints import _BY_ERROR
 from farandole.control.launcher.failure.record import WorkerRecord
 from farandole.control.launcher.job.machine import Machine
-from farandole.control.launcher.job.spec import JobSpec
+from farandole.control.launcher.job.spec import LaunchSpec
 from farandole.control.launcher.job.ssh_and_ship import SshOptions
 from farandole.control.launcher.output.console import OutputOptions
 from farandole.control.launcher.plan.make import make_plan
@@ -26,7 +26,7 @@ ENDED_AT = 10.0
 def plan_of(*command: str, size: int = 2, directory: str = "/home/me", seen: bool = False) -> Plan:
     machine = Machine("earth", 8, 0, directory, {})
     output = OutputOptions(is_seen_with_report=seen)
-    return make_plan(JobSpec(command, size, output=output), machine, Identity())
+    return make_plan(LaunchSpec(command, size, output=output), machine, Identity())
 
 
 def report_of(script: str, directory: Path, *arguments: str) -> tuple[str, str]:

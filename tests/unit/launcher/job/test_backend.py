@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from farandole.control.launcher.job.elastic import Elastic
-from farandole.control.launcher.job.spec import JobSpec
+from farandole.control.launcher.job.spec import LaunchSpec
 from farandole.control.launcher.job.worker_settings import check_backend, with_backend
 from farandole.errors import SpecError
 
@@ -36,15 +36,15 @@ def test_a_variable_that_names_no_backend() -> None:
 
 
 def test_mpi_starts_its_workers_itself() -> None:
-    spec = JobSpec(command=("true",), num_proc=2, settings={"backend": "mpi"})
+    spec = LaunchSpec(command=("true",), num_proc=2, settings={"backend": "mpi"})
     check_backend(spec, "mpirun")
     check_backend(spec, "srun")
     with pytest.raises(SpecError, match="add --launcher mpirun"):
         check_backend(spec, None)
-    check_backend(JobSpec(command=("true",), num_proc=2), None)
+    check_backend(LaunchSpec(command=("true",), num_proc=2), None)
 
 
 def test_workers_of_mpi_do_not_come_and_go() -> None:
-    spec = JobSpec(command=("true",), num_proc=None, elastic=Elastic(1, 2), settings={"backend": "mpi"})
+    spec = LaunchSpec(command=("true",), num_proc=None, elastic=Elastic(1, 2), settings={"backend": "mpi"})
     with pytest.raises(SpecError, match="ends with any of them, so the job cannot be elastic"):
         check_backend(spec, None)

@@ -11,7 +11,7 @@ from farandole.base.settings.table import Settings
 from farandole.control.launcher.job.elastic import Elastic
 from farandole.control.launcher.job.host_list import Host
 from farandole.control.launcher.job.machine import Machine
-from farandole.control.launcher.job.spec import JobSpec
+from farandole.control.launcher.job.spec import LaunchSpec
 from farandole.control.launcher.start.elastic import exports_of, first_hosts, limits_of, note_on_slots, policy_of
 from farandole.errors import SpecError
 
@@ -32,7 +32,7 @@ def test_the_least_that_can_be_asked_for() -> None:
 def test_workers_are_told_how_long_they_may_take_and_look_for_the_roster(
     values: dict[str, float], grace: float, search_timeout: float
 ) -> None:
-    told = exports_of(JobSpec(("x",), None, elastic=Elastic(1, None, **values)))
+    told = exports_of(LaunchSpec(("x",), None, elastic=Elastic(1, None, **values)))
     settings = Settings.from_environment(dict(each.split("=") for each in told))
     assert (settings.grace, settings.roster_patience) == (grace, search_timeout)
 
@@ -45,13 +45,13 @@ def test_the_smaller_part_waits_until_a_silent_larger_part_has_certainly_ended(
     discovery: str, timeout: float, waits: float
 ) -> None:
     elastic = Elastic(1, None, discovery=discovery, timeout=timeout)
-    assert limits_of(JobSpec(("x",), None, elastic=elastic)).majority_timeout == waits
+    assert limits_of(LaunchSpec(("x",), None, elastic=elastic)).majority_timeout == waits
 
 
 def on_a_machine(cores: int, **values: Any) -> tuple[int, int | None, str]:
     """Return the slots of a machine without named hosts, the workers to begin with, and the note."""
     num_proc, hosts = values.pop("num_proc", None), values.pop("hosts", ())
-    spec = JobSpec(("x",), num_proc, hosts=hosts, elastic=Elastic(**values))
+    spec = LaunchSpec(("x",), num_proc, hosts=hosts, elastic=Elastic(**values))
     machine = Machine("earth", cores, 0, "/", {})
     found = first_hosts(spec, machine)
     return sum(host.slots or 1 for host in found), policy_of(spec).first_most, note_on_slots(spec, machine, found)
@@ -108,9 +108,9 @@ def test_what_no_job_can_have_is_refused_with_a_hint(values: dict[str, Any], wor
 @pytest.mark.parametrize("num_proc", [1, 5])
 def test_the_first_world_lies_within_the_limits(num_proc: int) -> None:
     with pytest.raises(SpecError, match="at least 2 and at most 4 workers"):
-        JobSpec(("python",), num_proc, elastic=Elastic(2, 4))
+        LaunchSpec(("python",), num_proc, elastic=Elastic(2, 4))
 
 
 def test_the_first_world_may_have_as_many_workers_as_there_are_slots() -> None:
-    assert JobSpec(("python",), None, elastic=Elastic(2, 4)).num_proc is None
-    assert JobSpec(("python",), 9, elastic=Elastic(2, None)).num_proc == 9
+    assert LaunchSpec(("python",), None, elastic=Elastic(2, 4)).num_proc is None
+    assert LaunchSpec(("python",), 9, elastic=Elastic(2, None)).num_proc == 9

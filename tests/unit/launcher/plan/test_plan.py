@@ -11,7 +11,7 @@ from farandole.control.agent.command_check import python_script
 from farandole.control.agent.host_facts import visible_gpus
 from farandole.control.launcher.job.host_list import Host
 from farandole.control.launcher.job.machine import Machine
-from farandole.control.launcher.job.spec import JobSpec, check_command, read_exports, read_start_timeout
+from farandole.control.launcher.job.spec import LaunchSpec, check_command, read_exports, read_start_timeout
 from farandole.control.launcher.plan.dry_run import as_json, render
 from farandole.control.launcher.plan.environment import inherited_elsewhere
 from farandole.control.launcher.plan.make import make_plan
@@ -167,7 +167,7 @@ HOROVOD_CROSS_SIZE=2 HOROVOD_HOSTNAME=moon
 
 def test_plan_of_two_hosts() -> None:
     hosts = (Host("earth", 2), Host("me@moon", 4, "/py/bin/python"))
-    spec = JobSpec(("python", "train.py"), 3, hosts=hosts, private=(("TOKEN", "hidden"),))
+    spec = LaunchSpec(("python", "train.py"), 3, hosts=hosts, private=(("TOKEN", "hidden"),))
     sites = {
         "earth": Site(cores=8, roster="127.0.0.1:4711", networks=(("eth0", ("10.1.0.1",)),)),
         "moon": Site(
@@ -191,7 +191,7 @@ def test_several_networks_are_used_in_turn_when_they_are_named() -> None:
     sites = {"moon": Site(local=False, cores=4, networks=networks)}
 
     def listened(*named: str) -> list[str]:
-        spec = JobSpec(("x",), 3, hosts=(Host("moon", 3),), network=named)
+        spec = LaunchSpec(("x",), 3, hosts=(Host("moon", 3),), network=named)
         workers = make_plan(spec, BIG, Identity(), sites).hosts[0].workers
         return [worker.environment["FARANDOLE_LISTEN"] for worker in workers]
 
@@ -212,12 +212,12 @@ def test_what_other_machines_inherit() -> None:
 
 
 def test_plan_of_two_workers() -> None:
-    spec = JobSpec(("python", "train.py", "--name", "a b"), 2)
+    spec = LaunchSpec(("python", "train.py", "--name", "a b"), 2)
     assert render(make_plan(spec, BIG, Identity())) == TWO_WORKERS
 
 
 def test_plan_with_every_option_hides_the_secret() -> None:
-    spec = JobSpec(
+    spec = LaunchSpec(
         ("./train",),
         1,
         start_timeout=90,
@@ -246,7 +246,7 @@ def test_plan_with_every_option_hides_the_secret() -> None:
 
 
 def test_more_workers_than_cores_is_noted() -> None:
-    plan = make_plan(JobSpec(("x",), 3), SMALL, Identity())
+    plan = make_plan(LaunchSpec(("x",), 3), SMALL, Identity())
     assert plan.notes == ("3 workers share 2 cores: it works, but each gets only part of a core",)
     assert "OMP_NUM_THREADS" not in plan.hosts[0].environment
 
@@ -254,14 +254,14 @@ def test_more_workers_than_cores_is_noted() -> None:
 @pytest.mark.parametrize(("gpus", "size", "what"), [(0, 8, "core, as no GPU"), (3, 3, "GPU")])
 def test_auto_takes_gpus_or_else_cores(gpus: int, size: int, what: str) -> None:
     machine = Machine("earth", 8, gpus, "/", {})
-    plan = make_plan(JobSpec(("x",), None), machine, Identity())
+    plan = make_plan(LaunchSpec(("x",), None), machine, Identity())
     assert plan.size == size
     assert plan.notes[0].startswith(f"{size} workers: one for each {what}")
 
 
 def test_threads_never_fall_below_one_and_an_export_wins() -> None:
-    assert make_plan(JobSpec(("x",), 100), BIG, Identity()).hosts[0].environment["OMP_NUM_THREADS"] == "1"
-    spec = JobSpec(("x",), 2, exports=("OMP_NUM_THREADS=5", "RANK=9"))
+    assert make_plan(LaunchSpec(("x",), 100), BIG, Identity()).hosts[0].environment["OMP_NUM_THREADS"] == "1"
+    spec = LaunchSpec(("x",), 2, exports=("OMP_NUM_THREADS=5", "RANK=9"))
     plan = make_plan(spec, BIG, Identity())
     assert {**plan.hosts[0].environment, **plan.environment}["OMP_NUM_THREADS"] == "5"
     assert plan.details == ()
@@ -294,7 +294,7 @@ def test_visible_gpus(listed: str | None, visible: int) -> None:
 )
 def test_values_that_no_job_can_have(wrong: dict[str, object]) -> None:
     with pytest.raises(SpecError):
-        JobSpec(**{"command": ("x",), "num_proc": 1, **wrong})  # type: ignore[arg-type]
+        LaunchSpec(**{"command": ("x",), "num_proc": 1, **wrong})  # type: ignore[arg-type]
 
 
 def test_exports() -> None:
@@ -363,7 +363,7 @@ def test_commands_that_cannot_start(tmp_path: Path, command: str, message: str, 
 def places(hosts: str, size: int) -> list[str]:
     """Return for each rank: host, local rank / local size, cross rank / cross size."""
     named = tuple(Host(name, int(slots)) for name, slots in (host.split(":") for host in hosts.split()))
-    plan = make_plan(JobSpec(("x",), size, hosts=named), BIG, Identity())
+    plan = make_plan(LaunchSpec(("x",), size, hosts=named), BIG, Identity())
     each = [worker.environment for host in plan.hosts for worker in host.workers]
     names = ("LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
     assert [place["HOROVOD_RANK"] for place in each] == [str(rank) for rank in range(size)]

@@ -10,7 +10,7 @@ import pytest
 from farandole.base.wire.rendezvous import Failure
 from farandole.control.launcher.job.host_list import Host
 from farandole.control.launcher.job.machine import Machine
-from farandole.control.launcher.job.spec import JobSpec
+from farandole.control.launcher.job.spec import LaunchSpec
 from farandole.control.launcher.plan.model import Identity
 from farandole.control.launcher.start.external import explain, first_to_blame, plan_external, render_external
 from farandole.control.launcher.targets.external import check_library, command_line, environment_of, flavour_of
@@ -166,7 +166,7 @@ def test_what_a_program_cannot_do_is_told(flavour: Flavour, hosts: tuple[Host, .
 # --- the plan -----------------------------------------------------------------------------------------------------
 
 MACHINE = Machine("earth", 8, 0, "/work", {"PATH": "/bin", "HOME": "/home/me"})
-SPEC = JobSpec(command=("python", "train.py"), num_proc=2, exports=("RATE=0.1 to 0.2",))
+SPEC = LaunchSpec(command=("python", "train.py"), num_proc=2, exports=("RATE=0.1 to 0.2",))
 
 PLAN = """\
 2 workers, started by MPICH

@@ -32,7 +32,7 @@ from farandole.control.kubernetes.training_job import told
 from farandole.control.kubernetes.training_job.own_names import OUTCOME_KEY
 from farandole.control.launcher.job.elastic import Elastic
 from farandole.control.launcher.job.machine import Machine
-from farandole.control.launcher.job.spec import JobSpec
+from farandole.control.launcher.job.spec import LaunchSpec
 from farandole.control.launcher.output.console import Console, OutputOptions, descriptor_writer
 from farandole.control.launcher.start.launch import launch
 from farandole.control.launcher.supervise.elastic_job import ElasticJob
@@ -49,7 +49,7 @@ _REST_SECONDS = 1.0
 T = TypeVar("T")
 
 
-def spec_of(described: dict[str, Any]) -> JobSpec:
+def spec_of(described: dict[str, Any]) -> LaunchSpec:
     """Return the launcher's spec of a job (see `training_job.pods.description`)."""
     elastic = Elastic(
         min_size=described["min"],
@@ -60,7 +60,7 @@ def spec_of(described: dict[str, Any]) -> JobSpec:
         reset_limit=None if described["elastic"] else 0,
         fills_at_once=True,
     )
-    return JobSpec(
+    return LaunchSpec(
         command=tuple(described["command"]),
         num_proc=described["min"],
         settings=described["settings"],

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from farandole.control.launcher.daemon.client_protocol import Looks, Show
 from farandole.control.launcher.job.machine import Machine
-from farandole.control.launcher.job.spec import JobSpec
+from farandole.control.launcher.job.spec import LaunchSpec
 from farandole.control.launcher.output.terminal import Look, look_of, terminal_size
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ OUT, ERR = 1, 2
 class LaunchRequest:
     """One job to run."""
 
-    spec: JobSpec
+    spec: LaunchSpec
     machine: Machine
     """As the client sees it: with its folder and its environment."""
     verbose: bool = False

@@ -31,7 +31,7 @@ from farandole.control.launcher.daemon.client_protocol import (
 )
 from farandole.control.launcher.daemon.daemon_connection import check_peer
 from farandole.control.launcher.daemon.jobs import JobDirectory, JobRecord, Jobs
-from farandole.control.launcher.job.spec import JobSpec
+from farandole.control.launcher.job.spec import LaunchSpec
 from farandole.control.launcher.supervise.control import HostRow
 from farandole.control.launcher.supervise.job_view import view_of
 from farandole.control.launcher.supervise.supervisor import Supervisor
@@ -65,7 +65,7 @@ class NamedJob:
             raise SpecError(f"a job named {name} runs already", "choose another name: --job NAME")
         return cls(*taken)
 
-    def serve(self, job: Supervisor, spec: JobSpec) -> None:
+    def serve(self, job: Supervisor, spec: LaunchSpec) -> None:
         """Let commands find the job, which has been started.
 
         Raises:

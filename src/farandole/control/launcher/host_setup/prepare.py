@@ -15,7 +15,7 @@ from farandole.control.launcher.host_setup import preflight
 from farandole.control.launcher.host_setup.preflight import Finding
 from farandole.control.launcher.job.host_list import Host
 from farandole.control.launcher.job.machine import Machine
-from farandole.control.launcher.job.spec import JobSpec
+from farandole.control.launcher.job.spec import LaunchSpec
 from farandole.control.launcher.output.console import Console
 from farandole.control.launcher.plan.environment import inherited_elsewhere
 from farandole.control.launcher.plan.make import make_plan
@@ -45,7 +45,7 @@ class Preparation:
 
     def __init__(
         self,
-        spec: JobSpec,
+        spec: LaunchSpec,
         machine: Machine,
         console: Console,
         log: Callable[[str], None],

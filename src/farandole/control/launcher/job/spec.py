@@ -22,7 +22,7 @@ HOST_TIMEOUT_SECONDS = 1.75
 
 
 @dataclass(frozen=True)
-class JobSpec:
+class LaunchSpec:
     """One job, with a field for each thing that a user can ask for; the settings of workers are one field, `settings`.
 
     Raises:

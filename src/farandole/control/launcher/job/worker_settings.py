@@ -11,7 +11,7 @@ from farandole.base.settings.table import SETTINGS
 from farandole.errors import SpecError
 
 if TYPE_CHECKING:
-    from farandole.control.launcher.job.spec import JobSpec
+    from farandole.control.launcher.job.spec import LaunchSpec
 
 
 def check_settings(asked: Mapping[str, Any]) -> None:
@@ -80,7 +80,7 @@ def with_metrics(asked: Mapping[str, Any], environment: Mapping[str, str]) -> di
     return {**asked, "metrics": text}
 
 
-def check_backend(spec: JobSpec, launcher: str | None) -> None:
+def check_backend(spec: LaunchSpec, launcher: str | None) -> None:
     """Reject a job whose workers MPI connects without having started them.
 
     Args:

@@ -10,7 +10,7 @@ from farandole.base.metrics.address import parse_metrics_address
 from farandole.base.tensorflow1 import START_FOLDER, is_asked_for
 from farandole.base.wire.address import format_address
 from farandole.control.agent.worker_cleanup import WORKER_VARIABLE
-from farandole.control.launcher.job.spec import JobSpec
+from farandole.control.launcher.job.spec import LaunchSpec
 from farandole.control.launcher.job.worker_settings import settings_environment
 from farandole.control.launcher.plan.model import LOOPBACK, UNKNOWN, Identity, Site, all_local
 
@@ -18,7 +18,9 @@ from farandole.control.launcher.plan.model import LOOPBACK, UNKNOWN, Identity, S
 PLACE_PREFIXES = ("FARANDOLE_", "HOROVOD_")
 
 
-def common_environment(spec: JobSpec, directory: str, identity: Identity, sites: Mapping[str, Site]) -> dict[str, str]:
+def common_environment(
+    spec: LaunchSpec, directory: str, identity: Identity, sites: Mapping[str, Site]
+) -> dict[str, str]:
     """Return the variables that every worker gets in addition to those it inherits."""
     variables = {
         "FARANDOLE_JOB": identity.job,
@@ -54,7 +56,7 @@ def with_python_path(environment: dict[str, str], inherited: Mapping[str, str]) 
     return {**environment, "PYTHONPATH": os.pathsep.join(filter(None, [START_FOLDER, both.get("PYTHONPATH")]))}
 
 
-def _master(spec: JobSpec, identity: Identity, sites: Mapping[str, Site]) -> str:
+def _master(spec: LaunchSpec, identity: Identity, sites: Mapping[str, Site]) -> str:
     host = LOOPBACK if all_local(sites) else UNKNOWN
     return spec.master or identity.master or f"{host}:{UNKNOWN}"
 

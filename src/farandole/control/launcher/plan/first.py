@@ -8,7 +8,7 @@ from dataclasses import replace
 from farandole.control.launcher.job.elastic import Elastic
 from farandole.control.launcher.job.host_list import Host
 from farandole.control.launcher.job.machine import Machine
-from farandole.control.launcher.job.spec import JobSpec
+from farandole.control.launcher.job.spec import LaunchSpec
 from farandole.control.launcher.plan.environment import place_of
 from farandole.control.launcher.plan.make import make_plan
 from farandole.control.launcher.plan.model import HostPlan, Identity, Plan, Site
@@ -18,7 +18,7 @@ from farandole.errors import SpecError
 
 
 def first_plan(
-    spec: JobSpec, policy: SlotPolicy, machine: Machine, hosts: Sequence[Host], sites: Mapping[str, Site]
+    spec: LaunchSpec, policy: SlotPolicy, machine: Machine, hosts: Sequence[Host], sites: Mapping[str, Site]
 ) -> Plan:
     """Plan the workers that are started first.
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from farandole.control.launcher.job.host_list import Host, with_slots
 from farandole.control.launcher.job.machine import Machine
-from farandole.control.launcher.job.spec import JobSpec, read_exports
+from farandole.control.launcher.job.spec import LaunchSpec, read_exports
 from farandole.control.launcher.plan.environment import PLACE_PREFIXES, common_environment, with_python_path
 from farandole.control.launcher.plan.model import (
     LOOPBACK,
@@ -32,7 +32,7 @@ from farandole.control.launcher.wording import count
 from farandole.errors import SpecError
 
 
-def job_size(spec: JobSpec, machine: Machine) -> int:
+def job_size(spec: LaunchSpec, machine: Machine) -> int:
     """Return the number of workers: as asked for, or all slots, or one for each GPU or core of this machine.
 
     Raises:
@@ -49,7 +49,7 @@ def job_size(spec: JobSpec, machine: Machine) -> int:
     return machine.gpus or machine.cores
 
 
-def hosts_in_use(spec: JobSpec, machine: Machine) -> tuple[Host, ...]:
+def hosts_in_use(spec: LaunchSpec, machine: Machine) -> tuple[Host, ...]:
     """Return the hosts that get workers, with the numbers of slots that are used.
 
     Raises:
@@ -59,7 +59,7 @@ def hosts_in_use(spec: JobSpec, machine: Machine) -> tuple[Host, ...]:
     return _used(with_slots(spec.hosts or (Host(machine.hostname, size),), None), size)
 
 
-def make_plan(spec: JobSpec, machine: Machine, identity: Identity, sites: Mapping[str, Site] | None = None) -> Plan:
+def make_plan(spec: LaunchSpec, machine: Machine, identity: Identity, sites: Mapping[str, Site] | None = None) -> Plan:
     """Plan a job.
 
     Args:
@@ -104,7 +104,7 @@ def _roster_here(sites: Mapping[str, Site] | None) -> str:
 
 
 def _plan_host(
-    spec: JobSpec,
+    spec: LaunchSpec,
     machine: Machine,
     host: Host,
     site: Site,
@@ -222,7 +222,7 @@ def _worker(used: Sequence[Host], counts: Sequence[int], number: int, local_rank
     return WorkerPlan(rank, local_rank, across.index(number), environment)
 
 
-def _notes(spec: JobSpec, machine: Machine, hosts: Sequence[HostPlan]) -> tuple[str, ...]:
+def _notes(spec: LaunchSpec, machine: Machine, hosts: Sequence[HostPlan]) -> tuple[str, ...]:
     notes = []
     size = sum(len(host.workers) for host in hosts)
     if spec.num_proc is None and not spec.hosts:
@@ -239,7 +239,7 @@ def _notes(spec: JobSpec, machine: Machine, hosts: Sequence[HostPlan]) -> tuple[
     return tuple(notes)
 
 
-def _ship_details(spec: JobSpec) -> tuple[str, ...]:
+def _ship_details(spec: LaunchSpec) -> tuple[str, ...]:
     return (f"--ship copies {spec.ship} to the other hosts, where workers run in it",) if spec.ship else ()
 
 

@@ -15,7 +15,7 @@ from farandole.control.launcher.host_setup.prepare import Preparation
 from farandole.control.launcher.job.elastic import Elastic
 from farandole.control.launcher.job.host_list import Host, slots_of
 from farandole.control.launcher.job.machine import Machine
-from farandole.control.launcher.job.spec import JobSpec, check_command
+from farandole.control.launcher.job.spec import LaunchSpec, check_command
 from farandole.control.launcher.plan.first import first_plan
 from farandole.control.launcher.plan.model import LOOPBACK, Identity, Plan, Site
 from farandole.control.launcher.slots.slot_state import SlotPolicy, most_members
@@ -40,7 +40,7 @@ LEAST_GRACE_SECONDS = 0.001
 _MARGIN_SECONDS = 5.0
 
 
-def first_hosts(spec: JobSpec, machine: Machine) -> tuple[Host, ...]:
+def first_hosts(spec: LaunchSpec, machine: Machine) -> tuple[Host, ...]:
     """Return the hosts that the user named; without any, this machine.
 
     It has as many slots as the job is to begin with, and more if there are GPUs or cores and --max-np allows it.
@@ -63,7 +63,7 @@ def first_hosts(spec: JobSpec, machine: Machine) -> tuple[Host, ...]:
     return hosts
 
 
-def policy_of(spec: JobSpec) -> SlotPolicy:
+def policy_of(spec: LaunchSpec) -> SlotPolicy:
     """Return what the user allows."""
     elastic = _elastic(spec)
     return SlotPolicy(
@@ -79,7 +79,7 @@ def policy_of(spec: JobSpec) -> SlotPolicy:
     )
 
 
-def note_on_slots(spec: JobSpec, machine: Machine, hosts: Sequence[Host]) -> str:
+def note_on_slots(spec: LaunchSpec, machine: Machine, hosts: Sequence[Host]) -> str:
     """Return why the job does not come to have --max-np workers; "" if it may, or other hosts may come."""
     elastic = _elastic(spec)
     slots = sum(slots_of(host, elastic.slots) for host in hosts) - elastic.spares
@@ -92,7 +92,7 @@ def note_on_slots(spec: JobSpec, machine: Machine, hosts: Sequence[Host]) -> str
     return f"{here}. -H localhost:{elastic.max_size} lets the job grow to --max-np {elastic.max_size} workers"
 
 
-def limits_of(spec: JobSpec) -> Limits:
+def limits_of(spec: LaunchSpec) -> Limits:
     """Return the same for the roster."""
     elastic = _elastic(spec)
     # Agents that dial outlive their launcher: only then is it certain that the workers of a silent host have ended.
@@ -107,14 +107,14 @@ def limits_of(spec: JobSpec) -> Limits:
     )
 
 
-def exports_of(spec: JobSpec) -> tuple[str, ...]:
+def exports_of(spec: LaunchSpec) -> tuple[str, ...]:
     """Return what its workers are told of it: how long they take to leave, and look for a roster that is lost."""
     elastic = _elastic(spec)
     grace = elastic.grace or LEAST_GRACE_SECONDS
     return f"FARANDOLE_GRACE={grace:g}", f"FARANDOLE_ROSTER_PATIENCE={elastic.search_timeout:g}"
 
 
-async def plan_elastic(spec: JobSpec, machine: Machine) -> Plan:
+async def plan_elastic(spec: LaunchSpec, machine: Machine) -> Plan:
     """Return what would be started first, with the hosts there are now; no other host is asked anything.
 
     Raises:
@@ -292,20 +292,20 @@ def _reception(elastic: Elastic) -> Reception | None:
     return Reception.at(place, elastic.search_timeout) if kind == "dial" else None
 
 
-def _new_identity(spec: JobSpec) -> Identity:
+def _new_identity(spec: LaunchSpec) -> Identity:
     return Identity(secrets.token_hex(8), spec.master, secrets.token_bytes(SECRET_BYTES).hex())
 
 
-def _check_command(spec: JobSpec, machine: Machine) -> None:
+def _check_command(spec: LaunchSpec, machine: Machine) -> None:
     if not _spreads(spec):
         check_command(spec.command, machine.directory, machine.environment)
 
 
-def _spreads(spec: JobSpec) -> bool:
+def _spreads(spec: LaunchSpec) -> bool:
     """Return whether workers may come to be on other machines."""
     return bool(_elastic(spec).discovery or spec.hosts)
 
 
-def _elastic(spec: JobSpec) -> Elastic:
+def _elastic(spec: LaunchSpec) -> Elastic:
     assert spec.elastic is not None
     return spec.elastic

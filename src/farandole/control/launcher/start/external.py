@@ -26,7 +26,7 @@ from farandole.control.agent.process_tree import carrying, die_with_parent, send
 from farandole.control.launcher.failure.hints import hint_by_error
 from farandole.control.launcher.failure.record import shell_code, signal_name
 from farandole.control.launcher.job.machine import Machine
-from farandole.control.launcher.job.spec import JobSpec, check_command
+from farandole.control.launcher.job.spec import LaunchSpec, check_command
 from farandole.control.launcher.output.console import Console
 from farandole.control.launcher.plan.make import hosts_in_use, job_size, make_plan
 from farandole.control.launcher.plan.model import LOOPBACK, SECRET_NAMES, UNKNOWN, Identity
@@ -72,7 +72,7 @@ class ExternalPlan:
 
 
 def plan_external(
-    starter: Starter, flavour: Flavour, spec: JobSpec, machine: Machine, identity: Identity, roster: str = UNKNOWN
+    starter: Starter, flavour: Flavour, spec: LaunchSpec, machine: Machine, identity: Identity, roster: str = UNKNOWN
 ) -> ExternalPlan:
     """Plan a job.
 
@@ -125,7 +125,7 @@ def plan_external(
     )
 
 
-def _is_local(flavour: Flavour, spec: JobSpec, machine: Machine) -> bool:
+def _is_local(flavour: Flavour, spec: LaunchSpec, machine: Machine) -> bool:
     if flavour is Flavour.SLURM:
         return False  # Slurm knows best what a node is.
     if spec.hosts:
@@ -292,7 +292,7 @@ def explain(plan: ExternalPlan, code: int, failures: Mapping[int, Failure]) -> s
 
 async def launch_external(
     starter: Starter,
-    spec: JobSpec,
+    spec: LaunchSpec,
     machine: Machine,
     console: Console,
     *,
@@ -327,7 +327,7 @@ async def launch_external(
 
 async def _launch(
     starter: Starter,
-    spec: JobSpec,
+    spec: LaunchSpec,
     machine: Machine,
     console: Console,
     started: Callable[[ExternalJob], None],

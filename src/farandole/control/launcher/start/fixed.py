@@ -19,7 +19,7 @@ from farandole.control.launcher.host_setup.host_setup import JobHost
 from farandole.control.launcher.host_setup.prepare import Preparation
 from farandole.control.launcher.job.host_list import Host
 from farandole.control.launcher.job.machine import Machine
-from farandole.control.launcher.job.spec import JobSpec, check_command
+from farandole.control.launcher.job.spec import LaunchSpec, check_command
 from farandole.control.launcher.plan.dry_run import render
 from farandole.control.launcher.plan.environment import master_address
 from farandole.control.launcher.plan.make import hosts_in_use
@@ -35,7 +35,7 @@ from farandole.control.launcher.wording import count
 from farandole.control.roster.events import Place
 
 
-def where_hosts_are(spec: JobSpec, machine: Machine) -> list[tuple[Host, bool]]:
+def where_hosts_are(spec: LaunchSpec, machine: Machine) -> list[tuple[Host, bool]]:
     """Return the hosts that get workers, and whether each is this machine.
 
     Raises:

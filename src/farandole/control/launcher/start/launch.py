@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from farandole.control.launcher.job.machine import Machine
-from farandole.control.launcher.job.spec import JobSpec
+from farandole.control.launcher.job.spec import LaunchSpec
 from farandole.control.launcher.output.console import Console
 from farandole.control.launcher.start.fixed import launch_fixed
 from farandole.control.launcher.start.launch_context import LaunchContext
@@ -16,7 +16,7 @@ from farandole.control.launcher.supervise.outcome import Observer, Outcome, Runn
 
 
 async def launch(
-    spec: JobSpec,
+    spec: LaunchSpec,
     machine: Machine,
     console: Console,
     *,

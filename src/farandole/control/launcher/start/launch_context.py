@@ -8,7 +8,7 @@ from typing import Any
 
 from farandole.base.wire.frames import FRAME_LIMIT, LARGEST_FRAME
 from farandole.control.launcher.job.machine import Machine
-from farandole.control.launcher.job.spec import JobSpec
+from farandole.control.launcher.job.spec import LaunchSpec
 from farandole.control.launcher.output.console import Console
 from farandole.control.launcher.supervise.outcome import Observer, Running
 from farandole.control.launcher.supervise.supervisor import Supervisor
@@ -21,7 +21,7 @@ SECRET_BYTES = 32
 class LaunchContext:
     """One job, and what is told of it."""
 
-    spec: JobSpec
+    spec: LaunchSpec
     machine: Machine
     """The one that this runs on."""
     console: Console

@@ -17,7 +17,7 @@ from farandole.control.launcher.agents.agent_lost import AgentLost
 from farandole.control.launcher.agents.reception import FENCED_SECONDS
 from farandole.control.launcher.host_setup.host_setup import HostSetup, JobHost, NotReady
 from farandole.control.launcher.job.host_list import Host
-from farandole.control.launcher.job.spec import JobSpec
+from farandole.control.launcher.job.spec import LaunchSpec
 from farandole.control.launcher.slots import slot_events as events
 from farandole.control.launcher.supervise.background import Background
 from farandole.control.launcher.supervise.ending import Ending, sweep_elsewhere, sweep_here
@@ -39,7 +39,7 @@ class JobHosts:
 
     def __init__(
         self,
-        spec: JobSpec,
+        spec: LaunchSpec,
         setup: HostSetup | None,
         control: WorkerControl,
         policy: JobPolicy,

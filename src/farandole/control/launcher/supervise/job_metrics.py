@@ -16,7 +16,7 @@ from farandole.base.metrics.readings import Reading, Sample
 from farandole.base.wire.encoding import encode_json
 from farandole.control.jobs.view import JobView
 from farandole.control.launcher.job.machine import Machine
-from farandole.control.launcher.job.spec import JobSpec
+from farandole.control.launcher.job.spec import LaunchSpec
 from farandole.control.launcher.supervise.job_view import view_of
 from farandole.control.launcher.supervise.supervisor import Supervisor
 from farandole.errors import SpecError
@@ -29,7 +29,7 @@ _Answer = TypeVar("_Answer")
 
 @contextlib.contextmanager
 def serve_job_metrics(
-    spec: JobSpec, machine: Machine, job: Supervisor, name: str, say: Callable[[str], None]
+    spec: LaunchSpec, machine: Machine, job: Supervisor, name: str, say: Callable[[str], None]
 ) -> Iterator[None]:
     """Serve the job's metrics, if the user wants that, until the block ends.
 

@@ -9,7 +9,7 @@ from typing import Protocol
 from farandole.control.launcher.failure.error_file import write_error_files
 from farandole.control.launcher.failure.failure_text import exit_code, render_failure
 from farandole.control.launcher.failure.record import WorkerRecord, first_failure
-from farandole.control.launcher.job.spec import JobSpec
+from farandole.control.launcher.job.spec import LaunchSpec
 from farandole.control.launcher.plan.model import HostPlan, Plan, WorkerPlan
 from farandole.control.launcher.supervise.workers import Workers
 
@@ -67,7 +67,7 @@ class Verdict:
 
 
 def outcome_of(
-    spec: JobSpec,
+    spec: LaunchSpec,
     verdict: Verdict,
     workers: Workers,
     ended_at: float,

@@ -19,7 +19,7 @@ from farandole.base.wire.rendezvous import Failure, Measures, Progress
 from farandole.control.agent.protocol import End, SendSignal
 from farandole.control.launcher.failure.record import signal_name
 from farandole.control.launcher.host_setup.host_setup import HostSetup
-from farandole.control.launcher.job.spec import JobSpec
+from farandole.control.launcher.job.spec import LaunchSpec
 from farandole.control.launcher.output.console import Console
 from farandole.control.launcher.output.status_line import StatusLine
 from farandole.control.launcher.plan.model import HostPlan
@@ -67,7 +67,7 @@ class Supervisor:
 
     def __init__(
         self,
-        spec: JobSpec,
+        spec: LaunchSpec,
         policy: JobPolicy,
         workers: Workers,
         service: RosterService,

@@ -14,7 +14,7 @@ from farandole.control.launcher.agents.agent_lost import AgentLost
 from farandole.control.launcher.failure.error_file import learn
 from farandole.control.launcher.failure.record import CRASHES, WorkerRecord, how_it_ended
 from farandole.control.launcher.host_setup.host_setup import JobHost
-from farandole.control.launcher.job.spec import JobSpec
+from farandole.control.launcher.job.spec import LaunchSpec
 from farandole.control.launcher.output.console import Console, WorkerStream, open_worker
 from farandole.control.launcher.output.logs import begin_attempt, rank_folder, worker_folder
 from farandole.control.launcher.slots.slot_events import FAILED, KILLED, STATE_LOST, SUCCEEDED
@@ -141,7 +141,7 @@ class Workers:
         ranks: how many there are from the beginning to the end, numbered by their ranks; None: workers come and go.
     """
 
-    def __init__(self, spec: JobSpec, console: Console, noun: str, ranks: int | None) -> None:
+    def __init__(self, spec: LaunchSpec, console: Console, noun: str, ranks: int | None) -> None:
         self.by_number: dict[int, Worker] = {}
         self.world: tuple[int, ...] = ()
         self.generation = 0
