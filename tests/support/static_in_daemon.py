@@ -79,8 +79,8 @@ async def launch(
 
 
 def _make_all_elastic() -> None:
-    read = run._read
-    run._read = lambda given: dataclasses.replace(read(given), elastic=Elastic(min_size=1, max_size=None))
+    read = run.read_launch
+    run.read_launch = lambda given: dataclasses.replace(read(given), elastic=Elastic(min_size=1, max_size=None))
     launch_request.LaunchRequest.__init__.__defaults__ = (False, None, "static_in_daemon:launch")  # type: ignore[misc]
 
 

@@ -68,7 +68,7 @@ def test_a_job_is_shown_until_it_is_over_and_its_code_is_that_of_the_command(ben
 
 def test_an_elastic_job_takes_what_is_free_and_gives_it_back(bench: QueueBench) -> None:
     bench.start()
-    bench.submit("grows", "-np", "1:4", *bench.elastic("grows", 15))
+    bench.submit("grows", "-np", "1:4", *bench.elastic("grows", 300))
     until(lambda: bench.status("grows")["workers"] == 4, lambda: f"it has all: {bench.status('grows')}", 60)
     until(lambda: bench.status("grows")["stepsPerSecond"], "it says how fast it is", 60)
     bench.submit("plain", "-np", "2", *bench.plain("plain", 4.0))
@@ -78,8 +78,9 @@ def test_an_elastic_job_takes_what_is_free_and_gives_it_back(bench: QueueBench) 
     until(lambda: bench.status("grows")["workers"] == 4, "it has all again", 60)
     assert bench.ask("scale", "grows", "3")[0] == 0
     until(lambda: bench.status("grows")["workers"] == 3, "it has what was asked for", 60)
+    bench.go("grows.finish")
     bench.becomes("grows", "Succeeded")
-    assert bench.said("grows") == ["begun", "done"]
+    assert bench.said("grows") == ["begun"]
 
 
 def test_the_batch_that_the_policy_has_chosen_reaches_the_workers(bench: QueueBench) -> None:
@@ -123,18 +124,32 @@ def test_a_job_is_cancelled_and_nothing_of_it_is_left(bench: QueueBench) -> None
     assert not (bench.state / "socket").exists(), "commands would take the queue for one that is there"
 
 
+def runners(bench: QueueBench, name: str) -> list[int]:
+    """Return the processes of a job's first attempt, its watchdog first, without its agents and workers."""
+    found = subprocess.run(["pgrep", "-f", f"queue.runner {bench.state}/attempts/{name}.1"], capture_output=True)
+    return sorted(map(int, found.stdout.split()))
+
+
 def test_a_runner_that_is_killed_takes_a_plain_job_with_it_and_not_an_elastic_one(bench: QueueBench) -> None:
     bench.start()
     bench.submit("plain", *bench.plain("plain", 300))
-    bench.submit("elastic", "-np", "1:2", *bench.elastic("elastic", 6))
+    bench.submit("elastic", "-np", "1:2", *bench.elastic("elastic", 300))
     until(lambda: bench.said("plain") == bench.said("elastic") == ["begun"], "both have begun", 60)
-    for name in ("plain", "elastic"):
-        found = subprocess.run(["pgrep", "-f", f"queue.runner {bench.state}/attempts/{name}.1"], capture_output=True)
-        os.kill(int(found.stdout.split()[0]), signal.SIGKILL)
+    (plain,), (watchdog, launcher) = runners(bench, "plain"), runners(bench, "elastic")
+    os.kill(plain, signal.SIGKILL)
     bench.becomes("plain", "Failed")
     assert bench.status("plain")["reason"] == "its runner was killed"
+    # The watchdog of an elastic job starts a successor; without a watchdog, the queue's daemon does.
+    os.kill(launcher, signal.SIGKILL)
+    until(lambda: len(runners(bench, "elastic")) == 2 and launcher not in runners(bench, "elastic"), "it is followed")
+    until(lambda: bench.ask("hosts", "--job", "elastic.1")[0] == 0, "the successor answers", 60)
+    for pid in runners(bench, "elastic"):
+        os.kill(pid, signal.SIGKILL)
+    until(lambda: runners(bench, "elastic") and watchdog not in runners(bench, "elastic"), "it is followed again", 60)
+    until(lambda: bench.ask("kill", "elastic", "--rank", "0", "--signal", "SIGCONT")[0] == 0, "it answers", 60)
+    bench.go("elastic.finish")
     bench.becomes("elastic", "Succeeded")
-    assert bench.said("elastic") == ["begun", "done"] and bench.said("plain") == ["begun"]
+    assert bench.said("elastic") == ["begun"] and bench.said("plain") == ["begun"]
 
 
 def test_wrong_ways_are_answered(bench: QueueBench) -> None:

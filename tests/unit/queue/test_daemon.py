@@ -29,7 +29,7 @@ def over(tmp_path: Path) -> Attempt:
     store.write_hosts(hosts("localhost:1"))
     store.close()
     attempt = Attempt(tmp_path / "attempts", "a", 1)
-    attempt.prepare(Request("a", 1, ("true",), {}, "/", False, "SIGTERM", 1.0), {"localhost": 1}, ME)
+    attempt.prepare(Request(from_dict({"command": ["true"]}), {"localhost": 1}, {}, "/"), ME)
     attempt.write_ended(Ended(0))
     return attempt
 

@@ -16,15 +16,14 @@ import msgspec
 import pytest
 from queue_world import ANN, FakeDaemon, World, hosts
 
-from farandole.control.cli.main import make_parser
 from farandole.control.jobs.spec import from_dict
 from farandole.control.queue import executor
 from farandole.control.queue.attempt import Attempt, Ended, Request
-from farandole.control.queue.commands import command_of
-from farandole.control.queue.daemon import QueueDaemon, claim, ssh_words
+from farandole.control.queue.daemon import QueueDaemon, claim
 from farandole.control.queue.executor import Executor
 from farandole.control.queue.hosts import is_here, parse_queue_hosts
 from farandole.control.queue.model import (
+    NO_OPTIONS,
     AttemptFact,
     AttemptReport,
     HostWorkers,
@@ -127,12 +126,9 @@ def test_policies_see_how_long_a_start_takes_its_time() -> None:
 @pytest.fixture
 def attempt(tmp_path: Path) -> Attempt:
     attempt = Attempt(tmp_path, "a", 1)
-    attempt.prepare(request(["true"]), {"h1": 2}, ME)
+    spec = from_dict({"name": "a", "command": ["true"]})
+    attempt.prepare(Request(spec, {"h1": 2}, dict(os.environ), "/"), ME)
     return attempt
-
-
-def request(command: list[str]) -> Request:
-    return Request("a", 1, ("-np", "1", *command), dict(os.environ), "/", False, "SIGTERM", 1.0)
 
 
 def test_an_attempt_as_its_files_show_it(attempt: Attempt) -> None:
@@ -200,37 +196,13 @@ def test_a_log_is_read_in_pieces(attempt: Attempt) -> None:
     assert [attempt.read_log(at, 4, ME) for at in (0, 4, 8, 10)] == [b"0123", b"4567", b"89", b""]
 
 
-# --- commands, hosts, the store ----------------------------------------------------------------------------------
-
-
-def test_commands_are_these_words() -> None:
-    words = command_of(job(2, {"h1": 1, "fd00::2": 1}), Path("/s/hosts"), ["-i", "key"])
-    assert words == (
-        *("--no-status", "--color", "never", "-i", "key", "-np", "2", "-H", "h1:1,[fd00::2]:1"),
-        *("--end-grace", "30", "python", "train.py"),
-    )
-    words = command_of(job(slots={"h1": 1, "h2": 2}), Path("/s/hosts"))
-    assert words == (
-        *("--no-status", "--color", "never", "-np", "3", "--min-np", "1", "--max-np", "4"),
-        *("--hosts-from", "file:/s/hosts", "--job", "a.1", "--grace", "30", "python", "train.py"),
-    )
-
-
-def test_the_options_of_a_job_are_the_queues_and_not_its_users() -> None:
-    spec = from_dict({"name": "a", "command": ["-np", "64", "-H", "h9:64", "python"], "workers": 2})
-    words = command_of(QueueJob("a", spec, ME, 0.0, slots={"h1": 2}), Path("/s/hosts"))
-    given = make_parser().parse_args(["run", *words])
-    assert (given.num_proc, given.hosts) == ("2", "h1:2")
-    assert given.command == ["--", "-np", "64", "-H", "h9:64", "python"]
+# --- hosts, the store --------------------------------------------------------------------------------------------
 
 
 def test_hosts_have_slots_and_types() -> None:
     told = [(host.name, host.slots, host.type) for host in parse_queue_hosts("n[1-2]:4/a100,h3:2")]
     assert told == [("n1", 4, "a100"), ("n2", 4, "a100"), ("h3", 2, "slot")]
     assert is_here("localhost") and is_here("127.0.0.1") and not is_here("h1")
-    assert ssh_words(["--host-timeout", "3", "-p", "2222", "-i", "key", "--ssh-option", "A=b"]) == [
-        *("ssh", "-p", "2222", "-i", "key", "-o", "A=b")
-    ]
 
 
 def test_one_daemon_serves_a_directory(tmp_path: Path) -> None:
@@ -330,7 +302,7 @@ def test_a_runner_that_ends_at_once_is_started_again_later_each_time(
         return Ends()
 
     monkeypatch.setattr(executor, "_spawn", spawn)
-    one = Executor(tmp_path, lambda _: ({}, "/"), ())
+    one = Executor(tmp_path, lambda _: ({}, "/"), NO_OPTIONS)
     starting = job("2", phase=Phase.STARTING)
     for tick in range(600):
         now = 0.2 * tick

@@ -1,57 +1,100 @@
-"""The process that runs an attempt: how it passes orders on."""
+"""The launcher of an attempt: how it obeys orders, and from what it starts a job."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from farandole.control.queue.attempt import Attempt, Request
+from farandole.control.jobs.spec import from_dict
+from farandole.control.launcher.supervise.outcome import Outcome
+from farandole.control.queue.attempt import Attempt, Ended, Request
 from farandole.control.queue.model import Owner
 from farandole.control.queue.runner import Runner
 
 ME = Owner(os.geteuid(), os.getegid(), "me")
-COUNTS = """\
-import signal, sys
-got = 0
-def take(*_):
-    global got
-    got += 1
-    if got == 2:
-        sys.exit(0)
-signal.signal(signal.SIGTERM, take)
-print("ready", flush=True)
-while True:
-    signal.pause()
-"""
 
 
-@pytest.fixture
-def child() -> Iterator[subprocess.Popen[bytes]]:
-    with subprocess.Popen([sys.executable, "-c", COUNTS], stdout=subprocess.PIPE) as child:
-        assert child.stdout is not None
-        child.stdout.readline()
-        yield child
-        child.kill()
+class FakeJob:
+    """A job that runs and remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def stop(self, code: int, why: str) -> None:
+        self.told.append(f"stop {code}")
+
+    def send_signal(self, number: int) -> None:
+        self.told.append(signal.Signals(number).name)
+
+    def pause(self) -> None:
+        self.told.append("pause")
 
 
-def test_a_job_that_is_to_end_at_once_is_told_twice(tmp_path: Path, child: subprocess.Popen[bytes]) -> None:
+def attempt_of(tmp_path: Path, directory: str = "/", **keys: object) -> Attempt:
+    spec = from_dict({"name": "a", "command": ["true"], "grace": 1.0, **keys})
     attempt = Attempt(tmp_path, "a", 1)
-    attempt.prepare(Request("a", 1, ("true",), {}, "/", False, "SIGTERM", 1.0), {"localhost": 1}, ME)
-    attempt.order("kill")
-    runner = Runner(attempt, attempt.request())
-    os.kill(child.pid, signal.SIGSTOP)  # As a launcher that is busy: two signals of one kind are one until it looks.
-    runner._obey(child)
-    os.kill(child.pid, signal.SIGCONT)
-    deadline = time.monotonic() + 5.0
-    while child.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.1)
-        runner._obey(child)
-    assert child.returncode == 0
-    os.close(runner._log)
+    attempt.prepare(Request(spec, {"localhost": 1}, {}, directory), ME)
+    return attempt
+
+
+@pytest.mark.parametrize(
+    ("orders", "keys", "told"),
+    [
+        (["cancel", "cancel"], {}, ["stop 143"]),
+        (["kill"], {}, ["stop 143", "stop 143"]),
+        (["cancel", "kill", "kill"], {}, ["stop 143", "stop 143"]),
+        (["suspend"], {"signal": "SIGUSR1"}, ["SIGUSR1"]),
+        (["suspend", "kill"], {"signal": "SIGUSR1"}, ["SIGUSR1", "stop 143"]),
+        (["suspend"], {"signal": "SIGUSR1", "workers": "1:2"}, ["stop 143"]),
+    ],
+    ids=["once", "at once", "first in good order", "saves itself", "saves itself too slowly", "elastic"],
+)
+def test_a_job_is_told_what_the_queue_orders(
+    tmp_path: Path, orders: list[str], keys: dict[str, object], told: list[str]
+) -> None:
+    attempt, job, loop = attempt_of(tmp_path, **keys), FakeJob(), asyncio.new_event_loop()
+    runner, running = Runner(attempt, attempt.request()), asyncio.Future[Outcome](loop=loop)
+    runner._job = job
+    for order in orders:
+        attempt.order(order)
+        runner.obey(running)
+    assert job.told == told and not running.cancelled()
+    loop.close()
+
+
+def test_an_order_ends_a_launch_but_not_a_takeover(tmp_path: Path) -> None:
+    attempt, loop = attempt_of(tmp_path, workers="1:2"), asyncio.new_event_loop()
+    runner, running = Runner(attempt, attempt.request()), asyncio.Future[Outcome](loop=loop)
+    attempt.order("cancel")
+    runner._follows = True
+    runner.obey(running)
+    assert not running.cancelled(), "its workers would go on alone"
+    runner._follows = False
+    runner.obey(running)
+    assert running.cancelled()
+    loop.close()
+
+
+def test_an_attempt_is_gone_on_with_only_on_the_boot_on_which_it_has_begun(tmp_path: Path) -> None:
+    attempt = attempt_of(tmp_path, workers="1:2")
+    attempt.begin()
+    assert not attempt.can_go_on(), "its launcher has left nothing"
+    for part in ("roster", "launcher"):
+        attempt.failover_files().keep(part, b"x")
+    assert attempt.can_go_on()
+    (attempt.own / "begun").write_text("an earlier boot")
+    assert not attempt.can_go_on()
+
+
+def test_a_job_whose_directory_is_gone_ends_with_a_reason(tmp_path: Path) -> None:
+    attempt = attempt_of(tmp_path, str(tmp_path / "gone"))
+    command = [sys.executable, "-m", "farandole.control.queue.runner", str(attempt.path)]
+    subprocess.run(command, cwd="/", timeout=60, check=True)
+    assert attempt.ended() == Ended(126)
+    assert attempt.log.read_text().startswith(f"error: it cannot be started in {tmp_path / 'gone'}: ")

@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 
 from farandole.control.cli import queue as queue_verb
+from farandole.control.jobs.errors import BadSpec
+from farandole.control.jobs.spec import from_dict
+from farandole.control.launcher.job.from_job import from_plain
 from farandole.control.queue.attempt import Attempt, Request
 from farandole.control.queue.model import Owner
 from farandole.control.queue.start import prepare
@@ -39,7 +42,7 @@ def test_a_state_directory_is_one_that_others_pass_through_whatever_the_umask(
 
 def test_a_runner_reads_its_attempt_as_another_user_whatever_the_umask(tmp_path: Path, strict_umask: None) -> None:
     attempt = Attempt(tmp_path, "a", 1)
-    attempt.prepare(Request("a", 1, ("true",), {}, "/", False, "SIGTERM", 1.0), {"localhost": 1}, ME)
+    attempt.prepare(Request(from_dict({"command": ["true"]}), {"localhost": 1}, {}, "/"), ME)
     attempt.set_batch(64)
     attempt.order("cancel")
     assert mode(attempt.path) == 0o755
@@ -71,3 +74,16 @@ def test_a_state_directory_may_be_named_from_here(
     with pytest.raises(Started):
         queue_verb._start(given)
     assert words[3] == str(tmp_path / "q"), "the daemon's own directory, and its runners', is another one"
+
+
+def test_options_for_all_jobs_are_read_once_when_the_queue_starts() -> None:
+    options = queue_verb.read_run_options("-i /dev/null -p 2222 --host-timeout 3 -x A=b --python h1=/opt/py --verbose")
+    launch = from_plain(options.launch)
+    assert (launch.ssh.port, launch.ssh.identity, launch.host_timeout) == (2222, "/dev/null", 3.0)
+    assert (launch.exports, options.python, options.verbose) == (("A=b",), ("h1=/opt/py",), True)
+
+
+@pytest.mark.parametrize("words", ["-np 2", "-H h1:2", "--min-np 1", "--launcher srun", "python train.py"])
+def test_options_of_one_job_do_not_hold_for_all(words: str) -> None:
+    with pytest.raises(BadSpec, match="cannot hold for all jobs of a queue"):
+        queue_verb.read_run_options(words)

@@ -10,6 +10,7 @@ import pytest
 from queue_world import BOB, FakeDaemon, World, hosts
 
 from farandole.base.wire.rendezvous import Measures
+from farandole.control.jobs.spec import from_dict
 from farandole.control.jobs.status import to_dict
 from farandole.control.queue.attempt import Attempt, Request
 from farandole.control.queue.measures import report_of
@@ -24,7 +25,7 @@ ME = Owner(os.geteuid(), os.getegid(), "me")
 def attempt(tmp_path: Path) -> Attempt:
     """Return one that has begun, and whose runner is gone."""
     attempt = Attempt(tmp_path, "a", 1)
-    attempt.prepare(Request("a", 1, ("true",), {}, "/", False, "SIGTERM", 1.0), {"h1": 2}, ME)
+    attempt.prepare(Request(from_dict({"command": ["true"]}), {"h1": 2}, {}, "/"), ME)
     attempt.begin()
     return attempt
 

@@ -13,7 +13,7 @@ from farandole.control.cli.parser import Parser
 from farandole.control.launcher.daemon.client_protocol import Done, Kill
 from farandole.control.launcher.daemon.client_requests import ask
 from farandole.control.launcher.daemon.jobs import jobs_of_this_user
-from farandole.control.queue.commands import is_attempt
+from farandole.control.queue.attempt import is_attempt
 from farandole.errors import LaunchError, SpecError
 
 _EPILOG = """\

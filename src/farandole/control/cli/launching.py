@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from farandole.control.launcher.daemon.jobs import jobs_of_this_user
-from farandole.control.launcher.daemon.named_job import NamedJob
+from farandole.control.launcher.daemon.named_job import FixedJob, NamedJob
 from farandole.control.launcher.job.machine import Machine
 from farandole.control.launcher.job.spec import LaunchSpec, check_command
 from farandole.control.launcher.output.console import Console, open_console
@@ -136,6 +136,6 @@ def _found_by_name(name: str | None, spec: LaunchSpec) -> Iterator[Callable[[Any
         return
     named = NamedJob.claim(jobs_of_this_user(os.environ), name)
     try:
-        yield lambda job: named.serve(job, spec)
+        yield lambda job: named.serve(FixedJob(job), spec)
     finally:
         named.close()

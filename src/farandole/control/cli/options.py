@@ -11,7 +11,7 @@ from typing import Any
 from farandole.base.settings.table import FLAGS
 from farandole.control.agent.host_facts import count_gpus, visible_gpus
 from farandole.control.launcher.job.elastic import GRACE_SECONDS, PREEMPTION_SECONDS, TIMEOUT_SECONDS, Elastic
-from farandole.control.launcher.job.host_list import Host, choose, parse_hosts, read_host_file, with_slots
+from farandole.control.launcher.job.host_list import Host, choose, parse_hosts, read_host_file, with_python, with_slots
 from farandole.control.launcher.job.ssh_and_ship import SshOptions
 from farandole.errors import SpecError
 
@@ -222,7 +222,8 @@ def read_hosts(options: argparse.Namespace, elastic: Elastic | None = None) -> t
     hosts = _first(hosts, options.nnodes)
     if per_host is not None:
         hosts = tuple(replace(host, slots=per_host) for host in hosts)
-    hosts = _with_python(with_slots(hosts, None), options.python)
+    _check_python(hosts, options.python)
+    hosts = with_python(with_slots(hosts, None), options.python)
     return None if options.num_proc == "auto" else workers, hosts
 
 
@@ -293,12 +294,8 @@ def _first(hosts: tuple[Host, ...], nnodes: str | None) -> tuple[Host, ...]:
     return hosts[: int(most or fewest)]
 
 
-def _with_python(hosts: tuple[Host, ...], pythons: list[str]) -> tuple[Host, ...]:
+def _check_python(hosts: tuple[Host, ...], pythons: list[str]) -> None:
     for text in pythons:
-        label, equals, path = text.rpartition("=")
+        label, equals, _ = text.rpartition("=")
         if equals and label not in {host.label for host in hosts}:
             raise SpecError(f"--python {text}: {label} is not one of the hosts", "write --python HOST=PATH")
-        hosts = tuple(
-            replace(host, python=path) if label == host.label or not (equals or host.python) else host for host in hosts
-        )
-    return hosts

@@ -15,12 +15,22 @@ from typing import Any
 from farandole.base.display.tables import show
 from farandole.control.cli.job_verbs import print_json
 from farandole.control.cli.parser import Parser
+from farandole.control.cli.project_options import given_options, parser_of_run
+from farandole.control.cli.run import read_launch
 from farandole.control.jobs.errors import BadSpec, JobError
+from farandole.control.launcher.job.from_job import to_plain
 from farandole.control.queue.address import default_state
 from farandole.control.queue.client import TOKEN_VARIABLE, QueueClient, connect
+from farandole.control.queue.model import RunOptions
 from farandole.control.queue.protocol import AskQueue, Backup, ChangeHosts, Configure, MakeToken, StopQueue
 from farandole.control.queue.start import prepare
 
+# Options of `farandole run` that say what one job is, where it runs, or how it is shown.
+_OF_A_JOB = (
+    *("num-proc", "min-np", "max-np", "nnodes", "nproc-per-node", "hosts", "hostfile", "include", "exclude"),
+    *("host-discovery-script", "hosts-from", "slots-per-host", "launcher", "launcher-args"),
+    *("job", "attach", "detach", "dry-run", "json"),
+)
 _START_SECONDS = 20.0
 
 _EPILOG = """\
@@ -85,18 +95,28 @@ def _start(given: argparse.Namespace) -> int:
     """Start the daemon, and wait until it answers."""
     _refuse_words(given)
     state = (given.state or default_state(os.environ)).absolute()  # The daemon has a different working directory.
-    prepare(state, given.hosts, given.policy)
-    command = [
-        sys.executable,
-        "-m",
-        "farandole.control.queue.daemon",
-        os.fspath(state),
-        *shlex.split(given.run_options),
-    ]
+    prepare(state, given.hosts, given.policy, read_run_options(given.run_options))
+    command = [sys.executable, "-m", "farandole.control.queue.daemon", os.fspath(state)]
     if given.foreground:
         sys.stdout.flush()
         os.execv(command[0], command)
     return _start_behind(command, state)
+
+
+def read_run_options(text: str) -> RunOptions:
+    """Return the options of `farandole run` that hold for all jobs.
+
+    Raises:
+        BadSpec: they are not valid, or they describe a single job.
+    """
+    words = shlex.split(text)
+    given = parser_of_run().parse_args(["-np", "1", *words, "--", "true"])
+    of_a_job = [f"--{name}" for name in given_options(words) if name in _OF_A_JOB]
+    of_a_job += given.command[:1] if given.command != ["--", "true"] else []
+    if of_a_job:
+        what = f"--run-options: {of_a_job[0]} cannot hold for all jobs of a queue"
+        raise BadSpec(what, "such as --run-options '-i key -p 2222'")
+    return RunOptions(to_plain(read_launch(given, {})), tuple(given.python), given.verbose)
 
 
 def _start_behind(command: Sequence[str], state: Path) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -178,7 +179,7 @@ def execute(given: argparse.Namespace) -> int:
     try:
         if given.attach is not None:
             return _attach(given)
-        spec = _read(given)
+        spec = read_launch(given)
         machine = look()
         starter = _starter(given, elastic=spec.elastic is not None)
         check_backend(spec, given.launcher)
@@ -242,7 +243,16 @@ def interrupted() -> int:
     return 130
 
 
-def _read(given: argparse.Namespace) -> LaunchSpec:
+def read_launch(given: argparse.Namespace, environment: Mapping[str, str] = os.environ) -> LaunchSpec:
+    """Return the launch that the options describe.
+
+    Args:
+        given: the options.
+        environment: that of the launcher, which is asked where an option is not given.
+
+    Raises:
+        SpecError: the options do not fit together, or a value is not possible.
+    """
     command = given.command[1:] if given.command[:1] == ["--"] else given.command
     if not command:
         raise SpecError("the command is missing", "farandole run -np 2 python train.py")
@@ -264,8 +274,8 @@ def _read(given: argparse.Namespace) -> LaunchSpec:
         host_timeout=HOST_TIMEOUT_SECONDS if given.host_timeout is None else given.host_timeout,
         end_grace=given.end_grace,
         master=_master(given),
-        start_timeout=read_start_timeout(given.start_timeout, os.environ),
-        settings=_settings(given),
+        start_timeout=read_start_timeout(given.start_timeout, environment),
+        settings=_settings(given, environment),
         exports=tuple(given.exports),
         output_dir=None if given.output_dir is None else Path(given.output_dir),
         output=OutputOptions(
@@ -283,11 +293,11 @@ def _of_env_files(paths: list[str]) -> dict[str, str]:
     return {name: value for path in paths for name, value in read_env_file(path, os.environ).items()}
 
 
-def _settings(given: argparse.Namespace) -> dict[str, Any]:
-    if given.resume == "auto" and given.checkpoint_dir is None and not os.environ.get("FARANDOLE_CHECKPOINT_DIR"):
+def _settings(given: argparse.Namespace, environment: Mapping[str, str]) -> dict[str, Any]:
+    if given.resume == "auto" and given.checkpoint_dir is None and not environment.get("FARANDOLE_CHECKPOINT_DIR"):
         raise SpecError("--resume auto: the directory of checkpoints is missing", "add --checkpoint-dir DIR")
 
-    return with_metrics(with_backend(options.read_settings(given), os.environ), os.environ)
+    return with_metrics(with_backend(options.read_settings(given), environment), environment)
 
 
 def _master(given: argparse.Namespace) -> str:

@@ -7,8 +7,11 @@
         order       how the attempt is to be stopped: `cancel`, `suspend`, `kill`
         own/        the runner's: it belongs to the job's user
             lock        locked by the runner for as long as it lives; so the kernel says whether it does
-            begun       there once the command may have been started: made only once, before that
+            begun       there once the command may have been started: made only once, before that; says on which boot
+                        of the machine
             report      how the elastic job is
+            roster.left, launcher.left
+                        of an elastic job: how far it has come, for the successor of a runner that was killed
             output.log  what the workers print
             ended       how it ended; nothing of the attempt runs any more
 
@@ -31,8 +34,11 @@ from typing import Annotated, TypeVar
 
 import msgspec
 
+from farandole.base.wire import clock
 from farandole.base.wire.encoding import decode_json, encode_json
-from farandole.control.queue.model import AttemptFact, AttemptReport, Owner, Seen
+from farandole.control.jobs.spec import JobSpec
+from farandole.control.launcher.supervise.failover_files import FailoverFiles
+from farandole.control.queue.model import NO_OPTIONS, AttemptFact, AttemptReport, Owner, RunOptions, Seen
 from farandole.control.scheduler.handover import Slots
 
 _FILE_BYTES = 1024 * 1024
@@ -41,17 +47,14 @@ _FILE_BYTES = 1024 * 1024
 class Request(msgspec.Struct, frozen=True):
     """What a runner runs."""
 
-    job: str
-    attempt: int
-    command: tuple[str, ...]
-    """The words after `farandole run`."""
+    job: JobSpec
+    slots: Slots
+    """Of a job of fixed size: those of its workers; of an elastic one: those to begin with."""
     environment: Mapping[str, str]
+    """Of the process that has submitted the job."""
     directory: str
-    elastic: bool
-    signal: str
-    grace: float
-    local_name: str = ""
-    """Under which the elastic job's own daemon is found."""
+    """Where the job runs."""
+    options: RunOptions = NO_OPTIONS
 
 
 class Ended(msgspec.Struct, frozen=True):
@@ -63,6 +66,17 @@ class Ended(msgspec.Struct, frozen=True):
 
 
 _Content = TypeVar("_Content", bound=msgspec.Struct)
+
+
+def is_attempt(local: str, name: str) -> bool:
+    """Return whether a local name is that of an attempt of a job of the queue.
+
+    Example:
+        >>> is_attempt("resnet.2", "resnet"), is_attempt("resnet-2", "resnet")
+        (True, False)
+    """
+    job, dot, attempt = local.rpartition(".")
+    return bool(dot) and job == name and attempt.isdecimal()
 
 
 class Attempt:
@@ -85,6 +99,11 @@ class Attempt:
         return cls(path.parent, job, int(number))
 
     @property
+    def local_name(self) -> str:
+        """The name under which commands of its user find an elastic job while this attempt runs."""
+        return self.path.name
+
+    @property
     def log(self) -> Path:
         return self.own / "output.log"
 
@@ -94,7 +113,7 @@ class Attempt:
 
     # --- the daemon's side -----------------------------------------------------------------------------------------
 
-    def prepare(self, request: Request, slots: Slots, owner: Owner) -> None:
+    def prepare(self, request: Request, owner: Owner) -> None:
         """Make all that a runner needs; what is there already stays.
 
         Raises:
@@ -104,7 +123,7 @@ class Attempt:
             return
         self._make()
         self.own.mkdir(mode=0o700, exist_ok=True)
-        self.set_hosts(slots)
+        self.set_hosts(request.slots)
         draft = self.path / ".request"
         _write(draft, encode_json(request), 0o600)
         if os.geteuid() == 0:
@@ -233,8 +252,23 @@ class Attempt:
 
     def begin(self) -> None:
         """Note that the command is about to be started. Only once, under the lock."""
-        os.close(os.open(self.own / "begun", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        with open(os.open(self.own / "begun", flags, 0o600), "w") as file:
+            file.write(clock.identity())
         _sync(self.own)
+
+    def failover_files(self) -> FailoverFiles:
+        """Return what the launcher of an elastic job leaves to its successor."""
+        return FailoverFiles(self.own)
+
+    def can_go_on(self) -> bool:
+        """Return whether a runner can go on with an attempt that has begun, if its workers still wait for one."""
+        if self.ended() is not None or not self.failover_files().is_whole():
+            return False
+        try:
+            return (self.own / "begun").read_text() == clock.identity()  # Else the machine was started again since.
+        except OSError:
+            return False
 
     def write_report(self, report: AttemptReport) -> None:
         _replace(self.own / "report", encode_json(report), 0o600, durable=False)

@@ -1,4 +1,4 @@
-"""The queue's daemon: `python -m farandole.control.queue.daemon STATE-DIRECTORY [words for farandole run]`.
+"""The queue's daemon: `python -m farandole.control.queue.daemon STATE-DIRECTORY`.
 
 One thread, one loop: requests come over a Unix socket, and turns (see `reconcile`) bring jobs further. A change is
 written down before anything is done about it, so that the daemon may be killed at any moment; jobs have runners of
@@ -22,6 +22,7 @@ from msgspec.structs import replace
 
 from farandole.base.display.standard_output import discard_standard_output
 from farandole.base.wire.rendezvous import Measures
+from farandole.control.launcher.job.from_job import from_plain
 from farandole.control.queue.access import Access
 from farandole.control.queue.address import socket_of
 from farandole.control.queue.executor import Executor
@@ -49,15 +50,15 @@ class QueueDaemon:
 
     Args:
         directory: of its state.
-        options: words for `farandole run`, for all jobs.
     """
 
-    def __init__(self, directory: Path, options: Sequence[str] = ()) -> None:
+    def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._store = Store(directory / "queue.db")
         self._state = QueueState(self._store)
+        options = self._store.run_options()
         self._executor = Executor(directory / "attempts", self._store.launch, options)
-        self._prober = Prober(ssh_words(options))
+        self._prober = Prober(from_plain(options.launch).ssh)
         self._policy: tuple[object, Policy] | None = None
         self._standing: Standing | None = None
         self._wake = asyncio.Event()
@@ -215,26 +216,6 @@ class QueueDaemon:
                 look.cancel()
 
 
-def ssh_words(options: Sequence[str]) -> list[str]:
-    """Return how ssh is called, by the options for `farandole run`."""
-    words, rest = ["ssh"], list(options)
-    while rest:
-        option, value = rest[0], rest[1] if len(rest) > 1 else ""
-        if option == "--ssh":
-            words[0] = value
-        elif option in ("-p", "--ssh-port"):
-            words += ["-p", value]
-        elif option in ("-i", "--ssh-identity", "--ssh-identity-file"):
-            words += ["-i", value]
-        elif option == "--ssh-option":
-            words += ["-o", value]
-        else:
-            rest = rest[1:]
-            continue
-        rest = rest[2:]
-    return words
-
-
 def claim(directory: Path) -> int | None:
     """Lock a state directory for as long as this process lives; None: another daemon has it."""
     lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -248,8 +229,8 @@ def claim(directory: Path) -> int | None:
     return lock
 
 
-async def _serve(directory: Path, options: Sequence[str]) -> None:
-    daemon = QueueDaemon(directory, options)
+async def _serve(directory: Path) -> None:
+    daemon = QueueDaemon(directory)
     loop = asyncio.get_running_loop()
     for signum in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signum, daemon.stop)
@@ -258,13 +239,13 @@ async def _serve(directory: Path, options: Sequence[str]) -> None:
 
 def main() -> int:
     """Serve the queue whose state directory is named."""
-    directory, options = Path(sys.argv[1]), sys.argv[2:]
+    directory = Path(sys.argv[1])
     if claim(directory) is None:
         print(f"error: another daemon serves the queue in {directory}", file=sys.stderr)
         return 1
     discard_standard_output()
     try:
-        asyncio.run(_serve(directory, options))
+        asyncio.run(_serve(directory))
     except StoreError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from farandole.control.queue.attempt import Attempt, Request
-from farandole.control.queue.commands import command_of, local_name
 from farandole.control.queue.model import (
     NOTHING_SEEN,
     Action,
@@ -18,6 +17,7 @@ from farandole.control.queue.model import (
     Owner,
     Phase,
     QueueJob,
+    RunOptions,
     Seen,
     SetBatch,
     SetHosts,
@@ -40,13 +40,13 @@ class Executor:
     Args:
         root: the directory of all attempts.
         launch: what a job is started with.
-        options: words for `farandole run`, for all jobs.
+        options: of the queue, for all jobs.
     """
 
-    def __init__(self, root: Path, launch: Launch, options: Sequence[str]) -> None:
+    def __init__(self, root: Path, launch: Launch, options: RunOptions) -> None:
         self._root = root
         self._launch = launch
-        self._options = tuple(options)
+        self._options = options
         self._runners: dict[tuple[str, int], _Runner] = {}
         """Of each attempt, the one that was started last."""
 
@@ -88,7 +88,7 @@ class Executor:
             attempt.close_if_not_begun()
 
     def _start(self, attempt: Attempt, job: QueueJob, now: float) -> None:
-        attempt.prepare(self._request(job, attempt), job.slots, job.owner)
+        attempt.prepare(self._request(job), job.owner)
         key = (job.name, job.attempt)
         before = self._runners.get(key)
         if before is not None and now < before.again_at():
@@ -96,19 +96,9 @@ class Executor:
         tries = before.tries + 1 if before is not None and now - before.at <= 2 * START_SECONDS else 1
         self._runners[key] = _Runner(_spawn(attempt.path, job.owner), now, tries)
 
-    def _request(self, job: QueueJob, attempt: Attempt) -> Request:
+    def _request(self, job: QueueJob) -> Request:
         environment, directory = self._launch(job.name)
-        return Request(
-            job.name,
-            job.attempt,
-            command_of(job, attempt.hosts, self._options),
-            environment,
-            job.spec.working_directory or directory,
-            job.spec.is_elastic,
-            job.spec.signal,
-            job.spec.grace,
-            local_name(job),
-        )
+        return Request(job.spec, job.slots, environment, job.spec.working_directory or directory, self._options)
 
     def _reap(self, jobs: Mapping[str, QueueJob]) -> None:
         """Record runners that have ended, and forget those of attempts that are over."""

@@ -11,6 +11,8 @@ from msgspec.structs import replace
 
 from farandole.control.jobs.errors import Refused
 from farandole.control.launcher.job.host_list import parse_hosts, slots_of
+from farandole.control.launcher.job.ssh_and_ship import SshOptions
+from farandole.control.launcher.targets.ssh import is_ssh, user_options
 from farandole.control.queue.model import QueueHost
 from farandole.errors import SpecError
 
@@ -96,11 +98,11 @@ class Prober:
     """Finds out, again and again, which other hosts answer.
 
     Args:
-        ssh: the words that ssh is called with, up to the host.
+        ssh: how other hosts are reached.
     """
 
-    def __init__(self, ssh: Sequence[str]) -> None:
-        self._ssh = tuple(ssh)
+    def __init__(self, ssh: SshOptions) -> None:
+        self._ssh = ssh
         self._misses: dict[str, int] = {}
         self.looked_at: dict[str, float] = {}
         """When each host was found to answer, or not, last; on the monotonic clock, at the beginning of the look."""
@@ -123,7 +125,9 @@ class Prober:
         return up
 
     async def _answers(self, name: str) -> bool:
-        words = (*self._ssh, "-o", "BatchMode=yes", "-o", f"ConnectTimeout={ANSWER_SECONDS / 2:.0f}", name, "true")
+        limits = ("-o", "BatchMode=yes", "-o", f"ConnectTimeout={ANSWER_SECONDS / 2:.0f}")
+        options = (*user_options(self._ssh), *limits) if is_ssh(self._ssh) else ()
+        words = (self._ssh.program, *options, name, "true")
         process = None
         try:
             process = await asyncio.create_subprocess_exec(

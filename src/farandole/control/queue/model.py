@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
@@ -131,6 +131,20 @@ class QueueHost(msgspec.Struct, frozen=True):
     up: bool = True
     draining: bool = False
     """Whether nothing new may start there, because it is about to be taken away."""
+
+
+class RunOptions(msgspec.Struct, frozen=True):
+    """What the queue's administrator has chosen for the launches of all jobs, such as how ssh reaches the hosts."""
+
+    launch: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    """As `farandole.control.launcher.job.from_job.to_plain` writes it."""
+    python: tuple[str, ...] = ()
+    """The Python of other hosts: `PATH`, or `HOST=PATH`."""
+    verbose: bool = False
+    """Whether the plan of each job, and every decision of its roster, is in the job's log."""
+
+
+NO_OPTIONS = RunOptions()
 
 
 class HostWorkers(msgspec.Struct, frozen=True):

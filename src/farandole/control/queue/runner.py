@@ -1,39 +1,59 @@
-"""The process that runs one attempt of a job: `python -m farandole.control.queue.runner DIRECTORY`.
+"""The launcher of one attempt of a job: `python -m farandole.control.queue.runner DIRECTORY`.
 
-It belongs to the job's user, and outlives the queue's daemon. It starts the attempt's command once, obeys orders that
-the daemon writes down, and writes down how the attempt ended; see `attempt` for the files.
+It belongs to the job's user, and outlives the queue's daemon. It starts the job's workers, obeys orders that the daemon
+writes down, and writes down how the attempt ended; see `attempt` for the files.
 
-What runs is `farandole run`. If this process is killed, the launcher of a plain job is killed with it, whose agents
-then end the workers: the attempt is over. An elastic job has a daemon of its own, which goes on; the next runner finds
-it by its name and shows it again.
+If it is killed, the agents of a job of fixed size end the workers: the attempt is over. The workers of an elastic job
+wait: the runner is the child of a watchdog, which starts a successor, and the queue's daemon starts one when both were
+killed. It finds in the attempt's directory how far the job has come.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-import ctypes
+import fcntl
+import importlib
 import os
 import signal
-import subprocess
 import sys
 import time
-from collections.abc import Callable
+import traceback
+from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 from farandole.base.wire.os_text import SHOWN
-from farandole.control.launcher.daemon.client_protocol import HostsAre, ListHosts, ScheduleBatch
-from farandole.control.launcher.daemon.client_requests import ask, status_of
-from farandole.control.launcher.daemon.jobs import JobDirectory, jobs_of_this_user
+from farandole.control.launcher.configuration import project
+from farandole.control.launcher.daemon.display import STREAMS, JobDisplay
+from farandole.control.launcher.daemon.jobs import jobs_of_this_user
+from farandole.control.launcher.daemon.log_file import LogFile
+from farandole.control.launcher.daemon.named_job import NamedJob
+from farandole.control.launcher.daemon.watchdog import run_watched
+from farandole.control.launcher.job.from_job import elastic_launch, fixed_launch, from_plain, with_environment
+from farandole.control.launcher.job.host_list import Host, with_python
+from farandole.control.launcher.job.machine import look
+from farandole.control.launcher.job.spec import LaunchSpec
+from farandole.control.launcher.job.worker_settings import check_backend
+from farandole.control.launcher.start.launch import launch
+from farandole.control.launcher.supervise.control import Job
+from farandole.control.launcher.supervise.ending import READER_SECONDS
+from farandole.control.launcher.supervise.failover_files import NothingLeft, NotTakenOver
+from farandole.control.launcher.supervise.outcome import Outcome, Running
 from farandole.control.queue.attempt import Attempt, Ended, Request
 from farandole.control.queue.model import AttemptReport, HostWorkers
-from farandole.errors import LaunchError
+from farandole.control.scheduler.handover import count
+from farandole.errors import LaunchError, SpecError
 
 POLL_SECONDS = 0.1
 REPORT_SECONDS = 0.5
+NAME_SECONDS = 5.0
 _AGAIN_SECONDS = 1.0
 # After the grace of a job, its launcher needs a moment to end all that is left.
 _EXTRA_SECONDS = 10.0
-_PR_SET_PDEATHSIG = 1
+_NO_LIMIT = sys.maxsize
+_STOPPED = 128 + signal.SIGTERM
+_WHY = {"cancel": "cancelled", "suspend": "suspended", "kill": "to end at once"}
 
 
 def main() -> int:
@@ -43,150 +63,297 @@ def main() -> int:
     if lock is None or attempt.ended() is not None:
         return 0  # Another runner has it, or it is over.
     request = attempt.request()
-    Runner(attempt, request).run()
+    goes_on = attempt.has_begun()
+    if attempt.ordered() if not goes_on else not (request.job.is_elastic and attempt.can_go_on()):
+        attempt.write_ended(Ended(None))
+        return 0
+    if not goes_on:
+        attempt.begin()
+    runner = Runner(attempt, request)
+    if not runner.enter():
+        return 0
+    if request.job.is_elastic:
+        run_watched(
+            lambda follows: runner.run(follows or goes_on),
+            lambda: None,
+            _prepare,
+            attempt.can_go_on,
+        )
+    else:
+        runner.run(False)
+    fcntl.flock(lock, fcntl.LOCK_UN)  # The watchdog has the lock too, and may take a moment to end.
     return 0
 
 
+def _prepare() -> None:
+    """Load what a successor needs that a runner loads when it launches the job."""
+    importlib.import_module("farandole.control.launcher.start.elastic")
+
+
 class Runner:
-    """Runs one attempt to its end, as the holder of its lock."""
+    """Runs one attempt to its end, as the holder of its lock.
+
+    Args:
+        attempt: its files.
+        request: what to run.
+    """
 
     def __init__(self, attempt: Attempt, request: Request) -> None:
         self._attempt = attempt
         self._request = request
-        self._log = os.open(attempt.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._log = LogFile(attempt.log, _NO_LIMIT)
+        self._named: NamedJob | None = None
+        self._job: Running | None = None
+        self._elastic: Job | None = None
+        """The same, if it is elastic."""
+        self._follows = False
+        """Whether there was a runner before, whose workers live."""
         self._told = ""
         """The order that was passed on."""
         self._kill_at = float("inf")
         self._report_at = 0.0
 
-    def run(self) -> None:
-        """Run it; at the end, that is written down."""
-        if self._attempt.has_begun():
-            self._go_on()
-        elif self._attempt.ordered():
-            self._attempt.write_ended(Ended(None))
-        else:
-            self._attempt.begin()
-            self._to_the_end(("run", *self._request.command))
+    def enter(self) -> bool:
+        """Become what the job is to be started from: its environment, its directory; return whether that is possible.
 
-    def _go_on(self) -> None:
-        """Take over from a runner that was killed."""
-        if self._request.elastic and self._lives():
-            self._to_the_end(self._attach)
-        else:
-            self._attempt.write_ended(Ended(None))
-
-    @property
-    def _attach(self) -> tuple[str, ...]:
-        return ("run", "--color", "never", "--attach", self._request.local_name)
-
-    def _to_the_end(self, words: tuple[str, ...]) -> None:
-        """Show the job until it is over, whoever else takes it over meanwhile."""
-        while True:
-            code = self._run(words)
-            if not (self._request.elastic and self._lives()):
-                break
-            time.sleep(_AGAIN_SECONDS)
-            words = self._attach
-        self._attempt.write_ended(Ended(code, bool(self._told)))
-
-    def _run(self, words: tuple[str, ...]) -> int:
-        """Run a command of ours to its end, and return its exit code as a shell would."""
+        If it is not, the attempt has ended.
+        """
+        for stream in STREAMS:
+            os.dup2(self._log.fileno(), stream)  # What a bug would print is kept where output is kept.
+        os.environ.clear()
+        os.environ.update(self._request.environment)
         try:
-            child = subprocess.Popen(
-                [sys.executable, "-m", "farandole", *words],
-                stdin=subprocess.DEVNULL,
-                stdout=self._log,
-                stderr=self._log,
-                cwd=self._request.directory,
-                env=dict(self._request.environment),
-                preexec_fn=_end_with_parent(),
-            )
+            os.chdir(self._request.directory)
         except OSError as error:
-            said = f"error: it cannot be started in {self._request.directory}: {error}\n"
-            os.write(self._log, said.encode("utf-8", SHOWN))
-            return 126
+            self._end(126, f"error: it cannot be started in {self._request.directory}: {error}")
+            return False
+        if self._request.job.is_elastic:
+            try:
+                self._named = self._claim_name()
+            except SpecError as error:
+                self._end(2, _text_of(error))
+        return self._attempt.ended() is None
+
+    def _claim_name(self) -> NamedJob:
+        """Take the name under which commands find the job.
+
+        Raises:
+            SpecError: another job has it.
+        """
+        jobs = jobs_of_this_user(os.environ)
+        deadline = time.monotonic() + NAME_SECONDS
         while True:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                code = child.wait(POLL_SECONDS)
-                return code if code >= 0 else 128 - code
-            self._obey(child)
-            self._tell_how_it_is()
+            try:
+                return NamedJob.claim(jobs, self._attempt.local_name)
+            except SpecError:
+                # A command that removes what a killed runner has left holds it for a moment.
+                if time.monotonic() > deadline:
+                    raise
+            time.sleep(POLL_SECONDS)
+
+    def run(self, follows: bool) -> None:
+        """Run the job to its end, or go on with it; at the end, that is written down.
+
+        Args:
+            follows: whether there was a runner before, which was killed.
+        """
+        self._follows = follows
+        code, said = asyncio.run(self._run())
+        self._end(code, said)
+
+    def _end(self, code: int | None, said: str) -> None:
+        if said:
+            self._log(f"{said}\n".encode("utf-8", SHOWN))
+        self._attempt.write_ended(Ended(code, bool(self._told)))
+        self._attempt.failover_files().clear()
+
+    async def _run(self) -> tuple[int | None, str]:
+        """Return the exit code of the job (None: nobody knows), and what its log says last."""
+        loop = asyncio.get_running_loop()
+        for signum in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(signum, self._stop, 128 + signum, signum.name)
+        try:
+            outcome = await self._launch_or_take_over(self._spec())
+            return outcome.exit_code, outcome.report
+        except NothingLeft as error:
+            return None, _text_of(error)
+        except SpecError as error:
+            return 2, _text_of(error)
+        except asyncio.CancelledError:
+            return _STOPPED, ""
+        except Exception:
+            return 1, f"error: the launcher failed:\n{traceback.format_exc()}"
+        finally:
+            if self._named is not None:
+                self._named.close()
+
+    def _spec(self) -> LaunchSpec:
+        """Return the launch of the job.
+
+        Raises:
+            SpecError: it cannot be launched.
+        """
+        request = self._request
+        for_all = from_plain(request.options.launch)
+        for_all = replace(for_all, output=replace(for_all.output, status=False, color="never"))
+        self._read_project(request.directory)
+        spec = with_environment(_launch_of(request, self._attempt, for_all), os.environ)
+        check_backend(spec, None)
+        return spec
+
+    def _read_project(self, directory: str) -> None:
+        """Give the job the variables of its project file."""
+        if (path := project.find(Path(directory))) is None:
+            return
+        found = project.read(path)
+        for name, value in found.environment.items():
+            os.environ.setdefault(name, value)
+        if found.run:
+            self._say(f"note: options under [run] in {path} are those of farandole run, and not of a job in a queue")
+
+    def _say(self, text: str) -> None:
+        self._log(f"{text}\n".encode("utf-8", SHOWN))
+
+    async def _launch_or_take_over(self, spec: LaunchSpec) -> Outcome:
+        """Run the job to its end; a job that cannot be taken over now is tried again while its workers may wait.
+
+        Raises:
+            NothingLeft: nothing of the job lives any more.
+            SpecError: it cannot be started; nothing was.
+        """
+        deadline = time.monotonic() + (spec.elastic.search_timeout if spec.elastic is not None else 0.0)
+        while True:
+            try:
+                return await self._launch(spec)
+            except NotTakenOver as error:
+                if time.monotonic() > deadline:
+                    raise NothingLeft(error.message, error.hint) from error
+                self._say(f"warning: {error.message}")
+            await asyncio.sleep(_AGAIN_SECONDS)
+
+    async def _launch(self, spec: LaunchSpec) -> Outcome:
+        display = JobDisplay(self._log, spec.output)
+
+        def started(job: Running) -> None:
+            self._job = job
+            if self._named is not None:
+                self._elastic = cast(Job, job)
+                self._named.serve(self._elastic, spec, display.output_from)
+
+        elastic = spec.elastic is not None
+        running = asyncio.ensure_future(
+            launch(
+                spec,
+                look(),
+                display.console,
+                started=started,
+                verbose=self._request.options.verbose,
+                failover_files=self._attempt.failover_files() if elastic else None,
+                name=self._attempt.local_name if elastic else "",
+            )
+        )
+        obeying = asyncio.ensure_future(self._obey_orders(running))
+        try:
+            return await running
+        except NothingLeft:
+            await asyncio.to_thread(display.console.close, READER_SECONDS)
+            raise
+        finally:
+            obeying.cancel()
+            self._job = self._elastic = None
 
     # --- orders ------------------------------------------------------------------------------------------------------
 
-    def _obey(self, child: subprocess.Popen[bytes]) -> None:
+    async def _obey_orders(self, running: asyncio.Future[Outcome]) -> None:
+        while True:
+            self.obey(running)
+            self._tell_how_it_is()
+            await asyncio.sleep(POLL_SECONDS)
+
+    def _stop(self, code: int, why: str) -> None:
+        if self._job is not None:
+            self._job.stop(code, why)
+
+    def obey(self, running: asyncio.Future[Outcome]) -> None:
+        """Pass on what the queue's daemon has ordered, if that is new.
+
+        Args:
+            running: the launch of the job, which is cancelled if no job is there yet.
+        """
         order = self._attempt.ordered()
         now = time.monotonic()
-        if order and not self._told:
+        if not order or (self._job is None and self._follows):
+            return  # While the job is being taken over, there are workers, which would go on alone.
+        if self._job is None:
             self._told = order
-            self._kill_at = now + self._request.grace + _EXTRA_SECONDS
-            saves = order == "suspend" and self._request.signal != "SIGTERM" and not self._request.elastic
-            child.send_signal(getattr(signal, self._request.signal) if saves else signal.SIGTERM)
-            if order == "kill":
-                self._kill_at = now  # Not right behind the first: two signals that nobody has taken yet are one.
+            running.cancel()
+        elif not self._told:
+            self._told = order
+            self._kill_at = now + self._request.job.grace + _EXTRA_SECONDS
+            self._begin_to_end(self._job, order)
         elif order == "kill" and self._told != "kill":
             self._told = order
-            child.send_signal(signal.SIGTERM)
             self._kill_at = min(self._kill_at, now + _EXTRA_SECONDS)
+            self._job.stop(_STOPPED, _WHY[order])
         elif now > self._kill_at:
             self._kill_at = now + _EXTRA_SECONDS
-            child.send_signal(signal.SIGTERM)  # The second time, it ends all at once.
+            self._job.stop(_STOPPED, _WHY[order])  # The second time, it ends all at once.
+
+    def _begin_to_end(self, job: Running, order: str) -> None:
+        spec = self._request.job
+        if order == "suspend" and spec.signal != "SIGTERM" and not spec.is_elastic:
+            job.send_signal(getattr(signal, spec.signal))
+            return
+        job.stop(_STOPPED, _WHY[order])
+        if order == "kill":
+            job.stop(_STOPPED, _WHY[order])
 
     # --- reports -----------------------------------------------------------------------------------------------------
 
-    def _directory(self) -> JobDirectory | None:
-        try:
-            return jobs_of_this_user(self._request.environment).directory(self._request.local_name)
-        except LaunchError:
-            return None
-
-    def _lives(self) -> bool:
-        """Return whether the elastic job has a daemon, or another one can follow it."""
-        directory = self._directory()
-        return directory is not None and directory.record() is not None and directory.ended() is None
-
     def _tell_how_it_is(self) -> None:
-        """Write down how the elastic job is, now and then."""
-        at = time.time()
-        if not self._request.elastic or time.monotonic() < self._report_at:
+        """Write down how the elastic job is, every `REPORT_SECONDS`."""
+        job = self._elastic
+        if job is None or time.monotonic() < self._report_at:
             return
         self._report_at = time.monotonic() + REPORT_SECONDS
-        directory = self._directory()
-        if directory is None or directory.record() is None:
-            return
         with contextlib.suppress(LaunchError, OSError):
-            answer = ask(directory, ListHosts())
-            status = status_of(directory)
-            if isinstance(answer, HostsAre) and status is not None:
-                hosts = {row.name: HostWorkers(row.slots, len(row.workers)) for row in answer.rows}
-                self._attempt.write_report(
-                    AttemptReport(
-                        at,
-                        hosts,
-                        status.size,
-                        status.waits_for,
-                        status.steps_per_second,
-                        status.measures,
-                        status.scheduled_batch,
-                    )
-                )
-                # A launcher that has followed one that was killed knows of none, and is told again.
-                if (batch := self._attempt.batch()) != status.scheduled_batch:
-                    ask(directory, ScheduleBatch(batch))
+            report = report_of(job, time.time())
+            self._attempt.write_report(report)
+            # A launcher that has followed one that was killed has not been told.
+            if (batch := self._attempt.batch()) != report.scheduled_batch:
+                job.schedule_batch(batch)
 
 
-def _end_with_parent() -> Callable[[], None]:
-    """Return what has the kernel kill a child when this process ends."""
-    libc = ctypes.CDLL(None)  # Loaded before the fork.
-    parent = os.getpid()
+def report_of(job: Job, at: float) -> AttemptReport:
+    """Return how an elastic job is.
 
-    def prepare() -> None:
-        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != parent:
-            os.kill(os.getpid(), signal.SIGKILL)
+    Args:
+        job: that runs.
+        at: the present time, in seconds since 1970.
+    """
+    hosts = {row.name: HostWorkers(row.slots, len(row.workers)) for row in job.list_hosts()}
+    status = job.status()
+    return AttemptReport(
+        at,
+        hosts,
+        status["size"],
+        status["waits_for"],
+        status["steps_per_second"],
+        status["measures"],
+        status["scheduled_batch"],
+    )
 
-    return prepare
+
+def _launch_of(request: Request, attempt: Attempt, for_all: LaunchSpec) -> LaunchSpec:
+    job = request.job
+    if job.is_elastic:
+        return elastic_launch(job, count(request.slots), f"file:{attempt.hosts}", for_all)
+    hosts = tuple(Host(name, number) for name, number in request.slots.items())
+    return fixed_launch(job, with_python(hosts, request.options.python), for_all)
+
+
+def _text_of(error: SpecError) -> str:
+    return f"error: {error.message}\nhint: {error.hint}" if error.hint else f"error: {error.message}"
 
 
 if __name__ == "__main__":

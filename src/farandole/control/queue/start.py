@@ -1,4 +1,4 @@
-"""What is made before a queue's daemon starts: its state directory, and what its command line says."""
+"""Prepares the state directory of a queue before its daemon starts, with what the command line says."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 from farandole.control.jobs.errors import Refused
 from farandole.control.queue.daemon import claim
 from farandole.control.queue.hosts import parse_queue_hosts
-from farandole.control.queue.model import QueueHost
+from farandole.control.queue.model import NO_OPTIONS, QueueHost, RunOptions
 from farandole.control.queue.settings import changed
 from farandole.control.queue.store import Store, StoreError
 
 
-def prepare(state: Path, hosts: str | None, policy: str | None) -> None:
-    """Make a queue's state directory, and write down its hosts and policy.
+def prepare(state: Path, hosts: str | None, policy: str | None, options: RunOptions = NO_OPTIONS) -> None:
+    """Make a queue's state directory, and write down its hosts, its policy, and the options for all jobs.
 
     Raises:
         Refused: another daemon serves the queue, there are no hosts, or something cannot be like that.
@@ -31,7 +31,7 @@ def prepare(state: Path, hosts: str | None, policy: str | None) -> None:
     if lock is None:
         raise Refused(f"a queue runs in {state} already", "farandole queue status shows it; --state DIR is another one")
     try:
-        _write(state / "queue.db", new, policy)
+        _write(state / "queue.db", new, policy, options)
     except StoreError as error:
         raise Refused(str(error), "name another state directory: --state DIR") from None
     finally:
@@ -56,7 +56,7 @@ def _make_directories(state: Path) -> None:
         os.chmod(each, 0o711)
 
 
-def _write(path: Path, hosts: Sequence[QueueHost] | None, policy: str | None) -> None:
+def _write(path: Path, hosts: Sequence[QueueHost] | None, policy: str | None, options: RunOptions) -> None:
     before = os.umask(0o077)
     try:
         store = Store(path)
@@ -67,6 +67,7 @@ def _write(path: Path, hosts: Sequence[QueueHost] | None, policy: str | None) ->
             store.write_hosts(hosts)
         elif not store.hosts():
             raise Refused("on which hosts?", "farandole queue start --hosts h1:4,h2:4, or localhost:2")
+        store.write_run_options(options)
         if policy is not None:
             store.write_settings(changed(store.settings(), [f"policy={policy}"]))
     finally:

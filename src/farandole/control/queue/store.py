@@ -15,7 +15,7 @@ from typing import Any
 
 from farandole.base.wire.encoding import decode_json, encode_json
 from farandole.control.jobs.status import Event as ToldEvent
-from farandole.control.queue.model import Event, QueueHost, QueueJob
+from farandole.control.queue.model import Event, QueueHost, QueueJob, RunOptions
 from farandole.control.queue.settings import QueueSettings
 
 _SCHEMA = """
@@ -23,6 +23,7 @@ CREATE TABLE IF NOT EXISTS jobs (name TEXT PRIMARY KEY, submitted REAL NOT NULL,
 CREATE TABLE IF NOT EXISTS launches (name TEXT PRIMARY KEY, environment TEXT NOT NULL, directory TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS hosts (position INTEGER PRIMARY KEY, row TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS settings (id INTEGER PRIMARY KEY CHECK (id = 0), row TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS run_options (id INTEGER PRIMARY KEY CHECK (id = 0), row TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS tokens (digest TEXT PRIMARY KEY, user TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS events (id INTEGER PRIMARY KEY, job TEXT NOT NULL, at REAL NOT NULL, text TEXT NOT NULL);
 CREATE INDEX IF NOT EXISTS events_of_job ON events (job, id);
@@ -75,6 +76,10 @@ class Store:
     def settings(self) -> QueueSettings:
         found = self._db.execute("SELECT row FROM settings").fetchone()
         return QueueSettings() if found is None else decode_json(found[0], QueueSettings)
+
+    def run_options(self) -> RunOptions:
+        found = self._db.execute("SELECT row FROM run_options").fetchone()
+        return RunOptions() if found is None else decode_json(found[0], RunOptions)
 
     def launch(self, job: str) -> tuple[dict[str, str], str]:
         """Return the environment and the directory that a job was submitted from."""
@@ -129,6 +134,10 @@ class Store:
     def write_settings(self, settings: QueueSettings) -> None:
         with _transaction(self._db):
             self._db.execute("INSERT OR REPLACE INTO settings VALUES (0, ?)", (_text(settings),))
+
+    def write_run_options(self, options: RunOptions) -> None:
+        with _transaction(self._db):
+            self._db.execute("INSERT OR REPLACE INTO run_options VALUES (0, ?)", (_text(options),))
 
     def add_token(self, digest: str, user: str) -> None:
         with _transaction(self._db):

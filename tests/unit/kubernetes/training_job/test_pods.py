@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.unit.kubernetes.training_job.played_cluster import job_of
 
+from farandole.control.kubernetes.launcher_pod.__main__ import spec_of as launch_of
 from farandole.control.kubernetes.model import Options
 from farandole.control.kubernetes.training_job import pods
 from farandole.control.kubernetes.training_job.job_spec import TrainingJobSpec, read
@@ -38,7 +39,20 @@ def test_the_kubelet_changes_nothing_in_a_command(words: str) -> None:
 
     (told,) = [each["value"] for each in env if each["name"] == "FARANDOLE_TRAINING_JOB"]
     seen = expanded(told, {"KUBERNETES_SERVICE_HOST": "10.0.0.1"})
-    assert json.loads(seen)["command"] == ["sh", "-c", words]
+    assert json.loads(seen)["job"]["command"] == ["sh", "-c", words]
+
+
+def test_the_launcher_starts_the_job_that_was_described() -> None:
+    workers, variables = {"min": 2, "max": 6, "replicas": 4}, {"A": "$(HOSTNAME)"}
+    job, spec = spec_of(workers=workers, checkpoint="pvc:data/run", environment=variables, grace=45)
+
+    launch = launch_of(json.loads(json.dumps(pods.description(job, spec, 1))))
+
+    assert launch.elastic is not None and launch.elastic.fills_at_once
+    assert (launch.command, launch.num_proc) == (spec.job.command, 2)
+    assert (launch.elastic.min_size, launch.elastic.max_size, launch.elastic.grace) == (2, 6, 45.0)
+    assert launch.settings == {"checkpoint_dir": pods.checkpoint_folder(spec), "resume": "auto"}
+    assert launch.exports == (), "its pods have them, as the kubelet has expanded them"
 
 
 def test_workers_run_where_their_own_container_says() -> None:

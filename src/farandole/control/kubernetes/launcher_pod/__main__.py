@@ -16,10 +16,12 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from farandole.base.wire.secret_file import SecretFile
+from farandole.control.jobs.spec import from_dict
 from farandole.control.kubernetes.launcher_pod.report import Report
 from farandole.control.kubernetes.launcher_pod.state_objects import (
     LONGEST_WAIT_SECONDS,
@@ -30,7 +32,7 @@ from farandole.control.kubernetes.launcher_pod.state_objects import (
 from farandole.control.kubernetes.launcher_pod.state_writer import StateWriter
 from farandole.control.kubernetes.training_job import told
 from farandole.control.kubernetes.training_job.own_names import OUTCOME_KEY
-from farandole.control.launcher.job.elastic import Elastic
+from farandole.control.launcher.job.from_job import FOR_ALL, elastic_launch
 from farandole.control.launcher.job.machine import Machine
 from farandole.control.launcher.job.spec import LaunchSpec
 from farandole.control.launcher.output.console import Console, OutputOptions, descriptor_writer
@@ -50,23 +52,16 @@ T = TypeVar("T")
 
 
 def spec_of(described: dict[str, Any]) -> LaunchSpec:
-    """Return the launcher's spec of a job (see `training_job.pods.description`)."""
-    elastic = Elastic(
-        min_size=described["min"],
-        max_size=described["max"],
-        discovery=f"dial:{described['port']}:{described['secret']}",
+    """Return the launch of a job (see `training_job.pods.description`)."""
+    job = from_dict(described["job"])
+    return elastic_launch(
+        job,
+        job.workers.min,
+        f"dial:{described['port']}:{described['secret']}",
+        replace(FOR_ALL, output=OutputOptions(status=False), host_timeout=HOST_SECONDS),
         timeout=described["absence"],
-        grace=described["grace"],
-        reset_limit=None if described["elastic"] else 0,
+        reset_limit=None if job.is_elastic else 0,
         fills_at_once=True,
-    )
-    return LaunchSpec(
-        command=tuple(described["command"]),
-        num_proc=described["min"],
-        settings=described["settings"],
-        output=OutputOptions(status=False),
-        host_timeout=HOST_SECONDS,
-        elastic=elastic,
     )
 
 

@@ -7,6 +7,9 @@ import json
 import posixpath
 from typing import Any
 
+import msgspec
+
+from farandole.control.jobs.spec import to_dict
 from farandole.control.kubernetes import children, environment, gang, names, resources
 from farandole.control.kubernetes.kinds import TRAINING_JOB
 from farandole.control.kubernetes.model import Object, Options
@@ -142,23 +145,18 @@ def pod_group(job: Object, spec: TrainingJobSpec, options: Options) -> dict[str,
 
 
 def description(job: Object, spec: TrainingJobSpec, attempt: int) -> dict[str, Any]:
-    """Return what the launcher has to know of the job."""
-    shared = spec.job
-    settings: dict[str, Any] = {}
-    if shared.checkpoint:
-        settings = {"checkpoint_dir": checkpoint_folder(spec), "resume": "auto"}
+    """Return the data from which the launcher starts the job."""
+    # The pods of the workers have its variables and its resources.
+    seen = msgspec.structs.replace(
+        spec.job, environment={}, resources={}, options={}, checkpoint=checkpoint_folder(spec)
+    )
     return {
         "name": own_names.job_name(job),
         "namespace": job["metadata"]["namespace"],
         "attempt": attempt,
-        "command": list(shared.command),
+        "job": to_dict(seen),
         "directory": directory(spec),
-        "min": shared.workers.min,
-        "max": shared.workers.max,
-        "elastic": shared.is_elastic,
-        "grace": shared.grace,
         "absence": spec.absence,
-        "settings": settings,
         "state": own_names.state(job),
         "failover": own_names.failover(job),
         "port": own_names.DIAL_PORT,

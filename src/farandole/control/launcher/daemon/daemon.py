@@ -35,36 +35,27 @@ from farandole.control.jobs.view import JobView
 from farandole.control.launcher.daemon.client_connection import ClientConnection
 from farandole.control.launcher.daemon.client_protocol import (
     MESSAGE_LIMIT,
-    AddHosts,
     AskStatus,
     AskView,
-    Done,
     Ended,
     FromClient,
     FromDaemon,
     Hide,
-    HostsAre,
-    HostsRequest,
-    Kill,
     Launch,
-    ListHosts,
     Refused,
-    RemoveHost,
-    Scale,
-    ScheduleBatch,
     Show,
     StatusIs,
     Stop,
     ViewIs,
 )
-from farandole.control.launcher.daemon.daemon_connection import DaemonConnection, check_peer
+from farandole.control.launcher.daemon.daemon_connection import DaemonConnection
 from farandole.control.launcher.daemon.display import STREAMS, JobDisplay
+from farandole.control.launcher.daemon.job_socket import JobSocket, Question, answer
 from farandole.control.launcher.daemon.jobs import LIFE_SECONDS, JobDirectory, JobRecord, cannot_write
 from farandole.control.launcher.daemon.launch_request import LaunchRequest
 from farandole.control.launcher.daemon.log_file import LogFile
 from farandole.control.launcher.daemon.output_sink import let_writes_be_interrupted
 from farandole.control.launcher.daemon.watchdog import run_watched
-from farandole.control.launcher.job.host_list import parse_hosts, slots_of
 from farandole.control.launcher.supervise.control import Job
 from farandole.control.launcher.supervise.ending import READER_SECONDS
 from farandole.control.launcher.supervise.failover_files import NothingLeft, NotTakenOver
@@ -98,7 +89,7 @@ class JobDaemon:
         self._follows = self._failover_files.is_whole()
         """There was a daemon before, which was killed."""
         self._loop = asyncio.get_running_loop()
-        self._log, self._listener = self._make_ready()
+        self._log, self._socket = self._make_ready()
         self._display = JobDisplay(self._log, request.spec.output)
         self._console = self._display.console
         self._job: Job | None = None
@@ -107,9 +98,10 @@ class JobDaemon:
         self._goes_on_without = False
         """Whether the job goes on without this daemon, which could not take it over."""
         self._running: asyncio.Task[FromDaemon] | None = None
-        self._peers = set() if first is None else {ClientConnection(first, self._take, self._gone)}
+        if first is not None:
+            self._socket.add(ClientConnection(first, self._take, self._socket.gone))
 
-    def _make_ready(self) -> tuple[LogFile, socket.socket]:
+    def _make_ready(self) -> tuple[LogFile, JobSocket]:
         """Return where the output goes, and where clients come.
 
         Raises:
@@ -117,7 +109,13 @@ class JobDaemon:
             OSError: the same, for a daemon that takes a job over.
         """
         try:
-            return LogFile(self._directory.log), self._directory.listen()
+            log = LogFile(self._directory.log)
+            return log, JobSocket(
+                self._directory,
+                self._take,
+                lambda peer: self._display.gone(peer),
+                lambda error: self._console.say(f"warning: a client was sent away: {error}"),
+            )
         except OSError as error:
             if self._follows:
                 raise  # Refused, the job would be forgotten, and a client may yet find it.
@@ -131,8 +129,7 @@ class JobDaemon:
         """
         self._let_go_of_the_client()
         self._write_record()
-        self._listener.setblocking(False)
-        self._loop.add_reader(self._listener, self._accept)
+        self._socket.start()
         for signum in (signal.SIGTERM, signal.SIGINT):
             if signal.getsignal(signum) is not signal.SIG_IGN:
                 self._loop.add_signal_handler(signum, self._stop, Stop(128 + signum, signum.name))
@@ -141,8 +138,7 @@ class JobDaemon:
         alive = self._loop.create_task(self._show_life())
         await self._tell_the_end(await self._running)
         alive.cancel()
-        self._loop.remove_reader(self._listener)
-        self._listener.close()
+        self._socket.stop()
 
     def _let_go_of_the_client(self) -> None:
         # What a bug would print is kept where output is kept.
@@ -258,19 +254,6 @@ class JobDaemon:
 
     # --- clients -----------------------------------------------------------------------------------------------
 
-    def _accept(self) -> None:
-        try:
-            sock, _ = self._listener.accept()
-        except OSError:
-            return  # It has gone again.
-        try:
-            check_peer(sock)
-        except WireError as error:
-            self._console.say(f"warning: a client was sent away: {error}")
-            sock.close()
-            return
-        self._peers.add(ClientConnection(sock, self._take, self._gone))
-
     def _take(self, peer: ClientConnection, message: FromClient) -> None:
         if isinstance(message, Show):
             self._display.show(peer, message)
@@ -278,34 +261,25 @@ class JobDaemon:
             self._display.hide(peer)
         elif isinstance(message, Stop):
             self._stop(message)
-        elif isinstance(message, AskStatus):
-            peer.post(self._status())
-        elif isinstance(message, AskView):
-            peer.post(ViewIs(self._view(message.lines_from)))
         elif isinstance(message, Launch):
             raise BadMessage("a daemon keeps one job")
         else:
             peer.post(self._answer(message))
 
-    def _gone(self, peer: ClientConnection) -> None:
-        self._peers.discard(peer)
-        self._display.gone(peer)
-
-    def _status(self) -> StatusIs:
-        if self._job is None:
+    def _answer(self, question: Question) -> FromDaemon:
+        name = self._directory.name
+        if self._job is not None:
+            try:
+                return answer(self._job, name, question, self._display.output_from)
+            except SpecError as error:
+                return Refused(error.message, error.hint)
+        if isinstance(question, AskStatus):
             return StatusIs(0, 0, "it is being started")
-        return StatusIs(**self._job.status())
-
-    def _view(self, lines_from: int) -> JobView:
-        view = JobView(state="it is being started") if self._job is None else self._job.view()
-        lines, lines_next = self._display.output_from(lines_from)
-        return msgspec.structs.replace(view, name=self._directory.name, lines=lines, lines_next=lines_next)
-
-    def _answer(self, request: HostsRequest) -> FromDaemon:
-        try:
-            return _ask(self._job, request)
-        except SpecError as error:
-            return Refused(error.message, error.hint)
+        if isinstance(question, AskView):
+            lines, lines_next = self._display.output_from(question.lines_from)
+            return ViewIs(JobView(state="it is being started", name=name, lines=lines, lines_next=lines_next))
+        what = "the job is being started: nothing of it can be asked for or changed yet"
+        return Refused(what, "try again soon")
 
 
 def _find(name: str) -> Any:
@@ -319,29 +293,6 @@ def _as_ended(end: FromDaemon) -> Ended:
         return end
     assert isinstance(end, Refused)
     return Ended(2, f"error: {end.message}\nhint: {end.hint}" if end.hint else f"error: {end.message}")
-
-
-def _ask(job: Job | None, request: HostsRequest) -> FromDaemon:
-    """Pass a request on to the job.
-
-    Raises:
-        SpecError: it cannot be done, or not yet.
-    """
-    if job is None:
-        raise SpecError("the job is being started: nothing of it can be asked for or changed yet", "try again soon")
-    if isinstance(request, ListHosts):
-        return HostsAre(tuple(job.list_hosts()))
-    if isinstance(request, AddHosts):
-        return Done(tuple(job.add_host(host, slots_of(host)) for host in parse_hosts(request.hosts)))
-    if isinstance(request, RemoveHost):
-        return Done((job.remove_host(request.name),))
-    if isinstance(request, Kill):
-        return Done((job.kill(request.rank, request.signal),))
-    if isinstance(request, ScheduleBatch):
-        return Done((job.schedule_batch(request.samples),))
-    if isinstance(request, Scale):
-        return Done((job.scale(request.workers),))
-    return Done((job.drain_host(request.name),))
 
 
 def _receive(sock: socket.socket) -> tuple[Launch, int]:

@@ -133,6 +133,22 @@ def with_slots(hosts: Iterable[Host], slots: int | None) -> tuple[Host, ...]:
     return tuple(replace(host, slots=slots_of(host, slots)) for host in hosts)
 
 
+def with_python(hosts: Iterable[Host], pythons: Iterable[str]) -> tuple[Host, ...]:
+    """Return the hosts with the Python to use there.
+
+    Args:
+        hosts: of a job.
+        pythons: `HOST=PATH`, or `PATH` for all hosts that have none yet. Hosts that are not there are skipped.
+    """
+    hosts = tuple(hosts)
+    for text in pythons:
+        label, equals, path = text.rpartition("=")
+        hosts = tuple(
+            replace(host, python=path) if label == host.label or not (equals or host.python) else host for host in hosts
+        )
+    return hosts
+
+
 def slots_of(host: Host, slots: int | None = None) -> int:
     """Return the slots of a host, which may be 0; the default if it gives no number, or one."""
     return (slots or 1) if host.slots is None else host.slots

@@ -1,4 +1,8 @@
-"""The job as the user wants it, and the checks whether it can be started at all."""
+"""A launch: what runs on which hosts, how these are reached, and whether it can be started at all.
+
+The launcher's plan is made from it. `from_job` makes one of the description that a job has everywhere
+(`farandole.control.jobs.spec`), and `farandole run` makes one of its options.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +27,7 @@ HOST_TIMEOUT_SECONDS = 1.75
 
 @dataclass(frozen=True)
 class LaunchSpec:
-    """One job, with a field for each thing that a user can ask for; the settings of workers are one field, `settings`.
+    """One launch of a job, with a field for each choice about it; the settings of workers are one field, `settings`.
 
     Raises:
         SpecError: a value is not valid.

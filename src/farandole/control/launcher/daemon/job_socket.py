@@ -1,0 +1,135 @@
+"""The socket in a job's directory, at which commands of the job's user connect, and what a running job answers them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+
+from farandole.base.wire.errors import WireError
+from farandole.control.jobs.view import OutputLine
+from farandole.control.launcher.daemon.client_connection import ClientConnection
+from farandole.control.launcher.daemon.client_protocol import (
+    AddHosts,
+    AskStatus,
+    AskView,
+    Done,
+    FromClient,
+    FromDaemon,
+    HostsAre,
+    HostsRequest,
+    Kill,
+    ListHosts,
+    RemoveHost,
+    Scale,
+    ScheduleBatch,
+    StatusIs,
+    ViewIs,
+)
+from farandole.control.launcher.daemon.daemon_connection import check_peer
+from farandole.control.launcher.daemon.jobs import JobDirectory
+from farandole.control.launcher.job.host_list import parse_hosts, slots_of
+from farandole.control.launcher.supervise.control import Job
+
+Question = AskStatus | AskView | HostsRequest
+OutputFrom = Callable[[int], tuple[tuple[OutputLine, ...], int]]
+"""Returns the output from a line number on, and the number from which to ask for more; see `RecentLines`."""
+
+
+class JobSocket:
+    """Accepts connections of this user. Everything is done in the loop's thread.
+
+    Args:
+        directory: of the job, claimed.
+        take: called with each connection and message; may raise BadMessage.
+        gone: called with each connection that was closed.
+        refused: called with the reason why a process was refused, such as that it belongs to another user.
+
+    Raises:
+        OSError: the socket cannot be made.
+    """
+
+    def __init__(
+        self,
+        directory: JobDirectory,
+        take: Callable[[ClientConnection, FromClient], None],
+        gone: Callable[[ClientConnection], None] = lambda peer: None,
+        refused: Callable[[WireError], None] = lambda error: None,
+    ) -> None:
+        self._take = take
+        self._on_gone = gone
+        self._refused = refused
+        self._peers: set[ClientConnection] = set()
+        self._loop = asyncio.get_running_loop()
+        self._listener = directory.listen()
+        self._listener.setblocking(False)
+
+    def start(self) -> None:
+        """Accept connections from now on."""
+        self._loop.add_reader(self._listener, self._accept)
+
+    def add(self, peer: ClientConnection) -> None:
+        """Add a client that is connected already."""
+        self._peers.add(peer)
+
+    def gone(self, peer: ClientConnection) -> None:
+        """Forget a connection that was closed."""
+        self._peers.discard(peer)
+        self._on_gone(peer)
+
+    def stop(self) -> None:
+        """Accept no connection any more; those that there are stay."""
+        self._loop.remove_reader(self._listener)
+        self._listener.close()
+
+    def close(self) -> None:
+        """Stop, and close all connections."""
+        self.stop()
+        for peer in list(self._peers):
+            peer.close()
+
+    def _accept(self) -> None:
+        try:
+            sock, _ = self._listener.accept()
+        except OSError:
+            return  # It has gone again.
+        try:
+            check_peer(sock)
+        except WireError as error:
+            sock.close()
+            self._refused(error)
+            return
+        self.add(ClientConnection(sock, self._take, self.gone))
+
+
+def answer(job: Job, name: str, question: Question, output_from: OutputFrom | None = None) -> FromDaemon:
+    """Return what a running job answers to a command.
+
+    Args:
+        job: that is asked.
+        name: of the job.
+        question: of the command.
+        output_from: what is known of the job's output; None: nothing.
+
+    Raises:
+        SpecError: it cannot be done.
+    """
+    if isinstance(question, AskStatus):
+        return StatusIs(**job.status())
+    if isinstance(question, AskView):
+        lines, lines_next = ((), 0) if output_from is None else output_from(question.lines_from)
+        return ViewIs(msgspec.structs.replace(job.view(), name=name, lines=lines, lines_next=lines_next))
+    if isinstance(question, ListHosts):
+        return HostsAre(tuple(job.list_hosts()))
+    if isinstance(question, AddHosts):
+        return Done(tuple(job.add_host(host, slots_of(host)) for host in parse_hosts(question.hosts)))
+    if isinstance(question, RemoveHost):
+        return Done((job.remove_host(question.name),))
+    if isinstance(question, Kill):
+        return Done((job.kill(question.rank, question.signal),))
+    if isinstance(question, ScheduleBatch):
+        return Done((job.schedule_batch(question.samples),))
+    if isinstance(question, Scale):
+        return Done((job.scale(question.workers),))
+    return Done((job.drain_host(question.name),))

@@ -1,0 +1,110 @@
+"""From the description of a job to the launch of it. Pure.
+
+A `JobSpec` (`farandole.control.jobs.spec`) says what a job is, wherever it runs. Its launch adds where its workers are
+now, and what holds for all jobs there, such as how ssh reaches the hosts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from farandole.control.jobs.spec import JobSpec
+from farandole.control.launcher.job.elastic import Elastic
+from farandole.control.launcher.job.host_list import Host
+from farandole.control.launcher.job.spec import START_TIMEOUT_SECONDS, LaunchSpec, read_start_timeout
+from farandole.control.launcher.job.worker_settings import with_backend, with_metrics
+
+FOR_ALL = LaunchSpec(command=(), num_proc=None)
+"""What holds for all jobs where nobody has chosen anything."""
+
+
+def fixed_launch(job: JobSpec, hosts: Sequence[Host], for_all: LaunchSpec = FOR_ALL) -> LaunchSpec:
+    """Return the launch of a job of fixed size.
+
+    Args:
+        job: its description.
+        hosts: where its workers run, with a slot for each of them.
+        for_all: what holds for all jobs; its command and its hosts do not count.
+
+    Raises:
+        SpecError: it cannot be launched.
+    """
+    size = sum(host.slots or 0 for host in hosts)
+    launch = replace(for_all, num_proc=size, hosts=tuple(hosts), elastic=None, end_grace=job.grace)
+    return _of(job, launch)
+
+
+def elastic_launch(
+    job: JobSpec, num_proc: int, discovery: str, for_all: LaunchSpec = FOR_ALL, **changes: Any
+) -> LaunchSpec:
+    """Return the launch of an elastic job.
+
+    Args:
+        job: its description.
+        num_proc: number of workers to begin with.
+        discovery: where its hosts are found, as in `Elastic`.
+        for_all: what holds for all jobs; its command and its hosts do not count.
+        changes: other fields of `Elastic`, which win over those of `for_all`.
+
+    Raises:
+        SpecError: it cannot be launched.
+    """
+    elastic = replace(
+        for_all.elastic or Elastic(min_size=1, max_size=None),
+        min_size=job.workers.min,
+        max_size=job.workers.max,
+        discovery=discovery,
+        grace=job.grace,
+        **changes,
+    )
+    return _of(job, replace(for_all, num_proc=num_proc, hosts=(), elastic=elastic))
+
+
+def _of(job: JobSpec, launch: LaunchSpec) -> LaunchSpec:
+    settings = dict(launch.settings)
+    if job.checkpoint:
+        settings |= {"checkpoint_dir": job.checkpoint, "resume": "auto"}
+    exports = (*launch.exports, *(f"{name}={value}" for name, value in job.environment.items()))
+    output = replace(launch.output, once=launch.elastic is None, is_seen_with_report=True)
+    return replace(launch, command=job.command, settings=settings, exports=exports, output=output)
+
+
+def with_environment(launch: LaunchSpec, environment: Mapping[str, str]) -> LaunchSpec:
+    """Return a launch with what the launcher's environment asks for, unless it is chosen.
+
+    Raises:
+        SpecError: a variable has no valid value.
+    """
+    timeout = None if launch.start_timeout == START_TIMEOUT_SECONDS else launch.start_timeout
+    return replace(
+        launch,
+        start_timeout=read_start_timeout(timeout, environment),
+        settings=with_metrics(with_backend(launch.settings, environment), environment),
+    )
+
+
+# --- as plain data, for files and databases -----------------------------------------------------------------------
+
+
+def to_plain(launch: LaunchSpec) -> dict[str, Any]:
+    """Return a launch as plain data."""
+    plain: dict[str, Any] = msgspec.to_builtins(launch, enc_hook=_plain)
+    return plain
+
+
+def from_plain(plain: Mapping[str, Any]) -> LaunchSpec:
+    """Return the launch that `to_plain` made plain; what is missing has its default."""
+    return msgspec.convert({"command": (), "num_proc": None, **plain}, LaunchSpec, dec_hook=_rich)
+
+
+def _plain(value: Any) -> Any:
+    return [value.start, value.stop] if isinstance(value, range) else str(value)
+
+
+def _rich(kind: type, value: Any) -> Any:
+    return range(*value) if kind is range else Path(value)

@@ -1,0 +1,81 @@
+"""From the description of a job to the launch of it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from farandole.control.jobs.spec import JobSpec, from_dict
+from farandole.control.launcher.job.elastic import Elastic
+from farandole.control.launcher.job.from_job import (
+    FOR_ALL,
+    elastic_launch,
+    fixed_launch,
+    from_plain,
+    to_plain,
+    with_environment,
+)
+from farandole.control.launcher.job.host_list import Host, with_python
+from farandole.control.launcher.job.spec import LaunchSpec
+from farandole.control.launcher.job.ssh_and_ship import SshOptions
+from farandole.control.launcher.output.console import OutputOptions
+from farandole.errors import SpecError
+
+SSH = replace(FOR_ALL, ssh=SshOptions(port=2222), exports=("A=1",), end_grace=1.0)
+
+
+def job(**keys: object) -> JobSpec:
+    return from_dict({"command": ["python", "train.py"], "environment": {"B": "2"}, "grace": 20.0, **keys})
+
+
+def test_a_job_of_fixed_size_runs_on_the_slots_that_it_has() -> None:
+    launch = fixed_launch(job(workers=3), [Host("h1", 1), Host("fd00::2", 2)], SSH)
+    assert (launch.command, launch.num_proc, launch.elastic) == (("python", "train.py"), 3, None)
+    assert (launch.hosts, launch.ssh.port) == ((Host("h1", 1), Host("fd00::2", 2)), 2222)
+    assert (launch.exports, launch.end_grace, launch.settings) == (("A=1", "B=2"), 20.0, {})
+
+
+def test_an_elastic_job_begins_with_the_slots_that_it_has() -> None:
+    saves = job(workers="1:4", checkpoint="/c")
+    launch = elastic_launch(saves, 3, "file:/hosts", replace(SSH, elastic=Elastic(1, None, spares=1)))
+    assert launch.elastic == Elastic(1, 4, discovery="file:/hosts", grace=20.0, spares=1)
+    assert (launch.num_proc, launch.hosts, launch.end_grace) == (3, (), 1.0)
+    assert launch.settings == {"checkpoint_dir": "/c", "resume": "auto"}
+
+
+def test_words_of_a_command_are_never_options() -> None:
+    launch = fixed_launch(job(command=["-np", "64", "-H", "h9:64", "python"]), [Host("h1", 2)])
+    assert (launch.num_proc, launch.hosts) == (2, (Host("h1", 2),))
+    assert launch.command == ("-np", "64", "-H", "h9:64", "python")
+
+
+def test_the_environment_is_asked_where_nothing_was_chosen() -> None:
+    asked = {"FARANDOLE_START_TIMEOUT": "7", "FARANDOLE_METRICS": "9400"}
+    launch = with_environment(FOR_ALL, asked)
+    assert (launch.start_timeout, launch.settings) == (7.0, {"metrics": "9400"})
+    chosen = replace(FOR_ALL, start_timeout=9.0, settings={"metrics": "9500"})
+    assert with_environment(chosen, asked) == chosen
+    with pytest.raises(SpecError, match="is not a number of seconds"):
+        with_environment(FOR_ALL, {"FARANDOLE_START_TIMEOUT": "soon"})
+
+
+def test_a_launch_survives_as_plain_data() -> None:
+    launch = LaunchSpec(
+        command=("a",),
+        num_proc=2,
+        output_dir=Path("logs"),
+        output=OutputOptions(only_ranks=(range(0, 2), range(5, 6))),
+        settings={"transport": "tcp"},
+        private=(("TOKEN", "x"),),
+        elastic=Elastic(1, None, cooldown=(1.0, 2.0)),
+    )
+    assert from_plain(json.loads(json.dumps(to_plain(launch)))) == launch
+    assert from_plain({}) == FOR_ALL
+
+
+def test_hosts_may_have_another_python() -> None:
+    hosts = with_python([Host("h1", 1), Host("me@h2", 1)], ["h2=/opt/py", "h9=/x", "/usr/py"])
+    assert hosts == (Host("h1", 1, "/usr/py"), Host("me@h2", 1, "/opt/py"))
