@@ -5,7 +5,9 @@ A test compares what it would write with what is there.
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
+from types import ModuleType
 
 from tools.optimizer_stub import optimizer_stub
 
@@ -30,12 +32,41 @@ def stubs() -> dict[Path, str]:
 
     numpy = stub(Arrays(), "NDArray[Any]", "ArrayLike", "from numpy.typing import ArrayLike, NDArray")
     torch = stub(FRONT, "torch.Tensor", "torch.Tensor", "import torch")
+    try:
+        from farandole.tensorflow.collectives import DIALECT
+    except ImportError:
+        tensorflow = {}
+    else:
+        tensorflow = {package / "tensorflow" / "functions.pyi": stub(DIALECT, "Any", "Any")}
+    try:
+        from farandole.keras.collectives import KerasDialect
+    except ImportError:
+        keras = {}
+    else:
+        keras = {package / "keras" / "functions.pyi": stub(KerasDialect(), "Any", "Any")}
     return {
+        package / "mxnet" / "functions.pyi": stub(
+            _alone(package / "mxnet" / "dialect.py").MXNetDialect(),
+            "mx.nd.NDArray",
+            "mx.nd.NDArray",
+            "import mxnet as mx",
+        ),
+        **keras,
+        **tensorflow,
         package / "numpy" / "functions.pyi": numpy,
         package / "torch" / "collectives" / "functions.pyi": torch,
         package / "torch" / "wrapped_optimizers.pyi": optimizer_stub(),
         **jax,
     }
+
+
+def _alone(file: Path) -> ModuleType:
+    """Return a module of a package that cannot be imported here."""
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 if __name__ == "__main__":

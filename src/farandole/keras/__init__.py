@@ -24,7 +24,8 @@ if tensorflow1.is_asked_for():
 
 from farandole.errors import HorovodInternalError, read_errors_by
 from farandole.keras import backends, callbacks, elastic
-from farandole.keras.functions import allgather, allreduce, broadcast, reducescatter, translate
+from farandole.keras.collectives import translate
+from farandole.keras.functions import allgather, allreduce, broadcast, reducescatter
 from farandole.keras.loading import load_model
 from farandole.keras.optimizer import DistributedOptimizer, PartialDistributedOptimizer
 from farandole.keras.sharding import shard

@@ -10,7 +10,7 @@ import farandole.numpy as arrays
 from farandole.errors import HorovodInternalError, HostsUpdatedInterrupt
 from farandole.keras import left_out, sessions
 from farandole.keras.callbacks.base import Callback
-from farandole.keras.functions import translate
+from farandole.keras.collectives import translate
 from farandole.worker.collectives.objects import broadcast_object
 from farandole.worker.core.basics import rank
 from farandole.worker.elastic import run_decorator

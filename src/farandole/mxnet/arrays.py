@@ -18,18 +18,20 @@ import numpy as np
 
 from farandole.errors import InvalidRequestError
 from farandole.mxnet.calls import OrderedCall, WaitedCall
+from farandole.mxnet.dialect import MXNetDialect
 from farandole.mxnet.mxnet_engine import address, is_asynchronous
 from farandole.mxnet.refusals import check
 from farandole.numpy.arrays import element_type
-from farandole.worker.collectives.compression import NoneCompressor
+from farandole.worker.collectives.all_collectives import COLLECTIVES
+from farandole.worker.collectives.declaration import Result
 from farandole.worker.collectives.front_end import FrontEnd
 from farandole.worker.core.binding import NativeRequest
-from farandole.worker.core.dtype import ElementType, Kind
+from farandole.worker.core.dtype import ElementType
 from farandole.worker.core.handle import Call
 from farandole.worker.core.session import Session
 
 # Kinds whose result has a shape that is known only when it has come.
-_RECEIVED = frozenset((Kind.ALLGATHER, Kind.ALLTOALL))
+_RECEIVED = frozenset(each.kind for each in COLLECTIVES.values() if each.result is Result.RECEIVED_ROWS)
 _HOST = frozenset(("cpu", "cpu_pinned", "cpu_shared"))
 
 
@@ -62,13 +64,10 @@ class Sent:
         return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
 
-class Arrays(FrontEnd[Sent]):
+class Arrays(MXNetDialect, FrontEnd[Sent]):
     """The front end of MXNet."""
 
     scope = "mxnet."
-    noun = "array"
-    requirement = "a dense array in host memory, of the same element type on all ranks."
-    no_compression = NoneCompressor
 
     def dtype(self, tensor: Sent) -> ElementType:
         """Return its element type for the engine.

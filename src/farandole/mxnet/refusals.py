@@ -30,12 +30,12 @@ def check(session: Session, requests: Sequence[NativeRequest]) -> None:
         )
     for request in requests:
         options = options_of(request)
-        if request.kind == Kind.BROADCAST and options["root"] not in ranks:
+        if "root" in options and options["root"] not in ranks:
             raise InvalidRequestError(
-                f"broadcast received invalid root rank {options['root']:g}: the ranks of the process set are "
-                f"{list(ranks)}."
+                f"{Kind(request.kind).name.lower()} received invalid root rank {options['root']:g}: the ranks of the "
+                f"process set are {list(ranks)}."
             )
-        if request.kind in (Kind.ALLREDUCE, Kind.REDUCESCATTER):
+        if "op" in options:
             _check_reduction(request, options)
 
 

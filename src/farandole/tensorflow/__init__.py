@@ -23,6 +23,7 @@ if tensorflow1.is_asked_for():
     hook.install()
 
 from farandole.errors import HorovodInternalError, read_errors_by
+from farandole.tensorflow.collectives import broadcast_
 from farandole.tensorflow.compression import Compression
 from farandole.tensorflow.errors import translate
 from farandole.tensorflow.functions import (
@@ -30,20 +31,21 @@ from farandole.tensorflow.functions import (
     allreduce,
     alltoall,
     broadcast,
-    broadcast_,
     grouped_allgather,
     grouped_allreduce,
     grouped_reducescatter,
+    reducescatter,
+)
+from farandole.tensorflow.objects import allgather_object, broadcast_object, broadcast_object_fn
+from farandole.tensorflow.optimizer import DistributedOptimizer
+from farandole.tensorflow.questions import (
     join,
     local_rank_op,
     local_size_op,
     process_set_included_op,
     rank_op,
-    reducescatter,
     size_op,
 )
-from farandole.tensorflow.objects import allgather_object, broadcast_object, broadcast_object_fn
-from farandole.tensorflow.optimizer import DistributedOptimizer
 from farandole.tensorflow.sharding import shard
 from farandole.tensorflow.tape import DistributedGradientTape, PartialDistributedGradientTape
 from farandole.tensorflow.variables import (

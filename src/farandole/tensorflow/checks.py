@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from farandole.errors import InvalidRequestError
-from farandole.worker.collectives.reducescatter import check_operation
+from farandole.worker.collectives.declaration import Collective, Options
 from farandole.worker.collectives.reduction_op import refuse_average_of_truth
 from farandole.worker.core.dtype import Average, Sum
 
@@ -27,6 +27,16 @@ def movable(given: Any) -> Any:
     tensor = tf.convert_to_tensor(given)
     _check_movable(tensor.dtype)
     return tensor
+
+
+def accepted(collective: Collective, given: Any, options: Options) -> Any:
+    """Return the tensor that stands for an argument of a collective.
+
+    Raises:
+        ValueError: it cannot take part.
+    """
+    collective.check_options(options)
+    return reducible(given, options["op"]) if collective.reduces else movable(given)
 
 
 def writable(given: Any) -> None:
@@ -92,12 +102,6 @@ def slices(given: Any, op: int, *, scaled: bool) -> Any:
         )
     shape = None if given.dense_shape is None else tf.convert_to_tensor(given.dense_shape)
     return tf.IndexedSlices(reducible(given.values, op), tf.convert_to_tensor(given.indices), shape)
-
-
-def scatterable(given: Any, op: int) -> Any:
-    """Return the tensor that stands for an argument of a reducescatter. See `reducible`."""
-    check_operation(op)
-    return reducible(given, op)
 
 
 def splits_of(given: Any) -> Any:

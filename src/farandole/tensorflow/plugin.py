@@ -15,6 +15,8 @@ from typing import Any
 import tensorflow as tf
 
 from farandole.base.settings.table import Settings
+from farandole.worker.collectives.all_collectives import COLLECTIVES
+from farandole.worker.collectives.declaration import Collective, Form
 from farandole.worker.core import basics, binding
 from farandole.worker.core.lent_engine import LentEngine
 from farandole.worker.core.session import Session
@@ -22,23 +24,23 @@ from farandole.worker.core.session import Session
 LIBRARY_NAME = "libfarandole_tensorflow.so"
 OLDEST = (2, 17)
 
+
+def op_name(collective: Collective, form: Form) -> str:
+    """Return the name under which the plugin registers the op.
+
+    Example:
+        >>> op_name(COLLECTIVES["allgather"], Form(grouped=True))
+        'FarandoleGroupedAllgather'
+    """
+    return f"Farandole{'Grouped' * form.grouped}{collective.name.capitalize()}"
+
+
 # Ops that other ranks wait for must neither be merged nor removed, so they are stateful; but they do not depend on each
 # other's order, and tf.function would otherwise run them one after another. One whose result is not used in a
 # tf.function is left out of its graph, on all ranks alike.
 _UNORDERED = (
-    "FarandoleAllgather",
-    "FarandoleAllreduce",
-    "FarandoleAlltoall",
-    "FarandoleBroadcast",
-    "FarandoleGroupedAllgather",
-    "FarandoleGroupedAllreduce",
-    "FarandoleGroupedReducescatter",
-    "FarandoleLocalRank",
-    "FarandoleLocalSize",
-    "FarandoleProcessSetIncluded",
-    "FarandoleRank",
-    "FarandoleReducescatter",
-    "FarandoleSize",
+    *(op_name(collective, form) for collective in COLLECTIVES.values() for form in collective.forms()),
+    *("FarandoleLocalRank", "FarandoleLocalSize", "FarandoleProcessSetIncluded", "FarandoleRank", "FarandoleSize"),
 )
 
 

@@ -7,6 +7,8 @@ from typing import Any
 import tensorflow as tf
 
 from farandole.tensorflow import ops
+from farandole.worker.collectives.allgather import ALLGATHER
+from farandole.worker.collectives.declaration import PLAIN
 from farandole.worker.core.dtype import Average
 from farandole.worker.core.group import ProcessSet
 
@@ -28,18 +30,26 @@ def allreduce_slices(
         process_set: the ranks that take part.
         ignore_name_scope: see `allreduce`.
     """
-    values, _ = ops.allgather(
-        slices.values,
+    gathered = ops.run(
+        ALLGATHER,
+        PLAIN,
+        [slices.values],
+        {},
         name=None if name is None else f"{name}.values",
         process_set=process_set,
         ignore_name_scope=ignore_name_scope,
     )
-    indices, counts = ops.allgather(
-        slices.indices,
+    (values,) = gathered.outputs
+    gathered = ops.run(
+        ALLGATHER,
+        PLAIN,
+        [slices.indices],
+        {},
         name=None if name is None else f"{name}.indices",
         process_set=process_set,
         ignore_name_scope=ignore_name_scope,
     )
+    (indices,), (counts,) = gathered
     if op == Average:
         # There is one count for each rank. That is right also where the graph is used in a later world, of another
         # size.

@@ -9,6 +9,9 @@ import tensorflow as tf
 from farandole.errors import InvalidRequestError
 from farandole.tensorflow import ops
 from farandole.tensorflow.reduction import names_in_graphs
+from farandole.worker.collectives.allgather import ALLGATHER
+from farandole.worker.collectives.allreduce import ALLREDUCE
+from farandole.worker.collectives.declaration import PLAIN
 from farandole.worker.core.basics import current
 from farandole.worker.core.dtype import Sum
 from farandole.worker.core.group import global_process_set
@@ -74,12 +77,13 @@ def _of_all_workers(mean: Any, variance: Any, count: Any) -> tuple[Any, Any]:
 def _of_each_worker(own: Any) -> Any:
     """Return one row for each worker. The gradient is that of the sum of all workers' losses."""
     name = _name()
-    rows, _ = ops.allgather(own[None], name=name, process_set=global_process_set)
+    (rows,) = ops.run(ALLGATHER, PLAIN, [own[None]], {}, name=name, process_set=global_process_set).outputs
 
     def gradient(upstream: Any) -> Any:
-        total = ops.allreduce(
-            upstream, name=f"{name}.gradient", op=Sum, prescale=1.0, postscale=1.0, process_set=global_process_set
-        )
+        options = {"op": Sum, "prescale": 1.0, "postscale": 1.0}
+        (total,) = ops.run(
+            ALLREDUCE, PLAIN, [upstream], options, name=f"{name}.gradient", process_set=global_process_set
+        ).outputs
         return total[ops.rank()]
 
     return rows, gradient

@@ -33,10 +33,11 @@ def worker(tensorflow_nursery: Nursery) -> Iterator[Worker]:
 
 def begin() -> None:
     import farandole.tensorflow as hvd
+    from farandole.tensorflow import ops
     from farandole.tensorflow.ops.plugin_ops import PluginOps
 
     hvd.init()
-    assert isinstance(hvd.functions.ops.chosen(), PluginOps)
+    assert isinstance(ops.chosen(), PluginOps)
 
 
 def requests() -> int:
@@ -257,14 +258,19 @@ def test_a_process_set_that_is_not_there_is_a_mistake_of_the_script(world: World
     assert all("Process set provided does not exist" in each for each in world.run(run, in_graph))
 
 
+@pytest.mark.parametrize("with_plugin", [True, False], ids=["plugin", "python"])
 @pytest.mark.parametrize("in_graph", [False, True])
-def test_gradients_have_the_type_of_the_tensor(world: World, in_graph: bool) -> None:
+def test_gradients_have_the_type_of_the_tensor(world: World, in_graph: bool, with_plugin: bool) -> None:
     """TensorFlow gives zeros of float32 for results that are not used, and what the user passes may be float32, too."""
 
-    def run(in_graph: bool) -> dict[str, tuple[str, list[float]]]:
+    def run(in_graph: bool, with_plugin: bool) -> dict[str, tuple[str, list[float]]]:
         import tensorflow as tf
 
         import farandole.tensorflow as hvd
+        from farandole.tensorflow import ops
+
+        of_plugin = ops._PLUGIN_OPS
+        ops._PLUGIN_OPS = of_plugin if with_plugin else None
 
         def pair(x: Any) -> list[Any]:
             return [x, x * 2]
@@ -276,6 +282,8 @@ def test_gradients_have_the_type_of_the_tensor(world: World, in_graph: bool) -> 
             "allgather": lambda x: hvd.allgather(x),
             "grouped_allgather": lambda x: hvd.grouped_allgather(pair(x))[1],
             "alltoall": lambda x: hvd.alltoall(x),
+            "alltoall with splits": lambda x: hvd.alltoall(x, splits=[1, 1])[0],
+            "Min": lambda x: hvd.allreduce(x, op=hvd.Min),
             "reducescatter": lambda x: hvd.reducescatter(x),
             "grouped_reducescatter": lambda x: hvd.grouped_reducescatter(pair(x))[1],
         }
@@ -288,10 +296,13 @@ def test_gradients_have_the_type_of_the_tensor(world: World, in_graph: bool) -> 
             return tape.gradient(result, tensor, tf.ones(tf.shape(result)))
 
         run_one = tf.function(gradient) if in_graph else gradient
-        found = {name: run_one(call) for name, call in calls.items()}
+        try:
+            found = {name: run_one(call) for name, call in calls.items()}
+        finally:
+            ops._PLUGIN_OPS = of_plugin
         return {name: (result.dtype.name, result.numpy().tolist()) for name, result in found.items()}
 
-    first, second = world.run(run, in_graph)
+    first, second = world.run(run, in_graph, with_plugin)
     factors = {"allreduce": 2.0, "grouped_allreduce": 2.0, "grouped_allgather": 2.0, "grouped_reducescatter": 2.0}
     assert first == {name: ("float64", [factors.get(name, 1.0)] * 2) for name in first}
     assert second == {**first, "broadcast": ("float64", [0.0, 0.0])}

@@ -146,7 +146,7 @@ import numpy as np
 import farandole.numpy as hvd
 from farandole.worker.collectives.declaration import FORMS, Parameter
 from farandole.worker.collectives.forms import Forms, synchronize
-from farandole.worker.collectives.render import render_function
+from farandole.worker.collectives.render import docstring, render_function
 from farandole.worker.collectives.all_collectives import COLLECTIVES
 from farandole.numpy.arrays import Arrays
 
@@ -154,8 +154,9 @@ allreduce = COLLECTIVES["allreduce"]
 option = Parameter("where", "int", 0, "which memory it lies in.", "memory")
 collective = replace(allreduce, parameters=(*allreduce.parameters, option))
 hvd.init()
+front = Arrays()
 for form in FORMS:
-    function = render_function(Forms(Arrays()), "somewhere", collective, form)
+    function = render_function(front, Forms(front).runner(collective, form), "somewhere", collective, form)
     assert inspect.signature(function).parameters["where"].default == 0
 
     def call(*where):
@@ -172,6 +173,6 @@ for form in FORMS:
             assert words in str(error), error
         else:
             raise AssertionError(f"{form} does not pass the option on")
-assert "    where: which memory it lies in." in render_function(Forms(Arrays()), "m", collective, FORMS[0]).__doc__
+assert "    where: which memory it lies in." in docstring(collective, FORMS[0], front)
 """
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)

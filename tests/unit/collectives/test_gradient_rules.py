@@ -6,7 +6,7 @@ import pytest
 
 from farandole.errors import InvalidRequestError
 from farandole.worker.collectives.all_collectives import COLLECTIVES
-from farandole.worker.collectives.gradient_rules import CallFacts, Nothing, PadRows, Plan, Scale, TakeRows, Zero
+from farandole.worker.collectives.gradient_rules import CallFacts, Nothing, OnlyAt, PadRows, Plan, Scale, TakeRows
 from farandole.worker.core.dtype import Adasum, Average, Max, Min, Product, Sum
 
 AVERAGE = {"op": Average, "prescale": 1.0, "postscale": 1.0}
@@ -36,12 +36,11 @@ def test_of_another_reduction_it_needs_the_inputs(op):
 
 def test_of_allgather_it_is_the_average_of_which_each_rank_takes_its_rows():
     found = plan("allgather", {}, received=[(1, 2, 3), (0, 0, 4)])
-    assert found == Plan("allreduce", AVERAGE, [TakeRows(1, 2), TakeRows(0, 0)])
+    assert found == Plan("allreduce", AVERAGE, [TakeRows((1, 2, 3), 1), TakeRows((0, 0, 4), 1)])
 
 
 def test_of_broadcast_it_is_the_average_on_the_root():
-    assert plan("broadcast", {"root": 4}) == Plan("allreduce", AVERAGE, (Nothing(),))
-    assert plan("broadcast", {"root": 1}) == Plan("allreduce", AVERAGE, (Zero(),))
+    assert plan("broadcast", {"root": 4}) == Plan("allreduce", AVERAGE, (OnlyAt(4),))
 
 
 def test_of_alltoall_the_rows_go_back():

@@ -1,17 +1,13 @@
-"""What differs between the backends of Keras: one module for each, loaded when Keras uses it.
-
-Each has `reduce`, `dense` and `as_it_is` for optimizers; `allreduce`, `allgather`, `broadcast` and `reducescatter`,
-which users call; `translate` for its errors; its `compression`; and `check_scope`.
-"""
+"""What differs between the backends of Keras: one module for each, loaded when Keras uses it, with its `BACKEND`."""
 
 from __future__ import annotations
 
 import importlib
-from types import ModuleType
 
 import keras
 
 from farandole.errors import InvalidRequestError
+from farandole.keras.backends.backend import KerasBackend
 
 _MODULES = {"tensorflow": "on_tensorflow", "torch": "on_torch", "jax": "on_jax"}
 
@@ -21,11 +17,11 @@ def name() -> str:
     return str(keras.config.backend())
 
 
-def chosen(backend: str | None = None) -> ModuleType:
-    """Return the module for a backend.
+def chosen(backend: str | None = None) -> KerasBackend:
+    """Return what does farandole's part for a backend.
 
     Args:
-        backend: None: the one that Keras uses.
+        backend: its name; None: the one that Keras uses.
 
     Raises:
         ValueError: there is none for it.
@@ -36,4 +32,6 @@ def chosen(backend: str | None = None) -> ModuleType:
             f"farandole.keras works with the Keras backends {', '.join(_MODULES)}, and Keras uses {backend}. Set "
             "KERAS_BACKEND to one of these before Keras is imported."
         )
-    return importlib.import_module(f"farandole.keras.backends.{_MODULES[backend]}")
+    module = importlib.import_module(f"farandole.keras.backends.{_MODULES[backend]}")
+    found: KerasBackend = module.BACKEND
+    return found

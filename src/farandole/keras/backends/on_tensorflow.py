@@ -1,75 +1,39 @@
-"""Keras with TensorFlow."""
+"""Keras with TensorFlow, whose graphs may leave ops out, and which rewrites functions."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
 
 import farandole.tensorflow as hvd
-from farandole.tensorflow.errors import translate, translating
-from farandole.tensorflow.reduction import after, check_scope, divided_by_ranks, reduce, run_anyway, scaled, stand_in
-
-__all__ = [
-    "after",
-    "allgather",
-    "allreduce",
-    "as_it_is",
-    "broadcast",
-    "check_scope",
-    "compression",
-    "dense",
-    "divided_by_ranks",
-    "reduce",
-    "reducescatter",
-    "run_anyway",
-    "scaled",
-    "stand_in",
-    "translate",
-]
-
-compression = hvd.Compression
+from farandole.keras.backends.backend import KerasBackend
+from farandole.tensorflow import errors, reduction
 
 
-def as_it_is(function: Any) -> Any:
-    """Return a function of ours so that the backend does not rewrite it within functions of the user's."""
-    return tf.autograph.experimental.do_not_convert(function)
+class _OnTensorFlow(KerasBackend):
+    after = staticmethod(reduction.after)
+    check_scope = staticmethod(reduction.check_scope)
+    divided_by_ranks = staticmethod(reduction.divided_by_ranks)
+    reduce = staticmethod(reduction.reduce)
+    run_anyway = staticmethod(reduction.run_anyway)
+    scaled = staticmethod(reduction.scaled)
+    stand_in = staticmethod(reduction.stand_in)
+    translate = staticmethod(errors.translate)
+
+    def tensor(self, value: Any) -> Any:
+        return tf.convert_to_tensor(value)
+
+    def dense(self, gradient: Any) -> Any:
+        return tf.convert_to_tensor(gradient)
+
+    def as_it_is(self, function: Any) -> Any:
+        return tf.autograph.experimental.do_not_convert(function)
+
+    @errors.translating
+    def call(self, function: str, value: Any, how: Mapping[str, Any]) -> Any:
+        return super().call(function, value, how)
 
 
-def dense(gradient: Any) -> Any:
-    """Return a gradient as a tensor of all its elements."""
-    return tf.convert_to_tensor(gradient)
-
-
-# --- what users call ---------------------------------------------------------------------------------------------
-
-
-@translating
-def allreduce(value: Any, name: str | None, op: int, prescale: float, postscale: float, compression: Any) -> Any:
-    """Return the reduction of all ranks' values."""
-    return hvd.allreduce(
-        tf.convert_to_tensor(value),
-        name=name,
-        op=op,
-        prescale_factor=prescale,
-        postscale_factor=postscale,
-        compression=compression,
-    )
-
-
-@translating
-def allgather(value: Any, name: str | None) -> Any:
-    """Return the rows of all ranks."""
-    return hvd.allgather(tf.convert_to_tensor(value), name=name)
-
-
-@translating
-def broadcast(value: Any, root_rank: int, name: str | None) -> Any:
-    """Return the root's value."""
-    return hvd.broadcast(tf.convert_to_tensor(value), root_rank, name=name)
-
-
-@translating
-def reducescatter(value: Any, name: str | None, op: int) -> Any:
-    """Return this rank's rows of the reduction."""
-    return hvd.reducescatter(tf.convert_to_tensor(value), op=op, name=name)
+BACKEND = _OnTensorFlow(hvd)

@@ -18,6 +18,8 @@ import tensorflow as tf
 from farandole.errors import InvalidRequestError
 from farandole.numpy.elastic.step_reduction import OnePass, Reductions
 from farandole.tensorflow import ops
+from farandole.worker.collectives.allreduce import ALLREDUCE
+from farandole.worker.collectives.declaration import Form
 from farandole.worker.core.basics import session_if_any
 from farandole.worker.core.dtype import Adasum, Average
 from farandole.worker.core.group import ProcessSet, global_process_set
@@ -128,15 +130,15 @@ def _reduce_anywhere(tensors: list[Any], names: list[str], op: int, process_set:
     # A group has one element type.
     for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
         places = [index for index, tensor in enumerate(tensors) if tensor.dtype == dtype]
-        group = ops.grouped_allreduce(
+        group = ops.run(
+            ALLREDUCE,
+            Form(grouped=True),
             [tensors[index] for index in places],
+            {"op": op, "prescale": 1.0, "postscale": 1.0},
             name=f"gradients.{len(places)}.{names[places[0]]}.{names[places[-1]]}",
-            op=op,
-            prescale=1.0,
-            postscale=1.0,
             process_set=process_set,
             ignore_name_scope=True,
-        )
+        ).outputs
         for index, result in zip(places, group, strict=True):
             reduced[index] = result
     return reduced

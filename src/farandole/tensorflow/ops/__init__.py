@@ -1,7 +1,8 @@
 """The ops of which the functions that users call are made: those of the plugin library, or the slower Python ones.
 
 Each function makes one TensorFlow op, in whichever way TensorFlow works at the moment: at once, in the graph of a
-`tf.function`, or in a graph of `tf.compat.v1`. The functions are those of `python_ops`, which says what each returns.
+`tf.function`, or in a graph of `tf.compat.v1`. The functions without tensors are those of `python_ops`, which says
+what each returns.
 
 The Python ones are taken where the plugin cannot be used, and in a loop of `elastic.steps`: when a world ends there,
 they make a call again in the next one.
@@ -9,42 +10,30 @@ they make a call again in the next one.
 
 from __future__ import annotations
 
-import importlib
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
 from farandole.tensorflow import plugin
-from farandole.tensorflow.ops import python_ops
+from farandole.tensorflow.ops import plugin_gradients, python_ops
+from farandole.tensorflow.ops.assignment import assigned
 from farandole.tensorflow.ops.plugin_ops import PluginOps
+from farandole.worker.collectives.broadcast import BROADCAST
+from farandole.worker.collectives.declaration import PLAIN, Collective, Form, Options
+from farandole.worker.collectives.differentiation import Outcome
 from farandole.worker.core import basics
+from farandole.worker.core.group import ProcessSet
 
-__all__ = [
-    "allgather",
-    "allreduce",
-    "alltoall",
-    "barrier",
-    "broadcast",
-    "broadcast_in_place",
-    "grouped_allgather",
-    "grouped_allreduce",
-    "grouped_reducescatter",
-    "join",
-    "local_rank",
-    "local_size",
-    "process_set_included",
-    "rank",
-    "reducescatter",
-    "size",
-]
+_WITHOUT_TENSORS = ("barrier", "join", "local_rank", "local_size", "process_set_included", "rank", "size")
 
 
 def _of_plugin() -> PluginOps | None:
     loaded = plugin.loaded()
     if loaded is not None:
-        importlib.import_module("farandole.tensorflow.gradients")  # tells TensorFlow of them
+        plugin_gradients.register(loaded.ops)
         return PluginOps(loaded.ops)
     warnings.warn(
         f"farandole's ops for TensorFlow cannot be used: {plugin.why_not()} Slower Python functions are taken.",
@@ -79,8 +68,60 @@ def _refuse_compilation() -> None:
         )
 
 
+@tf.autograph.experimental.do_not_convert
+def run(
+    collective: Collective,
+    form: Form,
+    tensors: Sequence[Any],
+    options: Options,
+    *,
+    name: str | None,
+    process_set: ProcessSet,
+    ignore_name_scope: bool = False,
+) -> Outcome:
+    """Return what comes of a collective; gradients flow through it.
+
+    Args:
+        collective: what is done.
+        form: whether it takes one tensor or several; the result is written over none.
+        tensors: the inputs.
+        options: settled; tensors are inputs of the op as well.
+        name: by which ranks' calls match; None: by their order.
+        process_set: which ranks take part.
+        ignore_name_scope: in a graph, whether the name counts without its scope.
+    """
+    outcome: Outcome = _chosen_for_call().run(
+        collective,
+        form,
+        tensors,
+        options,
+        name=name,
+        process_set=process_set,
+        ignore_name_scope=ignore_name_scope,
+    )
+    return outcome
+
+
+def broadcast_in_place(
+    variables: Sequence[Any], *, root_rank: int, name: str | None, process_set: ProcessSet
+) -> list[Any]:
+    """Give the variables the root's values, and return these."""
+    base = name or "broadcast"
+    written = []
+    for index, variable in enumerate(variables):
+        key = f"{base}_{index + 1}of{len(variables)}"
+        tensor = tf.convert_to_tensor(variable)
+        value = run(BROADCAST, PLAIN, [tensor], {"root": root_rank}, name=key, process_set=process_set).outputs[0]
+        written.append(assigned(variable, value))
+    return written
+
+
+def _chosen_for_call() -> Any:
+    _refuse_compilation()
+    return chosen()
+
+
 def __getattr__(name: str) -> Any:
-    if name in __all__:
-        _refuse_compilation()
-        return getattr(chosen(), name)
+    if name in _WITHOUT_TENSORS:
+        return getattr(_chosen_for_call(), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

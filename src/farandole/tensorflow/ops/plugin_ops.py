@@ -2,186 +2,100 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from farandole.errors import InvalidRequestError
-from farandole.tensorflow.ops.assignment import assigned
 from farandole.worker.collectives import barrier as blocking
+from farandole.worker.collectives.declaration import Collective, Form, Options, Result
+from farandole.worker.collectives.differentiation import Outcome
 from farandole.worker.core.basics import identity, is_initialized
 from farandole.worker.core.group import ProcessSet
 
 
+def _text(factor: float) -> str:
+    """Return a number as an attribute: TensorFlow has none of double precision, but texts."""
+    return repr(float(factor))
+
+
+# How an op has the options of a request: the name of its attribute, and the functions to and from the attribute's type.
+# Other options are inputs.
+_ATTRIBUTES: Mapping[str, tuple[str, Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "op": ("reduce_op", int, int),
+    "prescale": ("prescale", _text, float),
+    "postscale": ("postscale", _text, float),
+    "root": ("root_rank", int, int),
+}
+
+
+def options_of(op: Any, collective: Collective) -> Options:
+    """Return the options of an op that was made, but for those that are inputs."""
+    options = {}
+    for each in collective.parameters:
+        if each.option is not None and each.option in _ATTRIBUTES:
+            attribute, _, read = _ATTRIBUTES[each.option]
+            options[each.option] = read(op.get_attr(attribute))
+    return options
+
+
 class PluginOps:
-    """Each method makes one op; what they return, and when, is said in `farandole.tensorflow.ops`."""
+    """Each method makes one op; what they return, and when, is described in `farandole.tensorflow.ops`."""
 
     def __init__(self, ops: Any) -> None:
         """Make ops of these functions, which TensorFlow has made for the library."""
         self._ops = ops
 
-    # --- reductions ----------------------------------------------------------------------------------------------
-
-    def allreduce(
+    def run(
         self,
-        tensor: Any,
-        *,
-        name: str | None,
-        op: int,
-        prescale: float,
-        postscale: float,
-        process_set: ProcessSet,
-        ignore_name_scope: bool = False,
-    ) -> Any:
-        """Return the reduction of all ranks' tensors."""
-        return self._ops.farandole_allreduce(
-            tensor,
-            reduce_op=op,
-            prescale=_text(prescale),
-            postscale=_text(postscale),
-            process_set_id=_id(process_set, "Allreduce"),
-            **_names(name, ignore_name_scope),
-        )
-
-    def grouped_allreduce(
-        self,
+        collective: Collective,
+        form: Form,
         tensors: Sequence[Any],
+        options: Options,
         *,
         name: str | None,
-        op: int,
-        prescale: float,
-        postscale: float,
         process_set: ProcessSet,
         ignore_name_scope: bool = False,
-    ) -> list[Any]:
-        """Return the reductions of several tensors, which travel together."""
-        return list(
-            self._ops.farandole_grouped_allreduce(
-                list(tensors),
-                reduce_op=op,
-                prescale=_text(prescale),
-                postscale=_text(postscale),
-                process_set_id=_id(process_set, "Allreduce"),
-                **_names(name, ignore_name_scope),
-            )
-        )
+    ) -> Outcome:
+        """Return what comes of a collective."""
+        group = _id(process_set, collective.name.capitalize())
+        return self.run_in_group(collective, form, tensors, options, name, group, ignore_name_scope)
 
-    def reducescatter(
+    def run_in_group(
         self,
-        tensor: Any,
-        *,
-        name: str | None,
-        op: int,
-        prescale: float,
-        postscale: float,
-        process_set: ProcessSet,
-        ignore_name_scope: bool = False,
-    ) -> Any:
-        """Return this rank's rows of the reduction."""
-        return self._ops.farandole_reducescatter(
-            tensor,
-            reduce_op=op,
-            prescale=_text(prescale),
-            postscale=_text(postscale),
-            process_set_id=_id(process_set, "Reducescatter"),
-            **_names(name, ignore_name_scope),
-        )
-
-    def grouped_reducescatter(
-        self,
+        collective: Collective,
+        form: Form,
         tensors: Sequence[Any],
-        *,
+        options: Options,
         name: str | None,
-        op: int,
-        prescale: float,
-        postscale: float,
-        process_set: ProcessSet,
+        group: int,
         ignore_name_scope: bool = False,
-    ) -> list[Any]:
-        """Return this rank's rows of the reductions of several tensors, which travel together."""
-        return list(
-            self._ops.farandole_grouped_reducescatter(
-                list(tensors),
-                reduce_op=op,
-                prescale=_text(prescale),
-                postscale=_text(postscale),
-                process_set_id=_id(process_set, "Reducescatter"),
-                **_names(name, ignore_name_scope),
-            )
-        )
-
-    # --- moving rows ---------------------------------------------------------------------------------------------
-
-    def allgather(
-        self, tensor: Any, *, name: str | None, process_set: ProcessSet, ignore_name_scope: bool = False
-    ) -> tuple[Any, Any]:
-        """Return all ranks' rows, and how many came from each rank (int64)."""
-        rows, counts = self._ops.farandole_allgather(
-            tensor, process_set_id=_id(process_set, "Allgather"), **_names(name, ignore_name_scope)
-        )
-        return _with_rows(rows, tensor), counts[0]
-
-    def grouped_allgather(
-        self, tensors: Sequence[Any], *, name: str | None, process_set: ProcessSet, ignore_name_scope: bool = False
-    ) -> list[tuple[Any, Any]]:
-        """Return, for each tensor, what `allgather` does."""
-        results, counts = self._ops.farandole_grouped_allgather(
-            list(tensors), process_set_id=_id(process_set, "Allgather"), **_names(name, ignore_name_scope)
-        )
-        return [
-            (_with_rows(rows, tensor), counts[index])
-            for index, (rows, tensor) in enumerate(zip(results, tensors, strict=True))
-        ]
-
-    def broadcast(
-        self,
-        tensor: Any,
-        *,
-        root_rank: int,
-        name: str | None,
-        process_set: ProcessSet,
-        ignore_name_scope: bool = False,
-    ) -> Any:
-        """Return the root's tensor."""
-        return self._ops.farandole_broadcast(
-            tensor,
-            root_rank=root_rank,
-            process_set_id=_id(process_set, "Broadcast"),
+    ) -> Outcome:
+        """Do what `run` does, in the process set of a number."""
+        make = getattr(self._ops, f"farandole_{form.operation(collective.name)}")
+        attributes, inputs = {}, []
+        for option, value in options.items():
+            if option in _ATTRIBUTES:
+                attribute, write, _ = _ATTRIBUTES[option]
+                attributes[attribute] = write(value)
+            else:
+                inputs.append([] if value is None else [value])
+        made = make(
+            list(tensors) if form.grouped else tensors[0],
+            *inputs,
+            process_set_id=group,
+            **attributes,
             **_names(name, ignore_name_scope),
         )
-
-    def broadcast_in_place(
-        self, variables: Sequence[Any], *, root_rank: int, name: str | None, process_set: ProcessSet
-    ) -> list[Any]:
-        """Give the variables the root's values, and return these."""
-        base = name or "broadcast"
-        written = []
-        for index, variable in enumerate(variables):
-            key = f"{base}_{index + 1}of{len(variables)}"
-            value = self.broadcast(
-                tf.convert_to_tensor(variable), root_rank=root_rank, name=key, process_set=process_set
-            )
-            written.append(assigned(variable, value))
-        return written
-
-    def alltoall(
-        self,
-        tensor: Any,
-        splits: Any | None,
-        *,
-        name: str | None,
-        process_set: ProcessSet,
-        ignore_name_scope: bool = False,
-    ) -> tuple[Any, Any]:
-        """Return the rows that came from all ranks, and how many came from each (int32)."""
-        rows, counts = self._ops.farandole_alltoall(
-            tensor,
-            [] if splits is None else [splits],
-            process_set_id=_id(process_set, "Alltoall"),
-            **_names(name, ignore_name_scope),
+        if collective.result is not Result.RECEIVED_ROWS:
+            return Outcome(list(made) if form.grouped else [made], ())
+        results, counts = made
+        rows = list(results) if form.grouped else [results]
+        return Outcome(
+            [_with_rows(each, tensor) for each, tensor in zip(rows, tensors, strict=True)],
+            [counts[index] for index in range(len(rows))],
         )
-        return _with_rows(rows, tensor), counts[0]
 
     # --- without tensors -----------------------------------------------------------------------------------------
 
@@ -216,11 +130,6 @@ class PluginOps:
         return self._ops.farandole_process_set_included(process_set_id=process_set_id)
 
 
-def _text(factor: float) -> str:
-    """Return a number as an attribute: TensorFlow has none of double precision, but texts."""
-    return repr(float(factor))
-
-
 def _id(process_set: ProcessSet, kind: str) -> int:
     identifier = process_set.process_set_id
     # Where it is not known yet, because init() comes after the graph is made, the op says so when it runs.
@@ -242,7 +151,7 @@ def _names(name: str | None, ignore_name_scope: bool) -> dict[str, Any]:
 
 
 def _with_rows(rows: Any, tensor: Any) -> Any:
-    """Say the shape of rows of which nobody knows yet how many there are."""
+    """Set the shape of rows whose number is not known yet."""
     if not tf.executing_eagerly() and tensor.shape.rank:
         rows.set_shape([None, *tensor.shape[1:]])
     return rows

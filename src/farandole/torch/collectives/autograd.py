@@ -42,6 +42,7 @@ class _Maths:
 
     def __init__(self, call: DifferentiableCall) -> None:
         self.reduce = call.reduce
+        self._rank = call.process_set.ranks[call.process_set.rank()]
 
     def equal(self, tensor: torch.Tensor, other: torch.Tensor | float) -> torch.Tensor:
         return (tensor == other).to(tensor.dtype)
@@ -49,8 +50,18 @@ class _Maths:
     def where(self, flags: torch.Tensor, then: torch.Tensor | float, otherwise: torch.Tensor | float) -> torch.Tensor:
         return torch.where(flags != 0, then, otherwise)
 
-    def cleared(self, tensor: torch.Tensor) -> torch.Tensor:
+    def only_at(self, tensor: torch.Tensor, rank: int) -> torch.Tensor:
+        if rank == self._rank:
+            return tensor
         return tensor.masked_fill(torch.ones((), dtype=torch.bool, device=tensor.device), 0)
+
+    def rows_of(self, tensor: torch.Tensor, counts: Sequence[int], position: int) -> torch.Tensor:
+        begin = sum(counts[:position])
+        return tensor[begin : begin + counts[position]]
+
+    def padded(self, tensor: torch.Tensor, rows: int) -> torch.Tensor:
+        missing = rows - tensor.shape[0]
+        return self.with_zero_rows(tensor, 0, missing) if missing else tensor
 
     def product_of_rows(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor.prod(0)

@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from farandole.errors import InvalidRequestError
-from farandole.worker.collectives.declaration import NAME, PROCESS_SET, Collective, Options, Received, Result, Tensor
+from farandole.worker.collectives.declaration import (
+    NAME,
+    PROCESS_SET,
+    Collective,
+    Options,
+    Order,
+    Received,
+    Result,
+    Tensor,
+)
 from farandole.worker.collectives.gradient_rules import CallFacts, GradientRule, Plan, TakeRows
 from farandole.worker.core.dtype import Average, ElementType, Kind
 
@@ -27,7 +36,7 @@ def _rows_only(front: FrontEnd[Tensor], received: Received, options: Options) ->
 
 def _plan(facts: CallFacts) -> Plan:
     """The average of the gradients, of which each rank takes the rows it gave."""
-    own = [TakeRows(sum(counts[: facts.position]), counts[facts.position]) for counts in facts.received]
+    own = [TakeRows(counts, facts.position) for counts in facts.received]
     return Plan("allreduce", {"op": Average, "prescale": 1.0, "postscale": 1.0}, own)
 
 
@@ -44,4 +53,9 @@ ALLGATHER = Collective(
     returns=_rows_only,
     returns_later=_rows_only,
     has_grouped=True,
+    horovod={
+        "tensorflow": Order("name ignore_name_scope process_set"),
+        "mxnet": Order("name priority process_set"),
+        "keras": Order("name"),
+    },
 )

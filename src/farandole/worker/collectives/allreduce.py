@@ -13,6 +13,7 @@ from farandole.worker.collectives.declaration import (
     PROCESS_SET,
     Collective,
     Options,
+    Order,
     Parameter,
     Result,
     Tensor,
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def _settle(options: Options) -> None:
-    average = options.pop("average")
+    average = options.pop("average", None)
     if average is not None or options["op"] is None:
         # From here up: the form's runner, the function that the user calls, and the user.
         options["op"] = op_asked_for(options["op"], average, stacklevel=4)
@@ -135,4 +136,14 @@ ALLREDUCE = Collective(
     settle=_settle,
     has_grouped=True,
     has_in_place=True,
+    horovod={
+        "tensorflow": Order(
+            "average device_dense device_sparse compression op prescale_factor postscale_factor name process_set "
+            "ignore_name_scope",
+            "average device_dense device_sparse compression op prescale_factor postscale_factor process_set "
+            "ignore_name_scope name",
+        ),
+        "mxnet": Order("average name priority prescale_factor postscale_factor process_set op compression"),
+        "keras": Order("name average prescale_factor postscale_factor op compression"),
+    },
 )

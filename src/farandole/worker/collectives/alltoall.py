@@ -11,6 +11,7 @@ from farandole.worker.collectives.declaration import (
     PROCESS_SET,
     Collective,
     Options,
+    Order,
     Parameter,
     Received,
     Result,
@@ -71,6 +72,11 @@ ALLTOALL = Collective(
     fields=_fields,
     returns=_rows,
     returns_later=_rows_and_counts,
+    horovod={
+        "tensorflow": Order("splits name ignore_name_scope process_set"),
+        "mxnet": Order("splits name priority process_set"),
+        "keras": None,
+    },
     returned=(
         "Without splits, the rows received, in rank order. With splits, a pair of them and of `received_splits`: how "
         "many rows came from each rank, int32 (int64 if a number does not fit), on the device of `splits`."

@@ -9,12 +9,13 @@ from farandole.worker.collectives.declaration import (
     PROCESS_SET,
     Collective,
     Options,
+    Order,
     Parameter,
     Required,
     Result,
     Tensor,
 )
-from farandole.worker.collectives.gradient_rules import CallFacts, GradientRule, Nothing, Plan, Zero
+from farandole.worker.collectives.gradient_rules import CallFacts, GradientRule, OnlyAt, Plan
 from farandole.worker.core.dtype import Average, ElementType, Kind
 
 if TYPE_CHECKING:
@@ -27,9 +28,7 @@ def _check(front: FrontEnd[Tensor], tensor: Tensor, dtype: ElementType, name: st
 
 def _plan(facts: CallFacts) -> Plan:
     """The average of the gradients on the root, zero elsewhere."""
-    is_root = facts.ranks[facts.position] == facts.options["root"]
-    own = Nothing() if is_root else Zero()
-    return Plan("allreduce", {"op": Average, "prescale": 1.0, "postscale": 1.0}, (own,))
+    return Plan("allreduce", {"op": Average, "prescale": 1.0, "postscale": 1.0}, (OnlyAt(facts.options["root"]),))
 
 
 BROADCAST = Collective(
@@ -48,4 +47,9 @@ BROADCAST = Collective(
     has_in_place=True,
     # Scripts begin so, and what they get is replaced when the others' state comes.
     before_world=True,
+    horovod={
+        "tensorflow": Order("root_rank name ignore_name_scope process_set"),
+        "mxnet": Order("root_rank name priority process_set"),
+        "keras": Order("root_rank name"),
+    },
 )

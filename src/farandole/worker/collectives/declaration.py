@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,9 +16,6 @@ from farandole.worker.core.request_options import NativeOptions, reader_of
 if TYPE_CHECKING:
     from farandole.worker.collectives.front_end import FrontEnd
     from farandole.worker.collectives.gradient_rules import GradientRule
-
-# The others move elements as they are.
-_CALCULATING = (Kind.ALLREDUCE, Kind.REDUCESCATTER)
 
 # A tensor of whichever framework. All of them have `shape`.
 Tensor = Any
@@ -81,6 +78,15 @@ FORMS = tuple(
 )
 
 
+class Order(NamedTuple):
+    """The order in which Horovod's functions of a framework take their arguments; names, separated by spaces."""
+
+    plain: str
+    """All but the tensor, of the plain function."""
+    grouped: str = ""
+    """Of the grouped function, where it differs."""
+
+
 class Result(Enum):
     """The shape of the result. Its element type is always that of the input."""
 
@@ -117,6 +123,7 @@ class Collective:
         result: the shape of the result.
         gradient: how the gradient of the inputs follows from that of the outputs.
         check: see `check_member`; of a tensor whose type the collective can have.
+        check_options: a part of `check`: raises ValueError for options with which no tensor can take part.
         settle: brings a call's options into the shape in which `check` and `gradient` know them, in place.
         fields: from a call's options to what `make_request` takes, from (front end, options, shape, size of the set).
         returns: from what a plain call received to what its user gets, from (front end, Received, options).
@@ -125,6 +132,8 @@ class Collective:
         has_in_place: whether there are forms that write over the input. The result then has the input's shape.
         before_world: whether a worker that is new in a job that trains already, and in no world yet, may call it alone.
         returned: the docstring's words on what is returned, where the summary does not say it.
+        horovod: by framework, in which order Horovod's function takes its arguments, where that is not the order of
+            `parameters`; None for a framework whose users do not get this collective.
     """
 
     name: str
@@ -135,6 +144,7 @@ class Collective:
     result: Result
     gradient: GradientRule
     check: Callable[[FrontEnd[Tensor], Tensor, ElementType, str, Options], None]
+    check_options: Callable[[Options], None] = lambda options: None
     settle: Callable[[Options], None] = lambda options: None
     fields: Callable[[FrontEnd[Tensor], Options, Sequence[int], int], Options] = _nothing_but_options
     returns: Callable[[FrontEnd[Tensor], Received, Options], Any] | None = None
@@ -143,6 +153,12 @@ class Collective:
     has_in_place: bool = False
     before_world: bool = False
     returned: str = ""
+    horovod: Mapping[str, Order | None] = field(default_factory=dict)
+
+    @cached_property
+    def reduces(self) -> bool:
+        """Whether it calculates with the elements; other collectives move them as they are."""
+        return any(each.option == "op" for each in self.parameters)
 
     @cached_property
     def is_quick(self) -> bool:
@@ -166,7 +182,7 @@ class Collective:
             name: the full name of the call.
             options: the call's options, with all defaults filled in.
         """
-        if isinstance(dtype, OpaqueType) and self.kind in _CALCULATING:
+        if isinstance(dtype, OpaqueType) and self.reduces:
             raise InvalidRequestError(
                 f"Tensor type {front.type_name(tensor)} is not supported in {self.name}, which calculates with the "
                 f"elements. {front.instead_of(tensor)}"

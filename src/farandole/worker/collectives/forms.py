@@ -118,18 +118,19 @@ class Forms:
 
         def run(
             tensors: Any, name: str | None, process_set: ProcessSet, options: Options, compression: Any = none
-        ) -> list[Any]:
+        ) -> Any:
             settle(options)
+            tensors, together = front.spread(tensors)
             tensors = self._accepted(tensors, False)
             if isinstance(compression, (Recipe, Feedback)):
-                return list(self._compressed(collective, form, compression, tensors, name, process_set, options))
+                return together(self._compressed(collective, form, compression, tensors, name, process_set, options))
             if compression is none:
-                return list(self.outputs(collective, form, tensors, name, process_set, options))
+                return together(self.outputs(collective, form, tensors, name, process_set, options))
             pairs = [compression.compress(tensor) for tensor in tensors]
             outputs = self.outputs(collective, form, [tensor for tensor, _ in pairs], name, process_set, options)
-            return [
-                compression.decompress(output, context) for output, (_, context) in zip(outputs, pairs, strict=True)
-            ]
+            return together(
+                [compression.decompress(output, context) for output, (_, context) in zip(outputs, pairs, strict=True)]
+            )
 
         return run
 
@@ -226,7 +227,7 @@ class Forms:
         """Carry out a call that is not in place, and return its outputs; gradients flow through it."""
         if any(map(self.front.is_tracked, tensors)):
             return self.differentiable_outputs(collective, form, tensors, name, process_set, options)
-        return self._run(collective, form, tensors, name, process_set, options).outputs
+        return self.outcome(collective, form, tensors, name, process_set, options).outputs
 
     def differentiable_outputs(
         self,
@@ -241,7 +242,7 @@ class Forms:
         call = self._differentiable(collective, form, name, process_set, options)
         return self.front.differentiate(call, tensors)
 
-    def _run(
+    def outcome(
         self,
         collective: Collective,
         form: Form,
@@ -250,6 +251,7 @@ class Forms:
         process_set: ProcessSet,
         options: Options,
     ) -> Outcome:
+        """Carry out a call that is not in place, through which no gradients flow."""
         if form.grouped:
             call = self.front, collective, tensors, False, options, process_set
             results = self.now(form.operation(collective.name), name, process_set, call_of_several, *call)
@@ -263,7 +265,7 @@ class Forms:
         self, collective: Collective, form: Form, name: str | None, process_set: ProcessSet, options: Options
     ) -> DifferentiableCall:
         def run(tensors: Sequence[Tensor]) -> Outcome:
-            return self._run(collective, form, tensors, name, process_set, options)
+            return self.outcome(collective, form, tensors, name, process_set, options)
 
         return DifferentiableCall(self, collective, form, name, process_set, options, run)
 

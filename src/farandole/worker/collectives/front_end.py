@@ -7,11 +7,12 @@ The engine reads and writes host memory only. A tensor that the engine can use w
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from farandole.errors import InvalidRequestError
 from farandole.worker.collectives.compression import NO_POWERSGD
+from farandole.worker.collectives.dialect import Dialect
 from farandole.worker.collectives.rows import Int32Only
 from farandole.worker.core.binding import NativeRequest
 from farandole.worker.core.dtype import DType, ElementType
@@ -27,7 +28,7 @@ Tensor = TypeVar("Tensor")
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-class FrontEnd(ABC, Generic[Tensor]):
+class FrontEnd(Dialect, ABC, Generic[Tensor]):
     """The adapter of one framework. Tensors have `shape`, `dtype` and `nbytes`; all else is asked for here.
 
     A front end that has neither devices nor gradients nor a compiler answers the abstract methods only.
@@ -35,22 +36,12 @@ class FrontEnd(ABC, Generic[Tensor]):
     Attributes:
         scope: begins the names of its calls, so that one name in two front ends of a process is two names. Torch's
             calls have the names that they have in Horovod.
-        noun: the framework's word for a tensor.
-        requirement: the condition that a tensor must meet, for docstrings.
-        has_gradients: whether gradients can flow through collectives.
-        has_in_place: whether anything can be written over a tensor.
-        no_compression: the default of `compression=`.
         converts: whether users may pass something else than tensors, which `accept` makes tensors of.
         splits: of alltoall: which tensors must be of int32; None: any whole numbers will do.
     """
 
     scope = ""
-    noun = "tensor"
-    requirement: str
-    has_gradients = False
-    has_in_place = True
     converts = False
-    no_compression: Any
     splits: Int32Only | None = None
 
     # --- a tensor and its memory ---------------------------------------------------------------------------------
@@ -120,6 +111,10 @@ class FrontEnd(ABC, Generic[Tensor]):
         """
         tensor: Tensor = given
         return tensor
+
+    def spread(self, given: Any) -> tuple[Iterable[Any], Callable[[Iterable[Tensor]], Any]]:
+        """Return the tensors that a user gave to a grouped function, and what makes the function's result of theirs."""
+        return given, list
 
     def empty_like(self, tensor: Tensor) -> Tensor:
         """Return a ready tensor of the shape and type of a ready one."""

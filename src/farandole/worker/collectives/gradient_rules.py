@@ -61,35 +61,39 @@ class Scale:
 
 @dataclass(frozen=True)
 class TakeRows:
-    """Take some of the gradient's rows."""
+    """Take one rank's rows of the gradient."""
 
-    begin: int
-    count: int
+    counts: Sequence[int]
+    """How many rows belong to each rank, in rank order."""
+    position: int
+    """That of the rank."""
 
     def apply(self, maths: Maths, gradient: Tensor) -> Tensor:
         """Return them."""
-        return gradient[self.begin : self.begin + self.count]
+        return maths.rows_of(gradient, self.counts, self.position)
 
 
 @dataclass(frozen=True)
 class PadRows:
-    """Add rows of zeros up to this number of rows."""
+    """Add rows of zeros until the gradient has this number of rows."""
 
     rows: int
 
     def apply(self, maths: Maths, gradient: Tensor) -> Tensor:
         """Return the gradient with them."""
-        missing = self.rows - gradient.shape[0]
-        return maths.with_zero_rows(gradient, 0, missing) if missing else gradient
+        return maths.padded(gradient, self.rows)
 
 
 @dataclass(frozen=True)
-class Zero:
-    """The gradient is zero."""
+class OnlyAt:
+    """The gradient is zero on all ranks but one."""
+
+    rank: int
+    """In the world."""
 
     def apply(self, maths: Maths, gradient: Tensor) -> Tensor:
-        """Return zeros."""
-        return maths.cleared(gradient)
+        """Return the gradient or zeros."""
+        return maths.only_at(gradient, self.rank)
 
 
 # --- rules -----------------------------------------------------------------------------------------------------
@@ -126,12 +130,24 @@ class Maths(Protocol):
     def where(self, flags: Tensor, then: Tensor | float, otherwise: Tensor | float) -> Tensor:
         """Return `then` where flags are not 0, and `otherwise` elsewhere."""
 
-    def cleared(self, tensor: Tensor) -> Tensor:
-        """Return zeros that depend on the tensor.
+    def only_at(self, tensor: Tensor, rank: int) -> Tensor:
+        """Return the tensor on this rank of the world, and on the others zeros that depend on it.
 
-        So the graph of the gradient is the same on all ranks, and the gradient of the gradient asks all of them for the
-        same collectives.
+        The graph of the gradient is then the same on all ranks, and the gradient of the gradient asks all of them for
+        the same collectives.
         """
+
+    def rows_of(self, tensor: Tensor, counts: Sequence[int], position: int) -> Tensor:
+        """Return the rows of one of several parts, which lie in the tensor one after another.
+
+        Args:
+            tensor: that has them all.
+            counts: the number of rows of each part.
+            position: of the part.
+        """
+
+    def padded(self, tensor: Tensor, rows: int) -> Tensor:
+        """Return the tensor with rows of zeros after its own, so that it has `rows` of them."""
 
     def product_of_rows(self, tensor: Tensor) -> Tensor:
         """Return the product over the first dimension, all ones if there are no rows."""

@@ -13,6 +13,7 @@ from farandole.worker.collectives.declaration import (
     PROCESS_SET,
     Collective,
     Options,
+    Order,
     Parameter,
     Result,
     Tensor,
@@ -32,12 +33,11 @@ def _check(front: FrontEnd[Tensor], tensor: Tensor, dtype: ElementType, name: st
             f"{name}: Reducescatter does not support scalar inputs: there is no first dimension to scatter along. Pass "
             "tensor.reshape(1), or use allreduce."
         )
-    check_operation(options["op"])
+    _check_options(options)
 
 
-def check_operation(op: int) -> None:
-    """Raise ValueError for an operation that needs whole tensors."""
-    if op == Adasum:
+def _check_options(options: Options) -> None:
+    if options["op"] == Adasum:
         raise InvalidRequestError(
             "Reducescatter currently only supports AVERAGE and SUM, and here also MIN, MAX and PRODUCT, but not "
             "ADASUM, which needs whole tensors. Use allreduce(op=hvd.Adasum)."
@@ -77,5 +77,14 @@ REDUCESCATTER = Collective(
     result=Result.OWN_ROWS,
     gradient=GradientRule(_plan),
     check=_check,
+    check_options=_check_options,
     has_grouped=True,
+    horovod={
+        "tensorflow": Order(
+            "device_dense compression op name process_set ignore_name_scope prescale_factor postscale_factor",
+            "device_dense compression op process_set ignore_name_scope name prescale_factor postscale_factor",
+        ),
+        "mxnet": Order("op name priority process_set prescale_factor postscale_factor compression"),
+        "keras": Order("name op"),
+    },
 )

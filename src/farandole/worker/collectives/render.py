@@ -5,12 +5,12 @@ from __future__ import annotations
 import linecache
 import os
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from farandole.worker.collectives.all_collectives import COLLECTIVES
 from farandole.worker.collectives.declaration import PLAIN, Collective, Form, Parameter, Required, Result
-from farandole.worker.collectives.forms import Forms
+from farandole.worker.collectives.dialect import Dialect
+from farandole.worker.collectives.forms import Forms, Runner
 from farandole.worker.collectives.front_end import FrontEnd
 from farandole.worker.core.group import global_process_set
 
@@ -24,19 +24,23 @@ def functions(front: FrontEnd[Any], module: str) -> dict[str, Callable[..., Any]
         front: the front end to render for.
         module: the module in which users find them.
     """
-    forms = Forms(front)
+    return functions_of(front, Forms(front).runner, module)
+
+
+def functions_of(
+    dialect: Dialect, runner: Callable[[Collective, Form], Runner], module: str
+) -> dict[str, Callable[..., Any]]:
+    """Return all functions of a dialect by name.
+
+    Args:
+        dialect: their arguments and docstrings.
+        runner: gives what carries out a form of a collective.
+        module: in which users find them.
+    """
     return {
-        form.function(collective.name): render_function(forms, module, collective, form)
-        for collective, form in _functions(front)
+        form.function(collective.name): render_function(dialect, runner(collective, form), module, collective, form)
+        for collective, form in dialect.functions()
     }
-
-
-def _functions(front: FrontEnd[Any]) -> Iterator[tuple[Collective, Form]]:
-    """Give each function of a front end as a collective and a form."""
-    for collective in COLLECTIVES.values():
-        for form in collective.forms():
-            if front.has_in_place or not form.in_place:
-                yield collective, form
 
 
 # --- functions ---------------------------------------------------------------------------------------------------
@@ -45,19 +49,26 @@ def _functions(front: FrontEnd[Any]) -> Iterator[tuple[Collective, Form]]:
 _PLACED = ("name", "compression", "process_set")
 
 
-def render_function(forms: Forms, module: str, collective: Collective, form: Form) -> Callable[..., Any]:
+def render_function(
+    dialect: Dialect, run: Runner, module: str, collective: Collective, form: Form
+) -> Callable[..., Any]:
     """Compile one function, as `dataclasses` does: it has a real signature, and is as fast as one written by hand."""
-    name, tensor = form.function(collective.name), _tensor_argument(form)
-    parameters = collective.parameters_of(form)
-    scope: dict[str, Any] = {"_run": forms.runner(collective, form)}
+    name, tensor = form.function(collective.name), _tensor_argument(dialect, form)
+    parameters = dialect.parameters_of(collective, form)
+    declared = collective.parameters_of(form)
+    scope: dict[str, Any] = {"_run": run}
+    for parameter in (*declared, *parameters):
+        scope[f"_{parameter.name}"] = _default(dialect, parameter)
+    given = {parameter.name for parameter in parameters}
     arguments = [tensor]
-    for parameter in parameters:
-        default = _default(forms.front, parameter)
-        scope[f"_{parameter.name}"] = default
-        arguments.append(parameter.name if default is Required else f"{parameter.name}=_{parameter.name}")
-    passed = [tensor, "name", "process_set", f"{{{_options(parameters)}}}"]
-    if any(parameter.name == "compression" for parameter in parameters):
-        passed.append("compression")
+    for each in parameters:
+        default = scope[f"_{each.name}"]
+        arguments.append(each.name if default is Required else f"{each.name}=_{each.name}")
+    values = {each.name: each.name if each.name in given else f"_{each.name}" for each in declared}
+    passed = [tensor, values["name"], values["process_set"], f"{{{_options(declared, values)}}}"]
+    if "compression" in values:
+        passed.append(values["compression"])
+    passed += [f"{each.name}={each.name}" for each in parameters if each.name not in values]
     source = f"def {name}({', '.join(arguments)}):\n    return _run({', '.join(passed)})\n"
     # A file of this package, so that a search for the user's line on a stack passes over it.
     file = os.path.join(os.path.dirname(__file__), f"<{module}.{name}>")
@@ -65,21 +76,21 @@ def render_function(forms: Forms, module: str, collective: Collective, form: For
     exec(compile(source, file, "exec"), scope)
     function: Callable[..., Any] = scope[name]
     function.__module__ = module
-    function.__doc__ = docstring(collective, form, forms.front)
+    function.__doc__ = docstring(collective, form, dialect)
     return function
 
 
-def _options(parameters: Sequence[Parameter]) -> str:
+def _options(parameters: Sequence[Parameter], values: Mapping[str, str]) -> str:
     """Return the items of a dict display: the request's options, and what `Collective.settle` makes options of."""
     options = [parameter for parameter in parameters if parameter.name not in _PLACED]
-    return ", ".join(f"{(parameter.option or parameter.name)!r}: {parameter.name}" for parameter in options)
+    return ", ".join(f"{(each.option or each.name)!r}: {values[each.name]}" for each in options)
 
 
-def _tensor_argument(form: Form) -> str:
-    return "tensors" if form.grouped else "tensor"
+def _tensor_argument(dialect: Dialect, form: Form) -> str:
+    return "tensors" if form.grouped else dialect.argument
 
 
-def _default(front: FrontEnd[Any], parameter: Parameter) -> Any:
+def _default(front: Dialect, parameter: Parameter) -> Any:
     if parameter.name == "process_set":
         return global_process_set
     return front.no_compression if parameter.name == "compression" else parameter.default
@@ -88,32 +99,30 @@ def _default(front: FrontEnd[Any], parameter: Parameter) -> Any:
 # --- docstrings --------------------------------------------------------------------------------------------------
 
 
-def docstring(collective: Collective, form: Form, front: FrontEnd[Any]) -> str:
+def docstring(collective: Collective, form: Form, front: Dialect) -> str:
     """Return the docstring of a function."""
     text = _plain_docstring(collective, front) if form == PLAIN else _other_docstring(collective, form, front)
     article = "an" if front.noun[0] in "aeiou" else "a"
     return text.replace("{tensor}", front.noun).replace("{a tensor}", f"{article} {front.noun}")
 
 
-def _plain_docstring(collective: Collective, front: FrontEnd[Any]) -> str:
+def _plain_docstring(collective: Collective, front: Dialect) -> str:
     first, _, rest = collective.summary.partition(". ")
     paragraphs = [_wrapped(first.removesuffix(".") + ".")]
     if rest:
         paragraphs.append(_wrapped(rest))
     if front.has_gradients:
         paragraphs.append(_wrapped(f"Differentiable. {collective.differentiable}"))
-    meanings = [("tensor", front.requirement), *((each.name, each.meaning) for each in collective.parameters)]
+    parameters = front.parameters_of(collective, PLAIN)
+    meanings = [(front.argument, front.requirement), *((each.name, each.meaning) for each in parameters)]
     paragraphs.append("Args:\n" + "\n".join(_wrapped(f"{name}: {meaning}", "    ") for name, meaning in meanings))
     if collective.returned:
         paragraphs.append(f"Returns:\n{_wrapped(collective.returned, '    ', '    ')}")
-    paragraphs.append(
-        "Raises:\n    ValueError: the call is wrong by itself.\n"
-        "    HorovodInternalError: the ranks' {tensor}s do not fit together, or a worker was lost."
-    )
+    paragraphs.append("Raises:\n    ValueError: the call is wrong by itself.\n" + _wrapped(front.failure, "    "))
     return "\n\n".join(paragraphs) + "\n"
 
 
-def _other_docstring(collective: Collective, form: Form, front: FrontEnd[Any]) -> str:
+def _other_docstring(collective: Collective, form: Form, front: Dialect) -> str:
     if form.later:
         begun = form._replace(later=False).function(collective.name)
         text = f"Begin `{begun}` and return a handle for `synchronize`."
@@ -126,7 +135,7 @@ def _other_docstring(collective: Collective, form: Form, front: FrontEnd[Any]) -
     if form.in_place:
         plain = form._replace(in_place=False).function(collective.name)
         return f"Do what `{plain}` does, in place, and return what was given.\n"
-    return f"Do what `{collective.name}` does for several {{tensor}}s together; they may differ in shape and type.\n"
+    return f"Do what `{collective.name}` does for {front.several}; they may differ in shape and type.\n"
 
 
 def _wrapped(text: str, first: str = "", further: str | None = None) -> str:
@@ -137,52 +146,65 @@ def _wrapped(text: str, first: str = "", further: str | None = None) -> str:
 # --- stubs -------------------------------------------------------------------------------------------------------
 
 
-def stub(front: FrontEnd[Any], tensor: str, accepted: str, imports: str) -> str:
+def stub(front: Dialect, tensor: str, accepted: str, imports: str = "", structure: str = "") -> str:
     """Return the text of the stub for a front end's functions, for type checkers and editors.
 
     Args:
         front: the front end to render for.
         tensor: its type of tensors, as an annotation.
         accepted: the type of what stands for a tensor where nothing is written over it.
-        imports: the line that imports the two.
+        imports: the lines that the annotations need.
+        structure: the type of what a grouped function takes and returns; "" for a sequence and a list of tensors.
     """
+    names = [form.function(collective.name) for collective, form in front.functions()]
+    listed = "".join(f'    "{name}",\n' for name in sorted(names))
+    body = "\n".join(_stubs(front, tensor, accepted, structure))
+    abstract = ", ".join(name for name in ("Iterable", "Sequence") if f"{name}[" in body)
+    used = [
+        f"from collections.abc import {abstract}\n" if abstract else "",
+        "from typing import Any\n",
+        f"\n{imports}\n" if imports else "",
+        f"\n{_SETS}\n" if "ProcessSet" in body else "",
+    ]
     head = f"""\
 # Rendered from farandole.worker.collectives by `make fix` (tools/stubs.py). Do not edit.
-from collections.abc import Iterable, Sequence
-from typing import Any
-
-{imports}
-
-from farandole.worker.core.group import ProcessSet, global_process_set
+{"".join(used)}
+__all__ = [
+{listed}]
 
 """
-    return head + "\n".join(_stubs(front, tensor, accepted))
+    return head + body
 
 
-def _stubs(front: FrontEnd[Any], tensor: str, accepted: str) -> Iterator[str]:
-    for collective, form in _functions(front):
+_SETS = "from farandole.worker.core.group import ProcessSet, global_process_set"
+
+
+def _stubs(front: Dialect, tensor: str, accepted: str, structure: str) -> Iterator[str]:
+    for collective, form in front.functions():
         one = tensor if form.in_place else accepted
-        arguments = [f"{_tensor_argument(form)}: {f'Sequence[{one}]' if form.grouped else one}"]
-        for parameter in collective.parameters_of(form):
+        as_structure = structure if form.grouped and not form.later else ""
+        given = as_structure or (f"Sequence[{one}]" if form.grouped else one)
+        result = as_structure or _stub_result(collective, form, tensor)
+        arguments = [f"{_tensor_argument(front, form)}: {given}"]
+        for parameter in front.parameters_of(collective, form):
             annotation = parameter.annotation.replace("{Tensor}", accepted)
             arguments.append(f"{parameter.name}: {annotation}{_shown_default(front, parameter)}")
         listed = "".join(f"    {argument},\n" for argument in arguments)
         text = textwrap.indent(f'"""{docstring(collective, form, front).rstrip()}', "    ")
         closing = '\n    """' if "\n" in text else '"""'
         # Editors and the reference show it: they do not run what renders the functions.
-        yield (
-            f"def {form.function(collective.name)}(\n{listed}) -> {_stub_result(collective, form, tensor)}:\n"
-            f"{text}{closing}\n"
-        )
+        yield (f"def {form.function(collective.name)}(\n{listed}) -> {result}:\n{text}{closing}\n")
 
 
-def _shown_default(front: FrontEnd[Any], parameter: Parameter) -> str:
+def _shown_default(front: Dialect, parameter: Parameter) -> str:
     default = _default(front, parameter)
     if default is Required:
         return ""
     if default is global_process_set:
         return " = global_process_set"
-    return f" = {default!r}" if default is None or isinstance(default, (bool, int, float, str)) else " = ..."
+    if isinstance(default, str):
+        return f' = "{default}"'
+    return f" = {default!r}" if default is None or isinstance(default, (bool, int, float)) else " = ..."
 
 
 def _stub_result(collective: Collective, form: Form, tensor: str) -> str:

@@ -1,4 +1,4 @@
-"""How rows are shared among ranks: of a reducescatter, and those that an alltoall sends."""
+"""How rows are shared among ranks: each rank's own rows of a result, and the rows that it sends to the others."""
 
 from __future__ import annotations
 

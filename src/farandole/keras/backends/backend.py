@@ -1,0 +1,108 @@
+"""What farandole does with a backend of Keras, whichever it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from types import ModuleType
+from typing import Any
+
+from farandole.errors import FarandoleError
+from farandole.worker.gradients.wrapper_options import WrapperOptions
+
+
+class KerasBackend:
+    """A backend that calls each of our functions where it stands, as PyTorch and JAX do.
+
+    It is a `farandole.worker.gradients.wrapper_gradients.Backend` for optimizers.
+
+    Attributes:
+        compression: the compressions for its tensors.
+    """
+
+    def __init__(self, hvd: ModuleType) -> None:
+        """Take the module of farandole for the backend."""
+        self._hvd = hvd
+        self.compression: Any = hvd.Compression
+
+    # --- its ways ------------------------------------------------------------------------------------------------
+
+    def tensor(self, value: Any) -> Any:
+        """Return the tensor that stands for a number, an array or a variable."""
+        raise NotImplementedError
+
+    def translate(self, error: BaseException) -> FarandoleError | None:
+        """Return farandole's error for one of the backend's; None if there is none."""
+        return None
+
+    def check_scope(self) -> None:
+        """Raise InvalidRequestError where the backend would reduce gradients as well."""
+
+    def as_it_is(self, function: Any) -> Any:
+        """Return a function of ours so that the backend does not rewrite it within functions of the user's."""
+        return function
+
+    def no_gradients(self) -> AbstractContextManager[None]:
+        """Return a context in which nothing is recorded for a backward pass."""
+        return nullcontext()
+
+    def dense(self, gradient: Any) -> Any:
+        """Return a gradient as a tensor of all its elements."""
+        return gradient
+
+    # --- what users call -----------------------------------------------------------------------------------------
+
+    def call(self, function: str, value: Any, how: Mapping[str, Any]) -> Any:
+        """Call a collective on a value, with these named arguments."""
+        return getattr(self._hvd, function)(self.tensor(value), **how)
+
+    # --- for optimizers ------------------------------------------------------------------------------------------
+
+    def reduce(
+        self,
+        gradients: Sequence[Any],
+        names: Sequence[str],
+        bundles: list[list[int]] | None,
+        *,
+        op: int,
+        options: WrapperOptions,
+        scales: tuple[float, float],
+    ) -> list[Any]:
+        """Return the reduced gradients."""
+        given = [self.dense(gradient) for gradient in gradients]
+        results: list[Any] = [None] * len(given)
+        for bundle in [list(range(len(given)))] if bundles is None else bundles:
+            for kind in dict.fromkeys(given[index].dtype for index in bundle):
+                same_type = [index for index in bundle if given[index].dtype == kind]
+                with self.no_gradients():
+                    reduced = self._hvd.grouped_allreduce(
+                        [given[index] for index in same_type],
+                        compression=options.compression,
+                        op=op,
+                        prescale_factor=scales[0],
+                        postscale_factor=scales[1],
+                        process_set=options.process_set,
+                        name=f"{names[same_type[0]]}-{len(same_type)}",
+                    )
+                for index, result in zip(same_type, reduced, strict=True):
+                    results[index] = result
+        return results
+
+    def scaled(self, gradient: Any, factor: Any) -> Any:
+        """Return a gradient times a factor."""
+        return gradient * factor
+
+    def divided_by_ranks(self, gradient: Any, options: WrapperOptions) -> Any:
+        """Return a gradient divided by the number of ranks that reduce."""
+        return gradient / len(options.process_set.ranks)
+
+    def stand_in(self, variable: Any) -> Any:
+        """Return an empty tensor of a variable's type."""
+        raise NotImplementedError
+
+    def after(self, gradient: Any, results: Sequence[Any]) -> Any:
+        """Return the gradient: no call is left out here."""
+        return gradient
+
+    def run_anyway(self, results: Sequence[Any]) -> None:
+        """Do nothing: no call is left out here."""

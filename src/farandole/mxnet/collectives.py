@@ -1,0 +1,76 @@
+"""What carries out the collectives of MXNet's arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import mxnet as mx
+
+from farandole.mxnet.arrays import Arrays, Sent
+from farandole.worker.collectives.compression import Feedback, NoneCompressor, Recipe
+from farandole.worker.collectives.declaration import Collective, Form, Options
+from farandole.worker.collectives.forms import Forms, Runner
+from farandole.worker.core.group import ProcessSet
+
+FRONT = Arrays()
+_forms = Forms(FRONT)
+
+
+def runner(collective: Collective, form: Form) -> Runner:
+    """Return what carries out a form of a collective, which takes and gives arrays of MXNet."""
+    return _in_place_runner(collective, form) if form.in_place else _runner(collective, form)
+
+
+def _in_place_runner(collective: Collective, form: Form) -> Runner:
+    carry_out = _forms.runner(collective, form)
+
+    def run(given: Any, name: str | None, process_set: ProcessSet, options: Options, *, priority: int) -> Any:
+        collective.settle(options)
+        sent: Any = [Sent(array, priority, in_place=True) for array in (given if form.grouped else [given])]
+        carry_out(sent if form.grouped else sent[0], name, process_set, options)
+        return given
+
+    return run
+
+
+def _runner(collective: Collective, form: Form) -> Runner:
+    carry_out = _forms.runner(collective, form)
+
+    def run(
+        given: Any,
+        name: str | None,
+        process_set: ProcessSet,
+        options: Options,
+        compression: Any = NoneCompressor,
+        *,
+        priority: int,
+    ) -> Any:
+        collective.settle(options)
+        options = {option: _plain(value) for option, value in options.items()}
+        arrays = list(given) if form.grouped else [given]
+        if isinstance(compression, (Recipe, Feedback)):
+            sent = [Sent(array, priority) for array in arrays]
+            return _unsent(carry_out(sent if form.grouped else sent[0], name, process_set, options, compression))
+        # The casts take and give arrays of MXNet.
+        pairs = [compression.compress(array) for array in arrays]
+        sent = [Sent(array, priority) for array, _ in pairs]
+        results = _unsent(carry_out(sent if form.grouped else sent[0], name, process_set, options))
+        if form.grouped:
+            return [compression.decompress(array, context) for array, (_, context) in zip(results, pairs, strict=True)]
+        return compression.decompress(results, pairs[0][1])
+
+    return run
+
+
+def _plain(value: Any) -> Any:
+    """Return an option that may be an array as what every front end takes."""
+    return value.asnumpy() if isinstance(value, mx.nd.NDArray) else value
+
+
+def _unsent(result: Sent | Sequence[Sent]) -> Any:
+    """Return the arrays of a result: of one tensor, of a pair or of a list."""
+    if isinstance(result, Sent):
+        return result.array
+    arrays = [each.array for each in result]
+    return tuple(arrays) if isinstance(result, tuple) else arrays

@@ -1,0 +1,132 @@
+"""The gradients of ops, as `farandole.worker.collectives` declares them for all front ends.
+
+Each is made of collectives again, so all ranks have to ask for it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from farandole.worker.collectives.all_collectives import COLLECTIVES
+from farandole.worker.collectives.declaration import PLAIN, Collective, Form, Options, Result
+from farandole.worker.collectives.differentiation import Outcome
+from farandole.worker.collectives.gradient_rules import CallFacts
+from farandole.worker.core import basics
+
+# From collective, form, tensors, options and name.
+Run = Callable[[Collective, Form, Sequence[Any], Options, str | None], Outcome]
+
+
+def input_options(options: Options) -> Mapping[str, Any]:
+    """Return the options that are tensors, and thus inputs of an op, by name."""
+    return {option: value for option, value in options.items() if tf.is_tensor(value)}
+
+
+class Differentiable:
+    """A call of a collective, whose gradients TensorFlow asks for; the `Maths` that gradient rules compute in."""
+
+    def __init__(
+        self,
+        collective: Collective,
+        options: Options,
+        ranks: Sequence[int],
+        inputs: Sequence[Any],
+        counts: Sequence[Any],
+        run: Run,
+        rank: Callable[[], Any],
+    ) -> None:
+        """Describe a call that was made.
+
+        Args:
+            collective: what was done.
+            options: settled.
+            ranks: that took part, in order.
+            inputs: of the call.
+            counts: for each output, how many rows came from each rank, where the collective gives that.
+            run: makes another collective, among the same ranks.
+            rank: makes the op that gives this rank when it runs.
+        """
+        self._collective = collective
+        self._options = options
+        self._ranks = ranks
+        self._inputs = inputs
+        self._counts = counts
+        self._run = run
+        self._rank = rank
+
+    def gradients(self, gradients: Sequence[Any]) -> list[Any]:
+        """Return the gradients of the inputs, from those of the outputs."""
+        rule = self._collective.gradient
+        # TensorFlow may give zeros of float32 for results that are not used, and passes on `output_gradients` in
+        # whatever type the user has.
+        pairs = zip(gradients, self._inputs, strict=True)
+        given = [tf.cast(tf.convert_to_tensor(gradient), tensor.dtype) for gradient, tensor in pairs]
+        if self._collective.result is Result.RECEIVED_ROWS:
+            shapes: list[Any] = [tf.shape(tensor) for tensor in self._inputs]
+        else:
+            shapes = [tensor.shape for tensor in self._inputs]
+        position = list(self._ranks).index(basics.rank())
+        facts = CallFacts(self._options, self._ranks, position, shapes, self._counts)
+        if rule.needs_inputs(self._options):
+            assert rule.program is not None
+            return list(rule.program(self, facts, list(self._inputs), given))
+        plan = rule.plan(facts)
+        through = self._through(plan.collective, dict(plan.options), given)
+        return [local.apply(self, gradient) for local, gradient in zip(plan.locals, through, strict=True)]
+
+    def _through(self, name: str, options: Options, tensors: Sequence[Any]) -> Sequence[Any]:
+        collective, form = COLLECTIVES[name], PLAIN if len(tensors) == 1 else Form(grouped=True)
+        return self._run(collective, form, tensors, options, call_name(None, collective, form, tensors)).outputs
+
+    # --- as `farandole.worker.collectives.gradient_rules.Maths` --------------------------------------------------
+
+    def reduce(self, tensors: Sequence[Any], op: int) -> Sequence[Any]:
+        """Reduce tensors over the ranks of the call."""
+        return self._through("allreduce", {"op": op, "prescale": 1.0, "postscale": 1.0}, tensors)
+
+    def equal(self, tensor: Any, other: Any) -> Any:
+        """Return 1 where the two are equal and 0 elsewhere."""
+        return tf.cast(tf.equal(tensor, tf.cast(other, tensor.dtype)), tensor.dtype)
+
+    def where(self, flags: Any, then: Any, otherwise: Any) -> Any:
+        """Return `then` where flags are not 0, and `otherwise` elsewhere."""
+        return tf.where(tf.not_equal(flags, 0), tf.cast(then, flags.dtype), tf.cast(otherwise, flags.dtype))
+
+    def only_at(self, tensor: Any, rank: int) -> Any:
+        """Return the tensor on one rank, and zeros on the others.
+
+        The choice is made when it runs: of a result that this rank is known not to use, TensorFlow would remove the
+        collective, for which the others wait.
+        """
+        return tf.where(tf.equal(self._rank(), rank), tensor, tf.zeros_like(tensor))
+
+    def rows_of(self, tensor: Any, counts: Any, position: int) -> Any:
+        """Return the rows of one of several parts, which lie in the tensor one after another."""
+        begin = tf.reduce_sum(counts[:position])
+        return tensor[begin : begin + counts[position]]
+
+    def padded(self, tensor: Any, rows: Any) -> Any:
+        """Return the tensor with rows of zeros after its own."""
+        return self.with_zero_rows(tensor, 0, rows - tf.shape(tensor)[0])
+
+    def product_of_rows(self, tensor: Any) -> Any:
+        """Return the product over the first dimension."""
+        return tf.reduce_prod(tensor, 0)
+
+    def with_zero_rows(self, tensor: Any, before: Any, after: Any) -> Any:
+        """Return the tensor with rows of zeros before and after it."""
+        zeros = [tf.zeros(tf.concat([[count], tf.shape(tensor)[1:]], 0), tensor.dtype) for count in (before, after)]
+        return tf.concat([zeros[0], tensor, zeros[1]], 0)
+
+
+def call_name(name: str | None, collective: Collective, form: Form, tensors: Sequence[Any]) -> str | None:
+    """Return the name of a call: the user's; else in a graph, one made of the tensors' names; else None."""
+    if name is not None or tf.executing_eagerly():
+        return name
+    ends = [tensors[0], tensors[-1]] if form.grouped else [tensors[0]]
+    names = (re.sub(r"[^a-zA-Z0-9_]", "_", tensor.name) for tensor in ends)
+    return "_".join([f"Horovod{'Grouped' * form.grouped}{collective.name.capitalize()}", *names])

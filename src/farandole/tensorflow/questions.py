@@ -1,0 +1,37 @@
+"""Ops without tensors: what a graph asks of the world in which it runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from farandole.tensorflow import ops
+
+
+def join() -> Any:
+    """Say that this rank has no more data, wait for all others to say so, and return the last of them."""
+    return ops.join()
+
+
+def size_op(process_set_id: int = 0, name: str | None = None) -> Any:
+    """Return the number of ranks in a process set, as it is when the op runs."""
+    return ops.size(process_set_id)
+
+
+def process_set_included_op(process_set_id: int = 0, name: str | None = None) -> Any:
+    """Return 1 if this rank is in a process set when the op runs, else 0."""
+    return ops.process_set_included(process_set_id)
+
+
+def local_size_op(name: str | None = None) -> Any:
+    """Return the number of workers on this host, as it is when the op runs."""
+    return ops.local_size()
+
+
+def rank_op(name: str | None = None) -> Any:
+    """Return the rank, as it is when the op runs."""
+    return ops.rank()
+
+
+def local_rank_op(name: str | None = None) -> Any:
+    """Return the rank on this host, as it is when the op runs."""
+    return ops.local_rank()
