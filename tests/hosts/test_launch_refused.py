@@ -31,7 +31,7 @@ def test_hosts_that_cannot_be_reached(hosts: Hosts) -> None:
     assert "3 of 4 hosts cannot take part; nothing was started" in err
     assert "h2: its host key is not known here, or has changed" in err
     assert "h3: no ssh server listens on its port 22" in err
-    assert "h4: there is no host has this name" in err
+    assert "h4: no host has this name" in err
     assert "ready" in next(line for line in err.splitlines() if line.startswith("    h1 "))
 
 

@@ -189,7 +189,7 @@ def test_a_daemon_that_is_killed_takes_its_workers_with_it(bench: Bench) -> None
     assert client.ends() == 1
     assert "error: the launcher of job test was killed by SIGKILL; the workers are ended by their agents" in client.text
     until(lambda: not processes_with(bench.mark), "nothing runs")
-    assert bench.ask("jobs") == (0, "", "no job runs\n")
+    assert bench.ask("jobs") == (0, "", "no job is running\n")
     bench.nothing_is_left()
 
 
@@ -265,7 +265,7 @@ def test_the_same_command_again_shows_the_job(bench: Bench) -> None:
         (("run", "--job", "add", "-np", "1", "true"), "error: 'add' is no name for a job\n"),
         (("run", "--attach", "x", "true"), "error: --attach x shows a running job; it starts nothing\n"),
         (("hosts", "add"), "error: farandole hosts add: the host is missing\n"),
-        (("hosts", "a", "b"), "error: farandole hosts a b: what is to be done?\n"),
+        (("hosts", "a", "b"), "error: farandole hosts a b: unknown action\n"),
         (("hosts", "add", "h1:x"), "error: Invalid host input"),
         (("stop",), "error: no job runs\n"),
     ],

@@ -159,9 +159,7 @@ def test_a_job_whose_state_is_lost_ends_with_the_failure_that_lost_it(start: Sta
     assert job.end() == 3
     assert "error: all workers that held the state of the training are lost, and no other worker has it" in job.said
     job.says(r"first failure: worker 0 on host .* failed first: it exited with code 3 \(ValueError: boom\)")
-    job.says(
-        r"hint: start it again; a loop over hvd\.elastic\.steps goes on from its last checkpoint with --checkpoint-dir"
-    )
+    job.says(r"hint: start it again; a loop over hvd\.elastic\.steps continues from its last checkpoint")
 
 
 TWO_FAIL = """\
@@ -305,7 +303,7 @@ def test_a_discovery_that_fails_at_first_ends_the_job(start: Start, tmp_path: Pa
     script.chmod(0o755)
     job = start("-np", "1", "--min-np", "1", "--host-discovery-script", str(script))
     assert job.end() == 2
-    assert "ended with code 3\n    | no quota\nhint: try it by hand" in job.said
+    assert "ended with code 3\n    | no quota\nhint: run it by hand" in job.said
 
 
 def test_an_agent_that_is_killed_takes_its_workers_along_and_is_started_again(start: Start, tmp_path: Path) -> None:
@@ -318,9 +316,7 @@ def test_an_agent_that_is_killed_takes_its_workers_along_and_is_started_again(st
     os.kill(agent, signal.SIGKILL)
     job.world(2, 1)
     job.let_in()
-    job.says(
-        r"host 127\.0\.0\.1 is lost, with worker 1: the agent that watches over the workers died \(SIGKILL\); 1 other"
-    )
+    job.says(r"host 127\.0\.0\.1 is lost, with worker 1: the agent of the workers died \(SIGKILL\); 1 other")
     assert [worker for worker, _ in job.world(3, 2).values()] == [0, 2]
     assert job.finish() == 0
 

@@ -40,10 +40,10 @@ async def reach(options: SshOptions) -> AgentClient:
         ("echo 'Permission denied (publickey).' >&2; exit 255", "Permission denied"),
         ("exit 3", "exit code 3"),
         ("kill -9 $$", "SIGKILL"),
-        ("exec cat /dev/zero", "speaks something else"),
+        ("exec cat /dev/zero", "does not speak the protocol"),
         (
             "printf '\\nfarandole agent: frames follow\\n\\003\\000\\000\\000abc'; exec sleep 60",
-            "speaks something else",
+            "does not speak the protocol",
         ),
     ],
 )

@@ -69,7 +69,7 @@ def test_a_job_of_fixed_size_is_found_by_its_name(jobs: None, start: Callable[..
     assert "is shown only where it was started" in farandole("logs", "drill")[2]
     assert farandole("stop", "drill")[0] == 0
     assert job.finish()[0] == 143
-    assert farandole("jobs")[2] == "no job runs\n"
+    assert farandole("jobs")[2] == "no job is running\n"
 
 
 def test_a_worker_of_an_elastic_job(jobs: None, tmp_path: Path) -> None:

@@ -282,7 +282,7 @@ def test_sigkill_of_the_agent_leaves_nothing(start: Callable[..., Any]) -> None:
     os.kill(agent_of(job), signal.SIGKILL)
     code, _, err = job.finish()
     assert code == 1
-    assert "error: the agent that watches over the workers died (SIGKILL)" in err
+    assert "error: the agent of the workers died (SIGKILL)" in err
 
 
 def test_sigterm_of_the_agent_leaves_nothing(start: Callable[..., Any]) -> None:
@@ -467,7 +467,7 @@ def test_a_reader_that_goes_away_ends_the_job(start: Callable[..., Any]) -> None
     os.close(read_end)
     _, err = job.process.communicate(timeout=20)
     assert job.process.returncode == 128 + signal.SIGPIPE
-    assert "nobody reads the output" in err
+    assert "the reader of the output has gone" in err
     assert job.left() == []
 
 

@@ -73,11 +73,11 @@ def test_the_script_runs_on_the_hosts_that_lsf_gives(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"priority": 5}, "priority 5: what a user's priorities mean in LSF"),
-        ({"priority": -1}, "priority -1: what a user's priorities mean in LSF"),
+        ({"priority": 5}, "priority 5: the meaning of users' priorities in LSF"),
+        ({"priority": -1}, "priority -1: the meaning of users' priorities in LSF"),
         ({"resources": {"memory": "8Gi"}}, "resource memory: 8Gi: LSF is not asked for that here"),
         ({"resources": {"nvidia.com/gpu": "half"}}, "resource nvidia.com/gpu: half"),
-        ({"options": {"lsf": "-W 60"}}, "options.lsf: a list of options of bsub is expected"),
+        ({"options": {"lsf": "-W 60"}}, "options.lsf: expected a list of options of bsub"),
     ],
 )
 def test_what_lsf_is_not_asked_for(changes: dict[str, object], said: str) -> None:
@@ -162,7 +162,7 @@ def test_how_jobs_end(jobs: BatchJobs, lsf: FakeLsf, tmp_path: Path) -> None:
             (tmp_path / "state" / "farandole" / "lsf" / f"{'abc'[number - 1]}.exit").write_text(code)
     assert [(job.state, job.exit_code, job.reason) for job in jobs.jobs()] == [
         (JobState.SUCCEEDED, 0, ""),
-        (JobState.FAILED, 7, "it ended with code 7"),
+        (JobState.FAILED, 7, "it exited with code 7"),
         (JobState.FAILED, None, "LSF says EXIT"),
     ]
 
@@ -172,7 +172,7 @@ def test_how_jobs_end(jobs: BatchJobs, lsf: FakeLsf, tmp_path: Path) -> None:
     [
         (lambda jobs: jobs.status("b"), "there is no job b that was submitted to LSF from here"),
         (lambda jobs: submit(jobs, "b", queue="nowhere"), "bsub: nowhere: No such queue"),
-        (lambda jobs: submit(jobs), "there is a job a already, LSF's 1"),
+        (lambda jobs: submit(jobs), "job a already exists, as LSF's 1"),
         (lambda jobs: jobs.resume("a"), "job a is not suspended"),
     ],
 )
@@ -188,10 +188,10 @@ def test_lsf_that_does_not_answer(
     (lsf.folder / "down").touch()
     assert main(["jobs", "--on", "lsf"]) == 2
     said = capsys.readouterr().err
-    assert "error: bjobs: Failed in an LSF library call" in said and "hint: see whether LSF runs: lsid" in said
+    assert "error: bjobs: Failed in an LSF library call" in said and "hint: check that LSF is running: lsid" in said
     monkeypatch.setenv("PATH", "/nowhere")
     assert main(["jobs", "--on", "lsf"]) == 2
-    assert "error: there is no bjobs on the PATH" in capsys.readouterr().err
+    assert "error: bjobs is not on the PATH" in capsys.readouterr().err
 
 
 def test_a_job_whose_answer_was_lost_is_found_by_its_key(jobs: BatchJobs, lsf: FakeLsf) -> None:

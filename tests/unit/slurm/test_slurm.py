@@ -88,15 +88,15 @@ def test_a_small_job_asks_for_little() -> None:
     ("changes", "said"),
     [
         ({"priority": 5}, "Slurm lets users only lower the priority"),
-        ({"resources": {"memory": "lots"}}, "resource memory: 'lots' is no amount"),
+        ({"resources": {"memory": "lots"}}, "resource memory: 'lots' is not a valid amount"),
         ({"resources": {"example.com/fpga": 1}}, "resource example.com/fpga: Slurm is not asked for that here"),
-        ({"options": {"slurm": "--qos=high"}}, "a list of options of sbatch is expected"),
-        ({"options": {"slurm": ["qos=high"]}}, "a list of options of sbatch is expected"),
-        ({"options": {"slurm": 5}}, "a list of options of sbatch is expected"),
-        ({"resources": {"cpu": "nan"}}, "resource cpu: 'nan' is no amount"),
-        ({"resources": {"cpu": "inf"}}, "resource cpu: 'inf' is no amount"),
-        ({"resources": {"nvidia.com/gpu": "0.5"}}, "resource nvidia.com/gpu: '0.5' is no whole number"),
-        ({"resources": {"memory": "-8Gi"}}, "resource memory: '-8Gi' is no amount"),
+        ({"options": {"slurm": "--qos=high"}}, "expected a list of options of sbatch"),
+        ({"options": {"slurm": ["qos=high"]}}, "expected a list of options of sbatch"),
+        ({"options": {"slurm": 5}}, "expected a list of options of sbatch"),
+        ({"resources": {"cpu": "nan"}}, "resource cpu: 'nan' is not a valid amount"),
+        ({"resources": {"cpu": "inf"}}, "resource cpu: 'inf' is not a valid amount"),
+        ({"resources": {"nvidia.com/gpu": "0.5"}}, "resource nvidia.com/gpu: '0.5' is not a whole number"),
+        ({"resources": {"memory": "-8Gi"}}, "resource memory: '-8Gi' is not a valid amount"),
     ],
 )
 def test_what_slurm_cannot_give(changes: dict[str, object], said: str) -> None:
@@ -185,9 +185,9 @@ def test_how_jobs_fail(jobs: BatchJobs, slurm: FakeSlurm, tmp_path: Path) -> Non
     slurm.forget(3)
     told = [(job.state, job.exit_code, job.reason) for job in jobs.jobs()]
     assert told == [
-        (JobState.FAILED, 7, "it ended with code 7"),
+        (JobState.FAILED, 7, "it exited with code 7"),
         (JobState.FAILED, None, "Slurm says NODE_FAIL"),
-        (JobState.FAILED, None, "Slurm does not know it any more, and it left no exit code"),
+        (JobState.FAILED, None, "Slurm no longer knows it, and it left no exit code"),
     ]
 
 
@@ -220,12 +220,12 @@ def test_a_job_that_would_lose_what_it_has_done_is_not_suspended(jobs: BatchJobs
 def test_jobs_of_others_and_of_other_programs_are_not_ours(jobs: BatchJobs, slurm: FakeSlurm) -> None:
     submit(jobs)
     slurm.set(1, comment="somebody's")
-    assert jobs.status("a").reason.startswith("Slurm does not know it any more")
+    assert jobs.status("a").reason.startswith("Slurm no longer knows it")
 
 
 def test_names_are_one_jobs_at_a_time(jobs: BatchJobs, slurm: FakeSlurm, tmp_path: Path) -> None:
     submit(jobs)
-    with pytest.raises(Refused, match="there is a job a already, Slurm's 1"):
+    with pytest.raises(Refused, match="job a already exists, as Slurm's 1"):
         submit(jobs)
     state_file(tmp_path, "a.exit").write_text("1\n")
     slurm.set(1, state="FAILED")
@@ -378,7 +378,7 @@ def test_a_submission_without_an_answer_is_neither_forgotten_nor_repeated(jobs: 
             ask()
     slurm.be("hidden", False)
     assert jobs.status("a").reason == "waits: the nodes that it needs are in use", "it has come up"
-    with pytest.raises(Refused, match="there is a job a already, Slurm's 1"):
+    with pytest.raises(Refused, match="job a already exists, as Slurm's 1"):
         submit(jobs)
     jobs.cancel("a")
     assert jobs.status("a").state is JobState.CANCELLED
@@ -452,7 +452,7 @@ def test_slurm_that_does_not_answer(
     (slurm.folder / "down").touch()
     assert main(["jobs", "--on", "slurm"]) == 2
     said = capsys.readouterr().err
-    assert "error: squeue: Unable to contact slurm controller" in said and "hint: see whether Slurm runs" in said
+    assert "error: squeue: Unable to contact slurm controller" in said and "hint: check that Slurm is running" in said
     monkeypatch.setenv("PATH", "/nowhere")
     assert main(["jobs", "--on", "slurm"]) == 2
-    assert "error: there is no squeue on the PATH" in capsys.readouterr().err
+    assert "error: squeue is not on the PATH" in capsys.readouterr().err

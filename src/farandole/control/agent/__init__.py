@@ -1,4 +1,4 @@
-"""The launcher's hand on one host: starts workers, forwards what they print, and ends them.
+"""The launcher's agent on one host: starts workers, forwards their output, and ends them.
 
 Only this package runs on the hosts of a job, beside the workers themselves; it must load quickly.
 """

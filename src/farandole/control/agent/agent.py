@@ -1,19 +1,19 @@
-"""The agent: starts the workers of one host, forwards what they print, and sees to it that all of them end.
+"""The agent: starts the workers of one host, forwards their output, and ensures that all of them end.
 
-One for each host, the launcher's child or started by it over ssh, told what to do over its standard input (see
-`messages`).
+There is one on each host, a child of the launcher or started by it over ssh; its orders come over its standard input
+(see `messages`).
 
 Guarantees:
 - When its standard input ends, for whatever reason, everything that it started is killed at once; or, if the launcher
-  has allowed that (`Outlive`), when no other launcher has taken over in time (see `failover`).
-- When the launcher has said that it would be heard of (`Beat`), and is not, all is killed at once in any case: it may
-  live, and count on that.
+  has allowed that (`Outlive`), if no other launcher has taken over in time (see `failover`).
+- When the launcher has announced heartbeats (`Beat`) and they stop, everything is killed at once in any case: the
+  launcher may be alive, and relies on that.
 - When the agent itself is killed, the kernel kills the workers.
-- It says `Ended` only when no process is left that a worker started, directly or not, in whatever session: the agent
+- It says `Ended` only when no process is left that a worker started, directly or indirectly, in any session: the agent
   is a child subreaper, so an orphan becomes its child instead of init's.
 
-It is single-threaded, because PR_SET_PDEATHSIG counts threads, not processes. Nothing it does may block: its standard
-output is not blocking, and what does not fit stays in a buffer that flow control bounds.
+It is single-threaded, because PR_SET_PDEATHSIG applies to threads, not processes. No call may block: its standard
+output is non-blocking, and data that does not fit stays in a buffer that flow control bounds.
 """
 
 from __future__ import annotations
@@ -68,11 +68,11 @@ if TYPE_CHECKING:
 _CHUNK = 64 * 1024
 # Read by `farandole.worker.core.user_log`: descriptor, device and inode of the pipe to the launcher.
 _STDERR_VARIABLE = "FARANDOLE_LAUNCHER_STDERR"
-# Looking for processes costs a walk over /proc, so it is not done more often than this.
+# Searching for processes walks /proc, so it is not done more often than this.
 _LOOK_SECONDS = 0.02
-# How long processes that were sent SIGKILL may take to go. A process in an uninterruptible wait may never.
+# Seconds that processes may take to end after SIGKILL. A process in an uninterruptible wait may never end.
 _KILL_SECONDS = 10.0
-# An agent without a launcher that is asked to go gives its workers so long.
+# Seconds that an agent without a launcher gives its workers to end when it is asked to end.
 _GRACE_SECONDS = 5.0
 
 
@@ -80,29 +80,29 @@ class Agent:
     """Runs until all workers have ended.
 
     Args:
-        control: a descriptor on which the launcher is heard.
-        report: one on which it is told.
+        control: the descriptor for reading from the launcher.
+        report: the descriptor for writing to it.
     """
 
     def __init__(self, control: int, report: int) -> None:
         self._loop = Loop()
         self._parent: int | None = None
-        """Watches the process that has started this one, as long as that leads to the launcher."""
+        """Watches the process that started this one, as long as it leads to the launcher."""
         self._launcher = LauncherConnection(self._loop, self, control, report)
         self._relay = RosterRelay(self._loop, self._launcher.say)
         self._connect_listeners = ConnectListeners(self._loop, self._launcher.say)
         self._tasks = Tasks(self._loop)
         self._files: Files | None = None
-        """Made when files come."""
+        """Created when files arrive."""
         self._oom = OomWatch()
         self._error_files: ErrorFiles | None = None
-        """Made for the first worker, if it can be made."""
+        """Created for the first worker, if possible."""
         self._workers: dict[int, int] = {}
         """Rank by process id."""
         self._elastic: set[int] = set()
-        """Ranks of workers that may end while others run on."""
+        """Ranks of workers that may end while others keep running."""
         self._goes_on = False
-        """The job is elastic: it can do without this host."""
+        """Whether the job is elastic: it can continue without this host."""
         self._cleanup = WorkerCleanup(self._loop, self._departed)
         self._stop_watch = StopWatch(self._loop, lambda rank, stopped: self._launcher.say(Stalled(rank, stopped)))
         self._output = WorkerOutput(self._loop, self._launcher.say, lambda: self._launcher.stands)
@@ -110,11 +110,11 @@ class Agent:
         self._kill_at = 0.0
         self._look_at = 0.0
         self._give_up_at: float | None = None
-        """When SIGKILL has been sent: how long to wait for its effect."""
+        """When to stop waiting for the effect of SIGKILL, once it has been sent."""
         self._exits = ExitRecords()
 
     def run(self) -> None:
-        """Obey until all has ended."""
+        """Follow orders until everything has ended."""
         become_subreaper()
         self._watch_signals()
         self._watch_launcher()
@@ -128,7 +128,7 @@ class Agent:
     # --- the launcher -------------------------------------------------------------------------------------------
 
     def obey(self, message: ToAgent) -> None:
-        """Do what the launcher says."""
+        """Carry out an order of the launcher."""
         if isinstance(message, Start):
             self._connect_listeners.close()
             if not self._workers:
@@ -162,18 +162,18 @@ class Agent:
 
     def _take_files(self, message: ToFiles) -> None:
         if self._files is None:
-            # What most jobs do without need not be loaded by hundreds of agents.
+            # Most jobs do without this, so hundreds of agents need not load it.
             from farandole.control.agent.files import Files
 
             self._files = Files(self._loop, self._launcher.say)
         self._files.obey(message)
 
     def _watch_launcher(self) -> None:
-        """Notice the launcher's death even when another process has inherited the other end of our input."""
+        """Notice the launcher's death even if another process has inherited the other end of our input."""
         try:
             launcher = os.pidfd_open(os.getppid())
         except (OSError, AttributeError):
-            return  # An old kernel, a sandbox, another libc: the end of the input has to do.
+            return  # An old kernel, a sandbox, or another libc: the end of the input must suffice.
 
         self._parent = launcher
         self._loop.watch(launcher, self._parent_is_gone)
@@ -191,18 +191,19 @@ class Agent:
     # --- from launcher to launcher ------------------------------------------------------------------------------
 
     def wants_to_wait(self) -> bool:
-        """Return whether there is anything for which another launcher would be needed."""
+        """Return whether there is anything that needs another launcher."""
         return not self._ending
 
     def waits(self) -> None:
-        """There is no launcher: let workers print as much as they like, and those wait that look for the roster."""
-        # The next launcher is not our parent; what led to this one, such as sshd, may end much later.
+        """Prepare for life without a launcher: workers may print without limit, and those looking for the roster
+        wait."""
+        # The next launcher is not our parent; the process that led to this one, such as sshd, may end much later.
         self._forget_parent()
         self._relay.hang_up()
         self._output.launcher_is_gone()
 
     def taken_over(self, seconds: float) -> None:
-        """Tell another launcher how things are. It may be gone by now; then another one is waited for already."""
+        """Report the state to a new launcher. If it is already gone, the agent is already waiting for another one."""
         spool = self._launcher.spool
         streams = [*self._output.open, *spool.closed]
         self._launcher.say(host_facts.look(self._relay.address))
@@ -214,7 +215,7 @@ class Agent:
             self._relay.serve()
 
     def alone(self) -> None:
-        """There is no launcher any more, and so there is no job."""
+        """End everything: there is no launcher any more, and so no job."""
         self._relay.hang_up()
         self._end(End(grace=0))
 
@@ -226,7 +227,7 @@ class Agent:
             try:
                 self._error_files = ErrorFiles()
             except OSError:
-                return  # They do without.
+                return  # They run without it.
 
     def _environment(self, order: Start) -> dict[str, str]:
         environment = {**os.environ, **order.environment} if order.inherit else dict(order.environment)
@@ -240,7 +241,7 @@ class Agent:
         except OSError as error:
             self._launcher.say(NotStarted(order.rank, str(error)))
             return
-        # The worker has it twice: as standard error, which it may redirect, and under this number.
+        # The worker gets it twice: as standard error, which it may redirect, and under this number.
         status = os.fstat(stderr_writer)
         twice = {_STDERR_VARIABLE: f"{stderr_writer}:{status.st_dev}:{status.st_ino}"}
         try:
@@ -280,8 +281,8 @@ class Agent:
         for fd in (read_end, write_end):
             os.set_blocking(fd, False)
         signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
-        # Handlers that do nothing, not SIG_IGN: workers would inherit that. The launcher decides what a Ctrl-C or a
-        # terminal that goes away means.
+        # Handlers that do nothing, not SIG_IGN: workers would inherit that. The launcher decides about a Ctrl-C or a
+        # terminal that goes away.
         for signum in (signal.SIGCHLD, signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
             signal.signal(signum, lambda signum, frame: None)
 
@@ -293,11 +294,11 @@ class Agent:
         self._loop.watch(read_end, noticed)
 
     def _asked_to_go(self) -> None:
-        """Somebody wants us to go, and not without our workers."""
+        """Handle a request to end, which must not leave workers behind."""
         if self._launcher.waits:
-            self._end(End(_GRACE_SECONDS))  # There is nobody who would let workers leave in good order.
+            self._end(End(_GRACE_SECONDS))  # No launcher is there to let workers leave gracefully.
         elif self._goes_on and not self._ending:
-            self._goes_on = False  # A second time, it is meant.
+            self._goes_on = False  # A second request is final.
             self._launcher.say(Leaving())
         else:
             self._launcher.give_up()
@@ -323,7 +324,7 @@ class Agent:
 
     def _exited(self, rank: int, pid: int, code: int) -> Exited:
         written = b"" if self._error_files is None else self._error_files.take(rank)
-        # Once we have sent SIGKILL ourselves, one says nothing about memory.
+        # Once we have sent SIGKILL ourselves, it says nothing about memory.
         not_by_us = code == -signal.SIGKILL and self._give_up_at is None and not self._cleanup.killed(rank)
         return Exited(rank, code, written, self._oom.killed(pid) if not_by_us else "")
 
@@ -335,13 +336,13 @@ class Agent:
             self._cleanup.stop(order.rank, pid, order.grace)
 
     def _depart(self, rank: int, pid: int) -> None:
-        """A worker has ended; if the others go on, so must what it left behind."""
+        """Handle the end of a worker: if the others keep running, the processes that it left behind must end."""
         self._stop_watch.remove(pid)
         if rank in self._elastic and not self._ending:
             self._cleanup.stop(rank, pid, LEFTOVER_SECONDS)
 
     def _departed(self, rank: int) -> None:
-        """Nothing of a worker is left but what it wrote."""
+        """Report that nothing of a worker is left but its output."""
         self._elastic.discard(rank)
         self._output.read_rest(rank)
 
@@ -357,11 +358,11 @@ class Agent:
             if order.grace > 0:
                 pids = descendants(os.getpid())
                 send(pids, signal.SIGTERM)
-                send(pids, signal.SIGCONT)  # A stopped process takes no notice of SIGTERM.
+                send(pids, signal.SIGCONT)  # A stopped process does not handle SIGTERM.
         self._kill_at = min(self._kill_at, kill_at)
 
     def _finished(self) -> bool:
-        """Take the next step towards the end; True when it is reached."""
+        """Take the next step towards the end; return True when it is reached."""
         if not self._ending:
             return False
         now = time.monotonic()
@@ -369,7 +370,7 @@ class Agent:
             return False
         self._look_at = now + _LOOK_SECONDS
         living = descendants(os.getpid())
-        self._reap()  # After looking: a worker that was dead by then is reported before `Ended`.
+        self._reap()  # After the search: a worker that was already dead is reported before `Ended`.
         if living:
             if now >= self._kill_at:
                 send(living, signal.SIGKILL)
@@ -387,7 +388,7 @@ class Agent:
 def main() -> None:
     """Serve the launcher at the other end of standard input and output."""
     report = os.dup(sys.stdout.fileno())
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # Nothing that prints may break into the frames.
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # No other output may get between the frames.
     Agent(os.dup(sys.stdin.fileno()), report).run()
-    # Nothing is left to tidy, and the interpreter's own way out takes a quarter of what a short agent costs.
+    # Nothing is left to clean up, and the interpreter's own shutdown takes a quarter of a short agent's time.
     os._exit(0)

@@ -1,11 +1,11 @@
-"""What is said instead of a traceback when this Python cannot run the agent. Older Pythons can read this file, too."""
+"""The message that replaces a traceback if this Python cannot run the agent. Older Pythons can read this file, too."""
 
 import sys
 from typing import NoReturn
 
 
 def tell(error: Exception) -> NoReturn:
-    """Print the error with the Python that it concerns, in the form that `launcher.targets.ssh` reads, and exit."""
+    """Print the error with the affected Python, in the form that `launcher.targets.ssh` parses, and exit."""
     version = ".".join(map(str, sys.version_info[:3]))
     kind = type(error).__name__
     sys.exit("farandole: Python {} at {} cannot run it: {}: {}".format(version, sys.executable, kind, error))  # noqa: UP032

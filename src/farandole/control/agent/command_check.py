@@ -1,4 +1,4 @@
-"""Whether a command can be started where it is to run."""
+"""Checks whether a command can be started where it is to run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 
 def what_is_wrong(command: Sequence[str], directory: str, environment: Mapping[str, str]) -> tuple[str, str] | None:
-    """Return why a command cannot be started there, and what to do about it; None when it can."""
+    """Return why a command cannot be started there, and a hint; None if it can."""
     program = command[0]
     path = os.path.join(directory, program)
     if not os.path.isdir(directory):
@@ -25,7 +25,7 @@ def what_is_wrong(command: Sequence[str], directory: str, environment: Mapping[s
 
 
 def missing_script(command: Sequence[str], directory: str) -> tuple[str, str] | None:
-    """Return that the script of a Python command does not exist, and what to do about it; None if it does."""
+    """Return that the script of a Python command does not exist, and a hint; None if it does."""
     script = python_script(command)
     if script is not None and not os.path.exists(os.path.join(directory, script)):
         return f"there is no script {script!r} (in {directory})", "check the path"
@@ -36,7 +36,7 @@ def _hint_for_missing_program(path: str, command: Sequence[str]) -> str:
     if path.endswith(".py") and os.path.exists(path):
         return f"write: python {' '.join(command)}"
     if command[0].startswith("-"):
-        return f"options stand before the command; {command[0]} is not one of them. See farandole run --help"
+        return f"options come before the command, and {command[0]} is not one of them; farandole run --help lists them"
     if os.path.isfile(path):
         return f"make it executable (chmod +x {command[0]}) and call it with its path"
     return "check the spelling, and that the right environment is active"
@@ -48,7 +48,7 @@ def is_python(program: str) -> bool:
 
 
 def python_script(command: Sequence[str]) -> str | None:
-    """Return the script in `python [options] script ...`; None when there is none to check.
+    """Return the script in `python [options] script ...`; None if there is none to check.
 
     Example:
         >>> python_script(["python3.11", "-u", "-W", "error", "train.py", "--lr", "1"])

@@ -24,12 +24,12 @@ from farandole.control.agent.protocol import (
 
 _TOKEN_BYTES = 16
 _BACKLOG = 1024
-# When a host has answered at one address, its other addresses get so much more time.
+# Seconds that a host's other addresses get once it has answered at one.
 _GRACE_SECONDS = 0.25
 
 
 class ConnectListeners:
-    """Listening sockets on the addresses of this host, for as long as hosts are examined."""
+    """Listening sockets on the addresses of this host, open while hosts are checked."""
 
     def __init__(self, loop: Loop, say: Callable[[FromAgent], None]) -> None:
         self._loop = loop
@@ -42,7 +42,7 @@ class ConnectListeners:
         self._say(PortsOpened(order.number, tuple(map(self._listen, order.addresses)), self._token))
 
     def close(self) -> None:
-        """Listen no more; no-op when nothing is open."""
+        """Stop listening; no-op if nothing is open."""
         for listener in self._listeners:
             self._loop.watch(listener.fileno())
             listener.close()
@@ -80,7 +80,7 @@ class ConnectListeners:
 
 
 class ConnectRound:
-    """Connects to all targets of one order at once, and sends the answer itself."""
+    """Connects to all targets of one order at once, and sends the answer."""
 
     def __init__(self, loop: Loop, say: Callable[[FromAgent], None], order: TryConnect) -> None:
         self._loop = loop
@@ -132,7 +132,7 @@ class ConnectRound:
         self._answers.append(ConnectOutcome(target.host, target.address, time.monotonic() - self._begun, trouble))
 
     def _look(self) -> None:
-        """Do not wait long for the other addresses of hosts that have answered."""
+        """Limit the wait for the other addresses of hosts that have answered."""
         if not self._waiting:
             self._end()
             return
@@ -149,10 +149,10 @@ class ConnectRound:
 
 
 def resolve(address: str, port: int) -> tuple[socket.AddressFamily, tuple[str, int] | tuple[str, int, int, int]]:
-    """Return family and socket address of an IPv4 or IPv6 address in numbers.
+    """Return family and socket address of a numeric IPv4 or IPv6 address.
 
     Raises:
-        OSError: it is none.
+        OSError: the address is not valid.
     """
     hints = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
     family, _, _, _, resolved = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=hints)[0]

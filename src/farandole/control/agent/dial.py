@@ -34,23 +34,23 @@ from farandole.base.wire.frames import Codec
 from farandole.control.agent.take_over import find_agent
 
 REST_SECONDS = 0.5
-# The proof may take so long, on a machine that has much to do.
+# Seconds that the proof may take on a busy machine.
 PROOF_SECONDS = 5.0
-# An agent that was asked to end its workers has that much time; it takes 5 s itself.
+# Seconds that an agent has to end when asked to; it gives its workers 5 s of these.
 LEAVE_SECONDS = 10.0
 _CHUNK = 1 << 16
 _FRAME_LIMIT = 1 << 16
 
 
 class Dialer:
-    """Dials until it is not needed any more.
+    """Dials until it is no longer needed.
 
     Args:
-        launcher: host:port.
-        read_secret: returns what is to be proven; asked each time, because a mounted file may come late.
-        name: what people call this host.
-        slots: workers that there is room for.
-        patience: seconds for which a launcher is looked for as long as no agent lives here.
+        launcher: host:port of the launcher.
+        read_secret: returns the secret to prove; called each time, because a mounted file may appear late.
+        name: the name of this host shown to people.
+        slots: number of workers that fit.
+        patience: seconds for which to look for a launcher while no agent lives here.
     """
 
     def __init__(self, launcher: str, read_secret: Callable[[], bytes], name: str, slots: int, patience: float) -> None:
@@ -65,7 +65,7 @@ class Dialer:
         self._leaving = False
 
     def run(self) -> int:
-        """Dial, and bring the agent to the launcher; return the exit code of this process."""
+        """Dial, and connect the agent to the launcher; return the exit code of this process."""
         signal.signal(signal.SIGTERM, self._asked_to_go)
         looking_since = time.monotonic()
         told = ""
@@ -90,20 +90,20 @@ class Dialer:
         return channel
 
     def _serve(self, channel: Channel) -> None:
-        """Wait for what the launcher wants, and do it, until the connection ends."""
+        """Wait for the launcher's orders and carry them out until the connection ends."""
         try:
             # The kernel ends the wait when the launcher's machine is gone.
             channel.watch_over(KEEPALIVE_SECONDS)
             order = Codec[Order](Order).decode(channel.receive())
             if isinstance(order, Leave):
-                _say(f"the launcher goes on without this host: {order.why}")
+                _say(f"the launcher continues without this host: {order.why}")
                 self._end_agent()
             elif isinstance(order, Continue):
                 self._continue(channel, order)
             elif self._agent is None:
                 self._begin(channel)
             else:
-                self._end_agent()  # It knows nothing of the agent.
+                self._end_agent()  # It does not know the agent.
         finally:
             channel.close()
 
@@ -111,7 +111,7 @@ class Dialer:
         if self._leaving:
             return
         self._agent = subprocess.Popen(
-            # In / there are no files that Python could take for the modules it looks for.
+            # In / there are no files that Python could mistake for modules.
             [sys.executable, "-m", "farandole.control.agent"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd="/"
         )  # fmt: skip
         assert self._agent.stdin is not None and self._agent.stdout is not None
@@ -146,12 +146,12 @@ class Dialer:
     def _asked_to_go(self, *_: object) -> None:
         self._leaving = True
         if self._agent is None:
-            os._exit(0)  # Nothing runs here.
+            os._exit(0)  # Nothing is running here.
         if self._agent.returncode is None:
             self._agent.terminate()
 
     def _end_agent(self) -> None:
-        """End the agent and everything that it started, and return when that is certain."""
+        """End the agent and everything that it started, and return once that is certain."""
         agent = self._agent
         if agent is None:
             return
@@ -169,7 +169,7 @@ class Dialer:
         assert self._agent is not None
         code = self._agent.returncode
         if code and not self._leaving:
-            _say(f"the agent that watches over the workers ended with code {code}")
+            _say(f"the agent of the workers exited with code {code}")
         return 1 if code else 0
 
     def _give_up(self, last: str) -> int:
@@ -178,7 +178,7 @@ class Dialer:
 
 
 def _kill_the_rest() -> None:
-    """Kill all other processes of this PID namespace, whose process 1 this is, and reap them."""
+    """Kill all other processes of this PID namespace, in which this is process 1, and reap them."""
     try:
         os.kill(-1, signal.SIGKILL)
         while True:
@@ -196,12 +196,12 @@ def _say(text: str) -> None:
 
 
 def pass_on(sock: socket.socket, down: int, up: int) -> None:
-    """Pass bytes on between a socket and two descriptors, and return when either side has ended.
+    """Pass bytes between a socket and two descriptors, and return when either side has ended.
 
     Args:
-        sock: to the launcher; it is shut down then.
-        down: takes what comes from there.
-        up: has what goes there.
+        sock: the socket to the launcher; it is shut down at the end.
+        down: the descriptor for data from the launcher.
+        up: the descriptor with data for it.
     """
     passing = threading.Thread(target=_pass_up, args=(sock, up), daemon=True)
     passing.start()
@@ -223,7 +223,7 @@ def _pass_up(sock: socket.socket, up: int) -> None:
             sock.sendall(data)
     except OSError:
         pass
-    # What was sent still arrives; then the other thread's wait ends too.
+    # Data already sent still arrives; then the other thread's wait ends too.
     _shut_down(sock)
 
 
@@ -231,7 +231,7 @@ def _shut_down(sock: socket.socket) -> None:
     try:
         sock.shutdown(socket.SHUT_RDWR)
     except OSError:
-        pass  # It is already.
+        pass  # It has already been shut down.
 
 
 def _shut_down_descriptor(descriptor: int) -> None:
@@ -244,23 +244,29 @@ def _shut_down_descriptor(descriptor: int) -> None:
 
 
 def main() -> None:
-    """Offer this host as the arguments say."""
+    """Offer this host to the launcher given by the arguments."""
     parser = argparse.ArgumentParser(
         prog="python -m farandole.control.agent.dial", description=__doc__.partition("\n")[0]
     )
     parser.add_argument("--launcher", required=True, metavar="HOST:PORT")
     parser.add_argument("--secret-file", required=True, metavar="FILE", type=Path)
-    parser.add_argument("--name", default=socket.gethostname(), help="what people call this host")
-    parser.add_argument("--slots", default=1, type=int, help="workers that there is room for (default: 1)")
-    parser.add_argument("--patience", default=600.0, type=float, metavar="S", help="look so long for a launcher")
+    parser.add_argument("--name", default=socket.gethostname(), help="name of this host in messages")
+    parser.add_argument("--slots", default=1, type=int, help="number of workers that fit (default: 1)")
+    parser.add_argument(
+        "--patience",
+        default=600.0,
+        type=float,
+        metavar="S",
+        help="seconds to look for a launcher (default: %(default)g)",
+    )
     options = parser.parse_args()
     if not 1 <= options.slots <= MOST_SLOTS:
-        parser.error(f"--slots lies between 1 and {MOST_SLOTS}")
+        parser.error(f"--slots: use a number from 1 to {MOST_SLOTS}")
 
     def read_secret() -> bytes:
         secret = options.secret_file.read_bytes().strip()
         if not secret:
-            raise AuthenticationFailed(f"there is nothing in the secret file {options.secret_file}")
+            raise AuthenticationFailed(f"the secret file {options.secret_file} is empty")
         return bytes(secret)
 
     dialer = Dialer(options.launcher, read_secret, options.name, options.slots, options.patience)

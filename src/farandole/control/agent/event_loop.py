@@ -1,4 +1,4 @@
-"""The agent's one thread: what it waits for, and what is called when it comes."""
+"""The agent's single-threaded event loop."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ Callback = Callable[[], object]
 
 
 class Timer:
-    """A call that is due later, unless it is cancelled."""
+    """A call at a later time, unless it is cancelled."""
 
     def __init__(self, due: float, callback: Callback) -> None:
         self.due = due
         self.callback: Callback | None = callback
 
     def cancel(self) -> None:
-        """Do not call; no-op when it has been called."""
+        """Cancel the call; no-op if it has been made."""
         self.callback = None
 
     def __lt__(self, other: Timer) -> bool:
@@ -26,14 +26,14 @@ class Timer:
 
 
 class Loop:
-    """Calls back, in the thread that turns it. Times are seconds; nothing that is called may block."""
+    """Makes callbacks in the thread that turns it. Times are seconds; no callback may block."""
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
         self._timers: list[Timer] = []
 
     def watch(self, fd: int, readable: Callback | None = None, writable: Callback | None = None) -> None:
-        """From now on, call whenever the descriptor can be read or written; neither: call no more.
+        """Call whenever the descriptor is readable or writable; without callbacks, stop watching it.
 
         Watching ends before the descriptor is closed.
         """
@@ -48,16 +48,16 @@ class Loop:
             self._selector.register(fd, events, (readable, writable))
 
     def call_later(self, seconds: float, callback: Callback) -> Timer:
-        """Call once, when so many seconds have passed."""
+        """Call once after this many seconds."""
         timer = Timer(time.monotonic() + seconds, callback)
         heapq.heappush(self._timers, timer)
         return timer
 
     def turn(self, limit: float | None = None) -> None:
-        """Wait until something is due, at most `limit` seconds, and call."""
+        """Wait until something is due, at most `limit` seconds, and make the calls."""
         for key, events in self._selector.select(self._time_to_wait(limit)):
             for event, callback in zip((selectors.EVENT_READ, selectors.EVENT_WRITE), key.data, strict=True):
-                # What was called before may have ended the watching of this one.
+                # An earlier callback may have ended the watching of this descriptor.
                 if events & event and callback is not None and self._selector.get_map().get(key.fd) == key:
                     callback()
         now = time.monotonic()

@@ -1,4 +1,4 @@
-"""The agent's part of a failover: it waits for the next launcher, and keeps what that one has to be told."""
+"""The agent's part of a failover: it waits for the next launcher, and keeps the data that this one needs."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from farandole.control.agent.failover_socket import address_of, is_of_this_user
 from farandole.control.agent.protocol import Closed, Credit, Exited, Outlive, Output, Resumed, Started
 
 SPOOL_BYTES = 1024 * 1024
-"""Most bytes that are kept of what workers print meanwhile: the latest."""
+"""The most bytes of workers' output that are kept meanwhile: the latest."""
 MOST_EXITS = 1024
 
 
 class UnwrittenOutput:
-    """What workers have printed that the launcher has not written yet, as far as it has said."""
+    """Output of workers that the launcher has not confirmed as written."""
 
     def __init__(self) -> None:
         self._sent: dict[tuple[int, int], collections.deque[tuple[int, Output]]] = {}
@@ -27,7 +27,7 @@ class UnwrittenOutput:
         self._places = itertools.count()
 
     def sent(self, message: Output | Closed) -> None:
-        """Keep what the launcher is told."""
+        """Keep a message that is sent to the launcher."""
         stream = message.rank, message.stream
         if isinstance(message, Output):
             self._sent.setdefault(stream, collections.deque()).append((next(self._places), message))
@@ -35,7 +35,7 @@ class UnwrittenOutput:
             self._closed.add(stream)
 
     def written(self, credit: Credit) -> None:
-        """Forget what was written."""
+        """Drop output that was written."""
         stream = credit.rank, credit.stream
         pieces = self._sent.get(stream, ())
         count = credit.count
@@ -49,7 +49,7 @@ class UnwrittenOutput:
             self._closed.discard(stream)
 
     def take(self) -> list[Output | Closed]:
-        """Return all, in the order in which it was sent, and be empty."""
+        """Return and remove all messages, in the order in which they were sent."""
         pieces = sorted(each for stream in self._sent.values() for each in stream)
         closed = [Closed(rank, stream) for rank, stream in sorted(self._closed)]
         self._sent.clear()
@@ -58,14 +58,14 @@ class UnwrittenOutput:
 
 
 class Spool:
-    """What workers print while there is no launcher; if it is too much, the latest part of it."""
+    """Output of workers while there is no launcher, limited to its latest part."""
 
     def __init__(self) -> None:
         self._kept: collections.deque[Output] = collections.deque()
         self._size = 0
         self._closed: list[Closed] = []
         self.lost = 0
-        """Bytes that were dropped."""
+        """Number of bytes that were dropped."""
 
     def add(self, message: Output | Closed) -> None:
         """Keep it."""
@@ -89,7 +89,7 @@ class Spool:
         return sum(len(each.data) for each in self._kept if (each.rank, each.stream) == (rank, stream))
 
     def take(self) -> list[Output | Closed]:
-        """Return all, and be empty."""
+        """Return and remove all messages."""
         everything: list[Output | Closed] = [*self._kept, *self._closed]
         self._kept.clear()
         self._closed.clear()
@@ -101,10 +101,10 @@ class FailoverListener:
     """Waits for a launcher, and accepts the first one that connects.
 
     Args:
-        loop: of the agent.
-        order: of the last launcher: where to wait, and for how long.
-        taken: called with the connection to the next one.
-        given_up: called when none has come in time; closes this.
+        loop: the event loop of the agent.
+        order: the last launcher's order: where to wait, and for how long.
+        taken: called with the connection to the next launcher.
+        given_up: called if none has come in time; closes this listener.
 
     Raises:
         OSError: the agent cannot listen there.
@@ -123,7 +123,7 @@ class FailoverListener:
         try:
             connection, _ = self._listener.accept()
         except OSError:
-            return  # It has gone again.
+            return  # It has already gone.
         if not is_of_this_user(connection):
             connection.close()
             return
@@ -132,7 +132,7 @@ class FailoverListener:
         self._taken(connection)
 
     def close(self) -> None:
-        """Wait no more."""
+        """Stop waiting."""
         self._timer.cancel()
         self._loop.watch(self._listener.fileno())
         self._listener.close()
@@ -151,7 +151,7 @@ def _listen(address: str) -> socket.socket:
 
 
 class ExitRecords:
-    """How workers have ended. The next launcher is told all of it: the last one may have died before it read that."""
+    """The ends of all workers. The next launcher gets all: the last one may have died before it read them."""
 
     def __init__(self) -> None:
         self._known: dict[int, Exited] = {}

@@ -1,1 +1,1 @@
-"""Jobs on a cluster that has a batch system: what is the same whichever that is."""
+"""Jobs on a cluster with a batch system: the parts that all batch systems share."""

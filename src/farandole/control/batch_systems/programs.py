@@ -1,4 +1,4 @@
-"""Calls of a batch system's programs, and what goes wrong there."""
+"""Calls of a batch system's programs, and their errors."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ class Programs:
     """The programs of one batch system, in the PATH.
 
     Args:
-        environment: of this process.
-        title: of the batch system.
-        look: how people see whether it runs, such as `scontrol ping`.
-        unreachable: what its programs print when they do not reach it.
+        environment: the environment of this process.
+        title: the name of the batch system.
+        look: the command that shows whether it is running, such as `scontrol ping`.
+        unreachable: texts that its programs print when they cannot reach it.
     """
 
     def __init__(self, environment: Mapping[str, str], title: str, look: str, unreachable: tuple[str, ...]) -> None:
         self._environment = dict(environment)
         self._title = title
-        self._look = f"see whether {title} runs: {look}"
+        self._look = f"check that {title} is running: {look}"
         self._unreachable = unreachable
 
     def call(self, program: str, *words: str, reads: Path | None = None, may_say: str = "") -> str:
-        """Return what a program prints.
+        """Run a program and return its output.
 
         Args:
-            program: its name.
+            program: the name of the program.
             words: its arguments.
-            reads: the file that it gets as standard input; None: nothing.
-            may_say: an error of this beginning is none, and means nothing.
+            reads: the file for its standard input; None: no input.
+            may_say: the beginning of an error message that is to be ignored.
 
         Raises:
-            Unreachable: it is not there, or the batch system does not answer.
-            Refused: it says no.
+            Unreachable: the program is missing, or the batch system does not answer.
+            Refused: the batch system rejects the request.
         """
         try:
             with open(reads or "/dev/null", "rb") as given:
@@ -52,7 +52,7 @@ class Programs:
                 )
         except FileNotFoundError:
             raise Unreachable(
-                f"there is no {program} on the PATH", f"log in to a machine from which {self._title} is used"
+                f"{program} is not on the PATH", f"log in to a machine from which {self._title} can be used"
             ) from None
         except subprocess.TimeoutExpired:
             raise Unreachable(f"{program} does not answer", self._look) from None

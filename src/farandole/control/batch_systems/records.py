@@ -1,4 +1,4 @@
-"""The records of jobs that were handed to a batch system: files in a folder that nodes and login nodes share."""
+"""Records of jobs submitted to a batch system: files in a folder that compute nodes and login nodes share."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from farandole.base.wire.encoding import decode_json, encode_json
 
 
 class Record(msgspec.Struct, frozen=True):
-    """What is kept of a job."""
+    """The stored facts about a job."""
 
     name: str
     id: str
-    """Its number; "": the answer to the submission was lost, and the job was not found yet."""
+    """The batch system's number; "": the answer to the submission was lost, and the job has not been found yet."""
     command: tuple[str, ...]
     created: float
     wanted: int
     cancelled: bool = False
     can_be_suspended: bool = False
     key: str = ""
-    """Of the submission."""
+    """The key of the submission."""
 
 
 class Records:
     """The files of all jobs of one batch system: a record, a script, a log and an exit code for each.
 
     Args:
-        root: their folder.
+        root: the folder of these files.
     """
 
     def __init__(self, root: Path) -> None:
         self._root = root
 
     def make_folder(self) -> None:
-        """Make the folder, which only this user may read."""
+        """Create the folder, readable only by this user."""
         self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def file(self, name: str, kind: str) -> Path:
@@ -45,11 +45,11 @@ class Records:
         return self._root / f"{name}.{kind}"
 
     def aside(self, name: str, kind: str) -> Path:
-        """Return the path at which a file of an earlier job of that name is kept meanwhile."""
+        """Return the path to which a file of an earlier job of this name is moved for the time being."""
         return self._root / f".{name}.{kind}"
 
     def keep(self, record: Record) -> None:
-        """Write a record, at once or not at all."""
+        """Write a record atomically."""
         draft = self.aside(record.name, "json")
         draft.write_bytes(encode_json(record))
         draft.replace(self.file(record.name, "json"))

@@ -1,4 +1,4 @@
-"""What the batch scripts of all batch systems have in common. Pure."""
+"""The parts that the batch scripts of all batch systems share. Pure."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from farandole.control.jobs.spec import JobSpec
 
 
 def withdrawn_file(exit_file: Path, spec_name: str, key: str) -> Path:
-    """Return the file whose presence keeps a submission from running, because another one has taken its place."""
+    """Return the file whose existence keeps a submission from running, because another one has taken its place."""
     return exit_file.with_name(f".{spec_name}.{key}.withdrawn")
 
 
 def body(head: Sequence[str], spec: JobSpec, run: str, workers: str, exit_file: Path, key: str) -> str:
-    """Return a script that runs a job and writes its exit code down.
+    """Return a script that runs a job and records its exit code.
 
     Args:
-        head: the lines before.
-        spec: of the job.
-        run: `farandole run` with how it starts workers, quoted for the shell.
-        workers: their number, as the shell finds it.
-        exit_file: where the exit code is written.
-        key: of the submission.
+        head: the lines at the start.
+        spec: the job.
+        run: `farandole run` with the options for starting workers, quoted for the shell.
+        workers: the number of workers, as a shell expression.
+        exit_file: the file for the exit code.
+        key: the key of the submission.
     """
     stays = f"[ ! -e {shlex.quote(str(withdrawn_file(exit_file, spec.name, key)))} ] || exit 0"
     exports = [f"export {name}={shlex.quote(value)}" for name, value in sorted(spec.environment.items())]
@@ -36,14 +36,14 @@ def body(head: Sequence[str], spec: JobSpec, run: str, workers: str, exit_file: 
 
 
 def extra_options(spec: JobSpec, place: str, program: str, such_as: str) -> Sequence[str]:
-    """Return the options for a batch system that the file of a job adds.
+    """Return the batch system's options from the file of a job.
 
     Raises:
-        Refused: they are no list of options.
+        Refused: they are not a list of options.
     """
     extra = spec.options.get(place, ())
     if not isinstance(extra, (list, tuple)) or not all(
         isinstance(option, str) and option.startswith("-") for option in extra
     ):
-        raise Refused(f"options.{place}: a list of options of {program} is expected", f"such as {such_as}")
+        raise Refused(f"options.{place}: expected a list of options of {program}", f"such as {such_as}")
     return tuple(extra)

@@ -1,12 +1,12 @@
-"""A `JobService` of a batch system's jobs.
+"""The `JobService` for jobs of a batch system.
 
-Batch systems forget a job some time after its end. So a record of each job is kept, with its log and its exit code, in
-`~/.local/state/farandole/PLACE`, which the nodes must share with the login node, as homes are.
+Batch systems forget a job some time after its end. Therefore a record of each job is kept, with its log and its exit
+code, in `~/.local/state/farandole/PLACE`, which compute nodes must share with the login node, as home directories are.
 
-The answer to a submission may be lost although the job was taken. So the record is written before the job is handed in,
-with a key that the batch system shows with the job: by it, the job is found again. A submission that was not found for
-a while counts as not taken. If it is cancelled, or another one takes its name, it is *withdrawn*: should it come up
-after all, its script ends at once.
+The answer to a submission may be lost although the job was accepted. Therefore the record is written before the job is
+submitted, with a key that the batch system shows with the job and by which the job is found again. A submission that
+was not found for a while counts as not accepted. If it is cancelled, or another one takes its name, it is *withdrawn*:
+if it appears after all, its script ends at once.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from farandole.control.jobs.log_lines import follow_file, of_rank
 from farandole.control.jobs.spec import JobSpec
 from farandole.control.jobs.status import JobState, JobStatus
 
-# The file with the exit code may come later than the word that the job is over: homes are shared.
+# The exit code's file may appear later than the batch system's news that the job is over: home directories are shared.
 _EXIT_SECONDS = 5.0
-# Batch systems ask not to be asked all the time.
+# Batch systems must not be polled too often.
 _ASK_SECONDS = 2.0
-# A submission whose answer was lost comes up within that time, or was not taken.
+# A submission whose answer was lost appears within this time, or was not accepted.
 _TAKEN_SECONDS = 120.0
 
 
 class BatchJobs:
-    """Jobs of this user on a batch system.
+    """The jobs of this user on a batch system.
 
     Args:
-        system: which one.
+        system: the batch system.
         programs: its programs.
-        environment: of this process.
+        environment: the environment of this process.
     """
 
     def __init__(self, system: BatchSystem, programs: Programs, environment: Mapping[str, str]) -> None:
@@ -57,15 +57,15 @@ class BatchJobs:
         self._system = system
         self._programs = programs
 
-    # --- what a place can do ---------------------------------------------------------------------------------------
+    # --- methods of the service ------------------------------------------------------------------------------------
 
     def submit(self, spec: JobSpec) -> str:
-        """Hand a job in."""
+        """Submit a job."""
         _check_script(spec)
         self._records.make_folder()
         if not spec.name:
             spec = msgspec.structs.replace(spec, name=self._records.free_name())
-        rows = self._rows()  # If nothing answers, the job was certainly not taken.
+        rows = self._rows()  # If this fails, the job was certainly not accepted.
         there = self._records.read(spec.name)
         if there is not None:
             there = self._found(there, rows)
@@ -80,10 +80,10 @@ class BatchJobs:
         return spec.name
 
     def _hand_in(self, record: Record) -> None:
-        """Hand a job's script in.
+        """Submit a job's script.
 
         Raises:
-            Refused: the job was not taken.
+            Refused: the job was not accepted.
             Unreachable: the answer was lost, and the job is not found.
         """
         name, title = record.name, self._system.title
@@ -100,41 +100,41 @@ class BatchJobs:
                 return
         raise Unreachable(
             f"{lost}: it is not known whether {title} has taken job {name}",
-            f"farandole status {name} --on {self._system.place} tells; submitted again under this name, "
+            f"check with: farandole status {name} --on {self._system.place}; submitted again under this name, "
             "it does not run twice",
         )
 
     def _check_over(self, record: Record, rows: Mapping[str, Row]) -> None:
-        """Raise Refused if a job is not over, so that its name is taken."""
+        """Raise Refused if a job is not over, so that its name is in use."""
         if self._status(record, rows).state.is_over:
             return
         title = self._system.title
         if record.id:
-            said = f"there is a job {record.name} already, {title}'s {record.id}"
-            raise Refused(said, "choose another name: --name NAME")
+            said = f"job {record.name} already exists, as {title}'s {record.id}"
+            raise Refused(said, "use another name: --name NAME")
         raise Refused(
             f"it is not known yet whether {title} has taken an earlier submission of job {record.name}",
             f"try again in {_TAKEN_SECONDS / 60:.0f} minutes, or cancel it: farandole cancel {record.name}",
         )
 
     def preview(self, spec: JobSpec) -> str:
-        """Return the batch script. A job gets its key, and one without a name its name, when it is submitted."""
+        """Return the batch script. A job gets its key, and its name if it has none, when it is submitted."""
         _check_script(spec)
         return self._script(spec if spec.name else msgspec.structs.replace(spec, name="job"), "000000")
 
     def jobs(self) -> Sequence[JobStatus]:
-        """Return the jobs that were submitted from here, the oldest first."""
+        """Return the jobs that were submitted from here, oldest first."""
         rows = self._rows()
         records = self._records.all()
         until = time.monotonic() + _EXIT_SECONDS
         return [self._status(record, rows, until) for record in sorted(records, key=lambda record: record.created)]
 
     def status(self, name: str) -> JobStatus:
-        """Return how a job is."""
+        """Return the state of a job."""
         return self._status(self._find(name), self._rows())
 
     def logs(self, name: str, follow: bool = False, rank: int | None = None) -> Iterator[str]:
-        """Yield what the job has printed."""
+        """Yield the output of the job."""
         self._find(name)
         asked_at = -_ASK_SECONDS
 
@@ -148,7 +148,7 @@ class BatchJobs:
         return of_rank(follow_file(self._records.file(name, "log"), is_over if follow else None), rank)
 
     def scale(self, name: str, workers: int) -> None:
-        """Ask for another number of workers, before the job runs."""
+        """Change the number of workers before the job runs."""
         record, row = self._taken(name)
         if row.state not in (JobState.WAITING, JobState.SUSPENDED):
             raise Refused(
@@ -161,7 +161,7 @@ class BatchJobs:
         self._records.keep(msgspec.structs.replace(record, wanted=workers))
 
     def cancel(self, name: str) -> None:
-        """End a job in good order; a second time: at once."""
+        """End a job gracefully; a second time: at once."""
         record, row = self._living(name)
         if row is None:
             self._withdraw(record)
@@ -170,7 +170,7 @@ class BatchJobs:
         self._records.keep(msgspec.structs.replace(record, cancelled=True))
 
     def suspend(self, name: str) -> None:
-        """Hold a job that waits; end one that runs, to begin again when it is resumed."""
+        """Hold a waiting job; end a running one, to start again when it is resumed."""
         record, row = self._taken(name)
         if row.state is JobState.WAITING:
             self._system.hold(self._programs, row.id)
@@ -183,10 +183,10 @@ class BatchJobs:
             )
 
     def resume(self, name: str) -> None:
-        """Let a job that is held be run."""
+        """Release a job that is held."""
         _, row = self._taken(name)
         if row.state is not JobState.SUSPENDED:
-            raise Refused(f"job {name} is not suspended", "farandole status tells how it is")
+            raise Refused(f"job {name} is not suspended", "farandole status shows its state")
         self._system.release(self._programs, row.id)
 
     def _script(self, spec: JobSpec, key: str) -> str:
@@ -194,14 +194,15 @@ class BatchJobs:
         log, exit_file = (self._records.file(spec.name, kind) for kind in ("log", "exit"))
         return self._system.script(spec, log, exit_file, program, key)
 
-    # --- what is known -----------------------------------------------------------------------------------------------
+    # --- stored and reported facts -----------------------------------------------------------------------------------
 
     def _rows(self) -> Mapping[str, Row]:
         return self._system.rows(self._programs)
 
     @contextlib.contextmanager
     def _anew(self, record: Record, before: Record | None) -> Iterator[None]:
-        """Put the files of an earlier job of that name aside; if the new one is certainly not taken, they come back."""
+        """Move the files of an earlier job of this name away; move them back if the new one is certainly not
+        accepted."""
         name = record.name
         if before is not None and not before.id:
             self._withdraw(before)
@@ -227,7 +228,7 @@ class BatchJobs:
                 aside.unlink(missing_ok=True)
 
     def _found(self, record: Record, rows: Mapping[str, Row]) -> Record:
-        """Return a record with the job's number, if that was not known and the batch system shows the job now."""
+        """Return the record with the job's number, if it was unknown and the batch system shows the job now."""
         number = next((row.id for row in rows.values() if record.key and row.key == record.key), "")
         if record.id or not number:
             return record
@@ -236,7 +237,7 @@ class BatchJobs:
         return record
 
     def _withdraw(self, record: Record) -> None:
-        """Let a submission that was not found never run, even if it comes up after all."""
+        """Ensure that a submission that was not found never runs, even if it appears later."""
         withdrawn_file(self._records.file(record.name, "exit"), record.name, record.key).touch()
         self._records.keep(msgspec.structs.replace(record, cancelled=True))
 
@@ -250,7 +251,7 @@ class BatchJobs:
         return record
 
     def _living(self, name: str) -> tuple[Record, Row | None]:
-        """Return a job that is not over; its row is None while it is not known whether it was taken."""
+        """Return a job that is not over; its row is None while it is not known whether it was accepted."""
         rows = self._rows()
         record = self._found(self._find(name), rows)
         status = self._status(record, rows)
@@ -259,7 +260,7 @@ class BatchJobs:
         return record, rows.get(record.id)
 
     def _taken(self, name: str) -> tuple[Record, Row]:
-        """Return a job that is not over, and that the batch system knows."""
+        """Return a job that is not over and that the batch system knows."""
         record, row = self._living(name)
         if row is None:
             raise Refused(
@@ -269,7 +270,8 @@ class BatchJobs:
         return record, row
 
     def _status(self, record: Record, rows: Mapping[str, Row], until: float | None = None) -> JobStatus:
-        """Return how a job is; `until` is how long to wait for its exit code, on the monotonic clock."""
+        """Return the state of a job; `until` is the time until which to wait for its exit code, on the monotonic
+        clock."""
         record = self._found(record, rows)
         row = rows.get(record.id)
         if self._may_come_up(record):
@@ -300,12 +302,12 @@ class BatchJobs:
         )
 
     def _may_come_up(self, record: Record) -> bool:
-        """Return whether a job was not found yet, but may have been taken."""
+        """Return whether a job has not been found yet but may have been accepted."""
         waits = not record.id and not record.cancelled and time.time() < record.created + _TAKEN_SECONDS
         return waits and _read_end(self._records.file(record.name, "exit")) is None
 
     def _ended(self, record: Record, row: Row | None, until: float) -> JobStatus:
-        """Return how a job has ended, by the file that its script has written, or by what the batch system says."""
+        """Return how a job has ended, from the file that its script wrote or from the batch system's report."""
         place, title = self._system.place, self._system.title
         status = JobStatus(
             record.name, JobState.FAILED, place, record.command, created=record.created, wanted=record.wanted
@@ -321,11 +323,11 @@ class BatchJobs:
         if end is not None:
             code, finished = end
             state = JobState.SUCCEEDED if code == 0 else JobState.CANCELLED if record.cancelled else JobState.FAILED
-            said = "" if state is JobState.SUCCEEDED else f"it ended with code {code}"
+            said = "" if state is JobState.SUCCEEDED else f"it exited with code {code}"
             return msgspec.structs.replace(status, state=state, exit_code=code, reason=said, finished=finished)
         if record.cancelled or (row is not None and row.state is JobState.CANCELLED):
             return msgspec.structs.replace(status, state=JobState.CANCELLED)
-        how = f"{title} does not know it any more, and it left no exit code"
+        how = f"{title} no longer knows it, and it left no exit code"
         if not record.id:
             how = f"{title} has not taken it: the answer to its submission was lost, and it did not come up"
         return msgspec.structs.replace(status, reason=how if row is None else f"{title} says {row.word}")
@@ -338,7 +340,7 @@ def _check_script(spec: JobSpec) -> None:
 
 
 def _read_end(path: Path) -> tuple[int, float] | None:
-    """Return the exit code in a file, and when it was written; None: it is not there, or only just being written."""
+    """Return the exit code in a file, and when it was written; None if the file is missing or not complete."""
     try:
         return int(path.read_text()), path.stat().st_mtime
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""What a batch system has to say and do, so that its jobs have our verbs: see `control.slurm` and `control.lsf`."""
+"""The interface of a batch system whose jobs have our verbs (see `control.slurm` and `control.lsf`)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from farandole.control.jobs.spec import JobSpec
 from farandole.control.jobs.status import JobState
 
 MARK = "farandole"
-"""Identifies our jobs among others; after a colon comes the key of the submission."""
+"""The mark of our jobs among others; after a colon comes the key of the submission."""
 
 
 def mark_of(key: str) -> str:
@@ -33,62 +33,62 @@ def key_of(mark: str) -> str | None:
 
 
 class Row(NamedTuple):
-    """What a batch system says of one job."""
+    """A batch system's report about one job."""
 
     id: str
     state: JobState
     word: str
-    """Its own for that state."""
+    """The batch system's own word for the state."""
     reason: str
-    """One sentence: why it waits."""
+    """The reason why the job waits, as one sentence."""
     user: str
     queue: str
     hosts: str
     key: str = ""
-    """Of the submission."""
+    """The key of the submission."""
 
 
 class BatchSystem(Protocol):
-    """One batch system. Methods raise `Unreachable` when it does not answer, and `Refused` when it says no."""
+    """A batch system. Methods raise `Unreachable` if it does not answer, and `Refused` if it rejects the request."""
 
     place: str
-    """As `--on` names it."""
+    """The name for `--on`."""
     title: str
-    """As people call it."""
+    """The name shown to people."""
 
     def script(self, spec: JobSpec, log: Path, exit_file: Path, program: str, key: str) -> str:
         """Return the batch script of a job.
 
         Args:
-            spec: of the job; it has a name.
-            log: where all that it prints goes.
-            exit_file: where its exit code is written: batch systems forget jobs after a while.
-            program: `farandole`, as it is found on the nodes.
-            key: of the submission, which is in its mark.
+            spec: the job, which has a name.
+            log: the file for all its output.
+            exit_file: the file for its exit code: batch systems forget jobs after a while.
+            program: the path of `farandole` on the compute nodes.
+            key: the key of the submission, which is in the job's mark.
         """
 
     def submit(self, programs: Programs, script: Path) -> str:
-        """Hand a script in; return the job's number, or "" if the answer names none.
+        """Submit a script; return the job's number, or "" if the answer has none.
 
         Raises:
-            Refused: the job was not taken.
-            Unreachable: the answer is lost; the job may have been taken.
+            Refused: the job was not accepted.
+            Unreachable: the answer is lost; the job may have been accepted.
         """
 
     def rows(self, programs: Programs) -> Mapping[str, Row]:
-        """Return what is known of our jobs, by their numbers."""
+        """Return the reports about our jobs, by their numbers."""
 
     def scale(self, programs: Programs, number: str, workers: int) -> None:
-        """Let a job that waits have another number of workers."""
+        """Change the number of workers of a waiting job."""
 
     def end(self, programs: Programs, number: str, at_once: bool) -> None:
         """End a job."""
 
     def hold(self, programs: Programs, number: str) -> None:
-        """Let a job that waits not begin."""
+        """Hold a waiting job."""
 
     def requeue_held(self, programs: Programs, number: str) -> None:
-        """End a job that runs, and let it wait, held."""
+        """End a running job, and let it wait, held."""
 
     def release(self, programs: Programs, number: str) -> None:
-        """Let a job that is held begin."""
+        """Release a held job."""

@@ -1,5 +1,5 @@
-"""The dashboard: a read-only page about jobs, in a browser. See docs/how-to/dashboard.md.
+"""The dashboard: a read-only page about jobs, in a browser (docs/how-to/dashboard.md).
 
-From what places and jobs say (`sources`) to what a page shows (`view_model`, `charts`, `timeline_window`, all pure),
-and the server that hands it out (`app`, `access`, `serve`).
+Data flows from places and jobs (`sources`) to the contents of a page (`view_model`, `charts`, `timeline_window`, all
+pure), and to the server that sends it (`app`, `access`, `serve`).
 """

@@ -1,6 +1,6 @@
-"""Who may see a dashboard: whoever has the token, once in the address and from then on in a cookie. Nobody may change.
+"""Access to a dashboard: for anyone with the token, once in the address and then in a cookie. It is read-only.
 
-Every answer carries the headers that keep a browser from doing anything with the page but showing it.
+Every answer carries headers that keep a browser from doing anything with the page but showing it.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ SECURITY_HEADERS = {
 _REFUSED = """\
 <!doctype html><html lang="en"><meta charset="utf-8"><title>farandole</title>
 <h1>A token is needed</h1>
-<p>Open the address that <code>farandole dashboard</code> has printed: it has the token in it.</p>
+<p>Open the address that <code>farandole dashboard</code> has printed: it contains the token.</p>
 <form action="/" method="get"><label>Token <input name="token" type="password" autocomplete="off" required></label>
 <button>Open</button></form></html>
 """
 
 
 class Gate:
-    """Lets requests through to an app that may have an answer.
+    """Passes permitted requests on to an app.
 
     Args:
-        app: answers them.
-        token: that they must carry.
-        port: of the server: cookies are for all ports of a host, so that it is in the cookie's name.
-        hosts: names by which a browser may call this server; None: any. On loopback, another name is that of a page
-            which has led its own name here, to read what only this machine may.
+        app: the app that answers them.
+        token: the token that they must carry.
+        port: the port of the server, which is part of the cookie's name because cookies apply to all ports of a host.
+        hosts: names under which a browser may address this server; None: any. On loopback, any other name may belong to
+            a page that has pointed its own name here to read data that only this machine may read.
     """
 
     def __init__(self, app: App, token: str, port: int, hosts: frozenset[str] | None) -> None:
@@ -62,7 +62,7 @@ class Gate:
         if scope["method"] not in ("GET", "HEAD"):
             return await _answer(send, 405, "text/plain", "a dashboard changes nothing\n", {"allow": "GET, HEAD"})
         if self._hosts is not None and _host_of(headers.get("host", "")) not in self._hosts:
-            return await _answer(send, 400, "text/plain", "this server is not called so\n")
+            return await _answer(send, 400, "text/plain", "this server does not have this name\n")
         given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
         if given and scope["path"] == "/" and self._is_right(given):
             cookie = f"{self._cookie}={quote(given, safe='')}; Path=/; HttpOnly; SameSite=Strict"

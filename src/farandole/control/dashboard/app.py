@@ -1,4 +1,4 @@
-"""The dashboard's server: one page, its script and style, and a stream of events for each browser that looks."""
+"""The dashboard's server: one page, its script and style, and a stream of events for each browser."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ STATIC = Path(__file__).resolve().parent / "static"
 FILES = {"page.js": "text/javascript", "style.css": "text/css", "icon.svg": "image/svg+xml"}
 EVENT_SECONDS = 1.0
 END_SECONDS = 5
-"""How long answers that are under way may take when the server ends."""
+"""Seconds that pending answers may take when the server ends."""
 MOST_STREAMS = 64
-"""Browsers that look at a time."""
+"""The most browsers at a time."""
 _SLICES = 5
-"""How often a stream looks, between two events, whether the server is about to end."""
+"""Seconds between a stream's checks, between two events, whether the server is about to end."""
 
 
 class Dashboard:
-    """Answers what a page asks.
+    """Answers the requests of a page.
 
     Args:
-        source: of all that is shown.
-        job: the one that is shown at first; "": the list.
-        ends: says whether the server is about to end: then streams do.
-        seconds: between two events.
+        source: the source of all data.
+        job: the job that is shown first; "": the list of jobs.
+        ends: returns whether the server is about to end; streams end then.
+        seconds: seconds between two events.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Dashboard:
         self._streams = 0
 
     def app(self) -> Starlette:
-        """Return the server, without a gate."""
+        """Return the server without access control."""
         return Starlette(
             routes=[
                 Route("/", self._page),
@@ -71,7 +71,7 @@ class Dashboard:
     async def _file(self, request: Request) -> Response:
         name = request.path_params["name"]
         if name not in FILES:
-            return PlainTextResponse("there is no such file\n", 404)
+            return PlainTextResponse("file not found\n", 404)
         return FileResponse(STATIC / name, media_type=FILES[name])
 
     async def _jobs(self, request: Request) -> Response:
@@ -83,14 +83,14 @@ class Dashboard:
 
     async def _events(self, request: Request) -> Response:
         if self._streams >= MOST_STREAMS:
-            return PlainTextResponse("too many browsers look at this already\n", 503)
+            return PlainTextResponse("too many browsers are connected\n", 503)
         last = request.headers.get("last-event-id", "")
         lines_from = int(last) if last.isascii() and last.isdecimal() else 0
         stream = self._stream(request.query_params.get("job", ""), lines_from)
         return StreamingResponse(stream, media_type="text/event-stream")
 
     async def _stream(self, job: str, lines_from: int) -> AsyncIterator[str]:
-        """Yield an event again and again; its id says which lines the browser has."""
+        """Yield events repeatedly; the id of each says which lines the browser has."""
         self._streams += 1
         try:
             while True:
@@ -115,7 +115,7 @@ class Dashboard:
 
 
 def make_server(source: Source, job: str, token: str, port: int, hosts: frozenset[str] | None) -> uvicorn.Server:
-    """Return the whole server, which listens nowhere yet; see `Dashboard` and `Gate`."""
+    """Return the whole server, a `Dashboard` behind a `Gate`, which does not listen yet."""
     dashboard = Dashboard(source, job, ends=lambda: server.should_exit)
     config = uvicorn.Config(
         Gate(dashboard.app(), token, port, hosts),

@@ -11,19 +11,19 @@ from farandole.control.jobs.view import Moment
 MARKED = ("loss", "join", "stall", "finish")
 MOST_MARKS = 200
 SHORTEST_SECONDS = 30.0
-"""Of a job that is younger, the axis is that long."""
+"""Seconds that the axis is long at least."""
 _STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400, 172800, 604800)
 MOST_TICKS = 6
 
 
 def world_chart(moments: Sequence[Moment], now: float) -> dict[str, Any] | None:
-    """Return a chart whose places lie between 0 and 1 from left to right and from bottom to top; None: nothing to draw.
+    """Return a chart with coordinates from 0 to 1, left to right and bottom to top; None if there is nothing to draw.
 
     Returns:
-        points: of the line, [x, y] each; it goes right, then up or down.
+        points: the points of the line, [x, y] each; it goes right, then up or down.
         marks: x, y, kind and text of each loss, join, stall and end.
         ticks: x and text of the times below; largest: the size at the top.
-        label: what the chart shows, in a sentence.
+        label: one sentence that describes the chart.
     """
     worlds = [each for each in moments if each.kind == "world"]
     if not worlds:
@@ -67,13 +67,13 @@ def tick_times(begin: float, end: float) -> list[float]:
 
 
 def clock_text(at: float, length: float) -> str:
-    """Return the time of day, as exact as a chart of that length needs it."""
+    """Return the time of day, as precise as a chart of this length needs it."""
     form = "%H:%M:%S" if length < 600 else "%H:%M" if length < 86400 else "%d %b %H:%M"
     return time.strftime(form, time.localtime(at))
 
 
 def label_of(worlds: Sequence[Moment], marked: Sequence[Moment]) -> str:
-    """Say what the chart shows.
+    """Return one sentence that describes the chart.
 
     Example:
         >>> label_of([Moment(0, "world", "", 3), Moment(9, "world", "", 2)], [Moment(9, "loss", "", 2)])

@@ -1,6 +1,6 @@
-"""What a source says of one job, asked for all browsers together: at most once in a while, however many look.
+"""A source's data about one job, shared by all browsers: the source is asked at most once per interval.
 
-Threads: those in which the server waits for sources. A lock lets one of them ask, and the others take what it got.
+Threads: the server's worker threads. A lock lets one of them ask, and the others use its result.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from farandole.control.jobs.view import JobView, OutputLine
 FRESH_SECONDS = 0.8
 JOBS_FRESH_SECONDS = 2.0
 LOG_FRESH_SECONDS = 10.0
-"""A page that is opened sooner after another one has the log that was read for that one."""
+"""Seconds for which a newly opened page reuses the log that was read for another page."""
 
 
 class JobFeed:
-    """One job.
+    """The data of one job.
 
-    Lines of output come from the job's launcher, or from its log, or from the launcher that has taken the job over, and
-    each of them counts from 0. Browsers see the numbers of the feed, which only grow.
+    Lines of output come from the job's launcher, from its log, or from the launcher that has taken the job over, and
+    each of these counts from 0. Browsers see the numbers of the feed, which only grow.
     """
 
     def __init__(self, source: Source, name: str, clock: Callable[[], float] = time.monotonic) -> None:
@@ -46,14 +46,14 @@ class JobFeed:
         self._next = 0
         """The number of the next line."""
         self._first = 0
-        """The number from which on lines are shown: those before are in what was read later, too."""
+        """The number of the first line shown: earlier ones are contained in a later reading of the log, too."""
         self._launcher_next = 0
         """The launcher's number of its next line."""
         self._log_read_at = -LOG_FRESH_SECONDS
         self._log_is_whole = False
 
     def model(self, lines_from: int) -> dict[str, Any]:
-        """Return what is shown of the job, with the lines from this number on.
+        """Return the page's data about the job, with the lines from this number on.
 
         A browser that has seen lines of an earlier server asks for numbers that do not exist yet, and gets all lines.
         """
@@ -72,7 +72,7 @@ class JobFeed:
             self._model = {**self._model, "error": f"{error.message}. {error.hint}".strip()}
             return
         if 0 < view.lines_next < self._launcher_next:
-            self._launcher_next = 0  # Another launcher has taken the job over: its lines come with the next answer.
+            self._launcher_next = 0  # Another launcher has taken the job over; its lines come with the next answer.
         else:
             self._append(line for line in view.lines if line.number >= self._launcher_next)
             self._launcher_next = max(self._launcher_next, view.lines_next)
@@ -81,7 +81,7 @@ class JobFeed:
         self._model = {**job_model(status, view, time.time()), "timeline": timeline_model(view), "error": ""}
 
     def _read_log(self, is_opened: bool, is_over: bool) -> None:
-        """Read the log, where it does not come with the view: when a page is opened, and once at the end."""
+        """Read the log, if it does not come with the view: when a page is opened, and once at the end."""
         is_fresh = self._clock() - self._log_read_at < LOG_FRESH_SECONDS
         if self._log_is_whole or not (is_over or (is_opened and not is_fresh)):
             return
@@ -109,21 +109,21 @@ def _content(line: OutputLine) -> tuple[int | None, bool, str]:
 
 
 def timeline_model(view: JobView) -> dict[str, Any]:
-    """Return the last seconds of the timeline, or why there is none."""
+    """Return the last seconds of the timeline, or the reason why there is none."""
     if not view.timeline:
         return {"note": "Start the job with --timeline FILE to see here what each rank does."}
     path = path_of_generation(view.timeline, view.generation)
     if not path.endswith(".json"):
-        return {"note": f"The timeline {path} is no Chrome JSON: open it in ui.perfetto.dev."}
+        return {"note": f"The timeline {path} is not Chrome JSON: open it in ui.perfetto.dev."}
     try:
         window = window_model(spans_of(read_end(path)))
     except OSError as error:
         return {"note": f"The timeline {path} cannot be read here: {error.strerror or error}."}
-    return window or {"note": f"Nothing is in the timeline {os.path.basename(path)} yet."}
+    return window or {"note": f"The timeline {os.path.basename(path)} is still empty."}
 
 
 class Overview:
-    """All jobs, and the cluster, for all browsers together."""
+    """The data of all jobs and the cluster, shared by all browsers."""
 
     def __init__(self, source: Source, clock: Callable[[], float] = time.monotonic) -> None:
         self._source = source
@@ -143,7 +143,7 @@ class Overview:
             return self._model
 
     def feed(self, name: str) -> JobFeed | None:
-        """Return the feed of a job; None when there is no such job."""
+        """Return the feed of a job; None if there is no such job."""
         known = {job["name"] for job in self.model().get("jobs", ())}
         with self._lock:
             if name not in known and name not in self._feeds:

@@ -27,11 +27,11 @@ def serve(
     """Serve the dashboard, and return when the process is interrupted.
 
     Args:
-        source: of what is shown.
-        job: that is shown at first; "": the list of jobs.
-        address: to listen on; port 0 is any that is free.
-        token: that a browser needs; "": one is made up.
-        say: told where it is.
+        source: the source of the data.
+        job: the job that is shown first; "": the list of jobs.
+        address: the address to listen on; port 0 means any free port.
+        token: the token that a browser needs; "": a new one is generated.
+        say: called with the page's address, as a message.
 
     Raises:
         Refused: the address cannot be used.
@@ -44,13 +44,13 @@ def serve(
         here = socket.gethostname() if address.host in ("0.0.0.0", "::") else address.host
         say(f"farandole: dashboard: {address_with(MetricsAddress(here, port), token)}")
         if not address.is_loopback:
-            say("note: others can read the token on its way; ssh -L 8478:localhost:8478 to this machine is safer")
+            say("note: others can read the token in transit; ssh -L 8478:localhost:8478 to this machine is safer")
         with contextlib.suppress(KeyboardInterrupt):
             server.run([sock])
 
 
 def address_with(address: MetricsAddress, token: str) -> str:
-    """Return what is opened in a browser: the token is a part of it."""
+    """Return the address to open in a browser, which contains the token."""
     return f"http://{address}/?token={urllib.parse.quote(token, safe='')}"
 
 
@@ -65,6 +65,6 @@ def _listening(address: MetricsAddress) -> Iterator[socket.socket]:
         except OSError as error:
             raise Refused(
                 f"the dashboard cannot be served on {address}: {error.strerror or error}",
-                "choose another port: --port PORT; 0 is any that is free",
+                "use another --port; 0 means any free port",
             ) from None
         yield sock

@@ -1,4 +1,4 @@
-"""Where a dashboard has its jobs from: a place of `farandole.control.jobs`, or the address of one job's metrics."""
+"""Sources of a dashboard's data: a place of `farandole.control.jobs`, or the address of one job's metrics."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ from farandole.control.jobs.view import JobView, Moment, OutputLine, WorkerView
 URL_SECONDS = 5.0
 MOST_LINES = 2000
 MOST_CHARACTERS = 2000
-"""Of a line."""
+"""The most characters of a line."""
 _FINISHED_WORDS = ("exited", "finished", "succeeded", "failed", "ended")
 
 
 class Source(Protocol):
-    """What a dashboard asks. Every method may wait, and may raise `JobError`."""
+    """The interface of a dashboard's data source. Every method may wait, and may raise `JobError`."""
 
     def jobs(self) -> Sequence[JobStatus]:
-        """Return the jobs there are, the oldest first."""
+        """Return all jobs, oldest first."""
 
     def view(self, name: str, lines_from: int) -> tuple[JobStatus, JobView]:
-        """Return how a job is, and what can be seen of it."""
+        """Return a job's state and the data of its view."""
 
     def output(self, name: str) -> Sequence[OutputLine]:
-        """Return the last lines that it printed, where `view` has none."""
+        """Return the last lines of a job's output, if `view` has none."""
 
     def cluster(self) -> Mapping[str, Any] | None:
-        """Return hosts, settings and numbers of jobs of a queue; None where there is none."""
+        """Return hosts, settings and job counts of a queue; None without a queue."""
 
 
 class PlaceSource:
     """The jobs of one place.
 
     Args:
-        name: of the place.
+        name: the name of the place.
         service: its service.
     """
 
@@ -59,11 +59,11 @@ class PlaceSource:
         return self._service.jobs()
 
     def view(self, name: str, lines_from: int) -> tuple[JobStatus, JobView]:
-        """Return how a job is, and what its launcher says of it, where it says more."""
+        """Return a job's state, and its launcher's data if available."""
         status = self._service.status(name)
         look = getattr(self._service, "view", None)
         if look is not None and status.state is JobState.RUNNING:
-            with contextlib.suppress(JobError):  # It may have ended just now, or be busy: the status has to do.
+            with contextlib.suppress(JobError):  # It may have just ended, or be busy: the status suffices then.
                 return status, look(name, lines_from)
         return status, view_of_status(status)
 
@@ -73,7 +73,7 @@ class PlaceSource:
         return [line_of_log(number, text) for number, text in lines]
 
     def cluster(self) -> Mapping[str, Any] | None:
-        """Return what a queue says of itself."""
+        """Return the queue's report about itself."""
         if self._name != "queue":
             return None
         from farandole.control.queue.protocol import AskQueue
@@ -83,11 +83,11 @@ class PlaceSource:
 
 
 class UrlSource:
-    """One job, by the address of its metrics: of fixed size, or on a machine that is reached through a tunnel.
+    """One job, by the address of its metrics: of fixed size, or on a machine reached through a tunnel.
 
     Args:
-        url: such as http://127.0.0.1:9478.
-        token: of the metrics; "": they need none.
+        url: the address, such as http://127.0.0.1:9478.
+        token: the token of the metrics; "": none is needed.
     """
 
     def __init__(self, url: str, token: str) -> None:

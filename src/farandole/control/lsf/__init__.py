@@ -1,1 +1,1 @@
-"""Jobs on an LSF cluster, by the same verbs: bsub, bjobs, bmod, bkill, bstop, brequeue and bresume behind them."""
+"""Jobs on an LSF cluster with the same verbs, through bsub, bjobs, bmod, bkill, bstop, brequeue and bresume."""

@@ -1,4 +1,4 @@
-"""What LSF says about jobs. Pure."""
+"""Parsers for LSF's reports about jobs. Pure."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from farandole.control.batch_systems.system import Row, key_of
 from farandole.control.jobs.status import JobState
 
 FIELDS = "jobid stat user queue exec_host job_description pend_reason delimiter='|'"
-"""What bjobs is asked to print of each job; the reason, which may have a `|`, comes last."""
+"""The fields that bjobs prints of each job; the reason, which may contain a `|`, comes last."""
 _NAMES = 7
 _NOTHING = "-"
-"""What bjobs prints of a field that has no value."""
+"""The text that bjobs prints for a field without a value."""
 
 _STATES = {
     "PEND": JobState.WAITING,
@@ -27,7 +27,7 @@ _STATES = {
 
 
 def number_of(said: str) -> str:
-    """Return the number of a job that bsub has taken; "" if bsub says something else."""
+    """Return the number of a job that bsub has accepted; "" if bsub prints something else."""
     found = re.search(r"Job <(\d+)> is submitted", said)
     return found[1] if found is not None else ""
 

@@ -1,4 +1,4 @@
-"""The batch script of a job, and what LSF is asked for. Pure."""
+"""The batch script of a job, and its requests to LSF. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from farandole.control.jobs.errors import Refused
 from farandole.control.jobs.spec import DEFAULT_QUEUE, JobSpec
 
 GPU = "nvidia.com/gpu"
-# LSF says on which hosts the slots are as pairs of names and numbers.
+# LSF gives the hosts and their slots as pairs of names and numbers.
 _HOSTS = 'set -- $LSB_MCPU_HOSTS; hosts=; while [ $# -gt 1 ]; do hosts="$hosts,$1:$2"; shift 2; done'
 
 
@@ -22,7 +22,7 @@ def batch_script(spec: JobSpec, log: Path, exit_file: Path, program: str, key: s
     Raises:
         Refused: LSF cannot give the job what it asks for.
     """
-    # LSF would add a report of its own to the file of its option -o.
+    # LSF would append its own report to the file of its option -o.
     lines = [
         "#!/bin/bash",
         *(f"#BSUB {option}" for option in _options(spec, key)),
@@ -43,7 +43,7 @@ def _options(spec: JobSpec, key: str) -> Iterator[str]:
         yield f"-q {spec.queue}"
     if spec.priority:
         raise Refused(
-            f"priority {spec.priority}: what a user's priorities mean in LSF is up to its administrator",
+            f"priority {spec.priority}: the meaning of users' priorities in LSF is up to its administrator",
             "where it has user priorities: options: {lsf: ['-sp 60']} in the file of the job",
         )
     yield "-rn" if spec.how_suspended == "never" else "-r"

@@ -14,7 +14,7 @@ from farandole.control.lsf.script import batch_script
 
 
 class Lsf:
-    """See `farandole.control.batch_systems.system.BatchSystem`."""
+    """The batch system LSF: an implementation of `BatchSystem`."""
 
     place, title = "lsf", "LSF"
 
@@ -22,10 +22,12 @@ class Lsf:
         return batch_script(spec, log, exit_file, program, key)
 
     def submit(self, programs: Programs, script: Path) -> str:
-        return number_of(programs.call("bsub", reads=script))  # It reads options in scripts from its input only.
+        return number_of(
+            programs.call("bsub", reads=script)
+        )  # bsub reads a script's options only from its standard input.
 
     def rows(self, programs: Programs) -> Mapping[str, Row]:
-        # Where there is none, it says so and ends with an error.
+        # Without jobs, bjobs prints this and exits with an error.
         return read_rows(programs.call("bjobs", "-a", "-noheader", "-o", FIELDS, may_say="No job found"))
 
     def scale(self, programs: Programs, number: str, workers: int) -> None:
@@ -38,7 +40,7 @@ class Lsf:
         programs.call("bstop", number)
 
     def requeue_held(self, programs: Programs, number: str) -> None:
-        programs.call("brequeue", "-H", number)  # bstop would only stop its processes, and keep its slots.
+        programs.call("brequeue", "-H", number)  # bstop would only stop its processes and keep its slots.
 
     def release(self, programs: Programs, number: str) -> None:
         programs.call("bresume", number)

@@ -1,1 +1,1 @@
-"""Jobs on a Slurm cluster, by the same verbs: sbatch, squeue, scontrol and scancel behind them."""
+"""Jobs on a Slurm cluster with the same verbs, through sbatch, squeue, scontrol and scancel."""

@@ -1,4 +1,4 @@
-"""What Slurm says about jobs. Pure."""
+"""Parsers for Slurm's reports about jobs. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from farandole.control.batch_systems.system import Row, key_of
 from farandole.control.jobs.status import JobState
 
 FIELDS = "%i|%j|%T|%r|%u|%P|%C|%N|%k"
-"""What squeue is asked to print of each job; its comment, which may have a `|`, comes last."""
+"""The fields that squeue prints of each job; the comment, which may contain a `|`, comes last."""
 
 _STATES = {
     "PENDING": JobState.WAITING,
@@ -27,17 +27,17 @@ _STATES = {
     "COMPLETED": JobState.SUCCEEDED,
     "CANCELLED": JobState.CANCELLED,
 }
-# Versions differ in the spelling of the last one.
+# The spelling of the last one differs between versions.
 _HELD = {"JobHeldUser", "JobHeldAdmin", "job requeued in held state", "job_requeued_in_held_state"}
 _REASONS = {
     "Resources": "waits: the nodes that it needs are in use",
     "Priority": "waits: jobs with a higher priority are before it",
     "Dependency": "waits: a job that it depends on has not ended",
-    "BeginTime": "waits: it is not to begin yet, or was only just ended to begin again",
+    "BeginTime": "waits: its start time has not come, or it has just been requeued",
     "QOSMaxJobsPerUserLimit": "waits: you have as many jobs as the QOS allows",
-    "AssocMaxJobsLimit": "waits: your account has as many jobs as it may have",
+    "AssocMaxJobsLimit": "waits: your account has as many jobs as it is allowed",
     "PartitionDown": "waits: its partition is down",
-    "PartitionNodeLimit": "waits for ever: it wants more nodes than its partition has",
+    "PartitionNodeLimit": "waits for ever: it needs more nodes than its partition has",
     "ReqNodeNotAvail": "waits: a node that it needs is not available",
 }
 
@@ -62,14 +62,14 @@ def read_rows(text: str) -> list[Line]:
 
 
 def state_of(row: Line) -> JobState:
-    """Return where a job is; what Slurm calls a failure in its own way is one."""
+    """Return the state of a job; all of Slurm's kinds of failure are failures."""
     if row.state == "PENDING" and row.reason in _HELD:
         return JobState.SUSPENDED
     return _STATES.get(row.state, JobState.FAILED)
 
 
 def reason_of(row: Line) -> str:
-    """Return one sentence: why a job waits, in our words where they are known."""
+    """Return the reason why a job waits, in our words if they are known."""
     state = state_of(row)
     if state is JobState.SUSPENDED:
         return "until farandole resume"
@@ -79,6 +79,6 @@ def reason_of(row: Line) -> str:
 
 
 def row_of(line: Line) -> Row:
-    """Return what Slurm says of a job, in words that all batch systems share."""
+    """Return Slurm's report about a job in the form that all batch systems share."""
     key = key_of(line.comment) or ""
     return Row(line.id, state_of(line), line.state, reason_of(line), line.user, line.partition, line.nodes, key)

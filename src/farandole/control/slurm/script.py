@@ -1,4 +1,4 @@
-"""The batch script of a job, and what Slurm is asked for. Pure."""
+"""The batch script of a job, and its requests to Slurm. Pure."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _UNITS = {"": 1, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "k": 10**3,
 
 
 def batch_script(spec: JobSpec, log: Path, exit_file: Path, program: str, key: str) -> str:
-    """Return the script that sbatch gets.
+    """Return the script for sbatch.
 
     Args:
-        spec: of the job; it has a name.
-        log: where all that it prints goes.
-        exit_file: where its exit code is written: Slurm forgets jobs after some minutes.
-        program: `farandole`, as it is found on the nodes.
-        key: of the submission.
+        spec: the job, which has a name.
+        log: the file for all its output.
+        exit_file: the file for its exit code: Slurm forgets jobs after some minutes.
+        program: the path of `farandole` on the compute nodes.
+        key: the key of the submission.
 
     Raises:
         Refused: Slurm cannot give the job what it asks for.
@@ -70,7 +70,7 @@ def _resources(resources: Mapping[str, str]) -> Iterator[str]:
         elif name == GPU:
             gpus = _number(name, value)
             if not gpus.is_integer():
-                raise Refused(f"resource {name}: {value!r} is no whole number", "a worker has whole GPUs")
+                raise Refused(f"resource {name}: {value!r} is not a whole number", "a worker has whole GPUs")
             yield f"--gpus-per-task={int(gpus)}"
         elif name != "memory":
             raise Refused(f"resource {name}: Slurm is not asked for that here", "cpu, memory and nvidia.com/gpu")
@@ -85,5 +85,5 @@ def _number(name: str, text: str) -> float:
     except (ValueError, KeyError):
         number = math.nan
     if not 0 <= number < math.inf:
-        raise Refused(f"resource {name}: {text!r} is no amount", "such as 4, or 8Gi of memory")
+        raise Refused(f"resource {name}: {text!r} is not a valid amount", "such as 4, or 8Gi of memory")
     return number

@@ -15,7 +15,7 @@ from farandole.control.slurm.script import batch_script
 
 
 class Slurm:
-    """See `farandole.control.batch_systems.system.BatchSystem`."""
+    """The batch system Slurm: an implementation of `BatchSystem`."""
 
     place, title = "slurm", "Slurm"
 

@@ -343,7 +343,7 @@ def test_python_script(command: str, script: str | None) -> None:
         ("./train.py", "not a program that can be run", "write: python ./train.py"),
         ("train.py", "no program 'train.py' on the PATH", "write: python train.py"),
         ("./data", "not a program that can be run", "chmod"),
-        ("-n 3", "no program '-n'", "options stand before the command"),
+        ("-n 3", "no program '-n'", "options come before the command"),
     ],
 )
 def test_commands_that_cannot_start(tmp_path: Path, command: str, message: str, hint: str) -> None:
