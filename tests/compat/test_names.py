@@ -47,7 +47,6 @@ SAME = {
     "horovod.runner.launch": "farandole.compat.runner.launch",
     "horovod.runner.gloo_run": "farandole.compat.runner.gloo_run",
     "horovod.runner.common.util.hosts": "farandole.compat.runner.hosts",
-    "horovod.runner.util.threads": "farandole.compat.runner.threads",
 }
 
 
@@ -241,6 +240,8 @@ def test_what_it_was_built_with_is_known_before_init() -> None:
         ("horovod.runner.http.http_server", "inside of Horovod's launcher"),
         ("horovod.runner.common.service.task_service", "inside of Horovod's launcher"),
         ("horovod.runner.elastic.discovery", "inside of Horovod's launcher"),
+        ("horovod.runner.util.threads", "inside of Horovod's launcher"),
+        ("horovod.runner.common.util.secret", "inside of Horovod's launcher"),
     ],
 )
 def test_what_is_not_there_says_so(name: str, why: str) -> None:

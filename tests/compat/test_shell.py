@@ -1,4 +1,4 @@
-"""Shell commands, threads, time-outs and the like, which Horovod's tests and extensions import from its runner."""
+"""Shell commands and the like, which Horovod's tests and extensions import from its runner."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ import textwrap
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
 import drop_in
 import pytest
 
-from farandole.compat.runner import host_hash, js_run, launch, lsf, mpi_run, safe_shell_exec, secret, threads, timeout
+from farandole.compat.runner import js_run, launch, lsf, mpi_run, safe_shell_exec
 
 
 def prefixed(text: str, prefix: str | None, index: int | None, timestamps: bool = False) -> str:
@@ -158,82 +157,12 @@ def wait_for_end(pid: str) -> None:
         time.sleep(0.01)
 
 
-# --- threads ----------------------------------------------------------------------------------------------------------
-
-
-def test_a_function_in_a_thread() -> None:
-    calls: list[Any] = []
-    for arguments in ((1,), (1, 2)):
-        thread = threads.in_thread(lambda *given: calls.append(given), args=arguments, name="n")
-        thread.join(10)
-        assert thread.daemon and thread.name == "n"
-    assert calls == [(1,), (1, 2)]
-    threads.in_thread(lambda: 1 / 0, silent=True).join(10)
-    words = r"^args must be a tuple, not <class 'int'>, for a single argument use \(arg,\)$"
-    for call in (lambda: threads.in_thread(print, args=1), lambda: threads.on_event(threading.Event(), print, args=1)):
-        with pytest.raises(ValueError, match=words):
-            call()
-
-
-def test_a_function_on_an_event() -> None:
-    event, stop, calls = threading.Event(), threading.Event(), list[str]()
-    waiting = threads.on_event(event, calls.append, ("called",), stop=stop, check_stop_interval_s=0.01)
-    assert calls == []
-    event.set()
-    waiting.join(10)
-    assert calls == ["called"]
-
-
-def test_a_function_that_is_not_wanted_any_more() -> None:
-    event, stop, calls = threading.Event(), threading.Event(), list[str]()
-    waiting = threads.on_event(event, calls.append, ("called",), stop=stop, check_stop_interval_s=0.01)
-    stop.set()
-    waiting.join(10)
-    event.set()
-    assert not waiting.is_alive() and calls == []
-    with pytest.raises(ValueError, match="Event must not be None"):
-        threads.on_event(None, print)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="Stop event must be given for non-daemon event thread"):
-        threads.on_event(event, print, daemon=False)
-
-
-def test_a_function_in_many_threads() -> None:
-    results = threads.execute_function_multithreaded(lambda a, b: a + b, [(n, 1) for n in range(20)], True, 3)
-    assert results == {n: n + 1 for n in range(20)}
-    assert threads.execute_function_multithreaded(print, [], block_until_all_done=False) is None
-
-
 # --- the rest ---------------------------------------------------------------------------------------------------------
-
-
-def test_time_out() -> None:
-    over = timeout.Timeout(0, "no {activity} in {timeout} s")
-    with pytest.raises(timeout.TimeoutException, match="no dancing in 0 s"):
-        while True:
-            over.check_time_out_for("dancing")
-    ahead = timeout.Timeout(100, "")
-    ahead.check_time_out_for("dancing")
-    assert 90 < ahead.remaining() <= 100 and over.remaining() == 0
-
-
-def test_secrets() -> None:
-    key = secret.make_secret_key()
-    digest = secret.compute_digest(key, b"words")
-    assert secret.check_digest(key, b"words", digest)
-    assert not secret.check_digest(key, b"other words", digest)
-    assert secret.make_secret_key() != key
-
-
-def test_host_hash() -> None:
-    assert host_hash._hash("test string") == "6f8db599de986fab7a21625b7916589c"
-    assert host_hash.host_hash() == host_hash.host_hash("") != host_hash.host_hash("salt")
 
 
 def test_workers_are_not_started_through_jsrun() -> None:
     with pytest.raises(NotImplementedError, match="farandole-horovod does not start workers through"):
         js_run.js_run(None, None, {}, ["true"])
-    with pytest.raises(NotImplementedError, match="rank files"):
-        js_run.generate_jsrun_rankfile(None)
 
 
 @pytest.mark.parametrize(

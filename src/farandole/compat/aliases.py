@@ -43,16 +43,12 @@ HOMES = {
     "horovod.runner": "farandole.compat.runner",
     "horovod.runner.common.util.config_parser": "farandole.compat.runner.config_parser",
     "horovod.runner.common.util.env": "farandole.compat.runner.env",
-    "horovod.runner.common.util.host_hash": "farandole.compat.runner.host_hash",
     "horovod.runner.common.util.hosts": "farandole.compat.runner.hosts",
     "horovod.runner.common.util.safe_shell_exec": "farandole.compat.runner.safe_shell_exec",
-    "horovod.runner.common.util.secret": "farandole.compat.runner.secret",
     "horovod.runner.common.util.settings": "farandole.compat.runner.settings",
-    "horovod.runner.common.util.timeout": "farandole.compat.runner.timeout",
     "horovod.runner.common.util.tiny_shell_exec": "farandole.compat.runner.tiny_shell_exec",
     "horovod.runner.util.lsf": "farandole.compat.runner.lsf",
     "horovod.runner.util.network": "farandole.compat.runner.network",
-    "horovod.runner.util.threads": "farandole.compat.runner.threads",
 }
 
 _LATER = "is not there yet in farandole-horovod; horovod.torch, tensorflow, keras and mxnet are"
@@ -67,12 +63,16 @@ MISSING = {
     "horovod.tensorflow.gradient_aggregation_eager": _AGGREGATION,
     "horovod.spark": _LATER,
     "horovod.runner.common.service": _INSIDE,
+    "horovod.runner.common.util.host_hash": _INSIDE,
+    "horovod.runner.common.util.secret": _INSIDE,
+    "horovod.runner.common.util.timeout": _INSIDE,
     "horovod.runner.driver": _INSIDE,
     "horovod.runner.elastic": _INSIDE,
     "horovod.runner.http": _INSIDE,
     "horovod.runner.run_task": _INSIDE,
     "horovod.runner.task": _INSIDE,
     "horovod.runner.task_fn": _INSIDE,
+    "horovod.runner.util.threads": _INSIDE,
 }
 
 # Modules that scripts reach as attributes of a package without importing them.

@@ -21,12 +21,3 @@ def js_run(
         NotImplementedError: always.
     """
     raise NotImplementedError("farandole-horovod does not start workers through jsrun. Use horovodrun without it.")
-
-
-def generate_jsrun_rankfile(settings: Any, path: str | None = None) -> NoReturn:
-    """Refuse to write a rank file for jsrun.
-
-    Raises:
-        NotImplementedError: always.
-    """
-    raise NotImplementedError("farandole-horovod writes no rank files for jsrun, as it does not use it.")

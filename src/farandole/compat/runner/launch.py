@@ -18,6 +18,8 @@ from farandole.compat.runner import arguments, config_parser, hosts, lsf, mpi, n
 from farandole.compat.runner.arguments import is_elastic
 from farandole.compat.runner.js_run import is_jsrun_installed
 from farandole.compat.support import gloo_built, mpi_built
+from farandole.control.cli.run import run_until_end
+from farandole.control.launcher.function import call_command, cause_of, pickle_call, results_of, run_in_background
 from farandole.control.launcher.job.elastic import Elastic, read_elastic_timeout
 from farandole.control.launcher.job.host_list import Host
 from farandole.control.launcher.job.machine import Machine, look
@@ -94,8 +96,6 @@ def run_commandline(argv: Sequence[str] | None = None) -> int:
 
     It is 0, 1 when a worker failed, or 2 when nothing was started; with MPI it is mpirun's.
     """
-    from farandole.control.cli.run import run_until_end
-
     try:
         args = parse_args(argv)
         job = prepare(args)
@@ -395,8 +395,6 @@ def raise_failure(outcome: Outcome, starter: Starter | None = None) -> None:
         outcome: the outcome of the job.
         starter: the program that started the workers, if it was not farandole.
     """
-    from farandole.control.launcher.function import cause_of
-
     if not outcome.report:
         return  # All went well, or the user ended it.
     # An elastic job may fail of something else than one of its last workers.
@@ -417,8 +415,6 @@ def _run(args: argparse.Namespace) -> list[Any] | None:
         ValueError: such a job cannot be started here.
         RuntimeError: a worker failed.
     """
-    from farandole.control.launcher.function import call_command, pickle_call, results_of, run_in_background
-
     function: Callable[[], Any] | None = args.run_func
     job = prepare(args, None if function is None else call_command(args.executable))
     call = None if function is None else pickle_call(function, (), {})

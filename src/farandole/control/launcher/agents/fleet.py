@@ -1,14 +1,10 @@
-"""The agents of all hosts of a job, which are started together and get the same orders."""
+"""Starts the agents of all hosts of a job together."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
-from farandole.control.agent.protocol import (
-    ToAgent,
-)
 from farandole.control.launcher.agents.agent_client import AgentClient
 from farandole.control.launcher.agents.agent_lost import AgentLost
 from farandole.control.launcher.job.host_list import Host
@@ -16,28 +12,6 @@ from farandole.control.launcher.job.ssh_and_ship import SshOptions
 
 # Number of agents started at a time: each costs a process here, and often much more in its first moment.
 STARTED_AT_ONCE = 32
-
-
-@dataclass(frozen=True)
-class Fleet:
-    """The agents of one job."""
-
-    agents: Mapping[str, AgentClient]
-    """By label of the host."""
-    ssh: SshOptions
-    """The ssh options for reaching other hosts."""
-    timeout: float
-    """Seconds of silence after which another host counts as lost."""
-
-    @property
-    def elsewhere(self) -> list[AgentClient]:
-        """The agents on other hosts."""
-        return [agent for agent in self.agents.values() if not agent.local]
-
-    def tell(self, order: ToAgent) -> None:
-        """Send an order to all agents."""
-        for agent in self.agents.values():
-            agent.tell(order)
 
 
 async def start_agents(
