@@ -8,7 +8,7 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from farandole.control.launcher.job.from_job import to_plain
 from farandole.control.queue.address import default_state
 from farandole.control.queue.client import TOKEN_VARIABLE, QueueClient, connect
 from farandole.control.queue.model import RunOptions
-from farandole.control.queue.protocol import AskQueue, Backup, ChangeHosts, Configure, MakeToken, StopQueue
+from farandole.control.queue.protocol import Backup, ChangeHosts, Configure, MakeToken, StopQueue
 from farandole.control.queue.start import prepare
 
 # Options of `farandole run` that say what one job is, where it runs, or how it is shown.
@@ -127,7 +127,7 @@ def _start_behind(command: Sequence[str], state: Path) -> int:
     deadline = time.monotonic() + _START_SECONDS
     while daemon.poll() is None and time.monotonic() < deadline:
         try:
-            told = QueueClient(state, os.environ, retry=0.0).ask(AskQueue())
+            told = QueueClient(state, os.environ, retry=0.0).cluster()
         except JobError:
             time.sleep(0.05)
             continue
@@ -159,7 +159,7 @@ def _stop(given: argparse.Namespace) -> int:
 
 def _status(given: argparse.Namespace) -> int:
     _refuse_words(given)
-    told = _client(given).ask(AskQueue())
+    told = _client(given).cluster()
     if given.json:
         print_json(told)
         return 0
@@ -177,7 +177,7 @@ def _config(given: argparse.Namespace) -> int:
     client = _client(given)
     if given.words:
         client.ask(Configure(tuple(given.words)))
-    settings = client.ask(AskQueue())["settings"]
+    settings = client.cluster()["settings"]
     if given.json:
         print_json(settings)
     else:
@@ -185,7 +185,7 @@ def _config(given: argparse.Namespace) -> int:
     return 0
 
 
-def _lines(settings: dict[str, Any]) -> list[str]:
+def _lines(settings: Mapping[str, Any]) -> list[str]:
     """Return settings as lines in the syntax that sets them."""
     groups = ("queues", "quotas", "admins")
     lines = [

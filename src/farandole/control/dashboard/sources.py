@@ -15,7 +15,8 @@ import msgspec
 from farandole.base.wire.encoding import decode_json
 from farandole.control.jobs.errors import JobError, Refused, Unreachable
 from farandole.control.jobs.log_lines import rank_and_text
-from farandole.control.jobs.service import JobService
+from farandole.control.jobs.places import connect_to_jobs
+from farandole.control.jobs.service import JobService, ShowsCluster, ShowsWorkers
 from farandole.control.jobs.status import JobState, JobStatus
 from farandole.control.jobs.view import JobView, Moment, OutputLine, WorkerView
 
@@ -43,15 +44,10 @@ class Source(Protocol):
 
 
 class PlaceSource:
-    """The jobs of one place.
+    """The jobs of one place."""
 
-    Args:
-        name: the name of the place.
-        service: its service.
-    """
-
-    def __init__(self, name: str, service: JobService) -> None:
-        self._name = name
+    def __init__(self, service: JobService) -> None:
+        """Show the jobs of the place with this service."""
         self._service = service
 
     def jobs(self) -> Sequence[JobStatus]:
@@ -61,10 +57,9 @@ class PlaceSource:
     def view(self, name: str, lines_from: int) -> tuple[JobStatus, JobView]:
         """Return a job's state, and its launcher's data if available."""
         status = self._service.status(name)
-        look = getattr(self._service, "view", None)
-        if look is not None and status.state is JobState.RUNNING:
+        if isinstance(self._service, ShowsWorkers) and status.state is JobState.RUNNING:
             with contextlib.suppress(JobError):  # It may have just ended, or be busy: the status suffices then.
-                return status, look(name, lines_from)
+                return status, self._service.view(name, lines_from)
         return status, view_of_status(status)
 
     def output(self, name: str) -> Sequence[OutputLine]:
@@ -73,13 +68,8 @@ class PlaceSource:
         return [line_of_log(number, text) for number, text in lines]
 
     def cluster(self) -> Mapping[str, Any] | None:
-        """Return the queue's report about itself."""
-        if self._name != "queue":
-            return None
-        from farandole.control.queue.protocol import AskQueue
-
-        told: Mapping[str, Any] = self._service.ask(AskQueue())  # type: ignore[attr-defined]
-        return told
+        """Return the hosts of the place, its settings and its numbers of jobs, if it shares hosts among jobs."""
+        return self._service.cluster() if isinstance(self._service, ShowsCluster) else None
 
 
 class UrlSource:
@@ -190,6 +180,5 @@ def source_for(
     """
     if job is not None and job.startswith(("http://", "https://")):
         return UrlSource(job, environment.get("FARANDOLE_METRICS_TOKEN", ""))
-    from farandole.control.jobs.places import connect_to_jobs
-
-    return PlaceSource(*connect_to_jobs(place, environment, job, warn))
+    _name, service = connect_to_jobs(place, environment, job, warn)
+    return PlaceSource(service)

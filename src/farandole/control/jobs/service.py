@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
 
 from farandole.control.jobs.spec import JobSpec
 from farandole.control.jobs.status import JobStatus
+from farandole.control.jobs.view import JobView
 
 
 class JobService(Protocol):
@@ -52,3 +53,19 @@ class JobService(Protocol):
 
     def resume(self, name: str) -> None:
         """Let a suspended job go on."""
+
+
+@runtime_checkable
+class ShowsWorkers(Protocol):
+    """A `JobService` that knows more of a running job than its status."""
+
+    def view(self, name: str, lines_from: int = 0) -> JobView:
+        """Return everything that can be seen of a job that runs, with its output from a line on."""
+
+
+@runtime_checkable
+class ShowsCluster(Protocol):
+    """A `JobService` that shares hosts among its jobs."""
+
+    def cluster(self) -> Mapping[str, Any]:
+        """Return the hosts, the settings, and the number of jobs in each state."""

@@ -68,6 +68,11 @@ class QueueClient:
         """Return how a job is, and what happened to it."""
         return from_dict(self.ask(protocol.AskJob(name)))
 
+    def cluster(self) -> Mapping[str, Any]:
+        """Return the queue's hosts, its settings, and the number of jobs in each state."""
+        told: Mapping[str, Any] = self.ask(protocol.AskQueue())
+        return told
+
     def logs(self, name: str, follow: bool = False, rank: int | None = None) -> Iterator[str]:
         """Yield what the workers of all its attempts print, or have printed."""
         return of_rank(self._lines(name, follow), rank)
