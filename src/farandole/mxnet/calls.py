@@ -24,6 +24,7 @@ from farandole.worker.core import basics
 from farandole.worker.core.binding import Callback, NativeRequest
 from farandole.worker.core.engine import Engine
 from farandole.worker.core.handle import Pending
+from farandole.worker.core.status import from_status
 from farandole.worker.core.submission import Submission
 
 if TYPE_CHECKING:
@@ -265,8 +266,6 @@ def _tell(number: int | None, handle: int, status: int, error: bytes | None, los
 
 def sentence_of(status: int, error: bytes | None, lost_rank: int) -> str:
     """Return what MXNet's error will say of a native status."""
-    from farandole.worker.core.status import from_status
-
     return sentence(from_status(status, (error or b"").decode(errors="replace"), lost_rank))
 
 

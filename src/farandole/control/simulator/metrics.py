@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -96,8 +97,6 @@ class _Contention:
         return max(1.0, (self._area(end) - self._area(start)) / (end - start))
 
     def _area(self, time: float) -> float:
-        from bisect import bisect_right
-
         index = bisect_right(self._times, time) - 1
         return self._areas[index] + self._counts[index] * (time - self._times[index])
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from farandole.control.jobs.errors import BadSpec
-from farandole.control.jobs.spec import JobSpec, from_dict
+from farandole.control.jobs.spec import JobSpec, Workers, from_dict
 from farandole.control.kubernetes.model import Object
 
 MOST_WORKERS = 10_000
@@ -188,8 +188,6 @@ def read(job: Object) -> tuple[TrainingJobSpec | None, list[str]]:
 
 
 def _no_workers() -> Any:
-    from farandole.control.jobs.spec import Workers
-
     return Workers(1, 1, 1)
 
 

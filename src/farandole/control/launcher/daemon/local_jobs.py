@@ -6,6 +6,8 @@ import socket
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NoReturn
 
+import msgspec
+
 from farandole.control.jobs.errors import Refused, UnknownJob, Unreachable
 from farandole.control.jobs.log_lines import follow_file, of_rank
 from farandole.control.jobs.spec import JobSpec
@@ -134,8 +136,6 @@ def _status(directory: JobDirectory, record: JobRecord) -> JobStatus:
 
 
 def _with(status: JobStatus, **changes: object) -> JobStatus:
-    import msgspec
-
     return msgspec.structs.replace(status, **changes)
 
 
