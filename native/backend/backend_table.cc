@@ -7,15 +7,14 @@
 
 namespace farandole::backend {
 
-// One a folder. A missing one is a row as well: its file says why it is not there.
+// One a folder. A backend that this version lacks is a row as well, whose file gives the reason.
 extern const Row kNative;
 extern const Row kNccl;
 extern const Row kMpi;
-extern const Row kUcx;
 
 namespace {
 
-constexpr std::array<const Row*, 4> kTable = {&kNative, &kNccl, &kMpi, &kUcx};
+constexpr std::array<const Row*, 3> kTable = {&kNative, &kNccl, &kMpi};
 // MPI takes part where it is asked for, since the job must have been started by it.
 constexpr std::array<const Row*, 2> kForNative = {&kNative, &kNccl};
 constexpr std::array<const Row*, 2> kForMpi = {&kMpi, &kNccl};

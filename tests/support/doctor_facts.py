@@ -51,7 +51,7 @@ WELL = Facts(
         library_version="0.1.0",
         backends=(
             NativeBackend(name="native", memory=("host",)),
-            NativeBackend(name="nccl", absent="not there yet in this version", memory=("device",)),
+            NativeBackend(name="nccl", absent="this version does not support it", memory=("device",)),
             NativeBackend(name="mpi", found="MPICH 5.0.2 (libmpi_abi.so.1)", memory=("host",)),
         ),
         python="3.11.7",

@@ -1,5 +1,4 @@
-// The NCCL backend is not in this build: this row says so. A build that has it compiles another file of this folder
-// instead.
+// The row of NCCL, which this version does not have: tensors of GPUs are reduced in host memory by the other backends.
 #include "backend/backend.h"
 
 namespace farandole::backend {
@@ -7,7 +6,7 @@ namespace farandole::backend {
 extern const Row kNccl;
 const Row kNccl = {"nccl",
                    "collectives among GPUs by NVIDIA's library",
-                   "not there yet in this version",
+                   "this version does not support it",
                    {bit_of(MemoryKind::kDevice), kAllOperations, true},
                    nullptr};
 

@@ -36,7 +36,7 @@ TEST(Select, TheTableOfThisBuildRunsEverythingInHostMemory) {
     EXPECT_TRUE(names.insert(row->name).second) << row->name << " is there twice";
     EXPECT_EQ(row->absent == nullptr, row->make != nullptr) << row->name;
   }
-  EXPECT_EQ(names, (std::set<std::string>{"mpi", "native", "nccl", "ucx"}));
+  EXPECT_EQ(names, (std::set<std::string>{"mpi", "native", "nccl"}));
   for (uint32_t operation = 0; (kAllOperations >> operation & 1) != 0; ++operation) {
     EXPECT_EQ(selected(rows(), {static_cast<Operation>(operation)}, world(), two_hosts()), "native");
   }

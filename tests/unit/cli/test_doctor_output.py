@@ -49,7 +49,7 @@ what can move tensors
 
 shared memory  yes: memfd works
 tcp            yes: between hosts, and with --transport tcp on one
-nccl           no: not there yet in this version; GPU tensors travel through host memory
+nccl           no: this version does not support it; GPU tensors travel through host memory
 mpi            yes: MPICH 5.0.2 (libmpi_abi.so.1); between hosts, with --backend mpi --launcher mpirun (or srun)
 
 what a job takes
