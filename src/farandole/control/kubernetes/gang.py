@@ -8,7 +8,8 @@ from typing import Any
 
 from farandole.control.kubernetes import children, names
 from farandole.control.kubernetes.kinds import Kind
-from farandole.control.kubernetes.model import Deletion, Object, Observed, Options, ref_of
+from farandole.control.kubernetes.model import Deletion, Object, Observed, Options
+from farandole.control.kubernetes.placement import deletions
 
 VOLCANO = "volcano"
 VOLCANO_API = "scheduling.volcano.sh/v1beta1"
@@ -76,8 +77,4 @@ def decorate(pod: dict[str, Any], job: Object, options: Options) -> None:
 def given_back(observed: Observed, why: str) -> list[Deletion]:
     """Return the deletion of what a job that has no pods holds in the gang scheduler."""
     groups = [child for ref, child in observed.children.items() if ref.kind == KIND]
-    return [
-        Deletion(ref_of(group), str(group["metadata"]["uid"]), why)
-        for group in groups
-        if not group["metadata"].get("deletionTimestamp")
-    ]
+    return deletions(groups, why)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from farandole.control.kubernetes import conditions, pod_state, times
-from farandole.control.kubernetes.model import Note, Object
+from farandole.control.kubernetes.model import Object
 from farandole.control.kubernetes.mpijob.history import History
 from farandole.control.kubernetes.mpijob.job_status import JobStatus
 from farandole.control.kubernetes.mpijob.job_view import JobView
@@ -24,7 +24,7 @@ def count(view: JobView, status: JobStatus) -> tuple[JobStatus, Fatal | None]:
     A pod that is being deleted is not counted: whoever deletes it has taken it away, and it has not failed.
     """
     present = {str(pod["metadata"].get("uid")) for pod in view.observed.pods}
-    status = status.with_history(replace(status.history, counted=status.history.counted & present))
+    status = status.with_history(counted=status.history.counted & present)
     for index, pod in sorted(view.workers.items()):
         if _is_new(pod, status.history):
             status = _worker_failed(view, status, index, pod)
@@ -62,16 +62,16 @@ def _worker_failed(view: JobView, status: JobStatus, index: int, pod: Object) ->
     history = replace(history, worker_retry_at={**history.worker_retry_at, index: retry_at})
     reason = "WorkerEvicted" if failure.disrupted else "WorkerFailed"
     told = f"{pod['metadata']['name']} failed ({failure.what}); it is started again"
-    status = status.with_history(history).noted(Note(reason, told, warning=True))
+    status = status.remembering(history).noted(reason, told, warning=True)
     return status.with_condition(conditions.RESTARTING, True, reason, f"{told} at {times.to_text(retry_at)}", now)
 
 
 def _seen(view: JobView, status: JobStatus) -> JobStatus:
     """Remember when a running launcher has lost a worker."""
-    ran = conditions.holds(status.conditions, conditions.RUNNING) and status.history.formed > 0
+    ran = status.holds(conditions.RUNNING) and status.history.formed > 0
     if not ran or all(index >= status.history.formed for index in view.missing):
         return status
-    return status.with_history(replace(status.history, loss_at=view.observed.now))
+    return status.with_history(loss_at=view.observed.now)
 
 
 def _launcher_failed(view: JobView, status: JobStatus, pod: Object) -> tuple[JobStatus, Fatal | None]:
@@ -84,11 +84,11 @@ def _launcher_failed(view: JobView, status: JobStatus, pod: Object) -> tuple[Job
     history = replace(history, attempt=history.attempt + 1, retry_at=retry_at, loss_at=None)
     name = pod["metadata"]["name"]
     policy = view.spec.launcher.restart_policy
+    status = status.remembering(history)
     if policy == "ExitCode" and not excused and failure.exit_code in _PERMANENT_CODES:
-        return status.with_history(history), ("MPIJobFailed", f"{name} failed: {failure.what}")
+        return status, ("MPIJobFailed", f"{name} failed: {failure.what}")
     why = f"{failure.what}; a worker was lost before" if follows else failure.what
-    note = Note("LauncherFailed", f"{name} failed ({why})", warning=True)
-    return status.with_history(history).noted(note), None
+    return status.noted("LauncherFailed", f"{name} failed ({why})", warning=True), None
 
 
 def _limit_message(view: JobView, status: JobStatus) -> str:

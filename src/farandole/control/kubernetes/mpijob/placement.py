@@ -2,39 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Any
 
 from farandole.control.kubernetes import children, names, pod_state
-from farandole.control.kubernetes.model import Deletion, Object, Observed, Ref, Wanted, earliest, ref_of
+from farandole.control.kubernetes.model import Deletion, Object, Ref, Wanted, earliest
 from farandole.control.kubernetes.mpijob import access, gang, hosts, pods
 from farandole.control.kubernetes.mpijob.job_status import JobStatus
 from farandole.control.kubernetes.mpijob.job_view import JobView
-
-# A scheduler has not looked at a new pod yet, and an image may not be there at the first try.
-_HINDRANCE_AGE = 10.0
+from farandole.control.kubernetes.placement import Placement, deletion, not_refused
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What a job is to have."""
-
-    reason: str
-    wanted: tuple[Wanted, ...]
-    deletions: tuple[Deletion, ...]
-    again_at: float | None
-
-
-def plan(view: JobView, status: JobStatus) -> tuple[JobStatus, Plan]:
+def plan(view: JobView, status: JobStatus) -> tuple[JobStatus, Placement]:
     """Return what is to be there, and the status with what was decided about workers that are to go."""
     files = hosts.data(view.observed.job, view.spec, view.ready)
     status = _leaving(view, status, files)
-    deletions, drain_at = _deletions(view, status)
+    going, drain_at = _deletions(view, status)
     wanted, retry_at, reason = _wanted(view, status, files)
-    if deletions:
-        reason = f"{deletions[0].ref.name} is to go: {deletions[0].why}"
-    kept, later = _not_refused(view.observed, wanted)
-    return status, Plan(reason, tuple(kept), tuple(deletions), earliest([drain_at, retry_at, later]))
+    if going:
+        reason = f"{going[0].ref.name} is to go: {going[0].why}"
+    kept, later = not_refused(view.observed, wanted)
+    return status, Placement(reason, tuple(kept), tuple(going), earliest([drain_at, retry_at, later]))
 
 
 def _leaving(view: JobView, status: JobStatus, files: dict[str, str]) -> JobStatus:
@@ -49,7 +36,7 @@ def _leaving(view: JobView, status: JobStatus, files: dict[str, str]) -> JobStat
         for index, at in status.history.worker_retry_at.items()
         if index < view.spec.workers and (at > view.observed.now or index not in view.workers)
     }
-    return status.with_history(replace(status.history, leaving=leaving, worker_retry_at=retries))
+    return status.with_history(leaving=leaving, worker_retry_at=retries)
 
 
 def _lists_are(view: JobView, files: dict[str, str]) -> bool:
@@ -69,11 +56,11 @@ def _deletions(view: JobView, status: JobStatus) -> tuple[list[Deletion], float 
             if due is None or due > view.observed.now:
                 times.append(due)
                 continue
-            found.append(_deletion(pod, f"the job has {view.spec.workers} workers now"))
+            found.append(deletion(pod, f"the job has {view.spec.workers} workers now"))
         elif pod_state.phase(pod) == "Failed" and pod["metadata"]["uid"] in view.history.counted:
-            found.append(_deletion(pod, "it failed, and is started again"))
+            found.append(deletion(pod, "it failed, and is started again"))
         elif pod_state.phase(pod) == "Succeeded" and view.history.attempt and not view.launcher:
-            found.append(_deletion(pod, "it has ended, and the next attempt of the launcher needs it again"))
+            found.append(deletion(pod, "it has ended, and the next attempt of the launcher needs it again"))
     return found, earliest(times)
 
 
@@ -82,10 +69,6 @@ def _drained_at(view: JobView, pod: Object, since: float | None) -> float | None
     if not pod_state.running(pod) or not view.launcher_running:
         return view.observed.now
     return None if since is None else since + view.observed.options.drain_seconds
-
-
-def _deletion(pod: Object, why: str) -> Deletion:
-    return Deletion(ref_of({"apiVersion": "v1", "kind": "Pod", **pod}), pod["metadata"]["uid"], why)
 
 
 def _wanted(view: JobView, status: JobStatus, files: dict[str, str]) -> tuple[list[Wanted], float | None, str]:
@@ -128,27 +111,3 @@ def _hosts_mark(launcher: Object, files: dict[str, str]) -> dict[str, Any]:
     name = {"name": metadata["name"], "namespace": metadata["namespace"]}
     mark = {"annotations": {names.HOSTS_ANNOTATION: children.digest(files)}}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {**name, **mark}}
-
-
-def _not_refused(observed: Observed, wanted: list[Wanted]) -> tuple[list[Wanted], float | None]:
-    """Leave out what was refused not long ago, and say when it may be tried again."""
-    waits = {item.ref: observed.problems[item.ref].retry_at for item in wanted if item.ref in observed.problems}
-    later = [at for at in waits.values() if at > observed.now]
-    return [item for item in wanted if waits.get(item.ref, observed.now) <= observed.now], earliest(later)
-
-
-def hindrance(view: JobView) -> tuple[str, str] | None:
-    """Return why the job does not get what it wants, None if nothing is in its way."""
-    for _, problem in sorted(view.observed.problems.items()):
-        return problem.reason, f"{problem.ref}: {problem.message}"[:1000]
-    old = [pod for pod in view.observed.pods if view.observed.now - pod_state.created_at(pod) >= _HINDRANCE_AGE]
-    found = [pod_state.hindrance(pod) for pod in old]
-    return next((item for item in found if item is not None), None)
-
-
-def hindrance_due(view: JobView) -> float | None:
-    """Return when a pod that is hindered has been so for long enough to say it."""
-    now = view.observed.now
-    young = [pod for pod in view.observed.pods if pod_state.hindrance(pod) is not None]
-    due = [pod_state.created_at(pod) + _HINDRANCE_AGE for pod in young]
-    return earliest(at for at in due if at > now)

@@ -7,17 +7,17 @@ there (`placement`); what does its status say.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any
-
-from farandole.control.kubernetes import conditions, names, times
-from farandole.control.kubernetes.model import Note, Observed, Outcome, earliest
+from farandole.control.kubernetes import conditions, names
+from farandole.control.kubernetes.job_status import name_of
+from farandole.control.kubernetes.model import Observed, Outcome, earliest
 from farandole.control.kubernetes.mpijob import ending, job_spec, losses, placement, queued, suspension
-from farandole.control.kubernetes.mpijob.blocked import with_blocked
 from farandole.control.kubernetes.mpijob.job_spec import MpiJobSpec
 from farandole.control.kubernetes.mpijob.job_status import JobStatus, replica_statuses
 from farandole.control.kubernetes.mpijob.job_view import JobView
+from farandole.control.kubernetes.placement import hindrance, hindrance_due
+
+# A pod that is not scheduled, or has no image, for this long is worth a condition.
+_PATIENCE_SECONDS = 10.0
 
 
 def reconcile(observed: Observed) -> Outcome:
@@ -48,27 +48,27 @@ def reconcile(observed: Observed) -> Outcome:
 
 def _invalid(observed: Observed, status: JobStatus, faults: list[str]) -> Outcome:
     message = "; ".join(faults)[:1000]
-    status = with_blocked(status, ("InvalidSpec", message), observed.now)
-    return status.outcome(observed, f"its spec cannot be used: {message}")
+    status = status.with_blocked(("InvalidSpec", message), observed.now)
+    return status.outcome(f"its spec cannot be used: {message}")
 
 
 def _created(observed: Observed, spec: MpiJobSpec, status: JobStatus) -> JobStatus:
     if conditions.find(status.conditions, conditions.CREATED):
         return status
-    name = _name(observed)
+    name = name_of(observed)
     status = status.with_condition(
         conditions.CREATED, True, "MPIJobCreated", f"MPIJob {name} is created.", observed.now
     )
     if spec.launcher.pod.get("restartPolicy"):
         message = "The restart policy of the launcher's pod template does not hold; Launcher.restartPolicy does."
-        status = status.noted(Note("SetPodTemplateRestartPolicy", message, warning=True))
-    return status.noted(Note("MPIJobCreated", f"MPIJob {name} is created."))
+        status = status.noted("SetPodTemplateRestartPolicy", message, warning=True)
+    return status.noted("MPIJobCreated", f"MPIJob {name} is created.")
 
 
 def _active(observed: Observed, spec: MpiJobSpec, status: JobStatus) -> Outcome:
     now = observed.now
     view = JobView.of(observed, spec, status.history)
-    overdue_at = _deadline(spec, status)
+    overdue_at = status.seconds_after("startTime", spec.deadline)
     if overdue_at is not None and now >= overdue_at:
         message = f"the job was active for longer than activeDeadlineSeconds: {spec.deadline}"
         return ending.failed(observed, spec, status, "DeadlineExceeded", message)
@@ -78,29 +78,24 @@ def _active(observed: Observed, spec: MpiJobSpec, status: JobStatus) -> Outcome:
     view = JobView.of(observed, spec, status.history)
     status, plan = placement.plan(view, status)
     status = _truth(view, status)
-    status = with_blocked(status, placement.hindrance(view), now)
+    status = status.with_blocked(hindrance(observed, _PATIENCE_SECONDS), now)
     status = status.with_fields(replicaStatuses=replica_statuses(observed, spec))
-    again = earliest([plan.again_at, overdue_at, placement.hindrance_due(view)])
-    return status.outcome(observed, plan.reason, plan.wanted, plan.deletions, again)
-
-
-def _deadline(spec: MpiJobSpec, status: JobStatus) -> float | None:
-    start = times.from_text(status.fields.get("startTime"))
-    return None if spec.deadline is None or start is None else start + spec.deadline
+    again = earliest([plan.again_at, overdue_at, hindrance_due(observed, _PATIENCE_SECONDS)])
+    return status.outcome(plan.reason, plan.wanted, plan.deletions, again)
 
 
 def _truth(view: JobView, status: JobStatus) -> JobStatus:
     """Return the status with Running and Restarting as they are."""
     now = view.observed.now
-    name = _name(view.observed)
-    was_running = conditions.holds(status.conditions, conditions.RUNNING)
+    name = name_of(view.observed)
+    was_running = status.holds(conditions.RUNNING)
     if view.whole:
         formed = view.spec.workers if view.all_running else min(status.history.formed, view.spec.workers)
         message = f"MPIJob {name} is running."
-        status = status.with_history(replace(status.history, formed=formed))
+        status = status.with_history(formed=formed)
         status = status.with_condition(conditions.RESTARTING, False, "MPIJobRunning", message, now)
         status = status.with_condition(conditions.RUNNING, True, "MPIJobRunning", message, now)
-        return status if was_running else status.noted(Note("MPIJobRunning", message))
+        return status if was_running else status.noted("MPIJobRunning", message)
     ran_before = conditions.find(status.conditions, conditions.RUNNING) is not None
     restarts = status.history.attempt > 0 or (ran_before and status.history.formed > 0)
     if not restarts:
@@ -110,9 +105,4 @@ def _truth(view: JobView, status: JobStatus) -> JobStatus:
     restarting = conditions.find(status.conditions, conditions.RESTARTING)
     news = restarting is None or (restarting.get("status"), restarting.get("message")) != ("True", message)
     status = status.with_condition(conditions.RESTARTING, True, reason, message, now)
-    return status.noted(Note(reason, message, warning=True)) if news else status
-
-
-def _name(observed: Observed) -> str:
-    metadata: Mapping[str, Any] = observed.metadata
-    return f"{metadata['namespace']}/{metadata['name']}"
+    return status.noted(reason, message, warning=True) if news else status

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from farandole.control.kubernetes import conditions, times
-from farandole.control.kubernetes.model import Note, Observed, Outcome
-from farandole.control.kubernetes.mpijob.blocked import with_blocked
-from farandole.control.kubernetes.mpijob.ending import deletion_of
+from farandole.control.kubernetes.job_status import name_of
+from farandole.control.kubernetes.model import Observed, Outcome
 from farandole.control.kubernetes.mpijob.job_spec import MpiJobSpec
 from farandole.control.kubernetes.mpijob.job_status import JobStatus, replica_statuses
+from farandole.control.kubernetes.placement import deletions
 
 
 def suspended(observed: Observed, spec: MpiJobSpec, status: JobStatus) -> Outcome:
     """Return what a suspended job needs."""
-    message = f"MPIJob {observed.metadata['namespace']}/{observed.metadata['name']} is suspended."
-    news = not conditions.holds(status.conditions, conditions.SUSPENDED)
+    message = f"MPIJob {name_of(observed)} is suspended."
+    news = not status.holds(conditions.SUSPENDED)
     return without_pods(observed, spec, status, ("MPIJobSuspended", message), news)
 
 
@@ -27,25 +25,24 @@ def without_pods(observed: Observed, spec: MpiJobSpec, status: JobStatus, why: t
         news: whether it is to be told as an Event.
     """
     going = [child for ref, child in observed.children.items() if ref.kind in ("Pod", "PodGroup")]
-    deletions = [deletion_of(child, why[1]) for child in going]
     if news:
-        status = status.noted(Note(*why))
+        status = status.noted(*why)
     for kind in (conditions.RUNNING, conditions.RESTARTING):
         status = status.with_condition(kind, False, *why, observed.now)
     status = status.with_condition(conditions.SUSPENDED, True, *why, observed.now)
-    status = with_blocked(status, None, observed.now)
+    status = status.with_blocked(None, observed.now)
     # What counts against backoffLimit stays; which launcher is the current one does, too: its pod may still be there.
-    history = replace(status.history, formed=0, leaving={}, worker_retry_at={}, loss_at=None)
-    status = status.with_history(history).with_fields(startTime=None, replicaStatuses=replica_statuses(observed, spec))
-    return status.outcome(observed, f"it has no pods: {why[1]}", (), [item for item in deletions if item is not None])
+    status = status.with_history(formed=0, leaving={}, worker_retry_at={}, loss_at=None)
+    status = status.with_fields(startTime=None, replicaStatuses=replica_statuses(observed, spec))
+    return status.outcome(f"it has no pods: {why[1]}", (), deletions(going, why[1]))
 
 
 def resumed(observed: Observed, status: JobStatus) -> JobStatus:
     """Return the status of a job that is not suspended (any more): it has a start."""
-    if conditions.holds(status.conditions, conditions.SUSPENDED):
-        message = f"MPIJob {observed.metadata['namespace']}/{observed.metadata['name']} is resumed."
+    if status.holds(conditions.SUSPENDED):
+        message = f"MPIJob {name_of(observed)} is resumed."
         status = status.with_condition(conditions.SUSPENDED, False, "MPIJobResumed", message, observed.now)
-        status = status.noted(Note("MPIJobResumed", message))
+        status = status.noted("MPIJobResumed", message)
     if times.from_text(status.fields.get("startTime")) is None:
         status = status.with_fields(startTime=times.to_text(observed.now))
     return status

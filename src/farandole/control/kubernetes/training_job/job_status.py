@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from farandole.control.jobs.status import JobState
-from farandole.control.kubernetes import conditions, saved, times
-from farandole.control.kubernetes.model import Deletion, Note, Object, Observed, Outcome, Wanted
+from farandole.control.kubernetes import saved, times
+from farandole.control.kubernetes.job_status import JobStatus
+from farandole.control.kubernetes.model import Object
 from farandole.control.kubernetes.pod_state import Failure
 
 # Seconds before pods that fail are made again: twice as long each time, and at once after a time without failures.
@@ -92,55 +93,17 @@ def read_history(status: Object) -> History:
     )
 
 
-@dataclass(frozen=True)
-class TrainingJobStatus:
-    """A status that is changed by making another.
-
-    Attributes:
-        old: as it is in the API.
-        fields: all but conditions and history.
-    """
-
-    old: Object
-    fields: Object
-    conditions: tuple[Object, ...]
-    history: History
-    notes: tuple[Note, ...] = field(default=())
+class TrainingJobStatus(JobStatus[History]):
+    """A status of a TrainingJob, with the words in which all places tell how a job is."""
 
     @classmethod
     def of(cls, job: Object) -> TrainingJobStatus:
         """Read a job's status, which may be anything."""
-        found = job.get("status")
-        old = found if isinstance(found, dict) else {}
-        fields = {name: value for name, value in old.items() if name not in ("conditions", "history")}
-        return cls(old, fields, tuple(conditions.of_status(old)), read_history(old))
-
-    @property
-    def ended(self) -> bool:
-        """Return whether the job has ended, for good."""
-        return any(self.holds(kind) for kind in (conditions.SUCCEEDED, conditions.FAILED))
-
-    def holds(self, kind: str) -> bool:
-        """Return whether a condition is there and True."""
-        return conditions.holds(self.conditions, kind)
-
-    def with_condition(self, kind: str, value: bool, reason: str, message: str, now: float) -> TrainingJobStatus:
-        """Return it with a condition."""
-        found = conditions.with_condition(self.conditions, kind, value, reason, message[:1000], now)
-        return replace(self, conditions=tuple(found))
+        return cls.reading(job, read_history)
 
     def with_state(self, state: JobState, reason: str) -> TrainingJobStatus:
         """Return it with a word for how the job is, and a sentence for why."""
         return self.with_fields(state=state.value, reason=reason[:1000])
-
-    def with_fields(self, **fields: Any) -> TrainingJobStatus:
-        """Return it with fields; None removes one."""
-        merged = {**self.fields, **fields}
-        return replace(self, fields={name: value for name, value in merged.items() if value is not None})
-
-    def with_history(self, **changes: Any) -> TrainingJobStatus:
-        """Return it with a history that has changed."""
-        return replace(self, history=replace(self.history, **changes))
 
     def with_failure(self, pod: str, failure: Failure, now: float) -> TrainingJobStatus:
         """Return it with a pod that has failed, and the last lines that it printed: the pod itself goes."""
@@ -150,34 +113,3 @@ class TrainingJobStatus:
         before = self.fields.get("failures")
         kept = before if isinstance(before, list) else []
         return self.with_fields(failures=[*kept, told][-MOST_FAILURES:])
-
-    def noted(self, reason: str, message: str, warning: bool = False) -> TrainingJobStatus:
-        """Return it with one Event more."""
-        return replace(self, notes=(*self.notes, Note(reason, message[:1000], warning)))
-
-    def outcome(
-        self,
-        reason: str,
-        wanted: Iterable[Wanted] = (),
-        deletions: Iterable[Deletion] = (),
-        again_at: float | None = None,
-        delete_job: bool = False,
-    ) -> Outcome:
-        """Return the outcome that writes it, if it differs from what is there."""
-        new: dict[str, Any] = {**self.fields, "conditions": [dict(item) for item in self.conditions]}
-        if remembered := self.history.as_data():
-            new["history"] = remembered
-        return Outcome(
-            reason,
-            status=None if new == self.old else new,
-            wanted=tuple(wanted),
-            deletions=tuple(deletions),
-            notes=self.notes,
-            again_at=again_at,
-            delete_job=delete_job,
-        )
-
-
-def name_of(observed: Observed) -> str:
-    """Return the job's name for sentences."""
-    return f"{observed.metadata['namespace']}/{observed.metadata['name']}"

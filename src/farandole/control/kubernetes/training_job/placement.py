@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 from farandole.control.kubernetes import names, pod_state, times
-from farandole.control.kubernetes.model import Deletion, Object, Observed, Wanted, earliest, ref_of
+from farandole.control.kubernetes.model import Deletion, Object, Observed, Wanted, earliest
+from farandole.control.kubernetes.placement import Placement, deletion, not_refused
 from farandole.control.kubernetes.training_job import kueue, own_names, pods, told
 from farandole.control.kubernetes.training_job.around import around
 from farandole.control.kubernetes.training_job.job_spec import TrainingJobSpec
@@ -16,16 +15,6 @@ _SETTLE_SECONDS = 10.0
 # A pod that was told to end, and is there for so long after its time of grace, is on a node that is lost.
 _STUCK_SECONDS = 20.0
 _MOST_AT_ONCE = 100
-
-
-@dataclass(frozen=True)
-class Placement:
-    """What is to be made and deleted, and why."""
-
-    wanted: tuple[Wanted, ...]
-    deletions: tuple[Deletion, ...]
-    again_at: float | None
-    reason: str
 
 
 def live(observed: Observed, role: str) -> list[Object]:
@@ -55,11 +44,11 @@ def plan(observed: Observed, spec: TrainingJobSpec, status: TrainingJobStatus) -
     groups = [Wanted(group)] if group is not None else []
     configs = [Wanted(each) for each in pods.environments(observed.job, spec)]
     beside = [*around(observed.job, spec), *configs, *groups]
-    wanted, refused_at = _not_refused(observed, [*beside, *launchers, *workers])
+    wanted, refused_at = not_refused(observed, [*beside, *launchers, *workers])
     made = [item.ref.name for item in (*launchers, *workers)]
     reason = f"to be made: {', '.join(made[:5])}" if made else "it has the pods that it needs"
     again = earliest([settled_at, retry_at, refused_at, stuck_at])
-    return status, Placement(tuple(wanted), (*finished, *powerless, *surplus, *stuck), again, reason)
+    return status, Placement(reason, tuple(wanted), (*finished, *powerless, *surplus, *stuck), again)
 
 
 def _clear_away(
@@ -69,7 +58,7 @@ def _clear_away(
     with_workers = told.pods_with_workers(observed, status.history.attempt)
     present = {str(pod["metadata"].get("uid")) for pod in observed.pods}
     status = status.with_history(counted=status.history.counted & present)
-    deletions, settled = [], []
+    going, settled = [], []
     lifetimes: dict[str, float] = {}
     for pod in observed.pods:
         if not pod_state.finished(pod) or pod_state.terminating(pod):
@@ -80,7 +69,7 @@ def _clear_away(
             if ended is not None and observed.now < ended + _SETTLE_SECONDS:
                 settled.append(ended + _SETTLE_SECONDS)
                 continue
-            deletions.append(Deletion(ref_of(pod), uid, "it has ended, and the job goes on"))
+            going.append(deletion(pod, "it has ended, and the job goes on"))
             continue
         failure = pod_state.failure(pod)
         if uid not in status.history.counted:
@@ -92,9 +81,9 @@ def _clear_away(
             kind = "Evicted" if failure.disrupted else "Failed"
             role = pod_state.role(pod).capitalize()
             status = status.noted(f"{role}{kind}", f"{name} failed ({failure.what}); another one follows", warning=True)
-        deletions.append(Deletion(ref_of(pod), uid, "it has failed, and another one follows"))
-    status = replace(status, history=status.history.failed(lifetimes, observed.now))
-    return status, deletions, earliest(settled)
+        going.append(deletion(pod, "it has failed, and another one follows"))
+    status = status.remembering(status.history.failed(lifetimes, observed.now))
+    return status, going, earliest(settled)
 
 
 def _may_fail_again(failure: pod_state.Failure, had_workers: bool) -> bool:
@@ -134,9 +123,7 @@ def _without_account(observed: Observed) -> list[Deletion]:
     ]
     why = f"somebody has deleted its ServiceAccount {name}, and the one that is there now is another one"
     return [
-        Deletion(ref_of(pod), str(pod["metadata"]["uid"]), why)
-        for pod in live(observed, names.LAUNCHER)
-        if made and made[0] > pod_state.created_at(pod)
+        deletion(pod, why) for pod in live(observed, names.LAUNCHER) if made and made[0] > pod_state.created_at(pod)
     ]
 
 
@@ -198,12 +185,12 @@ def _surplus(observed: Observed, spec: TrainingJobSpec) -> list[Deletion]:
     there = live(observed, names.WORKER)
     by_worth = sorted(there, key=lambda pod: (kueue.is_single(pod), not pod_state.running(pod), there.index(pod)))
     why = f"the job is to have {spec.pods} worker pods"
-    return [Deletion(ref_of(pod), str(pod["metadata"]["uid"]), why) for pod in by_worth[spec.pods :]]
+    return [deletion(pod, why) for pod in by_worth[spec.pods :]]
 
 
 def stuck_pods(observed: Observed) -> tuple[list[Deletion], float | None]:
     """Return the pods whose node does not answer any more, which nobody else would let go; and when to look again."""
-    deletions, later = [], []
+    going, later = [], []
     for pod in observed.pods:
         ends = times.from_text(pod["metadata"].get("deletionTimestamp"))
         if ends is None or (pod_state.finished(pod) and pod["metadata"].get("finalizers")):
@@ -211,22 +198,7 @@ def stuck_pods(observed: Observed) -> tuple[list[Deletion], float | None]:
         # The time stamp has the time of grace in it.
         if observed.now >= ends + _STUCK_SECONDS:
             why = "it was told to end, and its node does not answer"
-            deletions.append(Deletion(ref_of(pod), str(pod["metadata"]["uid"]), why, grace=0))
+            going.append(deletion(pod, why, grace=0))
         else:
             later.append(ends + _STUCK_SECONDS)
-    return deletions, earliest(later)
-
-
-def _not_refused(observed: Observed, wanted: list[Wanted]) -> tuple[list[Wanted], float | None]:
-    """Leave out what was refused not long ago, and say when it may be tried again."""
-    waits = {item.ref: observed.problems[item.ref].retry_at for item in wanted if item.ref in observed.problems}
-    later = [at for at in waits.values() if at > observed.now]
-    return [item for item in wanted if waits.get(item.ref, observed.now) <= observed.now], earliest(later)
-
-
-def hindrance(observed: Observed) -> tuple[str, str] | None:
-    """Return why the job does not get what it wants, None if nothing is in its way."""
-    for _, problem in sorted(observed.problems.items()):
-        return problem.reason, f"{problem.ref}: {problem.message}"[:1000]
-    found = [pod_state.hindrance(pod) for pod in observed.pods]
-    return next((item for item in found if item is not None), None)
+    return going, earliest(later)

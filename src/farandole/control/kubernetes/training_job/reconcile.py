@@ -9,15 +9,15 @@ between the two, a number is left out.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from farandole.control.jobs.status import JobState
 from farandole.control.kubernetes import conditions, gang, names, pod_state, times
+from farandole.control.kubernetes.job_status import name_of
 from farandole.control.kubernetes.model import Deletion, Observed, Outcome, earliest, ref_of
+from farandole.control.kubernetes.placement import deletions, hindrance, hindrance_due
 from farandole.control.kubernetes.training_job import kueue, placement, queued, restarts, told
 from farandole.control.kubernetes.training_job.around import selector
 from farandole.control.kubernetes.training_job.job_spec import TrainingJobSpec, managed_by, read
-from farandole.control.kubernetes.training_job.job_status import TrainingJobStatus, name_of
+from farandole.control.kubernetes.training_job.job_status import TrainingJobStatus
 
 # A launcher that has told the outcome ends by itself within that time.
 _FAREWELL_SECONDS = 60.0
@@ -48,13 +48,13 @@ def reconcile(observed: Observed) -> Outcome:
     spec, status = queued.admitted(observed, spec, status)
     if queued.waits(observed):
         stuck, again = placement.stuck_pods(observed)
-        return queued.waiting(observed, status, [*_all_pods(observed, "its queue lets it wait"), *stuck], again)
+        return queued.waiting(observed, status, [*deletions(observed.pods, "its queue lets it wait"), *stuck], again)
     return _active(observed, spec, _resumed(observed, status))
 
 
 def _invalid(observed: Observed, status: TrainingJobStatus, faults: list[str]) -> Outcome:
     message = "; ".join(faults)[:1000]
-    status = _blocked(status, ("InvalidSpec", message), observed.now)
+    status = status.with_blocked(("InvalidSpec", message), observed.now)
     return status.with_state(JobState.WAITING, message).outcome(f"its spec cannot be used: {message}")
 
 
@@ -81,7 +81,7 @@ def _ended(observed: Observed, spec: TrainingJobSpec, status: TrainingJobStatus,
         status = status.with_condition(conditions.RESTARTING, True, "TrainingRetried", message, now)
         status = status.with_state(JobState.RESTARTING, message)
         why = "the training failed and begins anew"
-        return status.outcome(why, kueue.ended(observed), _all_pods(observed, message))
+        return status.outcome(why, kueue.ended(observed), deletions(observed.pods, message))
     kind = conditions.FAILED if code else conditions.SUCCEEDED
     words = f"exit code {code}: {report}" if code else f"TrainingJob {name} has done all there was to do."
     reason = "TrainingFailed" if code else "TrainingSucceeded"
@@ -107,7 +107,7 @@ def _end(
     status = status.with_condition(kind, True, reason, message, now)
     for other in (conditions.RUNNING, conditions.RESTARTING, conditions.SUSPENDED):
         status = status.with_condition(other, False, reason, message, now)
-    status = _blocked(status, None, now).with_state(state, message)
+    status = status.with_blocked(None, now).with_state(state, message)
     status = status.with_fields(completionTime=times.to_text(now))
     status = status.noted(reason, message, warning=kind == conditions.FAILED)
     return _after_end(observed, spec, status)
@@ -116,37 +116,29 @@ def _end(
 def _after_end(observed: Observed, spec: TrainingJobSpec | None, status: TrainingJobStatus) -> Outcome:
     """Keep the launcher pod that has ended, for its output; delete what runs, and the job when its time is over."""
     ended = times.from_text(status.fields.get("completionTime"))
-    gone_at = None if spec is None or spec.ttl is None or ended is None else ended + spec.ttl
+    gone_at = status.seconds_after("completionTime", spec.ttl if spec is not None else None)
     if gone_at is not None and observed.now >= gone_at:
         return status.outcome("it has ended, and ttlSecondsAfterFinished is over", delete_job=True)
     kept = [
         pod for pod in observed.pods if pod_state.role(pod) == names.LAUNCHER and pod_state.phase(pod) == "Succeeded"
     ]
     last = max(kept, key=lambda pod: pod_state.number(pod, names.INDEX_LABEL) or 0, default=None)
-    deletions = [each for each in _all_pods(observed, "the job has ended") if last is None or each.ref != ref_of(last)]
+    going = [each for each in deletions(observed.pods, "the job has ended") if last is None or each.ref != ref_of(last)]
     farewell_at = (ended or 0.0) + _FAREWELL_SECONDS
     if status.fields.get("state") != JobState.CANCELLED.value and observed.now < farewell_at:
-        deletions = [each for each in deletions if not _is_ending_launcher(observed, each)]
+        going = [each for each in going if not _is_ending_launcher(observed, each)]
     farewell = farewell_at if observed.now < farewell_at and placement.live(observed, names.LAUNCHER) else None
     status = status.with_fields(workers=0, launcher=last["metadata"]["name"] if last else None)
     stuck, stuck_at = placement.stuck_pods(observed)
-    deletions += gang.given_back(observed, "the job has ended")
+    going += gang.given_back(observed, "the job has ended")
     again = earliest([gone_at, stuck_at, farewell])
-    return status.outcome("it has ended", kueue.ended(observed), [*deletions, *stuck], again)
+    return status.outcome("it has ended", kueue.ended(observed), [*going, *stuck], again)
 
 
 def _is_ending_launcher(observed: Observed, deletion: Deletion) -> bool:
     """Return whether this is the launcher that has just told the outcome, and is about to end by itself."""
     pod = next(pod for pod in observed.pods if ref_of(pod) == deletion.ref)
     return pod_state.role(pod) == names.LAUNCHER and pod_state.running(pod)
-
-
-def _all_pods(observed: Observed, why: str) -> list[Deletion]:
-    return [
-        Deletion(ref_of(pod), str(pod["metadata"]["uid"]), why)
-        for pod in observed.pods
-        if not pod_state.terminating(pod)
-    ]
 
 
 # --- suspension -----------------------------------------------------------------------------------------------------
@@ -162,11 +154,11 @@ def _suspended(observed: Observed, spec: TrainingJobSpec, status: TrainingJobSta
         status = status.with_condition(other, False, "TrainingJobSuspended", message, now)
     left = len(observed.pods)
     reason = message if not left else f"{message} {left} are ending."
-    status = _blocked(status, None, now).with_state(JobState.SUSPENDED, reason)
+    status = status.with_blocked(None, now).with_state(JobState.SUSPENDED, reason)
     status = status.with_fields(workers=placement.ready_workers(observed), wanted=0, launcher=None, progress=None)
     stuck, again = placement.stuck_pods(observed)
     why = "the job is suspended"
-    going = [*_all_pods(observed, why), *gang.given_back(observed, why)]
+    going = [*deletions(observed.pods, why), *gang.given_back(observed, why)]
     return status.outcome("it is suspended", kueue.ended(observed), [*going, *stuck], again)
 
 
@@ -184,8 +176,7 @@ def _resumed(observed: Observed, status: TrainingJobStatus) -> TrainingJobStatus
 
 def _active(observed: Observed, spec: TrainingJobSpec, status: TrainingJobStatus) -> Outcome:
     now = observed.now
-    started = times.from_text(status.fields.get("startTime"))
-    overdue_at = None if spec.deadline is None or started is None else started + spec.deadline
+    overdue_at = status.seconds_after("startTime", spec.deadline)
     if overdue_at is not None and now >= overdue_at:
         words = f"the job was active for longer than activeDeadlineSeconds: {spec.deadline}"
         return _end(observed, spec, status, conditions.FAILED, JobState.FAILED, "DeadlineExceeded", words)
@@ -193,15 +184,15 @@ def _active(observed: Observed, spec: TrainingJobSpec, status: TrainingJobStatus
     if former:
         why = "the training begins anew, without what is left of the attempt before"
         stuck, stuck_at = placement.stuck_pods(observed)
-        deletions = [each for each in _all_pods(observed, why) if any(each.ref == ref_of(pod) for pod in former)]
+        going = [each for each in deletions(observed.pods, why) if any(each.ref == ref_of(pod) for pod in former)]
         status = status.with_state(
             JobState.RESTARTING if status.holds(conditions.RESTARTING) else JobState.WAITING, why
         )
-        if any(pod_state.terminating(pod) for pod in observed.pods) or deletions:
-            return status.outcome(why, (), [*deletions, *stuck], stuck_at)
+        if any(pod_state.terminating(pod) for pod in observed.pods) or going:
+            return status.outcome(why, (), [*going, *stuck], stuck_at)
     status, plan = placement.plan(observed, spec, status)
     status = _as_it_is(observed, spec, status)
-    again = earliest([plan.again_at, overdue_at, _patience_over_at(observed)])
+    again = earliest([plan.again_at, overdue_at, hindrance_due(observed, _PATIENCE_SECONDS)])
     return status.outcome(plan.reason, plan.wanted, plan.deletions, again)
 
 
@@ -226,8 +217,7 @@ def _as_it_is(observed: Observed, spec: TrainingJobSpec, status: TrainingJobStat
         progress=progress,
         queue=spec.job.queue,
     )
-    old_enough = now >= _patience_over_at_for(observed)
-    status = _blocked(status, placement.hindrance(observed) if old_enough else None, now)
+    status = status.with_blocked(hindrance(observed, _PATIENCE_SECONDS), now)
     size = progress.get("size") if progress is not None else None
     if isinstance(size, int) and size > 0 and workers:
         led = bool(launchers and pod_state.running(launchers[-1]))
@@ -262,24 +252,3 @@ def _running(observed: Observed, status: TrainingJobStatus, size: int, led: bool
     status = status.with_condition(conditions.RUNNING, True, reason, message, now)
     status = status.with_condition(conditions.RESTARTING, False, reason, message, now)
     return status.with_state(JobState.RUNNING, message)
-
-
-def _patience_over_at_for(observed: Observed) -> float:
-    """Return when what hinders the pods that are hindered is worth telling; problems are at once."""
-    if observed.problems:
-        return 0.0
-    hindered = [pod_state.created_at(pod) for pod in observed.pods if pod_state.hindrance(pod) is not None]
-    return min(hindered, default=0.0) + _PATIENCE_SECONDS
-
-
-def _patience_over_at(observed: Observed) -> float | None:
-    due = _patience_over_at_for(observed)
-    return due if due > observed.now else None
-
-
-def _blocked(status: TrainingJobStatus, why: tuple[str, str] | None, now: float) -> TrainingJobStatus:
-    before = conditions.find(status.conditions, conditions.BLOCKED) or {}
-    status = replace(status, conditions=tuple(conditions.blocked(status.conditions, why, now)))
-    if why is None or (before.get("status"), before.get("reason")) == ("True", why[0]):
-        return status
-    return status.noted(*why, warning=True)

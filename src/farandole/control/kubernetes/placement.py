@@ -1,0 +1,61 @@
+"""Placing the pods of jobs of all kinds: what is to go, what was refused, and what is in the way. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from farandole.control.kubernetes import pod_state
+from farandole.control.kubernetes.model import Deletion, Object, Observed, Wanted, earliest, ref_of
+
+
+@dataclass(frozen=True)
+class Placement:
+    """What is to be made and deleted, when to look again, and a sentence for the log."""
+
+    reason: str
+    wanted: tuple[Wanted, ...]
+    deletions: tuple[Deletion, ...]
+    again_at: float | None
+
+
+def deletion(obj: Object, why: str, grace: int | None = None) -> Deletion:
+    """Return what deletes an object, and none that comes after it under its name."""
+    return Deletion(ref_of(obj), str(obj["metadata"]["uid"]), why, grace)
+
+
+def deletions(objects: Iterable[Object], why: str) -> list[Deletion]:
+    """Return what deletes objects, but for those that were told to go already."""
+    return [deletion(each, why) for each in objects if not pod_state.terminating(each)]
+
+
+def not_refused(observed: Observed, wanted: Iterable[Wanted]) -> tuple[list[Wanted], float | None]:
+    """Return what is wanted without what was refused not long ago, and when that may be tried again."""
+    kept, later = [], []
+    for item in wanted:
+        problem = observed.problems.get(item.ref)
+        if problem is None or problem.retry_at <= observed.now:
+            kept.append(item)
+        else:
+            later.append(problem.retry_at)
+    return kept, earliest(later)
+
+
+def hindrance(observed: Observed, patience: float) -> tuple[str, str] | None:
+    """Return why a job does not get what it wants (a reason and a sentence); None if nothing is in its way.
+
+    Args:
+        patience: seconds that pods have to start before it counts: a scheduler has not looked at a new pod yet, and an
+            image may not be there at the first try.
+    """
+    for _, problem in sorted(observed.problems.items()):
+        return problem.reason, f"{problem.ref}: {problem.message}"[:1000]
+    old = [pod for pod in observed.pods if observed.now >= pod_state.created_at(pod) + patience]
+    return next((found for pod in old if (found := pod_state.hindrance(pod)) is not None), None)
+
+
+def hindrance_due(observed: Observed, patience: float) -> float | None:
+    """Return when a pod that is hindered has been so for long enough to say it."""
+    hindered = [pod for pod in observed.pods if pod_state.hindrance(pod) is not None]
+    due = [pod_state.created_at(pod) + patience for pod in hindered]
+    return earliest(at for at in due if at > observed.now)
