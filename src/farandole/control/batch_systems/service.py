@@ -27,6 +27,7 @@ from farandole.control.batch_systems.programs import Programs
 from farandole.control.batch_systems.records import Record, Records
 from farandole.control.batch_systems.script import withdrawn_file
 from farandole.control.batch_systems.system import BatchSystem, Row
+from farandole.control.jobs import refusals
 from farandole.control.jobs.errors import BadSpec, Refused, UnknownJob, Unreachable
 from farandole.control.jobs.log_lines import follow_file, of_rank
 from farandole.control.jobs.spec import JobSpec
@@ -155,8 +156,7 @@ class BatchJobs:
                 f"job {name} runs: under {self._system.title} it keeps its workers",
                 "submit it again with another number",
             )
-        if workers < 1:
-            raise Refused(f"a job cannot run with {workers} workers", "at least 1")
+        refusals.check_workers(name, workers)
         self._system.scale(self._programs, row.id, workers)
         self._records.keep(msgspec.structs.replace(record, wanted=workers))
 
@@ -177,16 +177,13 @@ class BatchJobs:
         elif record.can_be_suspended:
             self._system.requeue_held(self._programs, row.id)
         else:
-            raise Refused(
-                f"job {name} cannot be suspended: it has no checkpoint, and would lose what it has done",
-                "submit it with --checkpoint or --suspension requeue; farandole cancel ends it",
-            )
+            raise refusals.cannot_be_suspended(name)
 
     def resume(self, name: str) -> None:
         """Release a job that is held."""
         _, row = self._taken(name)
         if row.state is not JobState.SUSPENDED:
-            raise Refused(f"job {name} is not suspended", "farandole status shows its state")
+            raise refusals.is_not_suspended(name, row.state)
         self._system.release(self._programs, row.id)
 
     def _script(self, spec: JobSpec, key: str) -> str:
@@ -256,7 +253,7 @@ class BatchJobs:
         record = self._found(self._find(name), rows)
         status = self._status(record, rows)
         if status.state.is_over:
-            raise Refused(f"job {name} is over: it {status.state.in_words}", "submit it again")
+            raise refusals.is_over(name, status.state)
         return record, rows.get(record.id)
 
     def _taken(self, name: str) -> tuple[Record, Row]:

@@ -20,6 +20,7 @@ import yaml  # type: ignore[import-untyped]
 from lightkube.core.exceptions import ConfigError
 
 from farandole.base.wire.os_text import shown
+from farandole.control.jobs import refusals
 from farandole.control.jobs.errors import BadSpec, JobError, NotAllowed, Refused, UnknownJob, Unreachable
 from farandole.control.jobs.log_lines import of_rank
 from farandole.control.jobs.spec import JobSpec, to_dict
@@ -130,11 +131,7 @@ class KubernetesJobs:
     def scale(self, name: str, workers: int) -> None:
         """Ask for another number of workers."""
         limits = self._job(name)["spec"]["workers"]
-        if not limits["min"] <= workers <= limits["max"]:
-            raise Refused(
-                f"job {name} cannot have {workers} workers: at least {limits['min']} and at most {limits['max']}",
-                "these limits are fixed when it is submitted: -np MIN:MAX",
-            )
+        refusals.check_workers(name, workers, limits["min"], limits["max"])
         self._alive(name)
         self._patch(name, {"workers": {"replicas": workers}})
 
@@ -228,7 +225,7 @@ class KubernetesJobs:
     def _alive(self, name: str) -> None:
         status = status_of(self._job(name))
         if status.state.is_over:
-            raise Refused(f"job {name} is over: it {status.state.in_words}")
+            raise refusals.is_over(name, status.state)
 
     def _patch(self, name: str, spec: Mapping[str, Any]) -> None:
         self._ask("PATCH", f"{self._jobs}/{name}", {"spec": spec}, kind=_MERGE)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from farandole.base.spelling import did_you_mean
+from farandole.control.jobs import refusals
 from farandole.control.jobs.errors import NotAllowed, Refused, UnknownJob
 from farandole.control.jobs.spec import JobSpec
 from farandole.control.queue.model import STATES, Owner, Phase, QueueHost, QueueJob, Why
@@ -126,7 +127,7 @@ def cancelled(job: QueueJob, now: float) -> QueueJob:
         Refused: it is over.
     """
     if job.phase.is_over:
-        raise Refused(f"job {job.name} is over: it {STATES[job.phase].in_words}", "there is nothing to cancel")
+        raise refusals.is_over(job.name, STATES[job.phase], "there is nothing to cancel")
     if not job.phase.has_attempt:
         return replace(job, phase=Phase.CANCELLED, finished=now, reason="")
     if job.phase is Phase.STOPPING and job.why_stopped is Why.CANCEL:
@@ -141,16 +142,13 @@ def suspended(job: QueueJob, now: float) -> QueueJob:
         Refused: it is over, or it cannot be suspended without losing what it has done.
     """
     if job.phase.is_over:
-        raise Refused(f"job {job.name} is over: it {STATES[job.phase].in_words}", "there is nothing to suspend")
+        raise refusals.is_over(job.name, STATES[job.phase], "there is nothing to suspend")
     if job.phase is Phase.STOPPING and job.why_stopped is Why.CANCEL:
         raise Refused(f"job {job.name} is being cancelled", "submit it again")
     if job.phase in (Phase.WAITING, Phase.SUSPENDED):
         return replace(job, phase=Phase.SUSPENDED, reason="until farandole resume")
     if job.spec.how_suspended == "never":
-        raise Refused(
-            f"job {job.name} cannot be suspended: it has no checkpoint, and would lose what it has done",
-            "submit it with --checkpoint or --suspension requeue; farandole cancel ends it",
-        )
+        raise refusals.cannot_be_suspended(job.name)
     return stopped(job, Why.SUSPEND, "it was suspended", now)
 
 
@@ -163,7 +161,7 @@ def resumed(job: QueueJob, now: float) -> QueueJob:
     if job.phase is Phase.STOPPING and job.why_stopped is Why.SUSPEND:
         return replace(job, why_stopped=Why.PREEMPT, reason="it goes on as soon as it can")
     if job.phase is not Phase.SUSPENDED:
-        raise Refused(f"job {job.name} is not suspended: it is {job.phase.value}", "farandole status tells more")
+        raise refusals.is_not_suspended(job.name, STATES[job.phase])
     return replace(job, phase=Phase.WAITING, account=job.account.changed(0, now), reason="")
 
 
@@ -174,17 +172,12 @@ def scaled(job: QueueJob, workers: int, hosts: Sequence[QueueHost], settings: Qu
         Refused: it cannot have that.
     """
     if job.phase.is_over:
-        raise Refused(f"job {job.name} is over: it {STATES[job.phase].in_words}", "submit it again")
+        raise refusals.is_over(job.name, STATES[job.phase])
     limits = job.spec.workers
     if job.spec.is_elastic:
-        if not limits.min <= workers <= limits.max:
-            raise Refused(
-                f"job {job.name} runs with {limits.min} to {limits.max} workers, not with {workers}",
-                f"it was submitted with -np {limits.min}:{limits.max}",
-            )
+        refusals.check_workers(job.name, workers, limits.min, limits.max)
         return replace(job, wanted=workers)
-    if workers < 1:
-        raise Refused(f"a job cannot run with {workers} workers", "at least 1")
+    refusals.check_workers(job.name, workers)
     if job.phase.has_attempt:
         raise Refused(
             f"job {job.name} is not elastic: it keeps its workers while it runs",
