@@ -8,7 +8,7 @@ the first of them are promised a start, and those behind have to wait until they
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 
 from farandole.control.scheduler.admission.expected_start import expected_start
@@ -36,8 +36,12 @@ class FreeOverTime:
             elif end < math.inf:
                 self._times.append(end)
                 self._free.append(self._free[-1] + slots)
-        self._first: dict[int, float] = {}
-        """For numbers of slots that were asked for, a time before which so many are never free; `take` frees none."""
+        self._known: dict[int, tuple[list[float], list[float]]] = {}
+        """For each number of slots that was asked for, durations and the earliest starts that were found for these.
+
+        Both lists ascend. `take` frees nothing, so no start becomes earlier, and no larger or longer request has an
+        earlier one: a search begins at the latest start that is known of a request that is no larger.
+        """
 
     def take(self, start: float, end: float, slots: int) -> None:
         """Take slots in a span of time."""
@@ -48,21 +52,37 @@ class FreeOverTime:
     def earliest(self, slots: int, duration: float) -> float:
         """Return the earliest time from which so many slots are free for so long; infinity if there is none."""
         times, free = self._times, self._free
-        first = bisect_left(times, self._first.get(slots, times[0]))
-        while first < len(times) and free[first] < slots:
-            first += 1
-        self._first[slots] = times[first] if first < len(times) else math.inf
-        at = first
-        while at < len(times):
+        at = bisect_left(times, self._not_before(slots, duration))
+        while True:
+            while at < len(times) and free[at] < slots:
+                at += 1
+            if at == len(times):
+                start = math.inf
+                break
             end, last = times[at] + duration, at + 1
             while last < len(times) and times[last] < end and free[last] >= slots:
                 last += 1
             if last == len(times) or times[last] >= end:
-                return times[at]
+                start = times[at]
+                break
             at = last + 1
-            while at < len(times) and free[at] < slots:
-                at += 1
-        return math.inf
+        self._remember(slots, duration, start)
+        return start
+
+    def _not_before(self, slots: int, duration: float) -> float:
+        """Return a time before which so many slots are not free for so long."""
+        latest = self._times[0]
+        for known, (durations, starts) in self._known.items():
+            index = bisect_right(durations, duration)
+            if known <= slots and index:
+                latest = max(latest, starts[index - 1])
+        return latest
+
+    def _remember(self, slots: int, duration: float, start: float) -> None:
+        durations, starts = self._known.setdefault(slots, ([], []))
+        index = bisect_left(durations, duration)
+        end = bisect_right(starts, start, lo=index)
+        durations[index:end], starts[index:end] = [duration], [start]
 
     def _split(self, time: float) -> int:
         """Return the index of the step that begins at a time."""
