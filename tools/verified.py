@@ -69,8 +69,15 @@ ABOVE_THE_MODELS = (
     *(
         f"control/{room}"
         for room in (
-            *("agent", "batch_systems", "cli", "dashboard", "jobs", "kubernetes", "launcher", "lsf", "queue"),
+            *("agent", "batch_systems", "cli", "dashboard", "jobs", "kubernetes", "lsf", "queue"),
             *("rewriting", "scheduler", "simulator", "slurm"),
+        )
+    ),
+    *(
+        f"control/launcher/{room}"
+        for room in (
+            *("agents", "call.py", "configuration", "daemon", "discovery", "doctor", "failure", "function.py"),
+            *("host_setup", "job", "output", "plan", "ship", "start", "supervise", "targets"),
         )
     ),
 )

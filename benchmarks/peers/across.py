@@ -14,6 +14,7 @@ import secrets
 import shlex
 import sys
 
+from farandole.control.roster import fixed
 from farandole.control.roster.events import Place
 from farandole.control.roster.service import RosterService
 
@@ -23,7 +24,7 @@ async def run(agent: str, workers: int, addresses: list[str], command: list[str]
     hosts = len(addresses)
     places = tuple(Place(f"h{host}", local, workers, host, hosts) for host in range(hosts) for local in range(workers))
     secret = secrets.token_bytes(32)
-    service = RosterService(places, secret)
+    service = RosterService(fixed.State(places), secret)
     # The workers' environment is this process's: the secret is on no command line.
     os.environ |= {"FARANDOLE_ROSTER": await service.start(addresses[0]), "FARANDOLE_SECRET": secret.hex()}
     processes = []

@@ -23,6 +23,7 @@ class ElasticJob:
 
     Attributes:
         changes: every world that was announced.
+        seconds: for each, since the world before was turned away from.
         evicted: workers that the roster wanted to be killed, and why; they are.
         waits: what the roster has said it waits for.
         address: of the roster.
@@ -32,8 +33,10 @@ class ElasticJob:
     """
 
     def __init__(self, nursery: Nursery, limits: Any, environment: Mapping[str, str] | None = None) -> None:
-        from farandole.control.roster.service import RosterService
-        from farandole.control.roster.watcher import Watcher
+        from scripted_roster import ScriptedRoster
+
+        from farandole.control.roster.elastic import State
+        from farandole.control.roster.events import Announce, End, Evict, Hold
 
         job = self
         self._nursery = nursery
@@ -41,37 +44,34 @@ class ElasticJob:
         self.secret = secrets.token_bytes(32)
         self.workers: dict[int, Worker] = {}
         self.changes: list[Any] = []
+        self.seconds: list[float] = []
         self.evicted: list[tuple[int, str]] = []
         self.waits: list[str] = []
         self.log: list[str] = []
         self.ended = ""
         self.memories: list[Any] = []
 
-        class Heard(Watcher):
-            def world_begins(self, change: Any) -> None:
-                job.changes.append(change)
+        def obey(action: Any) -> None:
+            if isinstance(action, Announce):
+                job.changes.append(action)
+                job.seconds.append(job.service.seconds_without_world)
+            elif isinstance(action, Evict):
+                job.evicted.append((action.worker, action.why))
+                if action.worker in job.workers:
+                    job.workers[action.worker].kill(signal.SIGKILL)
+            elif isinstance(action, Hold):
+                job.waits.append(action.reason)
+            elif isinstance(action, End):
+                job.ended = action.reason
 
-            def evicts(self, worker: int, why: str) -> None:
-                job.evicted.append((worker, why))
-                if worker in job.workers:
-                    job.workers[worker].kill(signal.SIGKILL)
-
-            def waits(self, hold: Any) -> None:
-                job.waits.append(hold.reason)
-
-            def ends(self, reason: str) -> None:
-                job.ended = reason
-
-        async def make(memory: Any) -> RosterService:
-            watcher = Heard()
-            return RosterService(
-                (),
+        async def make(left: Any) -> ScriptedRoster:
+            return ScriptedRoster(
+                left or State(limits),
                 job.secret,
-                elastic=limits,
-                watcher=watcher,
+                obey=obey,
                 log=job.log.append,
-                memory=memory,
                 remember=job.memories.append,
+                follows=left is not None,
             )
 
         self._loop = asyncio.new_event_loop()
@@ -103,7 +103,7 @@ class ElasticJob:
         """Have another one there, which knows what the first one has left, and which workers have ended since.
 
         Args:
-            goes_on: whether it answers workers; otherwise it does after `service.go_on`.
+            goes_on: whether it answers workers; otherwise it does after `service.resume`.
         """
         from farandole.base.wire.address import parse_address
 
@@ -120,7 +120,7 @@ class ElasticJob:
         self.call(follow())
         until(listens, f"the roster is at {self.address} again")
         if goes_on:
-            self.tell(self.service.go_on)
+            self.tell(self.service.resume)
 
     def add(self, count: int = 1, host: str = "localhost") -> list[int]:
         """Start workers, and return their numbers."""

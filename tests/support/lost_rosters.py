@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import partial
 
 import msgspec
+from scripted_roster import ScriptedRoster
 
 from farandole.base.wire import roster_search
 from farandole.base.wire.address import parse_address
@@ -22,10 +23,10 @@ from farandole.base.wire.rendezvous import (
     Listen,
 )
 from farandole.base.wire.roster_client import RosterClient
-from farandole.control.roster.elastic import Limits
+from farandole.control.roster import fixed
+from farandole.control.roster.elastic import Limits, State
 from farandole.control.roster.events import Place
 from farandole.control.roster.listener import Client
-from farandole.control.roster.service import RosterService
 
 SECRET = b"s" * 32
 SECONDS = 10.0
@@ -39,7 +40,7 @@ def until(happened: Callable[[], bool]) -> None:
         time.sleep(0.005)
 
 
-class Recording(RosterService):
+class Recording(ScriptedRoster):
     """Keeps what it hears, in order, with the worker that said it."""
 
     heard: list[tuple[int, FromWorker]]
@@ -77,8 +78,8 @@ class Roster:
     """Services of one job, one after the other, on the same port."""
 
     def __init__(self, size: int = 1, *, elastic: Limits | None = None) -> None:
-        self._places = () if elastic else tuple(Place("here", rank, size, 0, 1) for rank in range(size))
-        self._elastic = elastic
+        places = tuple(Place("here", rank, size, 0, 1) for rank in range(size))
+        self._state = State(elastic) if elastic else fixed.State(places)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
         self._thread.start()
@@ -88,7 +89,7 @@ class Roster:
     def begin(self, secret: bytes = SECRET) -> None:
         """Have another one, which has heard nothing yet."""
         self.log: list[str] = []
-        self._service = Recording(self._places, secret, log=self.log.append, elastic=self._elastic, call=b"call")
+        self._service = Recording(self._state, secret, log=self.log.append, call=b"call")
         self._service.heard = []
         self.address = self._do(self._service.start(*parse_address(self.address)))
 

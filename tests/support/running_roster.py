@@ -7,14 +7,15 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from typing import Any
 
-from farandole.base.wire.rendezvous import (
-    Failure,
-    Progress,
-)
+from scripted_roster import ScriptedRoster
+
 from farandole.base.wire.roster_client import RosterClient
+from farandole.control.roster import fixed
+from farandole.control.roster.elastic import Limits, State
 from farandole.control.roster.events import Place
-from farandole.control.roster.service import RosterService
+from farandole.control.roster.service import Report
 
 SECRET = os.urandom(32)
 
@@ -22,21 +23,20 @@ SECRET = os.urandom(32)
 class Running:
     """A service in a thread of its own."""
 
-    def __init__(self, size: int, **options: object) -> None:
+    def __init__(self, size: int, *, elastic: Limits | None = None, left: State | None = None, **options: Any) -> None:
         self.log: list[str] = []
-        self.failures: list[tuple[int, Failure]] = []
-        self.progress: list[tuple[int, Progress]] = []
+        self.reports: list[tuple[int, Report]] = []
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
         self._thread.start()
         places = tuple(Place(f"host{rank % 2}", rank // 2, (size + 1) // 2, rank % 2, 2) for rank in range(size))
-        self.service = RosterService(
-            places,
+        self.service = ScriptedRoster(
+            left or (State(elastic) if elastic else fixed.State(places)),
             SECRET,
-            on_failure=lambda worker, failure: self.failures.append((worker, failure)),
-            on_progress=lambda worker, progress: self.progress.append((worker, progress)),
+            reported=lambda worker, report: self.reports.append((worker, report)),
             log=self.log.append,
-            **options,  # type: ignore[arg-type]
+            follows=left is not None,
+            **options,
         )
         self.address = asyncio.run_coroutine_threadsafe(self.service.start(), self._loop).result(10)
 

@@ -2,55 +2,108 @@
 
 from __future__ import annotations
 
-from farandole.control.launcher.slots.slot_events import (
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from farandole.control.launcher.slots.job_events import (
     KILLED,
-    Action,
     EndJob,
-    Event,
     HostReady,
     HostsChanged,
     Say,
+    SlotAction,
+    SlotEvent,
     StartWorker,
     Tick,
     WorkerEnded,
 )
-from farandole.control.launcher.slots.slot_policy import decide
-from farandole.control.launcher.slots.slot_state import SlotPolicy, State, living
+from farandole.control.launcher.slots.job_state import JobState, SlotPolicy, Step, living
+from farandole.control.launcher.slots.slot_rules import apply, settle
+from farandole.control.launcher.slots.worker_rules import world_began
+from farandole.control.roster.elastic import Limits, State
+from farandole.control.roster.events import Resized
+from farandole.control.roster.membership import ANY_SIZE
+
+
+def beginning(min_size: int, max_size: int | None, timeout: float = Limits(1, 1).timeout, **policy: Any) -> JobState:
+    """Return the state of a job that knows no host yet."""
+    limits = Limits(min_size, ANY_SIZE if max_size is None else max_size, timeout=timeout)
+    return JobState(SlotPolicy(**policy), State(limits))
+
+
+def with_roster(state: JobState, **changes: object) -> JobState:
+    """Return a state in which the roster has decided something."""
+    return replace(state, roster=msgspec.structs.replace(state.elastic_roster, **changes))
+
+
+def world(state: JobState, members: tuple[int, ...], now: float) -> Step:
+    """Return what follows when the roster has announced a world to these workers."""
+    after = with_roster(state, members=members, generation=state.generation + 1)
+    return settle(world_began(after, state.world, now), now)
+
+
+def finishing(state: JobState, is_so: bool, now: float) -> Step:
+    """Return what follows when workers have left in good order, as far as the roster knows, or have not."""
+    exiting = frozenset(state.world[:1] or (0,)) if is_so else frozenset()
+    return settle((with_roster(state, exiting=exiting), [], "the roster says so"), now)
+
+
+def resized(state: JobState, event: Resized, now: float) -> Step:
+    """Return what follows when the user wants another size."""
+    limits = msgspec.structs.replace(state.limits, min_size=event.min_size, max_size=event.max_size)
+    return apply(with_roster(state, limits=limits), event, now)
 
 
 class Job:
     """A policy at work, on a clock of its own."""
 
-    def __init__(self, policy: SlotPolicy, *hosts: tuple[str, int]) -> None:
-        self.state = State(policy)
+    def __init__(self, state: JobState, *hosts: tuple[str, int]) -> None:
+        self.state = state
         self.now = 0.0
+        self._over = False
         self.tell(HostsChanged(hosts))
         for label, _ in hosts:
             self.tell(HostReady(label))
 
-    def tell(self, event: Event) -> list[Action]:
-        self.state, actions, reason = decide(self.state, event, self.now)
-        assert reason
-        return list(actions)
+    def tell(self, event: SlotEvent) -> list[SlotAction]:
+        return self._take(apply(self.state, event, self.now))
 
-    def wait(self, seconds: float) -> list[Action]:
+    def begin_world(self, *members: int) -> list[SlotAction]:
+        return self._take(world(self.state, members, self.now))
+
+    def finish(self, is_so: bool = True) -> list[SlotAction]:
+        return self._take(finishing(self.state, is_so, self.now))
+
+    def resize(self, min_size: int, max_size: int) -> list[SlotAction]:
+        return self._take(resized(self.state, Resized(min_size, max_size), self.now))
+
+    def _take(self, step: Step) -> list[SlotAction]:
+        if self._over:
+            return []
+        self.state, actions, _ = step
+        self._over = bool(ended(actions))
+        return actions
+
+    def wait(self, seconds: float) -> list[SlotAction]:
         self.now += seconds
         return self.tell(Tick())
 
     def workers(self) -> list[int]:
         return sorted(living(self.state))
 
-    def end(self, worker: int, how: str = KILLED, what: str = "") -> list[Action]:
+    def end(self, worker: int, how: str = KILLED, what: str = "") -> list[SlotAction]:
         return self.tell(WorkerEnded(worker, how, what))
 
 
-def started(actions: list[Action]) -> list[tuple[int, str, int]]:
+def started(actions: list[SlotAction]) -> list[tuple[int, str, int]]:
     return [(each.worker, each.label, each.slot) for each in actions if isinstance(each, StartWorker)]
 
 
-def ended(actions: list[Action]) -> list[str]:
+def ended(actions: list[SlotAction]) -> list[str]:
     return [each.why for each in actions if isinstance(each, EndJob)]
 
 
-def said(actions: list[Action]) -> str:
+def said(actions: list[SlotAction]) -> str:
     return "\n".join(each.text for each in actions if isinstance(each, Say))

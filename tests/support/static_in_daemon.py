@@ -15,8 +15,8 @@ from farandole.control.launcher.job.host_list import Host
 from farandole.control.launcher.job.machine import Machine
 from farandole.control.launcher.job.spec import LaunchSpec
 from farandole.control.launcher.output.console import Console
+from farandole.control.launcher.slots import decide
 from farandole.control.launcher.start import launch as start
-from farandole.control.launcher.supervise import fixed_policy, supervisor
 from farandole.control.launcher.supervise.control import HostRow, Job, Status
 from farandole.control.launcher.supervise.outcome import Outcome
 from farandole.control.launcher.supervise.supervisor import Supervisor
@@ -68,7 +68,7 @@ async def launch(
     spec: LaunchSpec, machine: Machine, console: Console, *, started: Callable[[Job], None], **rest: Any
 ) -> Outcome:
     """Run it as a static job, and say that it is a `FakeJob`."""
-    fixed_policy.GRACE_SECONDS = supervisor.GRACE_SECONDS = float(os.environ["TEST_GRACE"])
+    decide.GRACE_SECONDS = float(os.environ["TEST_GRACE"])
     return await start.launch(
         dataclasses.replace(spec, elastic=None),
         machine,

@@ -260,6 +260,7 @@ class _RosterThread:
     """The roster service in a thread with a loop of its own."""
 
     def __init__(self, size: int, secret: bytes) -> None:
+        from farandole.control.roster import fixed
         from farandole.control.roster.events import Place
         from farandole.control.roster.service import RosterService
 
@@ -269,7 +270,7 @@ class _RosterThread:
         places = tuple(Place("localhost", rank, size, 0, 1) for rank in range(size))
         self.failures: list[tuple[int, Any]] = []
         self.progress: list[tuple[int, Any]] = []
-        self._service = self._call(self._make(RosterService, places, secret))
+        self._service = self._call(self._make(RosterService, fixed.State(places), secret))
         self.address: str = self._call(self._service.start())
 
     def settle(self) -> None:

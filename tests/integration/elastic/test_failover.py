@@ -169,7 +169,7 @@ def test_an_address_that_others_have_seen_is_not_used_again(training: Training, 
 def test_the_port_of_the_roster_is_waited_for(training: Training, home: Path) -> None:
     legacy = read_failover_state(JobDirectory(home / NAME).failover_files())
     assert legacy is not None
-    port = parse_address(legacy[0].roster)[1]
+    port = parse_address(legacy.roster)[1]
     stopped = run_watched(training.job, home)
     os.kill(stopped, signal.SIGSTOP)  # Until the port is taken: the next launcher is quick.
     kill_daemon(home)

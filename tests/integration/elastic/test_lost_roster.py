@@ -88,7 +88,7 @@ def test_next_roster_hears_who_has_ended_before_it_goes_on(training: Training) -
     until(lambda: service.known_to_have_ended == {0}, "the next roster has heard whose connections have closed")
     assert service.stands_still
     assert service.world == (0, 1, 2), "it has decided nothing"
-    training.job.tell(service.go_on)
+    training.job.tell(service.resume)
     training.finish(gone={0})
 
 

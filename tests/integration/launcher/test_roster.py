@@ -29,11 +29,10 @@ from farandole.base.wire.rendezvous import (
     World,
 )
 from farandole.base.wire.roster_client import RosterClient
-from farandole.control.roster.elastic import Limits
-from farandole.control.roster.events import Place
-from farandole.control.roster.failover_state import RosterFailoverState
+from farandole.control.roster import fixed
+from farandole.control.roster.elastic import Limits, State
+from farandole.control.roster.events import Action, Evict, Place
 from farandole.control.roster.service import RosterService
-from farandole.control.roster.watcher import Watcher
 
 
 def raw(roster: Running) -> socket.socket:
@@ -106,7 +105,7 @@ def test_a_recorded_conversation_cannot_be_played_again(serve: Callable[..., Run
     with raw(roster) as sock:
         sock.sendall(b"".join(frame(payload) for payload in sent))
         assert hung_up(sock)
-    assert [failure.exception for _, failure in roster.failures] == ["Genuine"]
+    assert [failure.exception for _, failure in roster.reports] == ["Genuine"]
 
 
 @pytest.mark.parametrize(
@@ -176,7 +175,7 @@ def test_who_proves_itself_while_the_door_closes_is_hung_up_on(
 
 def test_ipv6() -> None:
     async def serve() -> None:
-        service = RosterService((Place("here", 0, 1, 0, 1),), SECRET)
+        service = RosterService(fixed.State((Place("here", 0, 1, 0, 1),)), SECRET)
         try:
             address = await service.start("::1")
         except OSError:
@@ -251,7 +250,7 @@ def test_the_last_words_of_a_worker_are_heard(serve: Callable[..., Running]) -> 
     client.report_failure("Traceback ...", "ValueError: x", None)
     client.close()
     roster.silence(0)
-    assert roster.failures == [(0, Failure("Traceback ...", "ValueError: x", None))]
+    assert roster.reports == [(0, Failure("Traceback ...", "ValueError: x", None))]
 
 
 def test_how_a_worker_gets_on_is_heard(serve: Callable[..., Running]) -> None:
@@ -260,17 +259,16 @@ def test_how_a_worker_gets_on_is_heard(serve: Callable[..., Running]) -> None:
         client.report_progress(7, 0.5)
         client.report_progress(8, 0.75)
     roster.silence(1)
-    assert roster.progress == [(1, Progress(7, 0.5)), (1, Progress(8, 0.75))]
+    assert roster.reports == [(1, Progress(7, 0.5)), (1, Progress(8, 0.75))]
 
 
 def test_what_a_training_measures_is_heard(serve: Callable[..., Running]) -> None:
-    measured: list[Measures] = []
-    roster = serve(1, on_measures=measured.append)
+    roster = serve(1)
     told = Measures(32, 512, 64, hosts=1, workers=1, local=32.0, step=0.2, sync=0.0, square=1.0, trace=9.0)
     with roster.client(0) as client:
         client.report_measures(told)
     roster.silence(0)
-    assert measured == [told]
+    assert roster.reports == [(0, told)]
 
 
 def test_a_scheduled_batch_is_heard_by_those_that_listen_and_those_that_come(serve: Callable[..., Running]) -> None:
@@ -304,11 +302,11 @@ def test_a_job_without_a_call_has_none(serve: Callable[..., Running]) -> None:
 def test_who_has_failed_and_does_not_end_is_killed(serve: Callable[..., Running]) -> None:
     killed: queue.SimpleQueue[int] = queue.SimpleQueue()
 
-    class Killer(Watcher):
-        def evicts(self, worker: int, why: str) -> None:
-            killed.put(worker)
+    def obey(action: Action) -> None:
+        if isinstance(action, Evict):
+            killed.put(action.worker)
 
-    roster = serve(0, elastic=Limits(1, 2, timeout=0.3), watcher=Killer())
+    roster = serve(0, elastic=Limits(1, 2, timeout=0.3), obey=obey)
 
     def fail_and_end() -> None:
         roster.service.expect(0, "here")
@@ -325,7 +323,7 @@ def test_who_has_failed_and_does_not_end_is_killed(serve: Callable[..., Running]
 
 def test_a_roster_goes_on_where_another_was_killed(serve: Callable[..., Running]) -> None:
     """All that it is given is what the other one has written down, before it told anyone."""
-    written: list[RosterFailoverState] = []
+    written: list[State] = []
     first = serve(0, elastic=Limits(1, 3), remember=written.append)
     with ThreadPoolExecutor() as threads:
         for worker in (4, 7):
@@ -337,17 +335,17 @@ def test_a_roster_goes_on_where_another_was_killed(serve: Callable[..., Running]
         for client in clients:
             client.close()
         first.silence(4)
-        known = msgspec.msgpack.decode(msgspec.msgpack.encode(written[-1]), type=RosterFailoverState)
+        known = msgspec.msgpack.decode(msgspec.msgpack.encode(written[-1]), type=State)
 
-        second = serve(0, elastic=Limits(1, 3), memory=known)
-        second.do(second.service.go_on)
-        assert second.service.world == (4, 7) and second.service.generation == 1
+        second = serve(0, left=known)
+        second.do(second.service.resume)
+        assert second.service.world == (4, 7) and second.service.state.generation == 1
         second.do(lambda: second.service.expect(9, "here"))
         newcomer = second.client(9)
         shown = newcomer.join("new", 10, arriving=True)
         assert (shown.generation, shown.workers, shown.training, shown.local_rank) == (0, (4, 7, 9), 2, 2)
         third = threads.submit(newcomer.join, "new", 10)
-        until(lambda: second.service.newcomers == (9,), "the newcomer waits for the next world")
+        until(lambda: second.service.newcomers == [9], "the newcomer waits for the next world")
         clients = [second.client(worker) for worker in (4, 7)]
         joins = [threads.submit(client.join, "old", 10, generation=1, trained=True) for client in clients]
         world = third.result()
@@ -358,7 +356,7 @@ def test_a_roster_goes_on_where_another_was_killed(serve: Callable[..., Running]
 
 
 def test_what_hangs_on_connections_and_clocks_is_not_written_down(serve: Callable[..., Running]) -> None:
-    written: list[RosterFailoverState] = []
+    written: list[State] = []
     roster = serve(0, elastic=Limits(2, 3), remember=written.append)
     roster.do(lambda: roster.service.expect(0, "here"))
     roster.do(lambda: roster.service.expect(1, "here"))

@@ -31,11 +31,10 @@ def test_a_job_of_the_queue_is_found_by_its_name() -> None:
 
 def test_ranks_that_are_not_there() -> None:
     workers = Workers.__new__(Workers)  # Without its output, which needs a loop.
-    workers.world, workers.by_number = (), {}
+    workers.by_number = {}
     with pytest.raises(SpecError, match="no rank 0 yet"):
-        workers.of_rank(0)
-    workers.world = (0, 1)
+        workers.of_rank(0, ())
     with pytest.raises(SpecError, match="no rank -1"):
-        workers.of_rank(-1)
+        workers.of_rank(-1, (0, 1))
     with pytest.raises(SpecError, match="rank 1 has ended"):
-        workers.of_rank(1)
+        workers.of_rank(1, (0, 1))

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from farandole.control.jobs.spec import from_dict
+from farandole.control.launcher.supervise.failover_files import PARTS
 from farandole.control.launcher.supervise.outcome import Outcome
 from farandole.control.queue.attempt import Attempt, Ended, Request
 from farandole.control.queue.model import Owner
@@ -85,7 +86,7 @@ def test_an_attempt_is_gone_on_with_only_on_the_boot_on_which_it_has_begun(tmp_p
     attempt = attempt_of(tmp_path, workers="1:2")
     attempt.begin()
     assert not attempt.can_go_on(), "its launcher has left nothing"
-    for part in ("roster", "launcher"):
+    for part in PARTS:
         attempt.failover_files().keep(part, b"x")
     assert attempt.can_go_on()
     (attempt.own / "begun").write_text("an earlier boot")

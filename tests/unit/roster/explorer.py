@@ -147,16 +147,17 @@ class Keys:
 
     def key(self, system: System) -> bytes:
         """Return what tells this system from others."""
-        state, workers, *rest = astuple(system)
+        state, workers, slots, *rest = astuple(system)
         # Equal states are one object; that is much quicker than to compare them.
-        numbers = [self._number(id(state), state), self._number(tuple(rest), rest)]
+        numbers = [self._number(id(each), each) for each in (state, slots)]
+        numbers.append(self._number(tuple(rest), rest))
         numbers += [self._number(worker, worker) for worker in workers]
         return array("I", numbers).tobytes()
 
     def system(self, key: bytes) -> System:
         """Return the system that has this key."""
-        state, rest, *workers = (self._parts[number] for number in array("I", key))
-        return System(state, tuple(workers), *rest)
+        state, slots, rest, *workers = (self._parts[number] for number in array("I", key))
+        return System(state, tuple(workers), slots, *rest)
 
     def _number(self, key: object, part: object) -> int:
         number = self._numbers.setdefault(key, len(self._parts))
@@ -203,6 +204,7 @@ class Essence:
                     suspects=dict.fromkeys(sorted(state.suspects), ""),
                     lost=tuple(sorted((replace(each, how="") for each in state.lost), key=lambda each: each.rank)),
                     hold=Hold(state.hold.kind),
+                    device_numbers={},
                     ended="ended" if state.ended else "",
                 )
             )
@@ -219,7 +221,7 @@ def without_noise(system: System) -> System:
     for worker in system.workers:
         if worker.phase == DEAD and worker.sent and worker.number not in known | system.unanswered:
             system = change(system, worker.number, sent=())
-    if system.tell_finished <= known and system.tell_suspected <= known:
+    if system.slots is not None or (system.tell_finished <= known and system.tell_suspected <= known):
         return system
     return replace(system, tell_finished=system.tell_finished & known, tell_suspected=system.tell_suspected & known)
 

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
+import joined_decisions
 from model_roster import check_rest, happen, start_worker
 from model_state import (
     DEAD,
@@ -29,7 +30,7 @@ from model_state import (
     accuse,
     change,
 )
-from model_workers import kill, steps
+from model_workers import ended_well, kill, says_goodbye, steps
 from msgspec.structs import replace
 
 from farandole.control.roster.elastic import Limits, State
@@ -52,9 +53,9 @@ def beginning(size: int, limits: Limits, faults: int) -> System:
     return system
 
 
-def training(size: int, limits: Limits, faults: int) -> System:
+def training(size: int, limits: Limits, faults: int, begin: Callable[[int, Limits, int], System] = beginning) -> System:
     """Return a job whose first world trains."""
-    system = beginning(size, limits, faults)
+    system = begin(size, limits, faults)
     while moving := [step for step in steps(system) if not is_plain_step(system, step[0])]:
         system = moving[0][1]()
     return system
@@ -64,21 +65,25 @@ def training(size: int, limits: Limits, faults: int) -> System:
 
 
 KINDS = ("kill", "fail", "exit", "stop", "continue", "cut", "drain", "newcomer", "evict", "hang up", "last", "shrink")
+JOINED_KINDS = (*KINDS, "return", "host")
+"""Those of a job with hosts."""
 LASTING = 10
 """So many of them, from the first, leave a job that can go on as before."""
 
 
 def faults(system: System, kinds: tuple[str, ...] = KINDS) -> Iterator[Step]:
     """Return all that may go wrong, or be asked for, now."""
-    if not system.faults_left or system.state.ended:
+    if not system.faults_left or system.state.ended or (system.slots is not None and system.slots.end is not None):
         return
     system = replace(system, faults_left=system.faults_left - 1)
     for worker in system.workers:
         if worker.phase != DEAD:
             yield from _faults_of(system, worker, kinds)
-    if "newcomer" in kinds:
+    if "newcomer" in kinds and system.slots is not None:
+        yield "a host comes", lambda: joined_decisions.add_hosts(system, 1)
+    elif "newcomer" in kinds:
         yield "a newcomer is started", lambda: start_worker(system)
-    if "promise" in kinds and not system.state.promised:
+    if "promise" in kinds and system.slots is None and not system.state.promised:
         yield "a worker is promised", lambda: happen(system, Promised(True))
     if "last" in kinds and not system.last and system.counted:
         yield "the last step begins", lambda: replace(system, last=True)
@@ -102,12 +107,14 @@ def _faults_of(system: System, worker: Worker, kinds: tuple[str, ...]) -> Iterat
     if "continue" in kinds and worker.stopped:
         yield f"{number} is continued", lambda: change(system, number, stopped=False)
     if "return" in kinds and worker.runs() and worker.phase == STARTING:
-        early = replace(system, done_early=system.done_early | {number})
+        early = ended_well(replace(system, done_early=system.done_early | {number}), number)
         yield f"{number} returns without calling init()", lambda: kill(early, number)
-    if "drain" in kinds:
+    if system.slots is not None:
+        yield from joined_decisions.faults_of(system, worker, kinds)
+    elif "drain" in kinds:
         asked = replace(system, excused=system.excused | {number})
         yield f"{number} is drained", lambda: happen(asked, Drained((number,), "its host is needed"))
-    if "evict" in kinds:
+    if "evict" in kinds and system.slots is None:
         excused = replace(system, excused=system.excused | {number})
         yield f"{number} is evicted", lambda: happen(excused, Evicted(number, "its host was removed"))
     if "hang up" in kinds and worker.connected:
@@ -131,7 +138,7 @@ def _exit(system: System, worker: Worker) -> System:
     """Let a worker end as one that has finished does, but for its exit code."""
     left = Left(worker.number, worker.world.generation)
     sent = (*worker.sent, left) if worker.connected else worker.sent
-    system = replace(system, exits_badly=system.exits_badly | {worker.number})
+    system = says_goodbye(replace(system, exits_badly=system.exits_badly | {worker.number}), worker.number)
     return kill(change(system, worker.number, sent=sent), worker.number)
 
 
@@ -145,6 +152,8 @@ def hold_over(system: System) -> Iterator[Step]:
     kind = system.state.hold.kind
     if kind:
         yield f"the hold is over: {kind}", lambda: happen(system, HoldOver(kind))
+    if system.slots is not None:
+        yield from joined_decisions.time_passes(system)
 
 
 # --- one random way ---------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import joined_decisions
 from model_state import (
     DEAD,
     FAILING,
@@ -24,6 +25,7 @@ from farandole.control.roster.events import (
     Event,
     Evict,
     Expected,
+    Finished,
     Hold,
     Joined,
     Notify,
@@ -34,7 +36,7 @@ from farandole.control.roster.events import (
 
 
 def start_worker(system: System) -> System:
-    """Start one more worker."""
+    """Start one more worker, as the launcher of a job without hosts."""
     number = len(system.workers)
     system = replace(system, workers=(*system.workers, Worker(number)))
     return happen(system, Expected(number, f"h{number}"))
@@ -53,7 +55,9 @@ def the_one(state: State) -> State:
 
 
 def happen(system: System, event: Event) -> System:
-    """Let the roster decide, and do what it says."""
+    """Let the roster decide, and do what it says; with the slots, if the job has any."""
+    if system.slots is not None:
+        return joined_decisions.happen(system, event)
     key = (id(system.state), event)
     if key not in _decisions:
         state, actions, _ = decide(system.state, event)
@@ -70,7 +74,17 @@ def happen(system: System, event: Event) -> System:
 def forget_decisions() -> None:
     """Free what was remembered of earlier explorations."""
     _decisions.clear()
+    joined_decisions.forget()
     _states.clear()
+
+
+def end_of(system: System, number: int) -> Event:
+    """Return the event that a worker's process has ended."""
+    if system.slots is not None:
+        return joined_decisions.end_of(system, number)
+    # In a job without hosts, the exit code only matters for those that end before there is a world.
+    early = not system.state.generation and number not in system.done_early
+    return Finished(number, "ended", number in system.exits_badly or early)
 
 
 def act(system: System, before: State, action: object) -> System:
@@ -107,7 +121,7 @@ def act(system: System, before: State, action: object) -> System:
 def _without_words(action: Notify | Revoke) -> Notify | Revoke:
     """Return of a notice what its readers act on, so that systems which differ in nothing else are one."""
     if isinstance(action, Notify):
-        return Notify((), int(action.added + action.removed > 0), 0, "")
+        return Notify((), 0, int(action.added + action.removed > 0), 0, "")
     return Revoke((), action.generation, action.rank, "", False)
 
 
@@ -189,6 +203,10 @@ def _keeps_state(system: System, action: Announce) -> bool:
 def check_rest(system: System) -> None:
     """Check a system in which nothing happens any more, and nobody waits for a time to be over."""
     state = system.state
+    if system.slots is not None:
+        joined_decisions.check_rest(system)
+        if system.slots.end is not None:
+            return
     alive = [each for each in system.workers if each.runs()]
     if state.ended:
         require(not alive, f"the job has ended, and {[each.number for each in alive]} live on")

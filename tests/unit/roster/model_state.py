@@ -7,6 +7,7 @@ from collections.abc import Callable
 import msgspec
 from msgspec.structs import replace
 
+from farandole.control.launcher.slots.job_state import JobState
 from farandole.control.roster.elastic import State
 from farandole.control.roster.events import (
     Accusation,
@@ -77,6 +78,11 @@ class System(msgspec.Struct, frozen=True, gc=False):
 
     state: State
     workers: tuple[Worker, ...]
+    slots: JobState | None = None  # of a job with hosts: all that is decided on but the roster, which is `state`
+    reaching: frozenset[str] = frozenset()  # hosts that are being reached
+    lost_hosts: frozenset[str] = frozenset()  # hosts of which nothing is heard, whose worker may live
+    ended_well: frozenset[int] = frozenset()  # ended with exit code 0
+    goodbyes: frozenset[int] = frozenset()  # said to the others of their world that they leave it, and ended
     cut: frozenset[frozenset[int]] = frozenset()
     voted: int = 0  # the latest world that is to change, or to end, as a step of it has counted
     counted: bool = False  # a step has counted, so there is state that can be lost
@@ -107,7 +113,7 @@ def change(system: System, number: int, **fields: object) -> System:
     return replace(system, workers=tuple(workers))
 
 
-def accuse(rank: int, certain: bool = False, forming: bool = False) -> Accusation:
+def accuse(rank: int, certain: bool = False, forming: bool = False, left: bool = False) -> Accusation:
     """Accuse a member in words that say no more than the rest of the accusation."""
-    how = "could not be reached" if forming else "died" if certain else "is silent"
-    return Accusation(rank, how, certain, forming)
+    how = "left" if left else "could not be reached" if forming else "died" if certain else "is silent"
+    return Accusation(rank, how, certain, forming, left)

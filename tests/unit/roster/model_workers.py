@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from model_roster import happen, joining, require, start_worker
+import joined_decisions
+from model_roster import end_of, happen, joining, require, start_worker
 from model_state import (
     AHEAD,
     BETWEEN,
@@ -30,7 +31,6 @@ from model_state import (
 from msgspec.structs import replace
 
 from farandole.control.roster.events import (
-    Finished,
     Joined,
     Left,
     Lost,
@@ -80,11 +80,13 @@ def _hang_up(system: System, number: int) -> System:
 
 def _launcher_steps(system: System) -> Iterator[Step]:
     for number in system.tell_finished:
+        if system.slots is not None and number in system.goodbyes and system.workers[number].sent:
+            continue  # The launcher waits for the last words of a worker that ends by itself.
         yield (
             f"the end of {number} is told",
             lambda number=number: happen(
                 replace(system, tell_finished=system.tell_finished - {number}),
-                Finished(number, "ended", number in system.exits_badly or _killed_early(system, number)),
+                end_of(system, number),
             ),
         )
     for number in system.tell_suspected:
@@ -94,7 +96,9 @@ def _launcher_steps(system: System) -> Iterator[Step]:
                 replace(system, tell_suspected=system.tell_suspected - {number}), Suspected((number,), "was stopped")
             ),
         )
-    if system.state.promised:
+    if system.slots is not None:
+        yield from joined_decisions.steps(system)
+    elif system.state.promised:
         yield "the promised worker is started", lambda: happen(start_worker(system), Promised(False))
         yield "no worker is promised any more", lambda: happen(system, Promised(False))
     for number in system.to_kill:
@@ -102,11 +106,6 @@ def _launcher_steps(system: System) -> Iterator[Step]:
             f"{number} is killed by order",
             lambda number=number: kill(replace(system, to_kill=system.to_kill - {number}), number),
         )
-
-
-def _killed_early(system: System, number: int) -> bool:
-    """Return whether a worker has ended before there was a world, and not because it had nothing more to do."""
-    return not system.state.generation and number not in system.done_early
 
 
 def kill(system: System, number: int) -> System:
@@ -124,6 +123,16 @@ def kill(system: System, number: int) -> System:
         to_kill=system.to_kill - {number},
         cut=frozenset(pair for pair in system.cut if number not in pair),
     )
+
+
+def ended_well(system: System, number: int) -> System:
+    """Note that a worker ends with exit code 0, where that matters."""
+    return system if system.slots is None else replace(system, ended_well=system.ended_well | {number})
+
+
+def says_goodbye(system: System, number: int) -> System:
+    """Note that the others of a worker's world see it leave, where that matters."""
+    return system if system.slots is None else replace(system, goodbyes=system.goodbyes | {number})
 
 
 def _worker_steps(system: System, worker: Worker) -> Iterator[Step]:
@@ -173,7 +182,7 @@ def read(system: System, worker: Worker) -> System:
     if isinstance(content, World):
         return change(system, number, phase=FORMING, world=content, accused=())
     if isinstance(content, Refuse):
-        return kill(system, number)
+        return kill(ended_well(system, number), number)
     if isinstance(content, Show):
         return change(system, number, phase=PREPARING)
     assert isinstance(content, Notice)
@@ -271,6 +280,7 @@ def _step_counts(system: System, worker: Worker) -> System:
     if system.last:
         left = Left(worker.number, worker.world.generation)
         sent = (*worker.sent, left) if worker.connected else worker.sent
+        system = says_goodbye(ended_well(system, worker.number), worker.number)
         return kill(change(system, worker.number, sent=sent), worker.number)
     worker = replace(worker, phase=SHARING, where=AHEAD)
     return _turn_away(system, worker, ())
@@ -294,14 +304,14 @@ def _losses(system: System, worker: Worker) -> set[Accused]:
         cut = frozenset((number, worker.number)) in system.cut
         itself = accuse(rank, forming=True) if forming else None
         if other.phase == DEAD:
-            losses.add((itself or accuse(rank, certain=True),))
+            losses.add((itself or accuse(rank, certain=True, left=number in system.goodbyes),))
         elif other.stopped or cut:
             losses.add((itself or accuse(rank),))
         elif other.phase == FAILING and itself:
             losses.add((itself,))
         elif _has_turned(other, worker.world):
             # It tells the others why; whoever is not connected yet sees only that it gives up.
-            passed_on = tuple(accuse(each.rank, each.certain, forming) for each in other.accused)
+            passed_on = tuple(accuse(each.rank, each.certain, forming, each.left) for each in other.accused)
             losses.add(passed_on if other.world == worker.world else ())
             if itself:
                 losses.add((itself,))

@@ -15,6 +15,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import joined_decisions
 import model
 import model_roster
 from explorer import Explorer, without_noise
@@ -80,6 +81,26 @@ LARGE_TRAINING = [
     (4, 3, MOST_KINDS),
 ]
 
+# Roster and slots together: workers, faults, least, most, kinds of faults, whether messages arrive at once
+JOINED = [
+    (1, 2, 1, 1, model.JOINED_KINDS, True),
+    (2, 1, 1, 2, model.JOINED_KINDS, True),
+    (2, 1, 2, 2, model.JOINED_KINDS, True),
+    (2, 1, 1, 3, model.JOINED_KINDS, True),
+    (2, 2, 1, 2, ("drain", "kill"), True),
+]
+LONGER_JOINED = [
+    (2, 1, 1, 2, model.JOINED_KINDS, False),
+    (2, 2, 1, 2, ("kill", "host", "stop"), True),
+    (2, 2, 1, 2, ("exit", "last"), True),
+]
+LARGE_JOINED = [
+    (2, 2, 2, 2, model.JOINED_KINDS, True),
+    (2, 2, 1, 2, model.JOINED_KINDS, True),
+    (3, 1, 2, 3, model.JOINED_KINDS, True),
+    (3, 1, 1, 3, model.JOINED_KINDS, True),
+]
+
 
 @pytest.fixture(autouse=True)
 def no_memory_of_other_jobs() -> None:
@@ -129,6 +150,45 @@ def test_whatever_happens_to_more_workers_that_train_they_go_on_or_end_with_a_re
 def test_long_jobs_survive_whatever_happens(seed: int) -> None:
     faults = 300 if THOROUGH else 60
     model.simulate(seed, 4 + seed % 5, faults, Limits(1 + seed % 3, 3 + seed % 6))
+
+
+# --- roster and slots together ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("workers", "faults", "least", "most", "kinds", "prompt"), JOINED if BRIEF else JOINED + LONGER_JOINED
+)
+def test_whatever_happens_to_a_job_with_hosts_it_goes_on_or_ends_with_a_reason(
+    workers: int, faults: int, least: int, most: int, kinds: tuple[str, ...], prompt: bool
+) -> None:
+    explore(joined_decisions.beginning(workers, Limits(least, most), faults), kinds, prompt)
+
+
+@pytest.mark.skipif(not THOROUGH, reason=f"takes long; {HOW}")
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize(("workers", "faults", "least", "most", "kinds", "prompt"), LARGE_JOINED)
+def test_whatever_happens_to_a_larger_job_with_hosts_it_goes_on_or_ends_with_a_reason(
+    workers: int, faults: int, least: int, most: int, kinds: tuple[str, ...], prompt: bool
+) -> None:
+    explore(joined_decisions.beginning(workers, Limits(least, most), faults), kinds, prompt)
+
+
+@pytest.mark.parametrize(
+    ("part", "broken"),
+    [
+        # The slots do not hear of new worlds, or that workers have finished.
+        ("_is_news", lambda before, state: False),
+        # No worker that holds the state stays for the one that will be started when another has left.
+        ("will_start", lambda state, now: False),
+        ("world_began", lambda state, before, now: (state, [], "a world")),
+    ],
+)
+def test_parts_that_do_not_hear_of_each_other_are_noticed(
+    part: str, broken: Callable[..., object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(joined_decisions.joined, part, broken)
+    with pytest.raises(Violation):
+        explore(joined_decisions.beginning(2, Limits(1, 2), 2), ("drain",))
 
 
 # --- that the exploration is what it says ---------------------------------------------------------------------------

@@ -223,12 +223,12 @@ def test_leaving_and_failing_do_no_harm_twice(serve: Callable[..., Roster]) -> N
                 until(lambda words=words: sum(words in line for line in roster.log) == times)
 
         decided(1)
-        before = roster._service._state
+        before = roster._service.state
         for client in (first, second):
             client._channel.close()
         decided(2)
         assert roster.of(0).count(Leave(1)) == 2 and len(roster.of(1)) == 5
-        assert roster._service._state == before
+        assert roster._service.state == before
 
 
 def test_a_worker_that_is_started_while_the_roster_is_away_waits_for_it(serve: Callable[..., Roster]) -> None:

@@ -10,7 +10,7 @@
             begun       there once the command may have been started: made only once, before that; says on which boot
                         of the machine
             report      how the elastic job is
-            roster.left, launcher.left
+            state.left, launcher.left
                         of an elastic job: how far it has come, for the successor of a runner that was killed
             output.log  what the workers print
             ended       how it ended; nothing of the attempt runs any more

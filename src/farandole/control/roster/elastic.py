@@ -30,13 +30,17 @@ from farandole.control.roster.events import (
     Action,
     Announce,
     Drained,
+    EndOverdue,
     Event,
+    Evict,
     Evicted,
     Expected,
     Failed,
     Finished,
     HoldOver,
+    HoldsState,
     Joined,
+    Leaves,
     Left,
     Lost,
     Promised,
@@ -56,6 +60,7 @@ from farandole.control.roster.membership import (
     changed,
     departures,
     dismiss,
+    free_device_number,
     missing,
     names,
     strike,
@@ -104,19 +109,27 @@ def _note(state: State, event: Event) -> Outcome:
         return _evicted(state, event)
     if isinstance(event, Drained):
         return _drained(state, event)
+    if isinstance(event, Leaves):
+        return _drained(state, Drained((event.worker,), event.why))
     if isinstance(event, Left):
         return _left(state, event)
+    if isinstance(event, HoldsState):
+        holding = changed(state, state_held=True, training=max(state.training, event.training))
+        return holding, [], "" if holding == state else f"{state.name(event.worker)} holds the job's state"
     if isinstance(event, Lost):
         return without_join(state, event.worker), [], f"{state.name(event.worker)} closed its connection"
     if isinstance(event, Failed):
         return _failed(state, event)
+    if isinstance(event, EndOverdue):
+        why = "it has failed, and does not end"
+        return state, [Evict(event.worker, why)], f"{state.name(event.worker)} is ended: {why}"
     if isinstance(event, Expected):
         hosts = {**state.hosts, event.worker: event.host}
         state = changed(state, expected=state.expected | {event.worker}, hosts=hosts)
         return state, [], f"{state.name(event.worker)} is started"
     if isinstance(event, Resized):
         limits = msgspec.structs.replace(state.limits, min_size=event.min_size, max_size=event.max_size)
-        return changed(state, limits=limits), [], f"from {event.min_size} to {event.max_size} workers from now on"
+        return changed(state, limits=limits), [], f"{limits.in_words} from now on"
     if isinstance(event, Promised):
         words = "workers will be started soon" if event.coming else "no workers are about to be started"
         return changed(state, promised=event.coming), [], words
@@ -128,10 +141,13 @@ def _joined(state: State, event: Joined) -> Outcome:
     why = _why_not(state, worker)
     if why:
         state = strike(state, worker) if worker not in state.members else state
-        return state, [Refuse(worker, why)], f"{state.name(worker)} is refused: {why}"
+        return state, [Refuse(worker, why, evicted=not state.ended)], f"{state.name(worker)} is refused: {why}"
     if event.arriving and state.active() and worker not in state.members:
         # It is still expected: what it has to prepare may take some time.
-        return state, [Show(worker)], f"{state.name(worker)} has arrived, and prepares itself"
+        number = free_device_number(state, worker)
+        numbers = {**state.device_numbers, worker: (state.hosts[worker], number)}
+        shown = changed(state, device_numbers=numbers)
+        return shown, [Show(worker, number)], f"{state.name(worker)} has arrived, and prepares itself"
     if worker in state.done:
         # It begins another training. So may the others that have left: they are waited for until they join or end.
         state = changed(state, done=frozenset(), exiting=frozenset(), finished=False)
@@ -199,7 +215,9 @@ def _finished(state: State, event: Finished) -> Outcome:
     actions = _revocation(state, worker, event.how, certain=True)
     lost = departures(state, worker, event.how)
     state = strike(state, worker)
-    return changed(state, gone=state.gone | ({worker} & set(state.members)), lost=lost), actions, reason
+    gone = state.gone | ({worker} & set(state.members))
+    state = changed(state, gone=gone, lost=lost, device_numbers=without(state.device_numbers, worker))
+    return state, actions, reason
 
 
 def _failed(state: State, event: Failed) -> Outcome:

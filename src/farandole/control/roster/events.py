@@ -64,6 +64,14 @@ class Left(msgspec.Struct, frozen=True):
     generation: int
 
 
+class HoldsState(msgspec.Struct, frozen=True):
+    """A worker holds the job's state."""
+
+    worker: int
+    training: int = 0
+    """Of which of the script's trainings, from 1 on; 0: trainings are not counted."""
+
+
 class Lost(msgspec.Struct, frozen=True):
     """The connection on which a worker waited closed. Its process may live, and may come back."""
 
@@ -102,6 +110,19 @@ class Suspected(msgspec.Struct, frozen=True):
     how: str
 
 
+class EndOverdue(msgspec.Struct, frozen=True):
+    """A worker has reported its failure, and its process has not ended in the time that it had for that."""
+
+    worker: int
+
+
+class Leaves(msgspec.Struct, frozen=True):
+    """A worker is about to leave at the end of a step, such as after SIGTERM."""
+
+    worker: int
+    why: str
+
+
 class Drained(msgspec.Struct, frozen=True):
     """Workers are to leave at the end of a step."""
 
@@ -121,6 +142,7 @@ class Resized(msgspec.Struct, frozen=True):
 
     min_size: int
     max_size: int
+    """`ANY_SIZE`: as many as there are slots."""
 
 
 class Promised(msgspec.Struct, frozen=True):
@@ -137,7 +159,21 @@ class HoldOver(msgspec.Struct, frozen=True):
 
 
 Event = (
-    Joined | Left | Lost | Failed | Finished | Expected | Suspected | Drained | Evicted | Resized | Promised | HoldOver
+    Joined
+    | Left
+    | HoldsState
+    | Lost
+    | Failed
+    | Finished
+    | Expected
+    | Suspected
+    | EndOverdue
+    | Leaves
+    | Drained
+    | Evicted
+    | Resized
+    | Promised
+    | HoldOver
 )
 
 
@@ -175,12 +211,15 @@ class Refuse(msgspec.Struct, frozen=True):
     reason: str
     rank: int | None = None
     """The rank that is to blame."""
+    evicted: bool = False
+    """Whether the job goes on without this worker."""
 
 
 class Notify(msgspec.Struct, frozen=True):
     """Tell the members of the world that it is to change; they turn to that at the end of a step."""
 
     workers: tuple[int, ...]
+    generation: int
     added: int
     """Newcomers that wait."""
     removed: int
@@ -192,6 +231,8 @@ class Show(msgspec.Struct, frozen=True):
     """Answer a worker that arrives with what the world is like."""
 
     worker: int
+    device_number: int
+    """The number of the worker on its host, by which its program chooses a device."""
 
 
 class Revoke(msgspec.Struct, frozen=True):

@@ -20,6 +20,7 @@ from farandole.control.roster.events import (
     Finished,
     Hold,
     HoldOver,
+    HoldsState,
     Joined,
     Left,
     Lost,
@@ -30,7 +31,7 @@ from farandole.control.roster.events import (
 )
 
 
-class State(msgspec.Struct, frozen=True):
+class State(msgspec.Struct, frozen=True, tag="fixed"):
     """The state of the roster. Workers are numbered as their first ranks."""
 
     places: tuple[Place | None, ...]
@@ -43,6 +44,8 @@ class State(msgspec.Struct, frozen=True):
     """Every join that has no answer yet, in the order they came."""
     gone: tuple[tuple[int, str], ...] = ()
     """Worker, and how it ended, of every process that has exited, in that order."""
+    state_held: bool = False
+    """Whether any worker has held the job's state."""
     hold: Hold = Hold("")
     """What the job waits for."""
 
@@ -90,6 +93,9 @@ def _note(state: State, event: Event) -> Decision:
         return _joined(state, event)
     if isinstance(event, Left):
         return _left(state, event)
+    if isinstance(event, HoldsState):
+        reason = "" if state.state_held else f"rank {event.worker} holds the job's state"
+        return msgspec.structs.replace(state, state_held=True), (), reason
     if isinstance(event, Lost):
         return _lost(state, event)
     if isinstance(event, Failed):

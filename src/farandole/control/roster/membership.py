@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TypeVar
 
 import msgspec
 
 from farandole.control.roster.events import Accusation, Action, Departure, Evict, Hold, Joined, Refuse
 
 MAJORITY_SECONDS = 30.0
+T = TypeVar("T")
+ANY_SIZE = 1 << 16
+"""Workers of the largest world; the size of a job without an upper limit."""
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -16,6 +20,7 @@ class Limits(msgspec.Struct, frozen=True):
 
     min_size: int
     max_size: int
+    """`ANY_SIZE`: as many as there are slots."""
     start_timeout: float = 30.0
     """Seconds after the latest arrival that a world which could begin waits for workers that were started and have not
     joined; and that the first one waits for them in any case."""
@@ -27,8 +32,14 @@ class Limits(msgspec.Struct, frozen=True):
     reset_limit: int | None = None
     """Worlds after the first one; None: any number."""
 
+    @property
+    def in_words(self) -> str:
+        """Between which sizes the job goes on, for people."""
+        most = "any number of" if self.max_size == ANY_SIZE else self.max_size
+        return f"from {self.min_size} to {most} workers"
 
-class State(msgspec.Struct, frozen=True):
+
+class State(msgspec.Struct, frozen=True, tag="elastic"):
     """The state of an elastic job's roster. Workers have numbers of their own, which are never used twice.
 
     It has more than 15 fields because it is all that `decide` knows: each field is one fact that events change.
@@ -69,6 +80,12 @@ class State(msgspec.Struct, frozen=True):
     """Members of that world that it has lost, the first one first."""
     notified: tuple[int, int] = (0, 0)
     """What its members have been told: newcomers that wait, members that are to leave."""
+    device_numbers: dict[int, tuple[str, int]] = {}
+    """By worker whose process has not ended: its host, and the number on that host that it was told first."""
+    state_held: bool = False
+    """Whether any worker has held the job's state."""
+    training: int = 0
+    """The latest training of the script whose state a worker has held; 0: trainings are not counted."""
     hold: Hold = Hold("")
     """What the job waits for."""
     ended: str = ""
@@ -136,7 +153,7 @@ def dismiss(state: State, worker: int, why: str) -> tuple[State, list[Action]]:
     if worker not in state.joined():
         return strike(state, worker), []
     gone = state.gone | ({worker} & set(state.members))
-    return changed(strike(state, worker), gone=gone), [Refuse(worker, why)]
+    return changed(strike(state, worker), gone=gone), [Refuse(worker, why, evicted=True)]
 
 
 def strike(state: State, worker: int) -> State:
@@ -161,12 +178,32 @@ def without_join(state: State, worker: int) -> State:
     return changed(state, waiting=tuple(joined for joined in state.waiting if joined.worker != worker))
 
 
-def without(words: dict[int, str], worker: int) -> dict[int, str]:
-    return {each: text for each, text in words.items() if each != worker}
+def without(by_worker: dict[int, T], worker: int) -> dict[int, T]:
+    return {each: text for each, text in by_worker.items() if each != worker}
 
 
 def changed(state: State, **changes: object) -> State:
     return msgspec.structs.replace(state, **changes)
+
+
+def free_device_number(state: State, worker: int) -> int:
+    """Return the first device number that no other living worker of a worker's host has.
+
+    A program chooses its device once. So no two living workers of a host have the same number, whatever local ranks
+    they have in their worlds.
+    """
+    host = state.hosts.get(worker, "")
+    taken = {number for other, (where, number) in state.device_numbers.items() if where == host and other != worker}
+    return next(number for number in range(len(taken) + 1) if number not in taken)
+
+
+def without_connections(state: State) -> State:
+    """Return what is left of a state when all connections are gone: nobody waits, nobody was told, no clock runs.
+
+    That is what the next roster needs when the process of this one is killed. Workers connect to that one by
+    themselves, and repeat the requests that have no answer.
+    """
+    return changed(state, waiting=(), notified=(0, 0), hold=Hold(""))
 
 
 def names(state: State, workers: Iterable[int]) -> str:

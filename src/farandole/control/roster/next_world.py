@@ -93,7 +93,7 @@ def _go_on(state: State) -> Outcome:
     if (added, removed) == state.notified:
         return state, actions, ""
     reason = _change_in_words(added, removed)
-    notice = Notify(tuple(active), added, removed, reason)
+    notice = Notify(tuple(active), state.generation, added, removed, reason)
     return changed(state, notified=(added, removed)), [*actions, notice], reason
 
 
@@ -233,10 +233,12 @@ def _announce(state: State, chosen: list[int]) -> Outcome:
     joined = state.joined()
     joins = [_known_host(state, joined[worker]) for worker in chosen]
     generation = state.generation + 1
+    places = find_places(joins)
+    told = {worker: (place.hostname, place.local_rank) for worker, place in zip(chosen, places, strict=True)}
     action = Announce(
         generation,
         tuple(each.contact for each in joins),
-        find_places(joins),
+        places,
         tuple(chosen),
         tuple(_previous(state, each) for each in joins),
         state.lost,
@@ -258,6 +260,7 @@ def _announce(state: State, chosen: list[int]) -> Outcome:
         lost=(),
         notified=(0, 0),
         leaving=state.leaving.intersection(chosen),
+        device_numbers={**told, **state.device_numbers},
     )
     return state, [*actions, action], f"generation {generation} begins with {_count(len(chosen))}"
 

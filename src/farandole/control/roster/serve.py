@@ -17,6 +17,7 @@ from farandole.base.wire.errors import ConnectionLost
 from farandole.base.wire.frame_stream import PipeEnd
 from farandole.base.wire.frames import FRAME_LIMIT, Codec
 from farandole.base.wire.rendezvous import FromServer, NotServed, Serve, Serving
+from farandole.control.roster import fixed
 from farandole.control.roster.service import RosterService
 
 
@@ -29,7 +30,7 @@ async def serve(order: Serve, control: int, channel: Channel, parent: int) -> No
         channel: takes the answer.
         parent: process id of the process that gave the order.
     """
-    service = RosterService((None,) * order.size, order.secret)
+    service = RosterService(fixed.State((None,) * order.size), order.secret)
     answer = await _listen(service, order)
     channel.send(Codec[Serve](Serve).encode(answer))
     if isinstance(answer, Serving):

@@ -1,4 +1,4 @@
-"""The roster: it takes the workers' messages and the launcher's news to `decide`, and has its actions carried out.
+"""The workers' side of the roster: their messages become events, and what is decided about them becomes messages.
 
 Everything runs in one asyncio loop, which owns all state; nothing here may be called from another thread.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from farandole.base.wire import clock
 from farandole.base.wire.errors import BadMessage, WireError
@@ -16,6 +16,8 @@ from farandole.base.wire.handshake import HANDSHAKE_SECONDS
 from farandole.base.wire.rendezvous import (
     Accepted,
     Call,
+    Changed,
+    Coming,
     Ending,
     Failure,
     FetchCall,
@@ -32,45 +34,39 @@ from farandole.base.wire.rendezvous import (
     Progress,
     Refused,
     Result,
+    Revoked,
     ScheduledBatch,
     Tell,
 )
-from farandole.control.roster import elastic, fixed
-from farandole.control.roster.actions import Actions, StateHolders
+from farandole.control.roster import elastic
 from farandole.control.roster.connections import Connections
 from farandole.control.roster.decide import State, decide
-from farandole.control.roster.device_numbers import DeviceNumbers
-from farandole.control.roster.elastic import Limits
 from farandole.control.roster.events import (
-    Drained,
+    Action,
+    Announce,
+    EndOverdue,
     Event,
-    Evicted,
-    Expected,
-    Finished,
+    Hold,
     HoldOver,
     Joined,
     Lost,
-    Place,
-    Promised,
-    Resized,
-    Suspected,
+    Notify,
+    Refuse,
+    Revoke,
+    Show,
 )
 from farandole.control.roster.exit_deadlines import ExitDeadlines
-from farandole.control.roster.failover_state import RosterFailoverState, essence, without_connections
 from farandole.control.roster.listener import Client, Listener
 from farandole.control.roster.membership import accusations
 from farandole.control.roster.timeouts import HoldTimer
-from farandole.control.roster.translate import event_of, joined, notices_so_far
-from farandole.control.roster.watcher import Watcher
+from farandole.control.roster.translate import event_of, joined, notices_so_far, world_of, world_on_arrival
 
-
-def _first_state(places: tuple[Place | None, ...], limits: Limits | None) -> State:
-    return fixed.State(places=places) if limits is None else elastic.State(limits)
+Report = Failure | Progress | Measures
 
 
 def _world_lives(state: State) -> bool:
     """Return whether the latest world is one that no member has turned away from, as far as is known."""
-    if isinstance(state, fixed.State):
+    if not isinstance(state, elastic.State):
         return False
     return bool(state.members) and not state.lost and not any(each in state.joined() for each in state.members)
 
@@ -84,68 +80,50 @@ def _answer_with(call: bytes | None) -> FromRoster:
 class RosterService:
     """Serves one job's workers.
 
+    Attributes:
+        state: as it was decided last.
+        results: by worker, what it has sent back of its call.
+
     Args:
-        places: by rank; their number is the size of the world. All of them, or none: then the workers say, when they
-            join, on what host they are.
+        state: before anything has happened.
         secret: what a client must prove to hold.
-        on_failure: called with the worker and its report.
-        on_progress: called with the worker and its `Progress`.
-        on_measures: called with what a training has measured.
-        log: takes the reason of every decision.
+        happened: called with what happens to workers; it decides, and has `obey` called. None: nothing else than the
+            roster decides in this job, and it is decided here.
+        reported: called with a worker and what it says of itself.
+        log: takes a line about every decision that is made here, and every connection that is closed from here.
         call: the pickled call that workers may fetch, if there is one.
-        elastic: how the size of the job may change; None: it has as many workers as there are places.
-        watcher: is told of its worlds, if the job is elastic.
-        memory: what the service before this one, which has died, has written down; its workers connect to this one by
-            themselves, and are answered after `go_on`. Only of elastic jobs, as the next argument.
-        remember: writes down what the next service would need, before anything is done that follows from it.
     """
 
     def __init__(
         self,
-        places: tuple[Place | None, ...],
+        state: State,
         secret: bytes,
         *,
-        on_failure: Callable[[int, Failure], None] = lambda worker, failure: None,
-        on_progress: Callable[[int, Progress], None] = lambda worker, progress: None,
-        on_measures: Callable[[Measures], None] = lambda measures: None,
+        happened: Callable[[Event], None] | None = None,
+        reported: Callable[[int, Report], None] = lambda worker, report: None,
         log: Callable[[str], None] = lambda reason: None,
         call: bytes | None = None,
-        elastic: Limits | None = None,
-        watcher: Watcher | None = None,
-        memory: RosterFailoverState | None = None,
-        remember: Callable[[RosterFailoverState], None] | None = None,
         frame_limit: int = FRAME_LIMIT,
         handshake_seconds: float = HANDSHAKE_SECONDS,
     ) -> None:
+        self.state = state
         self.results: dict[int, bytes] = {}
-        self._listener = Listener(secret, self._heard, self._closed, log, frame_limit, handshake_seconds)
-        self._connections = Connections(log)
-        self._state = _first_state(places, elastic) if memory is None else without_connections(memory.state)
-        self._remember = remember
-        self._watcher = watcher or Watcher()
-        self._exit_deadlines = ExitDeadlines(
-            lambda worker: self._watcher.evicts(worker, "it has failed, and does not end")
-        )
-        self._hold_timer = HoldTimer(lambda kind: self._happened(HoldOver(kind)))
-        self._device_numbers = DeviceNumbers({} if memory is None else memory.device_numbers)
-        self._holders = StateHolders() if memory is None else StateHolders(memory.state_held, memory.training)
-        self._actions = Actions(
-            self._connections,
-            self._device_numbers,
-            self._holders,
-            self._hold_timer,
-            self._watcher,
-            self._write_down,
-        )
-        self._on_failure = on_failure
-        self._on_progress = on_progress
-        self._on_measures = on_measures
-        self._scheduled_batch = ScheduledBatch(0)
+        self._happened = happened or self._decide
+        self._reported = reported
         self._log = log
         self._call = call
-        self._held: list[tuple[Client, FromWorker | None]] | None = None if memory is None else []
-        """What came before `go_on`, in its order; None in place of a message: that connection has closed. None: nothing
-        is held any more."""
+        self._listener = Listener(secret, self._heard, self._closed, log, frame_limit, handshake_seconds)
+        self._connections = Connections(log)
+        self._exit_deadlines = ExitDeadlines(lambda worker: self._happened(EndOverdue(worker)))
+        self._hold_timer = HoldTimer(lambda kind: self._happened(HoldOver(kind)))
+        self._scheduled_batch = ScheduledBatch(0)
+        self._turned_at = time.monotonic()
+        """Since when there is no world, on the monotonic clock."""
+        self._told_coming: tuple[tuple[int, ...], int] = ((), 0)
+        """How many workers are to come, as it was told last, and which workers it was told."""
+        self._held: list[tuple[Client, FromWorker | None]] | None = None
+        """What came between `hold_back` and `go_on`, in its order; None in place of a message: that connection has
+        closed. None: nothing is held back."""
         self._catching_up: asyncio.Task[None] | None = None
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> str:
@@ -169,79 +147,9 @@ class RosterService:
         await self._listener.close()
         await self._connections.close()
 
-    @property
-    def stands_still(self) -> bool:
-        """Whether a member of the world waits for the next one, before `go_on`."""
-        return bool(self._held_joins())
-
-    @property
-    def known_to_have_ended(self) -> frozenset[int]:
-        """The workers whose connections have closed, by what the members say that wait, before `go_on`."""
-        assert isinstance(self._state, elastic.State)
-        joins = self._held_joins()
-        told = [each for join in joins for each in accusations(self._state, join)]
-        ended = {self._state.members[each.rank] for each in told if each.certain and not (each.forming or each.left)}
-        return frozenset(ended.difference(join.worker for join in joins))
-
-    def _held_joins(self) -> list[Joined]:
-        """Return the joins of members of the world that came before `go_on`, and wait."""
-        found: dict[Client, Joined] = {}
-        for client, message in self._held or ():
-            if message is None:
-                found.pop(client, None)
-            elif isinstance(message, Join) and client.worker in self.world:
-                found[client] = joined(client.worker, message)
-        return list(found.values())
-
-    def go_on(self) -> None:
-        """Continue the job of the service that has died, and answer workers from now on.
-
-        To be called when the watcher is ready.
-        """
-        assert isinstance(self._state, elastic.State)
-        self._happened(
-            Promised(self._state.promised)
-        )  # This changes nothing, and has `decide` look at all that was written down.
-        self._watcher.finishes(self.finishing)
-        held, self._held = self._held or [], None
-        self._catching_up = asyncio.get_running_loop().create_task(self._catch_up(held))
-
-    def finished(self, worker: int, how: str, *, failed: bool = False) -> None:
-        """Record that a worker's process has ended.
-
-        Args:
-            worker: whose.
-            how: such as `exited with code 1`.
-            failed: whether it ended otherwise than with exit code 0; only of elastic jobs.
-        """
-        self._device_numbers.leave(worker)
+    def process_ended(self, worker: int) -> None:
+        """Do not wait any more for the end of a worker that has reported its failure."""
         self._exit_deadlines.ended(worker)
-        self._happened(Finished(worker, how, failed))
-
-    def expect(self, worker: int, host: str) -> None:
-        """Record that a worker is about to be started on a host. Only of elastic jobs, as the next ones."""
-        self._happened(Expected(worker, host))
-
-    def suspect(self, workers: Iterable[int], how: str) -> None:
-        """Record that workers are stopped, or on a host that is not heard of; they may live."""
-        self._happened(Suspected(tuple(workers), how))
-
-    def drain(self, workers: Iterable[int], why: str) -> None:
-        """Have workers leave at the end of a step."""
-        self._happened(Drained(tuple(workers), why))
-
-    def evict(self, worker: int, why: str) -> None:
-        """Exclude a worker from the job now."""
-        self._happened(Evicted(worker, why))
-
-    def resize(self, min_size: int, max_size: int) -> None:
-        """Let the job be of another size from now on."""
-        self._happened(Resized(min_size, max_size))
-
-    def promise(self, coming: bool) -> None:
-        """Record whether workers will be started soon: the last ones that hold the state stay for them."""
-        if isinstance(self._state, elastic.State) and self._state.promised != coming:
-            self._happened(Promised(coming))
 
     def schedule_batch(self, samples: int) -> None:
         """Let all workers know the batch that was chosen for them; 0: they choose by themselves.
@@ -260,38 +168,62 @@ class RosterService:
         """Let all workers know that the job is being ended."""
         self._connections.notify(list(self._connections.listeners), Ending())
 
-    @property
-    def generation(self) -> int:
-        """The latest world's number; 0 before the first."""
-        return self._state.generation
-
-    @property
-    def world(self) -> tuple[int, ...]:
-        """The workers of the latest world, by rank; empty before the first."""
-        return self._state.members if isinstance(self._state, elastic.State) else tuple(sorted(self._state.members))
-
-    @property
-    def finishing(self) -> bool:
-        """Whether workers have left in good order, as far as is known: the job is about to end."""
-        return isinstance(self._state, elastic.State) and self._state.finishing
-
-    def has_left(self, worker: int) -> bool:
-        """Return whether a worker whose end is not known yet has left its world in good order."""
-        return isinstance(self._state, elastic.State) and worker in self._state.exiting
-
-    @property
-    def newcomers(self) -> tuple[int, ...]:
-        """The workers that wait for a place in the world, the lowest number first."""
-        return tuple(self._state.newcomers()) if isinstance(self._state, elastic.State) else ()
-
     async def silence(self, worker: int, seconds: float) -> None:
-        """Wait until all that a dead worker sent has been read, at most so long.
+        """Wait until all that a dead worker sent has been read, for that many seconds at most.
 
         A connection stays open while a child of it lives that inherited the socket.
         """
         await self._listener.silence(worker, seconds)
 
-    # --- what workers say --------------------------------------------------------------------------------------
+    # --- the service of a roster that has died -------------------------------------------------------------------
+
+    def hold_back(self) -> None:
+        """Answer no worker before `go_on`: they connect by themselves to the service that follows another."""
+        self._held = []
+
+    def go_on(self) -> None:
+        """Answer workers from now on, those first that have come meanwhile."""
+        held, self._held = self._held or [], None
+        self._catching_up = asyncio.get_running_loop().create_task(self._catch_up(held))
+
+    @property
+    def stands_still(self) -> bool:
+        """Whether a member of the world waits for the next one, before `go_on`."""
+        return bool(self._held_joins())
+
+    @property
+    def known_to_have_ended(self) -> frozenset[int]:
+        """The workers whose connections have closed, by what the members say that wait, before `go_on`."""
+        assert isinstance(self.state, elastic.State)
+        joins = self._held_joins()
+        told = [each for join in joins for each in accusations(self.state, join)]
+        ended = {self.state.members[each.rank] for each in told if each.certain and not (each.forming or each.left)}
+        return frozenset(ended.difference(join.worker for join in joins))
+
+    def _held_joins(self) -> list[Joined]:
+        """Return the joins of members of the world that came before `go_on`, and wait."""
+        found: dict[Client, Joined] = {}
+        for client, message in self._held or ():
+            if message is None:
+                found.pop(client, None)
+            elif isinstance(message, Join) and client.worker in self.state.members:
+                found[client] = joined(client.worker, message)
+        return list(found.values())
+
+    async def _catch_up(self, held: list[tuple[Client, FromWorker | None]]) -> None:
+        """Handle what was held back, as if it came now."""
+        for client, message in held:
+            if message is None:
+                self._closed(client)
+                continue
+            try:
+                await self._obey(client, message)
+            except WireError as error:
+                self._log(f"hung up on worker {client.worker}: {error}")
+                client.channel.close()
+        self._catching_up = None
+
+    # --- what workers say ----------------------------------------------------------------------------------------
 
     def _closed(self, client: Client) -> None:
         if self._held is not None:
@@ -307,38 +239,16 @@ class RosterService:
             await asyncio.shield(self._catching_up)
         await self._obey(client, message)
 
-    async def _catch_up(self, held: list[tuple[Client, FromWorker | None]]) -> None:
-        """Do what was held, as if it came now."""
-        for client, message in held:
-            if message is None:
-                self._closed(client)
-                continue
-            try:
-                await self._obey(client, message)
-            except WireError as error:
-                self._log(f"hung up on worker {client.worker}: {error}")
-                client.channel.close()
-        self._catching_up = None
-
     async def _obey(self, client: Client, message: FromWorker) -> None:
         worker = client.worker
         if isinstance(message, Join):
             await self._join(client, message)
-        elif isinstance(message, Leave):
-            self._happened(event_of(worker, message))
-        elif isinstance(message, Leaving):
-            # Told to the launcher first: whether it starts another worker instead decides whether this one may leave.
-            self._watcher.asks_to_leave(worker, message.why)
+        elif isinstance(message, Leave | Leaving | Holds):
             self._happened(event_of(worker, message))
         elif isinstance(message, Failure):
             self._fail(worker, message)
-        elif isinstance(message, Holds):
-            if self._holders.note(message.training):
-                self._write_down()
-        elif isinstance(message, Progress):
-            self._on_progress(worker, message)
-        elif isinstance(message, Measures):
-            self._on_measures(message)
+        elif isinstance(message, Progress | Measures):
+            self._reported(worker, message)
         elif isinstance(message, FetchCall):
             await client.send(_answer_with(self._call))
         elif isinstance(message, Result):
@@ -367,41 +277,71 @@ class RosterService:
         self._happened(event_of(worker, message))
 
     def _fail(self, worker: int, message: Failure) -> None:
-        self._on_failure(worker, message)
-        state = self._state
+        self._reported(worker, message)
+        state = self.state
         if isinstance(state, elastic.State) and worker in state.hosts:
             self._exit_deadlines.begin(worker, state.limits.timeout)
         self._happened(event_of(worker, message))
 
     def _listen(self, client: Client) -> None:
         self._connections.listeners[client.worker] = client
-        if not isinstance(self._state, elastic.State):
+        if not isinstance(self.state, elastic.State):
             return
         # Also 0: a worker that connects again may have heard another one from the roster before this one.
         client.post(self._scheduled_batch)
-        if client.worker in self._state.members:
-            for notice in notices_so_far(self._state):
+        if client.worker in self.state.members:
+            for notice in notices_so_far(self.state):
                 client.post(notice)
 
-    # --- decisions ---------------------------------------------------------------------------------------------
+    # --- what is decided -----------------------------------------------------------------------------------------
 
-    def _happened(self, event: Event) -> None:
-        lived, generation, finishing = _world_lives(self._state), self.generation, self.finishing
-        before = self._state
-        self._state, actions, reason = decide(self._state, event)
+    def _decide(self, event: Event) -> None:
+        state, actions, reason = decide(self.state, event)
         self._log(reason)
-        if essence(self._state) != essence(before):
-            self._write_down()
-        # When the last of its members joins, one decision ends this world and announces the next one.
-        if lived and (not _world_lives(self._state) or self.generation != generation):
-            self._actions.turned_at = time.monotonic()
+        self.decided(state)
         for action in actions:
-            self._actions.carry_out(action, self._state, reason)
-        self._actions.tell_coming(self._state)
-        if self.finishing != finishing:
-            self._watcher.finishes(self.finishing)
+            self.carry_out(action)
+        self.tell_coming()
 
-    def _write_down(self) -> None:
-        if self._remember is not None and isinstance(self._state, elastic.State):
-            numbers = dict(self._device_numbers.taken)
-            self._remember(RosterFailoverState(self._state, numbers, self._holders.any, self._holders.training))
+    def decided(self, state: State) -> None:
+        """Have another state, before the actions that follow from it."""
+        before, self.state = self.state, state
+        # When the last of its members joins, one decision ends this world and announces the next one.
+        if _world_lives(before) and (not _world_lives(state) or state.generation != before.generation):
+            self._turned_at = time.monotonic()
+
+    @property
+    def seconds_without_world(self) -> float:
+        """Seconds since the world before the latest one was turned away from, or since this service began."""
+        return time.monotonic() - self._turned_at
+
+    def carry_out(self, action: Action) -> None:
+        """Send workers what was decided about them, or begin to wait; what else is decided is passed over."""
+        state = self.state
+        if isinstance(action, Announce):
+            for rank, worker in enumerate(action.workers or range(len(action.places))):
+                self._connections.reply(worker, world_of(rank, action, state_held=state.state_held))
+        elif isinstance(action, Refuse):
+            self._connections.reply(action.worker, Refused(action.reason, action.rank, action.evicted))
+        elif isinstance(action, Show):
+            assert isinstance(state, elastic.State)
+            self._connections.reply(action.worker, world_on_arrival(state, action))
+        elif isinstance(action, Notify):
+            change = Changed(action.generation, action.added, action.removed, action.reason)
+            self._connections.notify(action.workers, change)
+        elif isinstance(action, Revoke):
+            loss = Revoked(action.generation, action.rank, action.how, action.certain)
+            self._connections.notify(action.workers, loss)
+        elif isinstance(action, Hold):
+            self._hold_timer.wait(action)
+
+    def tell_coming(self) -> None:
+        """Tell the members of the world how many workers have been started and are not here yet, if that is news.
+
+        After the actions of a decision: a worker that has come is counted among those that wait before it is taken from
+        those that are to come.
+        """
+        state = self.state
+        if isinstance(state, elastic.State) and (now := (state.members, len(state.expected))) != self._told_coming:
+            self._told_coming = now
+            self._connections.notify(state.members, Coming(len(state.expected)))

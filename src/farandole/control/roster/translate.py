@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import msgspec
 
-from farandole.base.wire.rendezvous import Changed, Coming, Failure, Join, Leave, Leaving, Revoked, World
-from farandole.control.roster.events import Accusation, Announce, Drained, Event, Failed, Joined, Left
+from farandole.base.wire.rendezvous import Changed, Coming, Failure, Holds, Join, Leave, Leaving, Revoked, World
+from farandole.control.roster.events import Accusation, Announce, Event, Failed, HoldsState, Joined, Leaves, Left, Show
 from farandole.control.roster.membership import State
 
 
-def event_of(worker: int, message: Join | Leave | Leaving | Failure) -> Event:
+def event_of(worker: int, message: Join | Leave | Leaving | Failure | Holds) -> Event:
     """Return the event that a worker's message stands for."""
     if isinstance(message, Join):
         return joined(worker, message)
     if isinstance(message, Leave):
         return Left(worker, message.generation)
     if isinstance(message, Leaving):
-        return Drained((worker,), message.why)
+        return Leaves(worker, message.why)
+    if isinstance(message, Holds):
+        return HoldsState(worker, message.training)
     return Failed(worker, message.exception)
 
 
@@ -63,28 +65,26 @@ def world_of(rank: int, action: Announce, *, state_held: bool) -> World:
     )
 
 
-def world_on_arrival(state: State, worker: int, device_number: int, *, training: int) -> World:
+def world_on_arrival(state: State, action: Show) -> World:
     """Return the world that a worker which arrives would be in, as its last rank.
 
     Args:
-        state: what the roster knows.
-        worker: the one that arrives.
-        device_number: its number on its host.
-        training: the one whose state the members hold.
+        state: of the roster.
+        action: the answer to that worker.
     """
-    hosts = [state.hosts.get(each, "") for each in (*state.members, worker)]
+    hosts = [state.hosts.get(each, "") for each in (*state.members, action.worker)]
     return World(
         generation=0,
         rank=len(hosts) - 1,
         size=len(hosts),
         contacts=(),
-        local_rank=device_number,
-        local_size=max(hosts.count(hosts[-1]), device_number + 1),
+        local_rank=action.device_number,
+        local_size=max(hosts.count(hosts[-1]), action.device_number + 1),
         cross_rank=0,
         cross_size=len(set(hosts)),
         hostnames=tuple(hosts),
-        workers=(*state.members, worker),
-        training=training,
+        workers=(*state.members, action.worker),
+        training=state.training,
     )
 
 

@@ -13,7 +13,7 @@ from farandole.control.kubernetes.launcher_pod.state_objects import (
     NotWritten,
     SealedFailover,
 )
-from farandole.control.launcher.supervise.failover_files import LAUNCHER, ROSTER
+from farandole.control.launcher.supervise.failover_files import LAUNCHER, STATE
 
 
 class FakeObjects:
@@ -52,7 +52,7 @@ def launcher(objects: FakeObjects, pod: str, secret: bytes = b"s" * 32, attempt:
 def with_state(objects: FakeObjects) -> SealedFailover:
     one = launcher(objects, "launcher-0")
     one.write({LAUNCHER: b"slots"})
-    one.write({ROSTER: b"members"})
+    one.write({STATE: b"members"})
     return one
 
 
@@ -63,7 +63,7 @@ def test_a_successor_finds_what_was_left_and_the_one_before_can_write_no_more() 
     after = launcher(objects, "launcher-1")
 
     assert after.is_whole()
-    assert (after.left(LAUNCHER), after.left(ROSTER)) == (b"slots", b"members")
+    assert (after.left(LAUNCHER), after.left(STATE)) == (b"slots", b"members")
     with pytest.raises(SystemExit, match="launcher-0"):
         before.write({LAUNCHER: b"old"})
     assert launcher(objects, "launcher-2").left(LAUNCHER) == b"slots"
@@ -83,22 +83,22 @@ def test_a_secret_that_was_made_again_seals_what_was_written_before() -> None:
     one.claim()
     one.write({LAUNCHER: b"slots"})
     secrets[0] = b"t" * 32
-    one.write({ROSTER: b"members"})
+    one.write({STATE: b"members"})
 
     found = launcher(objects, "launcher-1", b"t" * 32)
 
-    assert (found.left(LAUNCHER), found.left(ROSTER)) == (b"slots", b"members")
+    assert (found.left(LAUNCHER), found.left(STATE)) == (b"slots", b"members")
 
 
 def test_a_state_that_somebody_has_deleted_is_written_again_as_a_whole() -> None:
     objects = FakeObjects()
     one = with_state(objects)
     objects.data, objects.version = {}, objects.version + 7
-    one.write({ROSTER: b"other members"})
+    one.write({STATE: b"other members"})
 
     found = launcher(objects, "launcher-1")
 
-    assert (found.left(LAUNCHER), found.left(ROSTER)) == (b"slots", b"other members")
+    assert (found.left(LAUNCHER), found.left(STATE)) == (b"slots", b"other members")
 
 
 def test_what_an_earlier_attempt_has_left_is_not_used() -> None:

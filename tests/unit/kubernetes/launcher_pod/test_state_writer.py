@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from farandole.control.kubernetes.launcher_pod.state_objects import NotWritten
 from farandole.control.kubernetes.launcher_pod.state_writer import StateWriter
-from farandole.control.launcher.supervise.failover_files import LAUNCHER, ROSTER
+from farandole.control.launcher.supervise.failover_files import LAUNCHER, STATE
 
 _LONG = 30.0
 
@@ -68,7 +68,7 @@ def test_what_follows_from_a_state_is_said_when_that_is_written() -> None:
         assert writer.keep(LAUNCHER, b"1")
         writer.gate.send(lambda: said.append("after 1"))
         await until(lambda: failover.begun)
-        assert writer.keep(ROSTER, b"2")
+        assert writer.keep(STATE, b"2")
         writer.gate.send(lambda: said.append("after 2"))
         assert said == ["before"]
 
@@ -79,7 +79,7 @@ def test_what_follows_from_a_state_is_said_when_that_is_written() -> None:
 
         failover.allow()
         await until(lambda: len(said) > 2)
-        assert failover.written[1:] == [{ROSTER: b"2"}]
+        assert failover.written[1:] == [{STATE: b"2"}]
 
     run(test)
 
@@ -90,11 +90,11 @@ def test_the_newest_state_wins() -> None:
         await until(lambda: failover.begun)
         for number in range(50):
             writer.keep(LAUNCHER, b"%d" % number)
-        writer.keep(ROSTER, b"members")
+        writer.keep(STATE, b"members")
         writer.gate.send(lambda: said.append("all"))
         failover.allow(2)
         await until(lambda: said)
-        assert failover.written == [{LAUNCHER: b"first"}, {LAUNCHER: b"49", ROSTER: b"members"}]
+        assert failover.written == [{LAUNCHER: b"first"}, {LAUNCHER: b"49", STATE: b"members"}]
 
     run(test)
 
@@ -146,9 +146,9 @@ def test_what_was_written_is_looked_after() -> None:
         failover.allow(100)
         writer = StateWriter(failover, refresh=0.01)  # type: ignore[arg-type]
         try:
-            writer.keep(ROSTER, b"members")
+            writer.keep(STATE, b"members")
             await until(lambda: failover.written[-3:] == [{}, {}, {}])
-            assert {ROSTER: b"members"} in failover.written
+            assert {STATE: b"members"} in failover.written
             assert writer.gate.is_open
         finally:
             await writer.close()

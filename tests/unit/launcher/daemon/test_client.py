@@ -19,7 +19,7 @@ from farandole.control.launcher.daemon.client import _Client
 from farandole.control.launcher.daemon.client_protocol import Ended
 from farandole.control.launcher.daemon.daemon_connection import DaemonConnection
 from farandole.control.launcher.daemon.jobs import JobDirectory, JobRecord
-from farandole.control.launcher.supervise.failover_files import LAUNCHER, ROSTER
+from farandole.control.launcher.supervise.failover_files import LAUNCHER, STATE
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def client(directory: JobDirectory) -> _Client:
 
 
 def test_a_job_that_can_be_taken_over_is_named(directory: JobDirectory) -> None:
-    for part in (ROSTER, LAUNCHER):
+    for part in (STATE, LAUNCHER):
         directory.failover_files().keep(part, b"x")
     assert client(directory)._lost() == Ended(
         1,

@@ -21,7 +21,7 @@ from farandole.control.launcher.daemon.jobs import JobDirectory, JobRecord
 from farandole.control.launcher.daemon.launch_request import LaunchRequest
 from farandole.control.launcher.job.machine import Machine
 from farandole.control.launcher.job.spec import LaunchSpec
-from farandole.control.launcher.supervise.failover_files import LAUNCHER, ROSTER
+from farandole.control.launcher.supervise.failover_files import LAUNCHER, STATE
 
 HINT = "make room there, or set XDG_CACHE_HOME to a directory of your own that has some"
 REQUEST = LaunchRequest(LaunchSpec(("no-such-program",), 1), Machine("here", 1, 0, "/", {}))
@@ -84,7 +84,7 @@ def test_who_takes_a_job_over_does_what_was_to_be_done_before(directory: JobDire
     assert lock is not None
     directory.write_launch_request(b"before")
     directory.write_record(JobRecord("job", 1, "here", 1.0, ("x",), clock=clock.identity()))
-    for part in (ROSTER, LAUNCHER):
+    for part in (STATE, LAUNCHER):
         directory.failover_files().keep(part, b"x")
     (directory.path / ".launch-request").mkdir()
     daemon._write_launch_request(directory, b"the same by another client")

@@ -18,7 +18,7 @@ from farandole.control.launcher.daemon import daemon_connection
 from farandole.control.launcher.daemon import jobs as jobs_module
 from farandole.control.launcher.daemon.client_protocol import Ended
 from farandole.control.launcher.daemon.jobs import JobDirectory, JobRecord, Jobs, jobs_of_this_user
-from farandole.control.launcher.supervise.failover_files import LAUNCHER, ROSTER
+from farandole.control.launcher.supervise.failover_files import LAUNCHER, STATE
 from farandole.errors import SpecError
 
 
@@ -150,7 +150,7 @@ def abandoned(jobs: Jobs, outlived: float = 600.0, clock_of: str | None = None) 
     known = directory.record()
     assert known is not None
     directory.write_record(msgspec.structs.replace(known, outlived=outlived, clock=clock_of or clock.identity()))
-    for part in (ROSTER, LAUNCHER):
+    for part in (STATE, LAUNCHER):
         directory.failover_files().keep(part, b"x")
     os.close(lock)
     return directory
@@ -226,7 +226,7 @@ def test_a_job_that_has_ended_is_not_taken_over(jobs: Jobs) -> None:
 
 def test_half_of_what_is_needed_is_worth_nothing(jobs: Jobs) -> None:
     directory = abandoned(jobs)
-    (directory.path / f"{ROSTER}.left").unlink()
+    (directory.path / f"{STATE}.left").unlink()
     assert not directory.can_be_taken_over()
 
 
@@ -238,9 +238,9 @@ def test_what_cannot_be_written_down_is_not_left_as_it_was(jobs: Jobs, monkeypat
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "replace", full)
-        directory.failover_files().keep(ROSTER, b"newer")
-    assert directory.failover_files().left(ROSTER) is None and not directory.can_be_taken_over()
-    directory.failover_files().keep(ROSTER, b"newest")
+        directory.failover_files().keep(STATE, b"newer")
+    assert directory.failover_files().left(STATE) is None and not directory.can_be_taken_over()
+    directory.failover_files().keep(STATE, b"newest")
     assert directory.can_be_taken_over()
 
 
@@ -248,9 +248,9 @@ def test_what_was_left_is_for_its_user_only_and_replaced_as_a_whole(jobs: Jobs) 
     directory = abandoned(jobs)
     failover_files = directory.failover_files()
     assert [path.stat().st_mode & 0o077 for path in directory.path.glob("*.left")] == [0, 0]
-    failover_files.keep(ROSTER, b"y" * 100)
-    failover_files.keep(ROSTER, b"z")
-    assert failover_files.left(ROSTER) == b"z"
+    failover_files.keep(STATE, b"y" * 100)
+    failover_files.keep(STATE, b"z")
+    assert failover_files.left(STATE) == b"z"
     other, lock = start(jobs, "b")
-    assert other.failover_files().left(ROSTER) is None
+    assert other.failover_files().left(STATE) is None
     os.close(lock)

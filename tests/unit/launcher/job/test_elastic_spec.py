@@ -12,7 +12,7 @@ from farandole.control.launcher.job.elastic import Elastic
 from farandole.control.launcher.job.host_list import Host
 from farandole.control.launcher.job.machine import Machine
 from farandole.control.launcher.job.spec import LaunchSpec
-from farandole.control.launcher.start.elastic import exports_of, first_hosts, limits_of, note_on_slots, policy_of
+from farandole.control.launcher.start.elastic import exports_of, first_hosts, first_state, note_on_slots
 from farandole.errors import SpecError
 
 
@@ -45,7 +45,7 @@ def test_the_smaller_part_waits_until_a_silent_larger_part_has_certainly_ended(
     discovery: str, timeout: float, waits: float
 ) -> None:
     elastic = Elastic(1, None, discovery=discovery, timeout=timeout)
-    assert limits_of(LaunchSpec(("x",), None, elastic=elastic)).majority_timeout == waits
+    assert first_state(LaunchSpec(("x",), None, elastic=elastic)).limits.majority_timeout == waits
 
 
 def on_a_machine(cores: int, **values: Any) -> tuple[int, int | None, str]:
@@ -54,7 +54,11 @@ def on_a_machine(cores: int, **values: Any) -> tuple[int, int | None, str]:
     spec = LaunchSpec(("x",), num_proc, hosts=hosts, elastic=Elastic(**values))
     machine = Machine("earth", cores, 0, "/", {})
     found = first_hosts(spec, machine)
-    return sum(host.slots or 1 for host in found), policy_of(spec).first_most, note_on_slots(spec, machine, found)
+    return (
+        sum(host.slots or 1 for host in found),
+        first_state(spec).policy.first_most,
+        note_on_slots(spec, machine, found),
+    )
 
 
 def test_a_job_begins_with_the_workers_that_are_asked_for() -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from slot_jobs import Job, ended, said, started
+from slot_jobs import Job, beginning, ended, said, started
 
-from farandole.control.launcher.slots.slot_events import (
+from farandole.control.launcher.slots.job_events import (
     SUCCEEDED,
     DrainWorkers,
     EndHost,
@@ -19,18 +19,16 @@ from farandole.control.launcher.slots.slot_events import (
     Say,
     StopWorkers,
     Tick,
-    WorldBegan,
 )
-from farandole.control.launcher.slots.slot_policy import decide, describe, next_due
-from farandole.control.launcher.slots.slot_state import SlotPolicy, State
+from farandole.control.launcher.slots.slot_rules import apply, describe, next_due
 
 
 def test_a_host_that_leaves_is_drained_then_ended() -> None:
-    job = Job(SlotPolicy(1, 4, grace=10), ("h1", 2), ("h2", 2))
-    job.tell(WorldBegan((0, 1, 2, 3)))
+    job = Job(beginning(1, 4, grace=10), ("h1", 2), ("h2", 2))
+    job.begin_world(0, 1, 2, 3)
     actions = job.tell(HostsChanged((("h1", 2),)))
     assert DrainWorkers((2, 3), "host h2 is gone") in actions
-    job.tell(WorldBegan((0, 1)))
+    job.begin_world(0, 1)
     assert not started(job.end(2, SUCCEEDED))
     assert not job.state.finished
     assert job.wait(10.5) == [StopWorkers((3,), "did not leave within 10 s")]
@@ -38,7 +36,7 @@ def test_a_host_that_leaves_is_drained_then_ended() -> None:
 
 
 def test_a_host_that_comes_back_gets_new_workers_while_the_old_ones_leave() -> None:
-    job = Job(SlotPolicy(1, None, grace=10), ("h1", 2))
+    job = Job(beginning(1, None, grace=10), ("h1", 2))
     job.tell(HostsChanged(()))
     job.tell(HostsChanged((("h1", 2),)))
     assert job.workers() == [0, 1]
@@ -46,7 +44,7 @@ def test_a_host_that_comes_back_gets_new_workers_while_the_old_ones_leave() -> N
 
 
 def test_a_host_that_shrinks_keeps_its_first_slots() -> None:
-    job = Job(SlotPolicy(1, None), ("h1", 3))
+    job = Job(beginning(1, None), ("h1", 3))
     actions = job.tell(HostsChanged((("h1", 1),)))
     assert DrainWorkers((1, 2), "host h1 has only 1 slot now") in actions
     assert "host h1 has only 1 slot now; workers 1 and 2 there leave at the end of a step, within 30 s; 1" in said(
@@ -59,15 +57,15 @@ def test_a_host_that_shrinks_keeps_its_first_slots() -> None:
 
 
 def test_an_agent_that_was_asked_to_end_has_its_workers_leave() -> None:
-    job = Job(SlotPolicy(1, None), ("h1", 1), ("h2", 1))
+    job = Job(beginning(1, None), ("h1", 1), ("h2", 1))
     actions = job.tell(HostLeaves("h2"))
     assert "host h2 was asked to end" in said(actions)
     assert DrainWorkers((1,), "host h2 is gone") in actions
 
 
 def test_a_host_that_is_about_to_be_taken_away_gets_no_workers_while_the_notice_stands() -> None:
-    job = Job(SlotPolicy(1, 4, grace=5), ("h1", 2), ("h2", 2))
-    job.tell(WorldBegan((0, 1, 2, 3)))
+    job = Job(beginning(1, 4, grace=5), ("h1", 2), ("h2", 2))
+    job.begin_world(0, 1, 2, 3)
     actions = job.tell(HostNoticed("h2", "terminate at 12:00"))
     assert said(actions) == (
         "farandole: host h2 is about to be reclaimed (terminate at 12:00); workers 2 and 3 there leave at the end of "
@@ -89,7 +87,7 @@ def test_a_host_that_is_about_to_be_taken_away_gets_no_workers_while_the_notice_
 
 
 def test_a_host_with_a_notice_makes_room_for_one_that_was_not_needed() -> None:
-    job = Job(SlotPolicy(1, 1), ("h1", 1))
+    job = Job(beginning(1, 1), ("h1", 1))
     job.tell(HostsChanged((("h1", 1), ("h2", 1))))
     assert ReachHost("h2") in job.tell(HostNoticed("h1", "soon"))
     assert started(job.tell(HostReady("h2"))) == [(1, "h2", 0)]
@@ -97,7 +95,7 @@ def test_a_host_with_a_notice_makes_room_for_one_that_was_not_needed() -> None:
 
 
 def test_a_host_that_was_taken_away_and_comes_back_says_anew_how_it_is() -> None:
-    job = Job(SlotPolicy(1, 2), ("h1", 1), ("h2", 1))
+    job = Job(beginning(1, 2), ("h1", 1), ("h2", 1))
     job.tell(HostNoticed("h2", "soon"))
     job.tell(HostLost("h2"))
     job.end(1)
@@ -108,8 +106,8 @@ def test_a_host_that_was_taken_away_and_comes_back_says_anew_how_it_is() -> None
 
 
 def test_all_hosts_may_be_about_to_be_taken_away() -> None:
-    job = Job(SlotPolicy(1, 2, timeout=60), ("h1", 1), ("h2", 1))
-    job.tell(WorldBegan((0, 1)))
+    job = Job(beginning(1, 2, timeout=60), ("h1", 1), ("h2", 1))
+    job.begin_world(0, 1)
     job.tell(HostNoticed("h1", "soon"))
     actions = job.tell(HostNoticed("h2", "soon"))
     assert "worker 1 there leaves at the end of a step, within 30 s; no other worker stays" in said(actions)
@@ -117,7 +115,7 @@ def test_all_hosts_may_be_about_to_be_taken_away() -> None:
 
 
 def test_a_host_that_is_removed_loses_its_workers_at_once() -> None:
-    job = Job(SlotPolicy(1, None), ("h1", 1), ("h2", 2))
+    job = Job(beginning(1, None), ("h1", 1), ("h2", 2))
     actions = job.tell(HostRemoved("h2"))
     assert said(actions) == "farandole: host h2 is removed, with workers 1 and 2; 1 other worker continues"
     assert StopWorkers((1, 2), "was removed with its host") in actions
@@ -127,7 +125,7 @@ def test_a_host_that_is_removed_loses_its_workers_at_once() -> None:
 
 
 def test_a_host_that_cannot_be_reached_is_tried_again_later_and_later() -> None:
-    job = Job(SlotPolicy(1, 1), ("h1", 1))
+    job = Job(beginning(1, 1), ("h1", 1))
     job.end(0)
     assert "it is tried again at once" in said(job.tell(HostNotReady("h1", "the connection ended")))
     assert "it is tried again in 1 s" in said(job.tell(HostNotReady("h1", "the connection ended")))
@@ -135,7 +133,7 @@ def test_a_host_that_cannot_be_reached_is_tried_again_later_and_later() -> None:
 
 
 def test_no_worker_starts_on_a_host_that_is_lost_before_it_is_reached_again() -> None:
-    job = Job(SlotPolicy(1, 2), ("h1", 2))
+    job = Job(beginning(1, 2), ("h1", 2))
     assert job.tell(HostLost("h1")) == []
     assert not started(job.end(0) + job.end(1))
     assert ReachHost("h1") in job.tell(HostNotReady("h1", "the agent died"))
@@ -143,19 +141,19 @@ def test_no_worker_starts_on_a_host_that_is_lost_before_it_is_reached_again() ->
 
 
 def test_a_worker_of_a_host_that_is_lost_is_replaced_elsewhere_before_its_end_is_certain() -> None:
-    job = Job(SlotPolicy(1, 2), ("h1", 1), ("h2", 1))
-    job.tell(WorldBegan((0, 1)))
+    job = Job(beginning(1, 2), ("h1", 1), ("h2", 1))
+    job.begin_world(0, 1)
     job.tell(HostLost("h2"))
     assert ReachHost("h3") in job.tell(HostsChanged((("h1", 1), ("h3", 1))))
 
     assert started(job.tell(HostReady("h3"))) == [(2, "h3", 0)]
 
-    job.tell(WorldBegan((0, 2)))
+    job.begin_world(0, 2)
     assert not [each for each in job.end(1) if isinstance(each, DrainWorkers)]
 
 
 def test_a_host_that_is_refused_is_not_tried_before_it_has_gone_and_come_back() -> None:
-    job = Job(SlotPolicy(1, 4), ("h1", 1), ("h2", 1))
+    job = Job(beginning(1, 4), ("h1", 1), ("h2", 1))
     job.end(1)
     assert "host h2 is left out: it has farandole 0.1" in said(
         job.tell(HostNotReady("h2", "it has farandole 0.1", refused=True))
@@ -167,13 +165,13 @@ def test_a_host_that_is_refused_is_not_tried_before_it_has_gone_and_come_back() 
 
 
 def test_a_job_without_any_usable_host_ends() -> None:
-    state, _, _ = decide(State(SlotPolicy(1, 2)), HostsChanged((("h1", 1),)), 0.0)
-    _, actions, _ = decide(state, HostNotReady("h1", "wrong version", refused=True), 0.0)
+    state, _, _ = apply(beginning(1, 2), HostsChanged((("h1", 1),)), 0.0)
+    _, actions, _ = apply(state, HostNotReady("h1", "wrong version", refused=True), 0.0)
     assert ended(list(actions)) == ["no host can take part: wrong version"]
 
 
 def test_too_few_slots_are_waited_for_visibly_and_with_an_end() -> None:
-    job = Job(SlotPolicy(3, 4, timeout=20), ("h1", 1))
+    job = Job(beginning(3, 4, timeout=20), ("h1", 1))
     assert job.state.short_since == 0.0
     assert job.wait(10) == []
     assert next_due(job.state, job.now) == 20.0
@@ -181,7 +179,7 @@ def test_too_few_slots_are_waited_for_visibly_and_with_an_end() -> None:
 
 
 def test_a_host_may_have_no_slots_for_a_while() -> None:
-    job = Job(SlotPolicy(1, 4, timeout=20), ("h1", 2))
+    job = Job(beginning(1, 4, timeout=20), ("h1", 2))
     actions = job.tell(HostsChanged((("h1", 0),)))
     assert DrainWorkers((0, 1), "host h1 has no slots now") in actions
     job.end(0)
@@ -191,10 +189,10 @@ def test_a_host_may_have_no_slots_for_a_while() -> None:
 
 
 def test_hosts_without_slots_are_not_reached_and_waited_for_as_if_there_were_none() -> None:
-    state, actions, _ = decide(State(SlotPolicy(1, 4, timeout=20)), HostsChanged((("h1", 0), ("h2", 0))), 0.0)
+    state, actions, _ = apply(beginning(1, 4, timeout=20), HostsChanged((("h1", 0), ("h2", 0))), 0.0)
     assert (
         said(list(actions))
         == "farandole: 0 of at least 1 worker have a slot; the job waits for more hosts, for 20 s at most"
     )
-    assert ReachHost("h2") in decide(state, HostsChanged((("h1", 0), ("h2", 1))), 1.0)[1]
-    assert ended(list(decide(state, Tick(), 20.0)[1]))
+    assert ReachHost("h2") in apply(state, HostsChanged((("h1", 0), ("h2", 1))), 1.0)[1]
+    assert ended(apply(state, Tick(), 20.0)[1])

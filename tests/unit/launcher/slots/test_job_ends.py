@@ -2,129 +2,127 @@
 
 from __future__ import annotations
 
-from slot_jobs import Job, ended, said, started
+from slot_jobs import Job, beginning, ended, said, started
 
-from farandole.control.launcher.slots.slot_events import (
+from farandole.control.launcher.slots.job_events import (
     FAILED,
     FINISHED,
     KILLED,
     STATE_LOST,
     SUCCEEDED,
     EndJob,
-    Finishing,
     HostsChanged,
     Progressed,
     StopWorkers,
-    WorldBegan,
 )
-from farandole.control.launcher.slots.slot_state import SlotPolicy
 from farandole.control.launcher.slots.worker_rules import will_start
 
 
 def test_all_that_were_started_first_fail_before_any_gets_anywhere() -> None:
-    job = Job(SlotPolicy(1, 2), ("h1", 2))
+    job = Job(beginning(1, 2), ("h1", 2))
     assert not ended(job.end(0, FAILED, "SyntaxError"))
     assert "all workers that were started first have failed" in ended(job.end(1, FAILED, "SyntaxError"))[0]
     assert job.wait(100) == []
 
 
 def test_first_workers_that_were_killed_are_replaced() -> None:
-    job = Job(SlotPolicy(1, 2), ("h1", 2))
+    job = Job(beginning(1, 2), ("h1", 2))
     job.end(0)
     assert not ended(job.end(1))
 
 
 def test_all_fail_after_some_progress_and_are_started_again() -> None:
-    job = Job(SlotPolicy(1, 2), ("h1", 2))
-    job.tell(WorldBegan((0, 1)))
+    job = Job(beginning(1, 2), ("h1", 2))
+    job.begin_world(0, 1)
     job.tell(Progressed())
     job.end(0, FAILED, "a")
     assert not ended(job.end(1, FAILED, "b"))
 
 
 def test_first_workers_that_fail_do_not_end_a_world_of_others() -> None:
-    job = Job(SlotPolicy(1, 2), ("h1", 2))
-    job.tell(WorldBegan((0, 1)))
+    job = Job(beginning(1, 2), ("h1", 2))
+    job.begin_world(0, 1)
     job.end(0, FAILED, "a")
-    job.tell(WorldBegan((1, 2)))
+    job.begin_world(1, 2)
     assert not ended(job.end(1, FAILED, "b"))
 
 
 def test_a_job_whose_state_is_lost_ends_at_once() -> None:
-    job = Job(SlotPolicy(1, 2), ("h1", 2))
-    job.tell(WorldBegan((0, 1)))
+    job = Job(beginning(1, 2), ("h1", 2))
+    job.begin_world(0, 1)
     job.tell(Progressed())
     job.end(0, FAILED, "a")
     job.end(1, FAILED, "b")
-    job.tell(WorldBegan((2, 3)))
+    job.begin_world(2, 3)
     (end,) = job.end(2, STATE_LOST, "nobody is left")
     assert isinstance(end, EndJob) and "--resume auto" in end.hint
     assert "all workers that held the state of the training are lost" in end.why
 
 
 def test_the_same_failure_of_the_same_rank_ends_the_job_the_third_time() -> None:
-    job = Job(SlotPolicy(1, 2), ("h1", 2))
-    job.tell(WorldBegan((0, 1)))
+    job = Job(beginning(1, 2), ("h1", 2))
+    job.begin_world(0, 1)
     job.tell(Progressed())
     actions = job.end(1, FAILED, "ValueError: boom")
     for worker in (2, 3):
         assert not ended(actions)
         job.wait(2)
-        job.tell(WorldBegan((0, worker)))
+        job.begin_world(0, worker)
         actions = job.end(worker, FAILED, "ValueError: boom")
     assert ended(actions) == ["rank 1 failed 3 times in a row in the same way (ValueError: boom)"]
     assert said(actions) == "", "nothing is told of what would be started next"
 
 
 def test_who_left_the_world_and_does_not_end_is_ended() -> None:
-    job = Job(SlotPolicy(1, 2, grace=5), ("h1", 2))
-    job.tell(WorldBegan((0, 1)))
-    job.tell(WorldBegan((1,)))
+    job = Job(beginning(1, 2, grace=5), ("h1", 2))
+    job.begin_world(0, 1)
+    job.begin_world(1)
     assert [each.workers for each in job.wait(5.5) if isinstance(each, StopWorkers)] == [(0,)]
 
 
 def test_nothing_starts_once_a_worker_has_finished_and_the_job_ends_with_the_last() -> None:
-    job = Job(SlotPolicy(1, 2, spares=1), ("h1", 4))
-    job.tell(WorldBegan((0, 1)))
+    job = Job(beginning(1, 2, spares=1), ("h1", 4))
+    job.begin_world(0, 1)
     assert job.end(0, SUCCEEDED) == []
     assert ended(job.end(1, KILLED)) == [""]  # The spare waits for nothing.
 
 
 def test_who_finishes_and_whose_world_goes_on_without_it_is_not_replaced() -> None:
-    job = Job(SlotPolicy(1, 3), ("h1", 2))
-    job.tell(WorldBegan((0, 1)))
-    job.tell(Finishing(True))
-    job.tell(WorldBegan((0,)))
+    job = Job(beginning(1, 3), ("h1", 2))
+    job.begin_world(0, 1)
+    job.finish()
+    job.begin_world(0)
     assert started(job.end(1, FINISHED)) == []
-    assert started(job.end(0, KILLED)) == [] and job.state.ended
+    actions = job.end(0, KILLED)
+    assert started(actions) == [] and ended(actions) == [""]
 
 
 def test_while_a_worker_has_finished_as_far_as_is_known_nobody_is_started() -> None:
-    job = Job(SlotPolicy(1, 3), ("h1", 2))
-    job.tell(WorldBegan((0, 1)))
-    job.tell(Finishing(True))
+    job = Job(beginning(1, 3), ("h1", 2))
+    job.begin_world(0, 1)
+    job.finish()
     assert not will_start(job.state, job.now)
     assert started(job.tell(HostsChanged((("h1", 3),)))) == []
-    assert started(job.tell(Finishing(False))) == [(2, "h1", 2)]
+    assert started(job.finish(False)) == [(2, "h1", 2)]
 
 
 def test_newcomers_that_are_refused_as_the_job_is_about_to_end_have_not_failed() -> None:
-    job = Job(SlotPolicy(1, 3), ("h1", 3))
-    job.tell(WorldBegan((0, 1)))
-    job.tell(Finishing(True))
+    job = Job(beginning(1, 3), ("h1", 3))
+    job.begin_world(0, 1)
+    job.finish()
     assert job.end(2, SUCCEEDED) == []
     assert job.state.sites[0].slots[2].failures == 0
-    assert started(job.tell(Finishing(False))) == [(3, "h1", 2)], "the one that had finished has failed after all"
+    assert started(job.finish(False)) == [(3, "h1", 2)], "the one that had finished has failed after all"
 
 
 def test_a_job_ends_when_nobody_is_left_though_the_end_of_the_one_that_finished_was_missed() -> None:
-    job = Job(SlotPolicy(1, 1), ("h1", 1))
-    job.tell(WorldBegan((0,)))
-    job.tell(Finishing(True))
+    job = Job(beginning(1, 1), ("h1", 1))
+    job.begin_world(0)
+    job.finish()
     assert ended(job.end(0, KILLED)) == [""]
 
 
 def test_a_command_without_worlds_ends_when_all_have_ended() -> None:
-    job = Job(SlotPolicy(1, 2), ("h1", 2))
+    job = Job(beginning(1, 2), ("h1", 2))
     assert job.end(0, SUCCEEDED) == []
     assert ended(job.end(1, SUCCEEDED)) == [""]

@@ -6,18 +6,16 @@ import math
 import random
 
 import pytest
+from slot_jobs import beginning, finishing, resized, world
 
-from farandole.control.launcher.slots.slot_events import (
+from farandole.control.launcher.slots.job_events import (
     FAILED,
     FINISHED,
     KILLED,
     SUCCEEDED,
-    Action,
     DrainWorkers,
     EndHost,
     EndJob,
-    Event,
-    Finishing,
     HostLost,
     HostNoticed,
     HostNotReady,
@@ -25,31 +23,32 @@ from farandole.control.launcher.slots.slot_events import (
     HostsChanged,
     Progressed,
     ReachHost,
-    Resized,
+    SlotAction,
+    SlotEvent,
     StartWorker,
     StopWorkers,
     Tick,
     WorkerEnded,
-    WorkerLeaves,
-    WorldBegan,
 )
-from farandole.control.launcher.slots.slot_policy import decide, next_due
-from farandole.control.launcher.slots.slot_state import SlotPolicy, State, at_work, living
+from farandole.control.launcher.slots.job_state import JobState, Step, at_work, living
+from farandole.control.launcher.slots.slot_rules import apply, next_due
+from farandole.control.roster.events import Leaves, Resized
+from farandole.control.roster.membership import ANY_SIZE
 
 
 @pytest.mark.parametrize("seed", range(150))
 def test_whatever_happens_the_rules_hold(seed: int) -> None:
     dice = random.Random(seed)
-    policy = SlotPolicy(
-        min_size=dice.randint(1, 3),
-        max_size=dice.choice([None, 3, 6]),
+    state = beginning(
+        dice.randint(1, 3),
+        dice.choice([None, 3, 6]),
         spares=dice.randint(0, 2),
         grace=dice.choice([0, 5]),
         timeout=dice.choice([60, math.inf]),
         blacklist=dice.random() < 0.2,
         cooldown=dice.choice([None, (5, 20)]),
     )
-    simulation = _Simulation(policy, dice)
+    simulation = _Simulation(state, dice)
     for _ in range(300):
         simulation.step()
         if simulation.over:
@@ -61,8 +60,8 @@ def test_whatever_happens_the_rules_hold(seed: int) -> None:
 class _Simulation:
     """Hosts and workers that do what they like, and what no policy may do."""
 
-    def __init__(self, policy: SlotPolicy, dice: random.Random) -> None:
-        self.state = State(policy)
+    def __init__(self, state: JobState, dice: random.Random) -> None:
+        self.state = state
         self.dice = dice
         self.now = 0.0
         self.over = False
@@ -108,7 +107,7 @@ class _Simulation:
     def world(self) -> None:
         if self.running:
             members = sorted(self.running)[: self.dice.randint(1, 6)]
-            self.tell(WorldBegan(tuple(members)))
+            self.follow(world(self.state, tuple(members), self.now))
             self.tell(Progressed())
 
     def answer(self) -> None:
@@ -136,15 +135,15 @@ class _Simulation:
 
     def ask(self) -> None:
         if self.running:
-            self.tell(WorkerLeaves(self.dice.choice(sorted(self.running)), "it got SIGTERM"))
+            self.tell(Leaves(self.dice.choice(sorted(self.running)), "it got SIGTERM"))
 
     def finishing(self) -> None:
         if self.running:
-            self.tell(Finishing(self.dice.random() < 0.3))
+            self.follow(finishing(self.state, self.dice.random() < 0.3, self.now))
 
     def size(self) -> None:
         least = self.dice.randint(1, 3)
-        self.tell(Resized(least, self.dice.choice([None, least, 5])))
+        self.follow(resized(self.state, Resized(least, self.dice.choice([ANY_SIZE, least, 5])), self.now))
 
     def finish(self) -> None:
         """Let all that run finish, and no host come any more."""
@@ -158,21 +157,24 @@ class _Simulation:
                 self.reaching and self.answer()
                 continue
             worker = min(self.running)
-            self.tell(WorldBegan(tuple(sorted(self.running)[:2])))
+            self.follow(world(self.state, tuple(sorted(self.running)[:2]), self.now))
             del self.running[worker]
             self.tell(WorkerEnded(worker, FINISHED))
 
-    def tell(self, event: Event) -> None:
+    def tell(self, event: SlotEvent) -> None:
+        self.follow(apply(self.state, event, self.now))
+
+    def follow(self, step: Step) -> None:
         if self.over:
             return
         before = {site.label: site for site in self.state.sites}
-        self.state, actions, _ = decide(self.state, event, self.now)
+        self.state, actions, _ = step
         assert next_due(self.state, self.now) > self.now
         for action in actions:
             self.check(action, before)
         assert {worker: (site.label, slot.index) for worker, (site, slot) in living(self.state).items()} == self.running
 
-    def check(self, action: Action, before: dict[str, object]) -> None:
+    def check(self, action: SlotAction, before: dict[str, object]) -> None:
         """Do what an action says, and see that it may be done."""
         if isinstance(action, ReachHost):
             assert action.label not in self.reaching
@@ -188,7 +190,7 @@ class _Simulation:
             here = at_work(self.state).values()
             staying = sum(not (site.closed or slot.draining or slot.left) for site, slot in here)
             # One is started though there is no room if nobody else stays.
-            assert len(here) <= self.state.policy.most or staying == 1, "no more workers than may be"
+            assert len(here) <= self.state.most or staying == 1, "no more workers than may be"
             assert not self.state.closing
         elif isinstance(action, DrainWorkers | StopWorkers):
             assert action.workers and set(action.workers) <= self.running.keys()

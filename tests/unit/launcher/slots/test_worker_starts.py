@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from slot_jobs import Job, ended, said, started
+from slot_jobs import Job, beginning, ended, said, started
 
 from farandole.control.launcher.slots.failure_rules import FLAPS
-from farandole.control.launcher.slots.slot_events import (
+from farandole.control.launcher.slots.job_events import (
     FAILED,
     DrainWorkers,
     HostNotReady,
@@ -15,16 +15,14 @@ from farandole.control.launcher.slots.slot_events import (
     HostsChanged,
     Progressed,
     ReachHost,
-    Resized,
-    WorldBegan,
 )
-from farandole.control.launcher.slots.slot_policy import decide, next_due
-from farandole.control.launcher.slots.slot_state import SlotPolicy, State, expected_size
+from farandole.control.launcher.slots.job_state import expected_size
+from farandole.control.launcher.slots.slot_rules import apply, next_due
 from farandole.control.launcher.slots.worker_rules import will_start
 
 
 def test_hosts_are_filled_in_their_order_up_to_the_most_and_the_spares() -> None:
-    job = Job(SlotPolicy(1, 3, spares=1), ("h1", 2), ("h2", 4))
+    job = Job(beginning(1, 3, spares=1), ("h1", 2), ("h2", 4))
     assert [(site.label, [slot.worker for slot in site.slots]) for site in job.state.sites] == [
         ("h1", [0, 1]),
         ("h2", [2, 3, None, None]),
@@ -32,43 +30,43 @@ def test_hosts_are_filled_in_their_order_up_to_the_most_and_the_spares() -> None
 
 
 def test_hosts_that_are_not_needed_are_not_reached() -> None:
-    state, actions, _ = decide(State(SlotPolicy(1, 2)), HostsChanged((("h1", 2), ("h2", 2))), 0.0)
-    assert actions == (ReachHost("h1"),)
-    _, actions, _ = decide(state, HostNotReady("h1", "no route to host"), 1.0)
-    assert actions[1:] == (ReachHost("h1"),)  # At once, the first time.
+    state, actions, _ = apply(beginning(1, 2), HostsChanged((("h1", 2), ("h2", 2))), 0.0)
+    assert actions == [ReachHost("h1")]
+    _, actions, _ = apply(state, HostNotReady("h1", "no route to host"), 1.0)
+    assert actions[1:] == [ReachHost("h1")]  # At once, the first time.
 
 
 def test_the_first_workers_start_together_unless_a_host_does_not_come() -> None:
-    state, _, _ = decide(State(SlotPolicy(1, 4, first_size=3)), HostsChanged((("h1", 2), ("h2", 2))), 0.0)
-    state, actions, _ = decide(state, HostReady("h1"), 0.1)
-    assert actions == ()
-    assert len(started(list(decide(state, HostReady("h2"), 0.2)[1]))) == 4
-    assert len(started(list(decide(state, HostNotReady("h2", "no route"), 0.2)[1]))) == 2
+    state, _, _ = apply(beginning(1, 4, first_size=3), HostsChanged((("h1", 2), ("h2", 2))), 0.0)
+    state, actions, _ = apply(state, HostReady("h1"), 0.1)
+    assert actions == []
+    assert len(started(apply(state, HostReady("h2"), 0.2)[1])) == 4
+    assert len(started(apply(state, HostNotReady("h2", "no route"), 0.2)[1])) == 2
 
 
 def test_the_first_world_has_the_workers_that_were_asked_for_and_others_come_after_it() -> None:
-    job = Job(SlotPolicy(1, 5, spares=1, first_most=2), ("h1", 8))
+    job = Job(beginning(1, 5, spares=1, first_most=2), ("h1", 8))
     assert job.workers() == [0, 1, 2]  # One is a spare.
     assert expected_size(job.state) == 2
     assert started(job.end(1)) == [(3, "h1", 1)]
-    assert [worker for worker, _, _ in started(job.tell(WorldBegan((0, 2))))] == [4, 5, 6]
+    assert [worker for worker, _, _ in started(job.begin_world(0, 2))] == [4, 5, 6]
     assert expected_size(job.state) == 5
 
 
 def test_the_first_world_can_be_of_the_least_size_that_is_wanted_meanwhile() -> None:
-    job = Job(SlotPolicy(1, 4, first_most=1), ("h1", 4))
-    assert started(job.tell(Resized(3, 4))) == [(1, "h1", 1), (2, "h1", 2)]
+    job = Job(beginning(1, 4, first_most=1), ("h1", 4))
+    assert started(job.resize(3, 4)) == [(1, "h1", 1), (2, "h1", 2)]
 
 
 def test_a_known_host_stays_before_new_ones() -> None:
-    job = Job(SlotPolicy(1, 2), ("h1", 1))
+    job = Job(beginning(1, 2), ("h1", 1))
     job.tell(HostsChanged((("h0", 1), ("h1", 1))))
     assert [site.label for site in job.state.sites] == ["h1", "h0"]
     assert started(job.tell(HostReady("h0"))) == [(1, "h0", 0)]
 
 
 def test_a_killed_worker_is_replaced_at_once_then_later_and_later() -> None:
-    job = Job(SlotPolicy(1, 1), ("h1", 1))
+    job = Job(beginning(1, 1), ("h1", 1))
     waits = []
     for worker in range(4):
         actions = job.end(worker)
@@ -81,18 +79,18 @@ def test_a_killed_worker_is_replaced_at_once_then_later_and_later() -> None:
 
 
 def test_a_worker_that_was_healthy_counts_as_the_first_to_fail() -> None:
-    job = Job(SlotPolicy(1, 1), ("h1", 1))
+    job = Job(beginning(1, 1), ("h1", 1))
     job.end(0)
     job.end(1)
     job.wait(1.0)
-    job.tell(WorldBegan((2,)))
+    job.begin_world(2)
     job.now += 60
     assert started(job.end(2)) == [(3, "h1", 0)]
 
 
 def test_a_host_on_which_many_fail_is_left_alone_for_longer_and_longer() -> None:
-    job = Job(SlotPolicy(1, 8), ("h1", FLAPS), ("h2", 1))
-    job.tell(WorldBegan(tuple(job.workers())))
+    job = Job(beginning(1, 8), ("h1", FLAPS), ("h2", 1))
+    job.begin_world(*job.workers())
     for worker in range(FLAPS - 1):
         assert "quarantine" not in said(job.end(worker))
     assert (
@@ -106,16 +104,16 @@ def test_a_host_on_which_many_fail_is_left_alone_for_longer_and_longer() -> None
 
 
 def test_the_first_workers_wait_for_hosts_that_come_first() -> None:
-    state, _, _ = decide(State(SlotPolicy(1, 4, first_size=2)), HostsChanged((("h1", 2), ("h2", 2))), 0.0)
-    state, actions, _ = decide(state, HostReady("h2"), 0.1)
+    state, _, _ = apply(beginning(1, 4, first_size=2), HostsChanged((("h1", 2), ("h2", 2))), 0.0)
+    state, actions, _ = apply(state, HostReady("h2"), 0.1)
     assert started(list(actions)) == []
-    state, actions, _ = decide(state, HostReady("h1"), 0.2)
+    state, actions, _ = apply(state, HostReady("h1"), 0.2)
     assert started(list(actions)) == [(0, "h1", 0), (1, "h1", 1), (2, "h2", 0), (3, "h2", 1)]
 
 
 def test_newcomers_that_never_get_into_the_world_do_not_end_it() -> None:
-    job = Job(SlotPolicy(1, 2), ("h1", 2))
-    job.tell(WorldBegan((0, 1)))
+    job = Job(beginning(1, 2), ("h1", 2))
+    job.begin_world(0, 1)
     job.tell(Progressed())
     job.end(1)
     for worker in (2, 3, 4, 5):
@@ -124,15 +122,15 @@ def test_newcomers_that_never_get_into_the_world_do_not_end_it() -> None:
 
 
 def test_a_failure_counts_though_the_world_has_gone_on_before_the_process_was_gone() -> None:
-    job = Job(SlotPolicy(1, 2), ("h1", 2))
-    job.tell(WorldBegan((0, 1)))
-    job.tell(WorldBegan((0,)))
+    job = Job(beginning(1, 2), ("h1", 2))
+    job.begin_world(0, 1)
+    job.begin_world(0)
     assert started(job.end(1)) == [(2, "h1", 1)]
     assert not started(job.end(2))  # It backs off.
 
 
 def test_while_a_host_is_reached_workers_will_be_started() -> None:
-    job = Job(SlotPolicy(1, 4), ("h1", 2))
+    job = Job(beginning(1, 4), ("h1", 2))
     assert not will_start(job.state, job.now)
     job.tell(HostsChanged((("h2", 2),)))
     assert will_start(job.state, job.now)
@@ -143,8 +141,8 @@ def test_while_a_host_is_reached_workers_will_be_started() -> None:
 
 
 def test_horovods_blacklist_takes_the_whole_host_for_good() -> None:
-    job = Job(SlotPolicy(1, 4, blacklist=True), ("h1", 2), ("h2", 2))
-    job.tell(WorldBegan((0, 1, 2, 3)))
+    job = Job(beginning(1, 4, blacklist=True), ("h1", 2), ("h2", 2))
+    job.begin_world(0, 1, 2, 3)
     actions = job.end(2)
     assert "host h2 is blacklisted: worker 2 failed on it; worker 3 there leaves at the end of a step" in said(actions)
     assert DrainWorkers((3,), "host h2 is blacklisted") in actions
@@ -155,7 +153,7 @@ def test_horovods_blacklist_takes_the_whole_host_for_good() -> None:
 
 
 def test_horovods_cooldown_gives_the_host_back() -> None:
-    job = Job(SlotPolicy(1, 4, blacklist=True, cooldown=(10, 15)), ("h1", 1), ("h2", 1))
+    job = Job(beginning(1, 4, blacklist=True, cooldown=(10, 15)), ("h1", 1), ("h2", 1))
     for wait in (10, 15, 15):
         assert f"blacklisted for {wait} s" in said(job.end(job.workers()[-1]))
         assert not started(job.wait(wait - 0.5))

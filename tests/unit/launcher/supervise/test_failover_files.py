@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from farandole.control.launcher.supervise.failover_files import LAUNCHER, ROSTER, FailoverFiles
+from farandole.control.launcher.supervise.failover_files import LAUNCHER, STATE, FailoverFiles
 
 
 def test_it_is_whole_when_all_of_it_is_there(tmp_path: Path) -> None:
     failover_files = FailoverFiles(tmp_path)
     assert failover_files.keep(LAUNCHER, b"hosts") and not failover_files.is_whole()
-    assert failover_files.keep(ROSTER, b"world") and failover_files.is_whole()
-    assert (failover_files.left(LAUNCHER), failover_files.left(ROSTER)) == (b"hosts", b"world")
+    assert failover_files.keep(STATE, b"world") and failover_files.is_whole()
+    assert (failover_files.left(LAUNCHER), failover_files.left(STATE)) == (b"hosts", b"world")
     assert all(path.stat().st_mode & 0o077 == 0 for path in tmp_path.iterdir())
     failover_files.clear()
     assert not failover_files.is_whole() and list(tmp_path.iterdir()) == []

@@ -15,8 +15,7 @@ from farandole.base.wire.rendezvous import Progress
 from farandole.control.jobs.view import JobView, WorkerView
 from farandole.control.launcher.supervise.job_history import SAVED_MOMENTS, JobHistory
 from farandole.control.launcher.supervise.job_metrics import find_targets, read_job
-from farandole.control.roster.events import Departure
-from farandole.control.roster.watcher import WorldChange
+from farandole.control.roster.events import Announce, Departure
 
 
 def workers(world: tuple[int, ...], generation: int) -> Any:
@@ -31,8 +30,8 @@ def workers(world: tuple[int, ...], generation: int) -> Any:
 
 def test_losses_joins_and_worlds_are_kept_and_counted() -> None:
     history = JobHistory()
-    history.world_begins(WorldChange(1, (0, 1, 2), (-1, -1, -1), (), 0.1, ""), workers((0, 1, 2), 1), 10.0)
-    change = WorldChange(2, (0, 3), (0, -1), (Departure(1, 1, "silent"), Departure(2, 2, "left alone")), 0.1, "")
+    history.world_begins(Announce(1, (), (), (0, 1, 2), (-1, -1, -1)), workers((0, 1, 2), 1), 10.0)
+    change = Announce(2, (), (), (0, 3), (0, -1), (Departure(1, 1, "silent"), Departure(2, 2, "left alone")))
     history.world_begins(change, workers((0, 3), 2), 20.0)
     assert (history.losses, history.joins) == (2, 1), "those of the first world do not join"
     assert [(each.kind, each.text, each.size, each.at) for each in history.moments] == [
@@ -48,7 +47,7 @@ def test_a_stall_is_a_moment_with_its_line_of_code() -> None:
     history = JobHistory(lambda: 5.0)
     seen = workers((0, 1), 1)
     for stalls in (0, 1, 1, 3):
-        history.progress(1, seen, Progress(7, 0.5, "", stalls, "train.py:42 in load" if stalls else ""))
+        history.progress(1, Progress(7, 0.5, "", stalls, "train.py:42 in load" if stalls else ""), seen, seen)
     assert history.stalls == 3
     texts = [each.text for each in history.moments]
     assert texts == ["others wait for worker 1 (rank 1, on h1) at train.py:42 in load"] * 2, (
@@ -62,14 +61,14 @@ def test_the_launcher_that_takes_a_job_over_knows_what_happened_before() -> None
     before.begins(2)
     before.losses, before.joins = 3, 2
     for stalls in range(1, 100):
-        before.progress(1, seen, Progress(7, 0.5, "", stalls))
+        before.progress(1, Progress(7, 0.5, "", stalls), seen, seen)
     after = JobHistory(lambda: 6.0)
     after.go_on_from(pickle.loads(pickle.dumps(before.saved())))
     assert (after.losses, after.joins, after.stalls) == (3, 2, 99)
     assert after.moments == before.moments[-SAVED_MOMENTS:]
-    after.progress(1, seen, Progress(8, 0.5, "", 99))
+    after.progress(1, Progress(8, 0.5, "", 99), seen, seen)
     assert after.stalls == 99, "what a worker had told before is not counted again"
-    after.progress(1, seen, Progress(8, 0.5, "", 100))
+    after.progress(1, Progress(8, 0.5, "", 100), seen, seen)
     assert (after.stalls, after.moments[-1].at) == (100, 6.0)
 
 
@@ -124,6 +123,6 @@ def test_targets_are_the_job_and_the_workers_that_serve_metrics() -> None:
 @pytest.mark.parametrize("reported", [Progress(1, 0.0), Progress(1, 0.0, "127.0.0.1:1")])
 def test_what_nobody_knows_any_more_is_forgotten(reported: Progress) -> None:
     history = JobHistory()
-    history.progress(7, workers((0, 7), 1), reported)
+    history.progress(7, reported, workers((0, 7), 1), workers((0, 7), 1))
     history.forget(workers((0,), 2))
     assert history.reports == {}

@@ -13,24 +13,37 @@ from farandole.control.launcher.job.host_list import Host
 from farandole.control.launcher.supervise import messages
 from farandole.control.launcher.supervise.messages import Messages, end_message, world_message
 from farandole.control.launcher.supervise.workers import Worker, Workers
-from farandole.control.roster.events import Departure, Hold
-from farandole.control.roster.watcher import WorldChange
+from farandole.control.roster.events import Announce, Departure, Hold
 
 if TYPE_CHECKING:
     from farandole.control.launcher.host_setup.host_setup import JobHost
 
 
-def told(change: WorldChange, ends: dict[int, str] | None = None) -> str:
-    return world_message(change, lambda worker: f"h{worker % 2}", lambda loss: (ends or {}).get(loss.worker, ""))
+Change = tuple[Announce, float]
+
+
+def changed(
+    generation: int,
+    workers: tuple[int, ...],
+    previous: tuple[int, ...],
+    lost: tuple[Departure, ...],
+    seconds: float,
+    finished: tuple[Departure, ...] = (),
+) -> Change:
+    return Announce(generation, (), (), workers, previous, lost, finished), seconds
+
+
+def told(change: Change, ends: dict[int, str] | None = None) -> str:
+    return world_message(*change, lambda worker: f"h{worker % 2}", lambda loss: (ends or {}).get(loss.worker, ""))
 
 
 def test_the_first_world() -> None:
-    assert told(WorldChange(1, (0, 1), (-1, -1), (), 1.234, "")) == "farandole: 2 workers begin as generation 1 (1.2 s)"
+    assert told(changed(1, (0, 1), (-1, -1), (), 1.234)) == "farandole: 2 workers begin as generation 1 (1.2 s)"
 
 
 def test_who_was_lost_and_how() -> None:
     lost = (Departure(2, 5, "closed its connections"),)
-    change = WorldChange(4, (0, 1, 3), (0, 1, 3), lost, 0.0234, "")
+    change = changed(4, (0, 1, 3), (0, 1, 3), lost, 0.0234)
     assert told(change, {5: "was killed by SIGKILL"}) == (
         "farandole: rank 2 (worker 5 on h1) was killed by SIGKILL; 3 workers go on as generation 4 (23 ms)"
     )
@@ -38,7 +51,7 @@ def test_who_was_lost_and_how() -> None:
 
 
 def test_who_joins() -> None:
-    change = WorldChange(3, (0, 6, 8), (0, -1, -1), (), 0.05, "")
+    change = changed(3, (0, 6, 8), (0, -1, -1), (), 0.05)
     assert (
         told(change) == "farandole: workers 6 and 8 on h0 join as ranks 1, 2; 3 workers go on as generation 3 (50 ms)"
     )
@@ -46,7 +59,7 @@ def test_who_joins() -> None:
 
 def test_many_losses_are_one_line_all_the_same() -> None:
     lost = tuple(Departure(rank, rank, "was lost with its host") for rank in range(1, 8))
-    line = told(WorldChange(2, (0,), (0,), lost, 12.0, ""))
+    line = told(changed(2, (0,), (0,), lost, 12.0))
     assert "rank 3 (worker 3 on h1) was lost with its host; 4 more were lost; 1 worker goes on" in line
     assert line.endswith("(12 s)") and "\n" not in line
 
@@ -105,32 +118,32 @@ def test_when_the_job_is_about_to_end_nobody_goes_on() -> None:
     assert end_message(ended(5, 1), (4, 5), "", 21.0, over=True) == member
     for world in ((2, 4), ()):
         assert end_message(ended(5, 1), world, "", 21.0, over=True).endswith("after its start; the job is about to end")
-    change = WorldChange(3, (0, 1), (0, 1), (), 0.05, "")
-    line = world_message(change, lambda worker: "h1", lambda loss: "", over=True)
+    change = changed(3, (0, 1), (0, 1), (), 0.05)
+    line = world_message(*change, lambda worker: "h1", lambda loss: "", over=True)
     assert line == "farandole: 2 workers went on as generation 3 (50 ms)"
 
 
 def test_who_has_finished_is_told_with_what_follows_from_it() -> None:
     finished = tuple(Departure(rank, 4 + rank, "has finished") for rank in range(1, 6))
-    assert told(WorldChange(2, (4,), (0,), (), 0.05, "", finished[:1])) == (
+    assert told(changed(2, (4,), (0,), (), 0.05, finished[:1])) == (
         "farandole: rank 1 (worker 5 on h1) has finished; no worker is started any more; "
         "1 worker goes on as generation 2 (50 ms)"
     )
-    assert "; 2 more have finished; no worker" in told(WorldChange(2, (4,), (0,), (), 0.05, "", finished))
+    assert "; 2 more have finished; no worker" in told(changed(2, (4,), (0,), (), 0.05, finished))
 
 
 def test_how_the_others_see_an_end() -> None:
     without = "its process ended without saying goodbye"
-    change = WorldChange(2, (0,), (0,), (Departure(1, 5, without),), 0.05, "")
+    change = changed(2, (0,), (0,), (Departure(1, 5, without),), 0.05)
     assert f"rank 1 (worker 5 on h1): {without}; 1 worker goes on" in told(change)
     gone = "has shut down, so collectives can no longer complete in this world. If its script was not meant to be"
-    change = WorldChange(2, (0,), (0,), (Departure(1, 5, gone),), 0.05, "")
+    change = changed(2, (0,), (0,), (Departure(1, 5, gone),), 0.05)
     assert "rank 1 (worker 5 on h1) has shut down; 1 worker goes on" in told(change)
 
 
 def test_who_ends_with_code_0_and_says_nothing() -> None:
     async def hows(*losses: Departure) -> list[str]:
-        workers = Workers(cast("Any", None), cast("Any", None), "worker", None)
+        workers = Workers(cast("Any", None), cast("Any", None), None)
         workers.by_number[5] = ended(5, 0)
         return [workers.how_it_ended(loss) for loss in losses]
 
@@ -144,7 +157,7 @@ def test_who_is_stopped_and_missed_before_its_agents_word_counts() -> None:
     left = Departure(1, 5, "left because it was asked to leave")
 
     async def hows(is_suspended: bool) -> list[str]:
-        workers = Workers(cast("Any", None), cast("Any", None), "worker", None)
+        workers = Workers(cast("Any", None), cast("Any", None), None)
         worker = workers.by_number[5] = Worker(5, cast("Any", None))
         worker.is_suspended = is_suspended
         return [workers.how_it_ended(loss) for loss in (silent, left)]
@@ -167,9 +180,7 @@ def test_a_long_wait_is_told_with_its_end(monkeypatch: pytest.MonkeyPatch) -> No
     said: list[str] = []
 
     async def wait() -> None:
-        messages = Messages(
-            cast("Any", SimpleNamespace(say=said.append)), cast("Any", None), lambda: False, lambda: False
-        )
+        messages = Messages(cast("Any", SimpleNamespace(say=said.append)), cast("Any", None), cast("Any", None))
         messages.waits(Hold("members", "waits for rank 1", 60.0))
         await asyncio.sleep(0.01)
         assert messages.waits_for == "waits for rank 1"

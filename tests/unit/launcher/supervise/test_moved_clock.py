@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from farandole.control.launcher.slots.slot_state import Site, Slot, SlotPolicy, State
-from farandole.control.launcher.supervise.moved_clock import ClockReading, moved_slots
+from dataclasses import replace
+
+from slot_jobs import beginning
+
+from farandole.control.launcher.slots.job_state import End, Site, Slot
+from farandole.control.launcher.supervise.moved_clock import ClockReading, moved_state
 
 
 def test_the_same_moment_has_another_number_on_another_clock() -> None:
@@ -20,9 +24,10 @@ def test_processes_of_one_machine_agree_whatever_the_time_of_day_does() -> None:
 
 def test_times_that_are_none_stay_none() -> None:
     site = Site("h", 1, (Slot(0, not_before=7.0), Slot(1)), failed_at=(5.0,))
-    state = State(SlotPolicy(1, 2), sites=(site,), joined_at={3: 4.0})
+    state = replace(beginning(1, 2), sites=(site,), joined_at={3: 4.0}, end=End(since=6.0, grace=5.0))
 
-    moved = moved_slots(state, 100.0)
+    moved = moved_state(state, 100.0)
 
     assert [slot.not_before for slot in moved.sites[0].slots] == [107.0, 0.0]
     assert (moved.sites[0].failed_at, moved.joined_at, moved.short_since) == ((105.0,), {3: 104.0}, None)
+    assert moved.end == End(since=106.0, grace=5.0)

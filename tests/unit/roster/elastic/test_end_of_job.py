@@ -26,7 +26,7 @@ from farandole.control.roster.next_world import MEMBERS, MINIMUM
 
 def test_when_workers_have_finished_nobody_else_is_needed() -> None:
     state, actions, _ = decide(after(world(0, 1, 2, least=2), *newcomer(3)), Left(0, 1))
-    assert actions[0] == Refuse(3, "the job is about to end: workers have finished")
+    assert actions[0] == Refuse(3, "the job is about to end: workers have finished", evicted=True)
     state = after(state, Finished(1, "was killed"))
     state, actions, _ = decide(state, again(2, open=False))
     assert announced(actions) == (2,)  # However few they are, they finish what they are at.
@@ -77,7 +77,7 @@ def test_who_left_an_earlier_world_and_then_fails_ends_no_job_either() -> None:
     state = after(state, exited(1))
     assert not state.finishing and not state.lost
     assert decide(after(state, Expected(3, "h3")), Joined(3, "d"))[1] == (
-        Notify((0, 2), 1, 0, "1 worker waits to join"),
+        Notify((0, 2), 2, 1, 0, "1 worker waits to join"),
     )
 
 

@@ -21,10 +21,10 @@ from farandole.control.roster.events import (
 
 def test_a_newcomer_looks_prepares_itself_and_comes_in_at_the_end_of_a_step() -> None:
     state, actions, _ = decide(after(world(0, 1), Expected(2, "h2")), Joined(2, "c", arriving=True))
-    assert actions == (Show(2),)
+    assert actions == (Show(2, 0),)
     assert state.expected == {2}
     state, actions, reason = decide(state, Joined(2, "c"))
-    assert actions == (Notify((0, 1), 1, 0, "1 worker waits to join"),)
+    assert actions == (Notify((0, 1), 1, 1, 0, "1 worker waits to join"),)
     assert reason == "worker 2 on h2 joined; 1 worker waits to join"
     _, actions, _ = decide(after(state, again(1)), again(0))
     assert isinstance(actions[-1], Announce)
@@ -34,7 +34,7 @@ def test_a_newcomer_looks_prepares_itself_and_comes_in_at_the_end_of_a_step() ->
 def test_a_newcomer_that_goes_away_again_is_taken_back() -> None:
     state = after(world(0, 1), *newcomer(2))
     assert decide(state, Finished(2, "was killed"))[1] == (
-        Notify((0, 1), 0, 0, "nobody waits to join or is to leave any more"),
+        Notify((0, 1), 1, 0, 0, "nobody waits to join or is to leave any more"),
     )
 
 
@@ -42,7 +42,7 @@ def test_nobody_comes_in_in_the_middle_of_a_step_and_is_told_of_right_after() ->
     state = after(world(0, 1, 2), *newcomer(3), Finished(2, "was killed"), again(0, open=False))
     state, actions, reason = decide(state, again(1, open=False))
     assert announced(actions) == (0, 1)
-    assert actions[-1] == Notify((0, 1), 1, 0, "1 worker waits to join")
+    assert actions[-1] == Notify((0, 1), 2, 1, 0, "1 worker waits to join")
     assert reason.endswith("generation 2 begins with 2 workers; 1 worker waits to join")
 
 
@@ -78,4 +78,4 @@ def test_those_for_whom_there_is_no_room_wait() -> None:
 
 def test_a_newcomer_that_is_stopped_is_counted_out_as_it_would_hold_up_everybody() -> None:
     _, actions, _ = decide(after(world(0), *newcomer(1)), Suspected((1,), "was stopped"))
-    assert actions[:2] == (Refuse(1, "it was counted out: was stopped"), Evict(1, "was stopped"))
+    assert actions[:2] == (Refuse(1, "it was counted out: was stopped", evicted=True), Evict(1, "was stopped"))

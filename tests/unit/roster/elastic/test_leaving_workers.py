@@ -19,24 +19,24 @@ from farandole.control.roster.events import (
 
 def test_a_drained_worker_finishes_its_step_and_leaves() -> None:
     state, actions, _ = decide(world(0, 1, 2), Drained((1,), "its host is needed"))
-    assert actions == (Notify((0, 1, 2), 0, 1, "1 worker is to leave"),)
+    assert actions == (Notify((0, 1, 2), 1, 0, 1, "1 worker is to leave"),)
     state = after(state, again(0), again(1))
     _, actions, _ = decide(state, again(2))
     assert announced(actions) == (0, 2)
-    assert Refuse(1, "it was asked to leave") in actions
+    assert Refuse(1, "it was asked to leave", evicted=True) in actions
 
 
 def test_a_drained_worker_stays_until_the_end_of_a_step_that_breaks() -> None:
     state = after(world(0, 1, 2), Drained((1,), "its host is needed"), Finished(2, "was killed"), again(0, open=False))
     _, actions, _ = decide(state, again(1, open=False))
     assert announced(actions) == (0, 1)
-    assert actions[-1] == Notify((0, 1), 0, 1, "1 worker is to leave")
+    assert actions[-1] == Notify((0, 1), 2, 0, 1, "1 worker is to leave")
 
 
 def test_a_drained_newcomer_leaves_at_once_or_when_it_comes() -> None:
     state = after(world(0), *newcomer(1), Expected(2, "h2"))
     state, actions, _ = decide(state, Drained((1, 2), "its host is needed"))
-    assert actions[0] == Refuse(1, "it was asked to leave: its host is needed")
+    assert actions[0] == Refuse(1, "it was asked to leave: its host is needed", evicted=True)
     assert isinstance(decide(state, Joined(2, "c"))[1][0], Refuse)
 
 
@@ -71,12 +71,12 @@ def test_the_last_one_leaves_when_no_worker_will_be_started_after_all() -> None:
     state = after(world(0), Promised(True))
     state, actions, _ = decide(state, Drained((0,), "its host is gone"))
     assert actions == ()
-    assert decide(state, Promised(False))[1] == (Notify((0,), 0, 1, "1 worker is to leave"),)
+    assert decide(state, Promised(False))[1] == (Notify((0,), 1, 0, 1, "1 worker is to leave"),)
 
 
 def test_a_job_that_is_made_smaller_lets_the_last_ones_go() -> None:
     state, actions, _ = decide(world(0, 1, 2), Resized(1, 2))
-    assert actions == (Notify((0, 1, 2), 0, 1, "1 worker is to leave"),)
+    assert actions == (Notify((0, 1, 2), 1, 0, 1, "1 worker is to leave"),)
     _, actions, _ = decide(after(state, again(0), again(2)), again(1))
     assert announced(actions) == (0, 1)
-    assert Refuse(2, "the job was made smaller") in actions
+    assert Refuse(2, "the job was made smaller", evicted=True) in actions

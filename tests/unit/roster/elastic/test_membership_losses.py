@@ -18,6 +18,7 @@ from farandole.control.roster.events import (
     Revoke,
     Suspected,
 )
+from farandole.control.roster.membership import changed
 from farandole.control.roster.next_world import MEMBERS
 
 
@@ -111,15 +112,15 @@ def test_who_said_that_it_failed_comes_into_no_world_any_more() -> None:
     state = after(world(0, 1), Failed(1, BOOM))
     assert isinstance(decide(state, again(1))[1][0], Refuse)
     waiting = after(world(0, 1), again(1))
-    assert Refuse(1, f"it has failed: {BOOM}") in decide(waiting, Failed(1, BOOM))[1]
+    assert Refuse(1, f"it has failed: {BOOM}", evicted=True) in decide(waiting, Failed(1, BOOM))[1]
     assert announced(decide(after(waiting, Failed(1, BOOM)), again(0))[1]) == (0,)
 
 
 def test_the_end_of_one_that_has_failed_changes_nothing_more() -> None:
     state = after(world(0, 1), Failed(1, BOOM), again(0))
     assert (state.generation, state.members) == (2, (0,))
-    for event in (Finished(1, "exited with code 1"), Failed(1, BOOM)):
-        assert decide(state, event)[:2] == (state, ())
+    assert decide(state, Failed(1, BOOM))[:2] == (state, ())
+    assert decide(state, Finished(1, "exited with code 1"))[:2] == (changed(state, device_numbers={0: ("h0", 0)}), ())
 
 
 def test_a_newcomer_that_fails_before_it_joins_is_not_waited_for() -> None:

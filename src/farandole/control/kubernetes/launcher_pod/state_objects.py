@@ -26,7 +26,7 @@ from farandole.control.kubernetes.api.blocking import BlockingApi
 from farandole.control.kubernetes.api.client import path_of
 from farandole.control.kubernetes.api.errors import ApiError, Conflict
 from farandole.control.kubernetes.model import Object, Ref
-from farandole.control.launcher.supervise.failover_files import LAUNCHER, ROSTER
+from farandole.control.launcher.supervise.failover_files import PARTS
 
 if TYPE_CHECKING:
     from cryptography.fernet import Fernet
@@ -38,7 +38,6 @@ REUSED_SECONDS = 3.0
 LONGEST_WAIT_SECONDS = 600.0
 _MERGE = "application/merge-patch+json"
 _OWNER, _ATTEMPT = "owner", "attempt"
-_PARTS = (ROSTER, LAUNCHER)
 
 
 class NotWritten(Exception):
@@ -175,7 +174,7 @@ class SealedFailover:
                     self._written = dict(self._parts)
                 mine: dict[str, str | None] = {_OWNER: self._pod, _ATTEMPT: self._attempt}
                 if not self._parts:
-                    mine |= dict.fromkeys(_PARTS)
+                    mine |= dict.fromkeys(PARTS)
                 self._version = self._objects.write_failover(mine, version)
                 return
             except Changed:
@@ -191,7 +190,7 @@ class SealedFailover:
         from cryptography.fernet import InvalidToken
 
         try:
-            return {part: zlib.decompress(self._seal.decrypt(found[part].encode())) for part in _PARTS if part in found}
+            return {part: zlib.decompress(self._seal.decrypt(found[part].encode())) for part in PARTS if part in found}
         except InvalidToken:
             print("warning: what is left of the launcher before is not from this job, and is not used", flush=True)
             return {}
@@ -234,13 +233,13 @@ class SealedFailover:
 
     def is_whole(self) -> bool:
         """Return whether a job can be taken over from what was left."""
-        return all(part in self._parts for part in _PARTS)
+        return all(part in self._parts for part in PARTS)
 
     def clear(self) -> None:
         """Leave nothing: the job has ended, or begins anew. Waits, and does without where the API server is away."""
         self._parts, self._written = {}, {}
         try:
-            self._replace(dict.fromkeys(_PARTS))
+            self._replace(dict.fromkeys(PARTS))
         except NotWritten as error:
             print(f"warning: what was left for a successor of this launcher was not deleted: {error}", flush=True)
 

@@ -5,7 +5,7 @@
                         that of the machine's monotonic clock when the daemon was last seen alive, not the time of day
         socket          where clients reach the daemon
         job.json        what the job is; no secrets
-        launch-request  what was to be done, and launcher.left and roster.left: how far that has come, for the successor
+        launch-request  what was to be done, and launcher.left and state.left: how far that has come, for the successor
                         of a daemon that was killed; with the job's secret
         output.log      what was printed while no client showed it; output.log.1: what was printed before that
         ended.json      how the job ended, when there was no client to be told

@@ -109,11 +109,11 @@ class FixedJob:
     def status(self) -> Status:
         """Return how the job is."""
         return {
-            "size": len(self._supervisor.workers.world),
+            "size": len(self._supervisor.state.world),
             "generation": 1,
             "waits_for": "",
             "steps_per_second": self._supervisor.status.steps_per_second,
-            "measures": self._supervisor.measures,
+            "measures": self._supervisor.measures.latest,
             "scheduled_batch": 0,
         }
 

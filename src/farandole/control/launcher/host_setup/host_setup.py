@@ -93,13 +93,12 @@ class HostSetup:
     """Makes hosts ready.
 
     Attributes:
-        roster: host:port of the roster, as in the arguments.
+        roster: host:port of the roster on this machine; to be set before any host is made ready.
 
     Args:
         preparation: prepares the hosts of the job.
         ssh: the ssh options for reaching other hosts.
         identity: the identity of the job; without a master, the first host that is ready names one.
-        roster: host:port of the roster on this machine.
         here: hosts that are this machine, whatever their names suggest.
         spreads: whether workers of other hosts may come.
         preemption: checks whether hosts are about to be reclaimed.
@@ -112,7 +111,6 @@ class HostSetup:
         preparation: Preparation,
         ssh: SshOptions,
         identity: Identity,
-        roster: str,
         here: frozenset[str],
         spreads: bool,
         preemption: PreemptionWatch,
@@ -122,7 +120,7 @@ class HostSetup:
         self._preparation = preparation
         self._ssh = ssh
         self._identity = identity
-        self.roster = roster
+        self.roster = ""
         self._here = here
         self._spreads = spreads
         self._preemption = preemption

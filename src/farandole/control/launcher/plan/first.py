@@ -12,19 +12,19 @@ from farandole.control.launcher.job.spec import LaunchSpec
 from farandole.control.launcher.plan.environment import place_of
 from farandole.control.launcher.plan.make import make_plan
 from farandole.control.launcher.plan.model import HostPlan, Identity, Plan, Site
-from farandole.control.launcher.slots.slot_state import SlotPolicy
+from farandole.control.launcher.slots.job_state import JobState
 from farandole.control.launcher.wording import count
 from farandole.errors import SpecError
 
 
 def first_plan(
-    spec: LaunchSpec, policy: SlotPolicy, machine: Machine, hosts: Sequence[Host], sites: Mapping[str, Site]
+    spec: LaunchSpec, state: JobState, machine: Machine, hosts: Sequence[Host], sites: Mapping[str, Site]
 ) -> Plan:
     """Plan the workers that are started first.
 
     Args:
         spec: the job that the user wants.
-        policy: the limits on the number of workers.
+        state: the state of the job before it begins.
         machine: the machine that the launcher runs on.
         hosts: the current hosts, each with its slots.
         sites: the facts about each host.
@@ -36,12 +36,12 @@ def first_plan(
     slots = sum(host.slots or 0 for host in hosts)
     if not slots:
         raise SpecError("there are no hosts at the moment", f"hosts come from {spec.elastic.discovery}")
-    size = int(min(slots, policy.most_at_first))
+    size = min(slots, state.most_at_first)
     plan = make_plan(replace(spec, hosts=tuple(hosts), num_proc=size, elastic=None), machine, Identity(), sites)
-    expected = min(size, policy.most_at_first - policy.spares)
+    expected = min(size, state.most_at_first - state.policy.spares)
     return replace(
         plan,
-        hosts=tuple(_as_elastic(host, int(expected)) for host in plan.hosts),
+        hosts=tuple(_as_elastic(host, expected) for host in plan.hosts),
         details=(*plan.details, describe(spec.elastic)),
         noun="worker",
     )

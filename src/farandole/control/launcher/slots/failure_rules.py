@@ -17,21 +17,20 @@ import math
 from dataclasses import replace
 
 from farandole.control.launcher.slots.backoff import waiting_time
-from farandole.control.launcher.slots.phrases import others, who_leaves
-from farandole.control.launcher.slots.slot_events import (
+from farandole.control.launcher.slots.job_events import (
     FAILED,
     FINISHED,
     STATE_LOST,
     SUCCEEDED,
-    Action,
     DrainWorkers,
     EndJob,
     Say,
+    SlotAction,
     WorkerEnded,
 )
-from farandole.control.launcher.slots.slot_state import (
+from farandole.control.launcher.slots.job_state import (
+    JobState,
     Repeat,
-    State,
     Step,
     drain,
     living,
@@ -39,6 +38,7 @@ from farandole.control.launcher.slots.slot_state import (
     with_site,
     with_slots,
 )
+from farandole.control.launcher.slots.phrases import others, who_leaves
 
 # A worker that has been in a world for this long was healthy: a later failure is something new.
 HEALTHY_SECONDS = 60.0
@@ -51,14 +51,14 @@ LONGEST_QUARANTINE = 600.0
 SAME_FAILURES = 3
 
 
-def worker_ended(state: State, event: WorkerEnded, now: float) -> Step:
+def worker_ended(state: JobState, event: WorkerEnded, now: float) -> Step:
     """Record the end of a worker's process."""
     place = living(state).get(event.worker)
     if place is None:
         return state, [], f"worker {event.worker}, which is not expected, has ended"
     site, slot = place
     healthy = now - state.joined_at.get(event.worker, now) >= HEALTHY_SECONDS
-    member = event.worker in state.members or not state.worlds
+    member = event.worker in state.world or not state.generation
     rank = state.ranks.get(event.worker)
     state = _without(state, event.worker, progressed=healthy)
     name = f"worker {event.worker} on {site.label}"
@@ -80,11 +80,11 @@ def worker_ended(state: State, event: WorkerEnded, now: float) -> Step:
     return state, actions, f"{name} {event.how}"
 
 
-def _finished(state: State, name: str) -> Step:
+def _finished(state: JobState, name: str) -> Step:
     return replace(state, finished=True), [], f"{name} has finished: no more workers are started"
 
 
-def _end_without_state(state: State) -> EndJob:
+def _end_without_state(state: JobState) -> EndJob:
     how = "were asked to leave before it was finished" if state.asked else "are lost"
     why = f"all workers that held the state of the training {how}, and no other worker has it"
     hint = (
@@ -94,7 +94,7 @@ def _end_without_state(state: State) -> EndJob:
     return EndJob(why, hint)
 
 
-def _without(state: State, worker: int, progressed: bool) -> State:
+def _without(state: JobState, worker: int, progressed: bool) -> JobState:
     state = with_slots(state, {worker: {"worker": None, "draining": False, "left": False}})
     return replace(
         state,
@@ -105,8 +105,8 @@ def _without(state: State, worker: int, progressed: bool) -> State:
 
 
 def _slot_failed(
-    state: State, worker: int, label: str, index: int, now: float, healthy: bool
-) -> tuple[State, list[Action]]:
+    state: JobState, worker: int, label: str, index: int, now: float, healthy: bool
+) -> tuple[JobState, list[SlotAction]]:
     site = site_of(state, label)
     assert site is not None
     slot = next(each for each in site.slots if each.index == index)
@@ -128,7 +128,7 @@ def _slot_failed(
     return state, [Say(f"farandole: in the place of worker {worker}, {words}")] if tells else []
 
 
-def _quarantine(state: State, label: str, now: float) -> tuple[State, list[Action]]:
+def _quarantine(state: JobState, label: str, now: float) -> tuple[JobState, list[SlotAction]]:
     site = site_of(state, label)
     assert site is not None
     wait = min(FIRST_QUARANTINE * 2**site.quarantines, LONGEST_QUARANTINE)
@@ -137,7 +137,7 @@ def _quarantine(state: State, label: str, now: float) -> tuple[State, list[Actio
     return state, [Say(f"warning: host {label} is in quarantine: {words}")]
 
 
-def _blacklist(state: State, worker: int, label: str, now: float) -> tuple[State, list[Action]]:
+def _blacklist(state: JobState, worker: int, label: str, now: float) -> tuple[JobState, list[SlotAction]]:
     """Blacklist the host of a failed worker entirely, as Horovod does."""
     site = site_of(state, label)
     assert site is not None
@@ -152,7 +152,7 @@ def _blacklist(state: State, worker: int, label: str, now: float) -> tuple[State
     state = with_site(state, label, quarantines=site.quarantines + 1, barred_until=now + wait)
     how_long = "" if math.isinf(wait) else f" for {wait:g} s"
     said = f"host {label} is blacklisted{how_long}: worker {worker} failed on it"
-    actions: list[Action] = [Say(f"warning: {said}; {others(state, (), 'continues', 'continue')}")]
+    actions: list[SlotAction] = [Say(f"warning: {said}; {others(state, (), 'continues', 'continue')}")]
     if here:
         actions = [
             Say(f"warning: {said}; {who_leaves(state, here)}"),
@@ -162,13 +162,13 @@ def _blacklist(state: State, worker: int, label: str, now: float) -> tuple[State
 
 
 def _failed_by_itself(
-    state: State, event: WorkerEnded, rank: int | None, slot: str, healthy: bool
-) -> tuple[State, list[Action]]:
+    state: JobState, event: WorkerEnded, rank: int | None, slot: str, healthy: bool
+) -> tuple[JobState, list[SlotAction]]:
     who = slot if rank is None else f"rank {rank}"
     before = state.repeats.get(who)
     times = before.times + 1 if before is not None and before.what == event.what and not healthy else 1
     firsts = state.firsts - {event.worker}
-    in_world = any(worker in state.members for worker in living(state))
+    in_world = any(worker in state.world for worker in living(state))
     early = bool(state.firsts) and not firsts and not (state.progressed or in_world)
     state = replace(
         state,

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from farandole.control.launcher.slots.backoff import waiting_time
-from farandole.control.launcher.slots.phrases import named, others, who_leaves
-from farandole.control.launcher.slots.slot_events import (
-    Action,
+from farandole.control.launcher.slots.job_events import (
     DrainWorkers,
     EndHost,
     EndJob,
@@ -18,12 +16,13 @@ from farandole.control.launcher.slots.slot_events import (
     HostsChanged,
     ReachHost,
     Say,
+    SlotAction,
     StopWorkers,
 )
-from farandole.control.launcher.slots.slot_state import (
+from farandole.control.launcher.slots.job_state import (
+    JobState,
     Site,
     Slot,
-    State,
     Step,
     drain,
     living,
@@ -31,10 +30,11 @@ from farandole.control.launcher.slots.slot_state import (
     with_site,
     with_slots,
 )
+from farandole.control.launcher.slots.phrases import named, others, who_leaves
 from farandole.control.launcher.wording import count
 
 
-def hosts_changed(state: State, event: HostsChanged, now: float) -> Step:
+def hosts_changed(state: JobState, event: HostsChanged, now: float) -> Step:
     """Record the current hosts."""
     wanted = dict(event.hosts)
     before = state
@@ -51,9 +51,9 @@ def hosts_changed(state: State, event: HostsChanged, now: float) -> Step:
     return state, _tell_who_leaves(before, state), f"hosts: {', '.join(said) or 'as before'}"
 
 
-def _tell_who_leaves(before: State, state: State) -> list[Action]:
+def _tell_who_leaves(before: JobState, state: JobState) -> list[SlotAction]:
     """Announce which workers are to leave because their host, or their slot, no longer exists."""
-    actions: list[Action] = []
+    actions: list[SlotAction] = []
     for old, site in zip(before.sites, state.sites, strict=False):
         places = [slot for slot in site.slots if slot.worker is not None and not slot.draining]
         leaving = [slot.worker for slot in places if slot.worker is not None and (site.gone or slot.index >= site.size)]
@@ -72,7 +72,7 @@ def _with_size(site: Site, size: int) -> Site:
     return replace(site, size=size, slots=slots, gone=False, phase=phase)
 
 
-def host_not_ready(state: State, event: HostNotReady, now: float) -> Step:
+def host_not_ready(state: JobState, event: HostNotReady, now: float) -> Step:
     """Retry a host after longer and longer waits, or not at all."""
     site = site_of(state, event.label)
     if site is None:
@@ -89,13 +89,13 @@ def host_not_ready(state: State, event: HostNotReady, now: float) -> Step:
     return state, [said], f"host {event.label} is not ready; {again}"
 
 
-def _end_if_all_refused(state: State, why: str) -> tuple[State, list[Action]]:
+def _end_if_all_refused(state: JobState, why: str) -> tuple[JobState, list[SlotAction]]:
     if living(state) or any(site.phase != "refused" for site in state.sites):
         return state, []
     return state, [EndJob(f"no host can take part: {why}", "farandole doctor -H HOSTS shows more")]
 
 
-def host_leaves(state: State, event: HostLeaves) -> Step:
+def host_leaves(state: JobState, event: HostLeaves) -> Step:
     """Release a host that was asked to leave."""
     site = site_of(state, event.label)
     if site is None or site.gone:
@@ -104,7 +104,7 @@ def host_leaves(state: State, event: HostLeaves) -> Step:
     return with_site(state, site.label, gone=True), [Say(f"farandole: {said}")], said
 
 
-def host_removed(state: State, event: HostRemoved) -> Step:
+def host_removed(state: JobState, event: HostRemoved) -> Step:
     """End everything that runs on a host, and release it."""
     site = site_of(state, event.label)
     if site is None:
@@ -113,13 +113,13 @@ def host_removed(state: State, event: HostRemoved) -> Step:
     with_whom = f", with {named(here)}" if here else ""
     said = f"host {site.label} is removed{with_whom}; {others(state, here, 'continues', 'continue')}"
     state = with_slots(state, {worker: {"draining": True} for worker in here})
-    actions: list[Action] = [Say(f"farandole: {said}")]
+    actions: list[SlotAction] = [Say(f"farandole: {said}")]
     if here:
         actions.append(StopWorkers(here, "was removed with its host"))
     return with_site(state, site.label, gone=True, end_at=None), actions, said
 
 
-def host_noticed(state: State, event: HostNoticed, now: float) -> Step:
+def host_noticed(state: JobState, event: HostNoticed, now: float) -> Step:
     """Keep workers off a host that is about to be reclaimed, for as long as the notice stands."""
     site = site_of(state, event.label)
     if site is None or bool(site.notice) == bool(event.notice):
@@ -141,9 +141,9 @@ def _workers_on(site: Site) -> tuple[int, ...]:
 # --- consequences -----------------------------------------------------------------------------------------------
 
 
-def let_go(state: State, now: float) -> tuple[State, list[Action]]:
+def let_go(state: JobState, now: float) -> tuple[JobState, list[SlotAction]]:
     """Release the workers of hosts that are to have none, and of slots that are gone; then hosts that are gone."""
-    actions: list[Action] = []
+    actions: list[SlotAction] = []
     for site in state.sites:
         leaving = [slot for slot in site.slots if slot.worker is not None and (site.closed or slot.index >= site.size)]
         fresh = tuple(slot.worker for slot in leaving if slot.worker is not None and not slot.draining)
@@ -174,18 +174,18 @@ def _why_they_leave(site: Site) -> str:
     return f"host {site.label} has {slots} now"
 
 
-def reach(state: State, now: float) -> tuple[State, list[Action]]:
+def reach(state: JobState, now: float) -> tuple[JobState, list[SlotAction]]:
     """Try to reach hosts as long as the job may need them."""
     if state.closing:
         return state, []
-    actions: list[Action] = []
+    actions: list[SlotAction] = []
     room = sum(
         site.size
         for site in state.sites
         if site.phase in ("ready", "reaching") and not site.closed and site.barred_until <= now
     )
     for site in state.sites:
-        if room >= state.policy.most:
+        if room >= state.most:
             break
         if site.phase == "new" and site.not_before <= now and not site.gone and site.barred_until <= now and site.size:
             actions.append(ReachHost(site.label))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from farandole.control.launcher.slots.slot_state import State, living
+from farandole.control.launcher.slots.job_state import JobState, living
 from farandole.control.launcher.wording import count
+from farandole.control.roster import fixed
 
 
 def named(workers: Iterable[int]) -> str:
@@ -21,7 +22,7 @@ def named(workers: Iterable[int]) -> str:
     return f"workers {', '.join(ordered[:-1])} and {ordered[-1]}"
 
 
-def who_leaves(state: State, workers: Collection[int]) -> str:
+def who_leaves(state: JobState, workers: Collection[int]) -> str:
     """Return which workers are to leave, until when, and how many stay, as text.
 
     Args:
@@ -35,7 +36,7 @@ def who_leaves(state: State, workers: Collection[int]) -> str:
     return f"{named(workers)} there {leave} at the end of a step, {within}; {others(state, workers, 'stays', 'stay')}"
 
 
-def others(state: State, workers: Collection[int], does: str, do: str) -> str:
+def others(state: JobState, workers: Collection[int], does: str, do: str) -> str:
     """Return how many other living workers, which are not to leave either, do something, as text.
 
     Args:
@@ -49,3 +50,13 @@ def others(state: State, workers: Collection[int], does: str, do: str) -> str:
     if not number:
         return f"no other worker {does}"
     return f"{count(number, 'other worker')} {does if number == 1 else do}"
+
+
+def follows_a_loss(state: JobState) -> str:
+    """Return what will become of the job if a worker is lost now, in a few words."""
+    if isinstance(state.roster, fixed.State):
+        return "the job has a fixed size, so it will end"
+    least, left = state.limits.min_size, len(state.world) - 1
+    if left < least:
+        return f"the job waits until it has {count(least, 'worker')} again"
+    return f"the job goes on with {count(left, 'worker')} until another one has been started"

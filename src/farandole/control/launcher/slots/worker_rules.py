@@ -9,18 +9,15 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from farandole.control.launcher.slots.phrases import named, others
-from farandole.control.launcher.slots.slot_events import (
-    Action,
+from farandole.control.launcher.slots.job_events import (
     DrainWorkers,
     EndJob,
     Say,
+    SlotAction,
     StartWorker,
-    WorkerLeaves,
-    WorldBegan,
 )
-from farandole.control.launcher.slots.slot_state import (
-    State,
+from farandole.control.launcher.slots.job_state import (
+    JobState,
     Step,
     at_work,
     drain,
@@ -30,31 +27,38 @@ from farandole.control.launcher.slots.slot_state import (
     with_site,
     with_slots,
 )
+from farandole.control.launcher.slots.phrases import named, others
 from farandole.control.launcher.wording import count
+from farandole.control.roster.events import Leaves
 
 
-def world_began(state: State, event: WorldBegan, now: float) -> Step:
-    """Record a new world, and the workers that are no longer in it."""
-    members = frozenset(event.members)
+def world_began(state: JobState, before: tuple[int, ...], now: float) -> Step:
+    """Record a new world, and the workers that are no longer in it.
+
+    Args:
+        state: in which the world is the new one.
+        before: the workers of the world before.
+        now: on the clock of the state.
+    """
+    members = frozenset(state.world)
     here = living(state)
     joined_at = {
         worker: state.joined_at.get(worker, now) for worker in here if worker in members | state.joined_at.keys()
     }
-    # A worker that was in a world but is not in this one should be about to end.
+    # A worker that was in a world and is not in this one should be about to end.
     out = joined_at.keys() - members
     state = with_deadline(with_slots(state, {worker: {"left": True} for worker in out}), out, now)
     ranks = {worker: rank for worker, rank in state.ranks.items() if worker in here}
-    ranks |= {worker: rank for rank, worker in enumerate(event.members) if worker in here}
-    if state.worlds == 0:
+    ranks |= {worker: rank for rank, worker in enumerate(state.world) if worker in here}
+    if not before:
         state = replace(state, firsts=members, firsts_known=True)
-    all_were_asked = members.isdisjoint(state.members) and state.asked.issuperset(state.members)
+    all_were_asked = members.isdisjoint(before) and state.asked.issuperset(before)
     if not all_were_asked:
         state = replace(state, asked=state.asked & members)
-    state = replace(state, worlds=state.worlds + 1, members=event.members, ranks=ranks, joined_at=joined_at)
-    return state, [], f"a world of {len(event.members)}"
+    return replace(state, ranks=ranks, joined_at=joined_at), [], f"a world of {len(members)}"
 
 
-def worker_leaves(state: State, event: WorkerLeaves, now: float) -> Step:
+def worker_leaves(state: JobState, event: Leaves, now: float) -> Step:
     """Record that a worker leaves although its host stays: another one gets its slot."""
     site, slot = living(state).get(event.worker, (None, None))
     if site is None or slot is None or slot.draining or slot.left:
@@ -65,7 +69,7 @@ def worker_leaves(state: State, event: WorkerLeaves, now: float) -> Step:
     return drain(state, [event.worker], now), [Say(f"farandole: {said}")], said
 
 
-def end_if_over(state: State, now: float) -> tuple[State, list[Action]]:
+def end_if_over(state: JobState, now: float) -> tuple[JobState, list[SlotAction]]:
     """End the job when no worker is left that has something to do, and none can be started."""
     here = living(state)
     # A fact that the roster knows for certain may have been lost here with the previous launcher.
@@ -76,20 +80,18 @@ def end_if_over(state: State, now: float) -> tuple[State, list[Action]]:
         hint = "--blacklist-cooldown-range gives hosts another chance"
         return state, [EndJob("all hosts are blacklisted", hint)]
     # Spares wait for a world that will never come.
-    left = [worker for worker in here if not state.worlds or worker in state.members]
+    left = [worker for worker in here if not state.generation or worker in state.world]
     return state, [] if left else [EndJob("")]
 
 
-def shrink(state: State, now: float) -> tuple[State, list[Action]]:
+def shrink(state: JobState, now: float) -> tuple[JobState, list[SlotAction]]:
     """Let the newest workers leave when there are more than allowed."""
-    most = state.policy.max_size
-    if most is None:
-        return state, []
+    most = state.limits.max_size
     staying = {worker for worker, (_, slot) in at_work(state).items() if not (slot.draining or slot.left)}
-    members = [worker for worker in state.members if worker in staying]
+    members = [worker for worker in state.world if worker in staying]
     surplus = set(sorted(members)[most:])
     others = sorted(staying - surplus, key=lambda worker: (worker not in members, worker))
-    surplus |= set(others[int(state.policy.most) :])
+    surplus |= set(others[state.most :])
     if not surplus:
         return state, []
     leaving = tuple(sorted(surplus))
@@ -99,7 +101,7 @@ def shrink(state: State, now: float) -> tuple[State, list[Action]]:
     return state, [Say(f"farandole: {said}"), DrainWorkers(leaving, why)]
 
 
-def fill(state: State, now: float) -> tuple[State, list[Action]]:
+def fill(state: JobState, now: float) -> tuple[JobState, list[SlotAction]]:
     """Start workers in free slots."""
     if state.closing or (state.next_worker == 0 and _more_are_coming(state)):
         return state, []
@@ -111,11 +113,11 @@ def fill(state: State, now: float) -> tuple[State, list[Action]]:
         if slot.worker is None and slot.index < site.size and slot.not_before <= now
     ]
     here = at_work(state).values()
-    room = (state.policy.most if state.worlds else state.policy.most_at_first) - len(here)
+    room = (state.most if state.generation else state.most_at_first) - len(here)
     if here and all(site.closed or slot.draining or slot.left for site, slot in here):
         room = max(room, 1)  # No worker stays: the last one to leave hands the state over to this one.
-    actions: list[Action] = []
-    for label, index in free[: int(min(max(room, 0), len(free)))]:
+    actions: list[SlotAction] = []
+    for label, index in free[: max(room, 0)]:
         worker = state.next_worker
         actions.append(StartWorker(worker, label, index))
         site = site_of(state, label)
@@ -127,14 +129,14 @@ def fill(state: State, now: float) -> tuple[State, list[Action]]:
     return state, actions
 
 
-def will_start(state: State, now: float) -> bool:
+def will_start(state: JobState, now: float) -> bool:
     """Return whether workers will be started soon, or once others have left: there is a free slot for one.
 
     Slots on hosts that are being reached, or will be, count too, and slots that are about to be free. The slot of the
     first member does not count while that worker may stay until others have the state.
     """
-    first = next((worker for worker in state.members if worker in living(state)), None)
-    return not (state.closing or state.ended) and any(
+    first = next((worker for worker in state.world if worker in living(state)), None)
+    return not (state.closing or state.end) and any(
         slot.index < site.size and (slot.worker is None or ((slot.draining or slot.left) and slot.worker != first))
         for site in state.sites
         if site.phase in ("new", "reaching", "ready") and not site.closed and site.barred_until <= now
@@ -142,7 +144,7 @@ def will_start(state: State, now: float) -> bool:
     )
 
 
-def _more_are_coming(state: State) -> bool:
+def _more_are_coming(state: JobState) -> bool:
     """Return whether the first workers should wait for hosts that are being reached, to start in one world.
 
     They wait for hosts that precede a ready one: users rely on rank 0 being on the first host.
@@ -153,9 +155,9 @@ def _more_are_coming(state: State) -> bool:
     return bool(reached) and (slots < state.policy.first_size or min(reached) < max(ready, default=0))
 
 
-def count_time(state: State, now: float) -> tuple[State, list[Action]]:
+def count_time(state: JobState, now: float) -> tuple[JobState, list[SlotAction]]:
     """Announce that there are too few slots, and end the job if this lasts too long."""
-    least = state.policy.min_size
+    least = state.limits.min_size
     if state.closing:
         return state, []
     # Slots in backoff will have workers again; those of a barred host only keep the workers that they have.
@@ -174,13 +176,13 @@ def count_time(state: State, now: float) -> tuple[State, list[Action]]:
         return state, []
     if state.short_since is None:
         words = f"{usable} of at least {count(least, 'worker')} have a slot; the job waits for more hosts"
-        said = Say(f"farandole: {words}, for {state.policy.timeout:g} s at most")
+        said = Say(f"farandole: {words}, for {state.limits.timeout:g} s at most")
         return replace(state, short_since=now), [said]
-    if now < state.short_since + state.policy.timeout:
+    if now < state.short_since + state.limits.timeout:
         return state, []
     # Horovod's words: its users look for them.
     why = (
-        f"timed out: after {state.policy.timeout:g} s only {usable} of at least {least} workers have a place. Please "
+        f"timed out: after {state.limits.timeout:g} s only {usable} of at least {least} workers have a place. Please "
         f"check that you have enough resources to run at least {least} Horovod processes."
     )
     return state, [EndJob(why, "add hosts or slots, or give it more time with --elastic-timeout")]

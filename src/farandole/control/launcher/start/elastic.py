@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from farandole.base.wire.address import parse_address
 from farandole.control.launcher.agents.reception import FENCED_SECONDS, Reception
@@ -18,21 +19,19 @@ from farandole.control.launcher.job.machine import Machine
 from farandole.control.launcher.job.spec import LaunchSpec, check_command
 from farandole.control.launcher.plan.first import first_plan
 from farandole.control.launcher.plan.model import LOOPBACK, Identity, Plan, Site
-from farandole.control.launcher.slots.slot_state import SlotPolicy, most_members
-from farandole.control.launcher.start.launch_context import SECRET_BYTES, LaunchContext
+from farandole.control.launcher.slots.job_state import JobState, SlotPolicy
 from farandole.control.launcher.supervise.elastic_job import ElasticJob
-from farandole.control.launcher.supervise.elastic_policy import ElasticPolicy
 from farandole.control.launcher.supervise.failover_files import FailoverStore, NothingLeft, NotTakenOver
 from farandole.control.launcher.supervise.failover_state import FailoverState, read_failover_state
 from farandole.control.launcher.supervise.job_metrics import serve_job_metrics
+from farandole.control.launcher.supervise.launch_context import SECRET_BYTES, LaunchContext
 from farandole.control.launcher.supervise.outcome import Outcome
-from farandole.control.launcher.supervise.roster_watcher import RosterWatcher
 from farandole.control.launcher.supervise.supervisor import Supervisor
-from farandole.control.launcher.supervise.workers import Workers
+from farandole.control.launcher.supervise.take_over import take_over
 from farandole.control.launcher.targets.local import LocalNames
 from farandole.control.launcher.wording import count
-from farandole.control.roster.elastic import MAJORITY_SECONDS, Limits
-from farandole.control.roster.failover_state import RosterFailoverState
+from farandole.control.roster.elastic import MAJORITY_SECONDS, Limits, State
+from farandole.control.roster.membership import ANY_SIZE
 from farandole.errors import SpecError
 
 # A worker takes no shorter time to leave than that, though it may be ended earlier.
@@ -63,20 +62,28 @@ def first_hosts(spec: LaunchSpec, machine: Machine) -> tuple[Host, ...]:
     return hosts
 
 
-def policy_of(spec: LaunchSpec) -> SlotPolicy:
-    """Return what the user allows."""
+def first_state(spec: LaunchSpec) -> JobState:
+    """Return the state of a job of which nothing is known but what the user allows."""
     elastic = _elastic(spec)
-    return SlotPolicy(
-        min_size=elastic.min_size,
-        max_size=elastic.max_size,
+    policy = SlotPolicy(
         spares=elastic.spares,
         first_size=spec.num_proc or elastic.min_size,
         first_most=None if elastic.fills_at_once else spec.num_proc,
         grace=elastic.grace,
-        timeout=elastic.timeout,
         blacklist=elastic.blacklist or elastic.cooldown is not None,
         cooldown=elastic.cooldown,
     )
+    # Agents that dial outlive their launcher: only then is it certain that the workers of a silent host have ended.
+    certain = elastic.search_timeout + FENCED_SECONDS + _MARGIN_SECONDS if elastic.hosts_dial else 0.0
+    limits = Limits(
+        elastic.min_size,
+        ANY_SIZE if elastic.max_size is None else elastic.max_size,
+        start_timeout=spec.start_timeout,
+        timeout=elastic.timeout,
+        majority_timeout=max(MAJORITY_SECONDS, certain),
+        reset_limit=elastic.reset_limit,
+    )
+    return JobState(policy, State(limits))
 
 
 def note_on_slots(spec: LaunchSpec, machine: Machine, hosts: Sequence[Host]) -> str:
@@ -92,23 +99,8 @@ def note_on_slots(spec: LaunchSpec, machine: Machine, hosts: Sequence[Host]) -> 
     return f"{here}. -H localhost:{elastic.max_size} lets the job grow to --max-np {elastic.max_size} workers"
 
 
-def limits_of(spec: LaunchSpec) -> Limits:
-    """Return the same for the roster."""
-    elastic = _elastic(spec)
-    # Agents that dial outlive their launcher: only then is it certain that the workers of a silent host have ended.
-    certain = elastic.search_timeout + FENCED_SECONDS + _MARGIN_SECONDS if elastic.hosts_dial else 0.0
-    return Limits(
-        elastic.min_size,
-        most_members(elastic.max_size),
-        start_timeout=spec.start_timeout,
-        timeout=elastic.timeout,
-        majority_timeout=max(MAJORITY_SECONDS, certain),
-        reset_limit=elastic.reset_limit,
-    )
-
-
 def exports_of(spec: LaunchSpec) -> tuple[str, ...]:
-    """Return what its workers are told of it: how long they take to leave, and look for a roster that is lost."""
+    """Return what the workers are told of the job: how long they take to leave, and look for a roster that is lost."""
     elastic = _elastic(spec)
     grace = elastic.grace or LEAST_GRACE_SECONDS
     return f"FARANDOLE_GRACE={grace:g}", f"FARANDOLE_ROSTER_PATIENCE={elastic.search_timeout:g}"
@@ -128,7 +120,7 @@ async def plan_elastic(spec: LaunchSpec, machine: Machine) -> Plan:
         host.label: Site(here, machine.cores if here else 0, spreads=_spreads(spec))
         for host, here in zip(hosts, local, strict=True)
     }
-    plan = first_plan(spec, policy_of(spec), machine, hosts, sites)
+    plan = first_plan(spec, first_state(spec), machine, hosts, sites)
     note = note_on_slots(spec, machine, hosts)
     return replace(plan, notes=(*plan.notes, note)) if note else plan
 
@@ -145,26 +137,16 @@ async def launch_elastic(context: LaunchContext, failover_files: FailoverStore |
         NotTakenOver: another launcher had it, and it goes on without this one.
         SpecError: it cannot be started; nothing was.
     """
-    left, roster_left = _read_failover_state(failover_files) or (None, None)
+    left = read_failover_state(failover_files)
     job = _ElasticLaunch(context, failover_files, left)
     try:
-        return await job.run(roster_left)
+        return await job.run()
     except NothingLeft:
         raise
     except Exception as error:
         if left is None or job.has_taken_over:
             raise
         raise NotTakenOver(f"the job could not be taken over: {error}", "its workers go on; try again") from error
-
-
-def _read_failover_state(failover_files: FailoverStore | None) -> tuple[FailoverState, RosterFailoverState] | None:
-    try:
-        return read_failover_state(failover_files)
-    except Exception as error:  # Whatever reading what another version has written may raise.
-        raise NotTakenOver(
-            f"what the killed launcher has left cannot be read: {error!r}",
-            "was another version of farandole installed since? take the job over with the one that started it",
-        ) from error
 
 
 class _ElasticLaunch:
@@ -180,7 +162,7 @@ class _ElasticLaunch:
         self._elastic = _elastic(spec)
         self._spreads = _spreads(spec)
         self._named = first_hosts(spec, context.machine)
-        self._policy: ElasticPolicy | None = None
+        self._supervisor: Supervisor | None = None
         if left is None and (note := note_on_slots(spec, context.machine, self._named)):
             context.console.say(f"note: {note}")
         self._reception = _reception(self._elastic)
@@ -188,68 +170,41 @@ class _ElasticLaunch:
     @property
     def has_taken_over(self) -> bool:
         """Whether the hosts that another launcher had are this one's now."""
-        return self._policy is not None and self._policy.take_over.done
+        return self._supervisor is not None and self._supervisor.has_taken_over
 
-    async def run(self, roster_left: RosterFailoverState | None) -> Outcome:
-        """Run the job to its end; go on with it, if another launcher has left something.
-
-        Args:
-            roster_left: what the roster of that launcher has left.
-        """
+    async def run(self) -> Outcome:
+        """Run the job to its end; go on with it, if another launcher has left something."""
         if self._reception is None:
-            return await self._run(roster_left)
+            return await self._run()
         await self._reception.start(self._context.console.say, self._left is not None)
         try:
-            return await self._run(roster_left)
+            return await self._run()
         finally:
             await self._reception.close()
 
-    async def _run(self, roster_left: RosterFailoverState | None) -> Outcome:
+    async def _run(self) -> Outcome:
         context, left = self._context, self._left
         discovery = await self._discovery()
         identity = _new_identity(context.spec) if left is None else left.identity
-        preparation = await self._preparation(identity)
-        policy: ElasticPolicy
-        supervisor: Supervisor
-        watcher = RosterWatcher(context.log)
-        service = context.roster(
-            bytes.fromhex(identity.secret),
-            lambda: supervisor,
-            places=(),
-            elastic=limits_of(context.spec),
-            watcher=watcher,
-            memory=roster_left,
-            remember=lambda memory: policy.writer.remember(memory),
-        )
-        # A successor listens only when it knows the workers, and where they look for it.
-        roster = await service.start(LOOPBACK) if left is None else left.roster
+        setup = self._setup(await self._preparation(identity), identity)
+        state = first_state(context.spec) if left is None else left.state
+        secret = bytes.fromhex(identity.secret)
+        job = self._supervisor = Supervisor(context, state, secret, setup, self._failover_files)
+        elastic = ElasticJob(job, discovery)
+        following = None if left is None else partial(self._take_over, job, left, setup)
         try:
-            setup = self._setup(preparation, identity, roster)
-            workers = Workers(context.spec, context.console, ElasticPolicy.noun, None)
-            policy = self._policy = ElasticPolicy(
-                policy_of(context.spec),
-                discovery,
-                workers,
-                setup,
-                lambda: service.start(*parse_address(roster)),
-                dict(context.machine.environment),
-                context.console,
-                context.log,
-                context.observer,
-                self._failover_files,
-                left,
-            )
-            watcher.tell(policy)
-            outlive = self._elastic.search_timeout if policy.writer.exists else 0.0
-            supervisor = Supervisor(
-                context.spec, policy, workers, service, setup, context.console, context.log, setup.hint, outlive
-            )
-            context.started(ElasticJob(supervisor, policy))
+            # A successor listens only when it knows the workers, and where they look for it.
+            setup.roster = await job.service.start(LOOPBACK) if left is None else left.roster
+            context.started(elastic)
             name = context.name or identity.job
-            with serve_job_metrics(context.spec, context.machine, supervisor, name, context.console.say):
-                return await supervisor.run()
+            with serve_job_metrics(context.spec, context.machine, job, name, context.console.say):
+                return await job.run(lambda: elastic.begin(following), setup.hint)
         finally:
-            await service.close()
+            await job.service.close()
+
+    async def _take_over(self, job: Supervisor, left: FailoverState, setup: HostSetup) -> None:
+        listen = partial(job.service.start, *parse_address(left.roster))
+        await take_over(job, left, setup, listen, self._context.console)
 
     async def _discovery(self) -> Discovery:
         context, elastic = self._context, self._elastic
@@ -276,14 +231,14 @@ class _ElasticLaunch:
                 context.console.say(f"warning: hosts that come now get no code: {error.message}")
         return preparation
 
-    def _setup(self, preparation: Preparation, identity: Identity, roster: str) -> HostSetup:
+    def _setup(self, preparation: Preparation, identity: Identity) -> HostSetup:
         context = self._context
         # Without any name of the user's, the one host is this machine, whatever its own name leads to.
         here = frozenset() if self._spreads else frozenset(host.label for host in self._named)
         preemption = PreemptionWatch(self._elastic, context.machine.environment, context.console.say)
         gate = None if self._failover_files is None else self._failover_files.gate
         return HostSetup(
-            preparation, context.spec.ssh, identity, roster, here, self._spreads, preemption, self._reception, gate
+            preparation, context.spec.ssh, identity, here, self._spreads, preemption, self._reception, gate
         )
 
 

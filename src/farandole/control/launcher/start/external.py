@@ -30,14 +30,16 @@ from farandole.control.launcher.job.spec import LaunchSpec, check_command
 from farandole.control.launcher.output.console import Console
 from farandole.control.launcher.plan.make import hosts_in_use, job_size, make_plan
 from farandole.control.launcher.plan.model import LOOPBACK, SECRET_NAMES, UNKNOWN, Identity
-from farandole.control.launcher.start.launch_context import SECRET_BYTES
-from farandole.control.launcher.supervise.ending import GRACE_SECONDS, READER_SECONDS
+from farandole.control.launcher.slots.job_state import GRACE_SECONDS
+from farandole.control.launcher.supervise.ending import READER_SECONDS
+from farandole.control.launcher.supervise.launch_context import SECRET_BYTES
 from farandole.control.launcher.supervise.outcome import Outcome
 from farandole.control.launcher.targets.external import check_library, command_line, environment_of, flavour_of
 from farandole.control.launcher.targets.launch_order import Flavour, LaunchOrder, Starter
 from farandole.control.launcher.targets.local import LocalNames
 from farandole.control.launcher.wording import count
-from farandole.control.roster.service import RosterService
+from farandole.control.roster import fixed
+from farandole.control.roster.service import Report, RosterService
 from farandole.errors import SpecError
 
 VERSION_SECONDS = 20.0
@@ -212,9 +214,10 @@ class ExternalJob:
         self._signal(signal.SIGTERM)
         self._loop.call_later(GRACE_SECONDS, self._signal, signal.SIGKILL)
 
-    def failure_reported(self, rank: int, failure: Failure) -> None:
+    def reported(self, rank: int, report: Report) -> None:
         """Record what a worker says about its own failure. Only the first of each counts."""
-        self._failures.setdefault(rank, failure)
+        if isinstance(report, Failure):
+            self._failures.setdefault(rank, report)
 
     async def run(self) -> Outcome:
         """Start the program, and return when it has ended and nothing of the job is left on this machine."""
@@ -340,9 +343,9 @@ async def _launch(
         check_command(spec.command, machine.directory, machine.environment)
     secret = secrets.token_bytes(SECRET_BYTES)
     service = RosterService(
-        (None,) * draft.size,
+        fixed.State((None,) * draft.size),
         secret,
-        on_failure=lambda rank, failure: running.failure_reported(rank, failure),
+        reported=lambda rank, report: running.reported(rank, report),
         log=log,
         call=call,
         frame_limit=FRAME_LIMIT if call is None else LARGEST_FRAME,

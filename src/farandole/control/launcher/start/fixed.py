@@ -24,12 +24,11 @@ from farandole.control.launcher.plan.dry_run import render
 from farandole.control.launcher.plan.environment import master_address
 from farandole.control.launcher.plan.make import hosts_in_use
 from farandole.control.launcher.plan.model import LOOPBACK, Identity, Plan, Site
-from farandole.control.launcher.start.launch_context import SECRET_BYTES, LaunchContext
-from farandole.control.launcher.supervise.fixed_policy import FixedPolicy
+from farandole.control.launcher.supervise.fixed_job import begin_fixed, fixed_state
 from farandole.control.launcher.supervise.job_metrics import serve_job_metrics
+from farandole.control.launcher.supervise.launch_context import SECRET_BYTES, LaunchContext
 from farandole.control.launcher.supervise.outcome import Outcome
 from farandole.control.launcher.supervise.supervisor import Supervisor
-from farandole.control.launcher.supervise.workers import Workers
 from farandole.control.launcher.targets.local import LocalNames
 from farandole.control.launcher.wording import count
 from farandole.control.roster.events import Place
@@ -107,9 +106,9 @@ async def _supervise(
     sites: Mapping[str, Site],
 ) -> Outcome:
     secret = secrets.token_bytes(SECRET_BYTES)
-    places = _places(preparation.plan(Identity(), sites))
-    service = context.roster(secret, lambda: supervisor, places=places)
-    address = await service.start(LOOPBACK)
+    draft = preparation.plan(Identity(), sites)
+    supervisor = Supervisor(context, fixed_state(draft, _places(draft)), secret)
+    address = await supervisor.service.start(LOOPBACK)
     try:
         for agent in agents:
             if not agent.local:
@@ -118,16 +117,15 @@ async def _supervise(
         plan = preparation.plan(Identity(job, _master(agents[0], sites), secret.hex()), sites)
         _tell(context, plan)
         hosts = _job_hosts(plan, agents)
-        policy = FixedPolicy(hosts, context.machine.environment, context.console, context.observer)
-        workers = Workers(context.spec, context.console, policy.noun, plan.size)
-        supervisor = Supervisor(
-            context.spec, policy, workers, service, None, context.console, context.log, preparation.hint
-        )
+
+        async def begin() -> None:
+            begin_fixed(supervisor, hosts, context)
+
         context.started(supervisor)
         with serve_job_metrics(context.spec, context.machine, supervisor, context.name or job, context.console.say):
-            return await supervisor.run()
+            return await supervisor.run(begin, preparation.hint)
     finally:
-        await service.close()
+        await supervisor.service.close()
 
 
 def _job_hosts(plan: Plan, agents: Sequence[AgentClient]) -> list[JobHost]:

@@ -9,9 +9,9 @@ from farandole.control.launcher.job.machine import Machine
 from farandole.control.launcher.job.spec import LaunchSpec
 from farandole.control.launcher.output.console import Console
 from farandole.control.launcher.start.fixed import launch_fixed
-from farandole.control.launcher.start.launch_context import LaunchContext
 from farandole.control.launcher.supervise.ending import READER_SECONDS
 from farandole.control.launcher.supervise.failover_files import FailoverStore, NothingLeft
+from farandole.control.launcher.supervise.launch_context import LaunchContext
 from farandole.control.launcher.supervise.outcome import Observer, Outcome, Running
 
 

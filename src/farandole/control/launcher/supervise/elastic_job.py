@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
 from farandole.control.jobs.view import JobView
-from farandole.control.launcher.job.host_list import Host
-from farandole.control.launcher.slots import slot_events as events
+from farandole.control.launcher.discovery.discovery import Discovery
+from farandole.control.launcher.job.host_list import Host, slots_of
+from farandole.control.launcher.slots import job_events as events
+from farandole.control.launcher.slots.job_state import living
 from farandole.control.launcher.slots.phrases import named, who_leaves
-from farandole.control.launcher.slots.slot_policy import describe
-from farandole.control.launcher.slots.slot_state import living, most_members
+from farandole.control.launcher.slots.slot_rules import describe
 from farandole.control.launcher.supervise.control import HostRow, Status
-from farandole.control.launcher.supervise.elastic_policy import ElasticPolicy
 from farandole.control.launcher.supervise.job_view import view_of
 from farandole.control.launcher.supervise.supervisor import Supervisor
 from farandole.control.launcher.wording import count
+from farandole.control.roster.events import Resized
+from farandole.control.roster.membership import ANY_SIZE
 from farandole.errors import SpecError
 
 
@@ -26,21 +28,46 @@ class ElasticJob:
 
     Args:
         supervisor: of the job.
-        policy: of the job.
+        discovery: which has given its first answer.
     """
 
-    def __init__(self, supervisor: Supervisor, policy: ElasticPolicy) -> None:
+    def __init__(self, supervisor: Supervisor, discovery: Discovery) -> None:
         self._supervisor = supervisor
-        self._policy = policy
+        self._discovery = discovery
         self.stop = supervisor.stop
         self.kill = supervisor.kill
         self.pause = supervisor.pause
         self.send_signal = supervisor.send_signal
 
+    async def begin(self, take_over: Callable[[], Awaitable[None]] | None) -> None:
+        """Begin the job, or go on with it after another launcher.
+
+        Args:
+            take_over: takes over what that has left; None: the job begins.
+
+        Raises:
+            NothingLeft: another launcher had it, and nothing of it lives.
+            SpecError: it cannot begin; nothing was started.
+        """
+        if take_over is None:
+            self._supervisor.workers.prepare_folders()
+            self._hosts_found(self._discovery.hosts)
+        else:
+            await take_over()
+        self._supervisor.background.spawn(self._discovery.watch(self._hosts_found))
+
+    def _hosts_found(self, found: Sequence[Host]) -> None:
+        self._supervisor.hosts.known.find(found)
+        self._hosts_changed()
+
+    def _hosts_changed(self) -> None:
+        hosts = self._supervisor.hosts.known.hosts.values()
+        self._supervisor.happened(events.HostsChanged(tuple((host.label, slots_of(host)) for host in hosts)))
+
     def add_host(self, host: Host, slots: int) -> str:
         """Let workers run on another host as well, or on more slots of one that the job has; say what happens now."""
-        self._policy.hosts.add(Host(host.name, slots, host.python))
-        self._policy.hosts_changed()
+        self._supervisor.hosts.known.add(Host(host.name, slots, host.python))
+        self._hosts_changed()
         return f"host {host.label} has {count(slots, 'slot')} now; workers start there as far as the job needs them"
 
     def remove_host(self, name: str) -> str:
@@ -50,8 +77,8 @@ class ElasticJob:
             SpecError: the job does not have it.
         """
         here = self._take_away(name)
-        self._policy.happened(events.HostRemoved(name))
-        self._policy.hosts_changed()
+        self._supervisor.happened(events.HostRemoved(name))
+        self._hosts_changed()
         return f"host {name} is removed, with {named(here) if here else 'no worker'}"
 
     def drain_host(self, name: str) -> str:
@@ -61,12 +88,12 @@ class ElasticJob:
             SpecError: the job does not have it.
         """
         here = self._take_away(name)
-        self._policy.hosts_changed()
-        return f"host {name}: {who_leaves(self._policy.decider.state, here)}; then the host is free"
+        self._hosts_changed()
+        return f"host {name}: {who_leaves(self._supervisor.state, here)}; then the host is free"
 
     def _take_away(self, name: str) -> list[int]:
-        self._policy.hosts.take_away(name)
-        return [worker for worker, (site, _) in living(self._policy.decider.state).items() if site.label == name]
+        self._supervisor.hosts.known.take_away(name)
+        return [worker for worker, (site, _) in living(self._supervisor.state).items() if site.label == name]
 
     def scale(self, workers: int) -> str:
         """Let the job have at most so many workers; say what happens now.
@@ -74,7 +101,7 @@ class ElasticJob:
         Raises:
             SpecError: it cannot go on with so few.
         """
-        least = self._policy.decider.state.policy.min_size
+        least = self._supervisor.state.limits.min_size
         if workers < least:
             raise SpecError(
                 f"the job cannot go on with {count(workers, 'worker')}", f"it was started with --min-np {least}"
@@ -83,9 +110,8 @@ class ElasticJob:
 
     def resize(self, min_size: int, max_size: int | None) -> str:
         """Let the job have another size; say what happens now."""
-        self._supervisor.service.resize(min_size, most_members(max_size))
-        self._policy.happened(events.Resized(min_size, max_size))
-        return f"from {min_size} to {'any number of' if max_size is None else max_size} workers from now on"
+        self._supervisor.happened(Resized(min_size, ANY_SIZE if max_size is None else max_size))
+        return f"{self._supervisor.state.limits.in_words} from now on"
 
     def schedule_batch(self, samples: int) -> str:
         """Let a training whose batch adapts itself have that one; 0: as it chooses. Say what happens now."""
@@ -102,22 +128,22 @@ class ElasticJob:
                 tuple(slot.worker for slot in site.slots if slot.worker is not None),
                 describe(site, now),
             )
-            for site in self._policy.decider.state.sites
+            for site in self._supervisor.state.sites
         ]
 
     def view(self) -> JobView:
         """Return all that can be seen of the job, but what its workers print."""
         view = view_of(self._supervisor)
-        return msgspec.structs.replace(view, state=self._policy.messages.waits_for)
+        return msgspec.structs.replace(view, state=self._supervisor.messages.waits_for)
 
     def status(self) -> Status:
         """Return how the job is."""
-        workers = self._supervisor.workers
+        state = self._supervisor.state
         return {
-            "size": len(workers.world),
-            "generation": workers.generation,
-            "waits_for": self._policy.messages.waits_for,
+            "size": len(state.world),
+            "generation": state.generation,
+            "waits_for": self._supervisor.messages.waits_for,
             "steps_per_second": self._supervisor.status.steps_per_second,
-            "measures": self._supervisor.measures,
+            "measures": self._supervisor.measures.latest,
             "scheduled_batch": self._supervisor.service.scheduled_batch,
         }

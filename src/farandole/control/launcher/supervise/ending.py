@@ -15,55 +15,37 @@ from farandole.control.launcher.job.host_list import Host
 from farandole.control.launcher.job.ssh_and_ship import SshOptions
 from farandole.control.launcher.supervise.output_flow import OutputFlow
 
-GRACE_SECONDS = 5.0
 # An agent that has been told to end all, and is silent for so long, is stuck itself.
 STUCK_SECONDS = 20.0
 # An interrupted job does not wait longer than this for a reader of its output that does not read.
 READER_SECONDS = 2.0
 
 
-class Ending:
-    """That a job is being ended.
+async def watch_end(
+    kill_at: Callable[[], float],
+    stopped: Callable[[], bool],
+    agents: Callable[[], Iterable[AgentClient]],
+    flow: OutputFlow,
+) -> None:
+    """Kill agents that are stuck. From the beginning of the end on: a launcher that has nothing to do sleeps.
 
-    Attributes:
-        since: on the monotonic clock; None while it is not.
-        kill_at: when what is left is killed.
-        stop_code: the exit code, if that was decided from outside.
+    Args:
+        kill_at: returns when, on the monotonic clock, agents kill what is left.
+        stopped: returns whether the user wants the job to end.
+        agents: returns those that have not ended.
+        flow: of what the workers print.
     """
-
-    def __init__(self) -> None:
-        self.since: float | None = None
-        self.kill_at = 0.0
-        self.stop_code: int | None = None
-
-    @property
-    def begun(self) -> bool:
-        """Whether the job is about to end."""
-        return self.since is not None
-
-    def begin(self, grace: float) -> bool:
-        """Note that all workers get so many seconds to end, or fewer if they had fewer; return whether that is new."""
+    while True:
+        await asyncio.sleep(0.25)
         now = time.monotonic()
-        first = self.since is None
-        if first:
-            self.since = now
-            self.kill_at = now + grace
-        self.kill_at = min(self.kill_at, now + grace)
-        return first
-
-    async def watch(self, agents: Callable[[], Iterable[AgentClient]], flow: OutputFlow) -> None:
-        """Kill agents that are stuck. From the beginning of the end on: a launcher that has nothing to do sleeps."""
-        while True:
-            await asyncio.sleep(0.25)
-            now = time.monotonic()
-            reader_stuck = flow.unwritten > 0
-            if reader_stuck and self.stop_code is None:
-                continue  # As any program, the launcher waits for the reader of its output.
-            timeout = READER_SECONDS if reader_stuck else STUCK_SECONDS
-            for agent in agents():
-                # Beats of another host say that its agent lives, not that it gets on.
-                if now > max(self.kill_at, agent.heard_at if agent.local else self.kill_at) + timeout:
-                    agent.kill()
+        reader_stuck = flow.unwritten > 0
+        if reader_stuck and not stopped():
+            continue  # As any program, the launcher waits for the reader of its output.
+        timeout = READER_SECONDS if reader_stuck else STUCK_SECONDS
+        for agent in agents():
+            # Beats of another host say that its agent lives, not that it gets on.
+            if now > max(kill_at(), agent.heard_at if agent.local else kill_at()) + timeout:
+                agent.kill()
 
 
 async def sweep_here(mark: str) -> tuple[int, ...]:

@@ -15,9 +15,11 @@ from typing import Protocol
 from farandole.control.launcher.agents.send_gate import SendGate
 from farandole.errors import SpecError
 
-ROSTER = "roster"
+STATE = "state"
+"""What is decided on (`JobState`); written before anything is done that follows from it."""
 LAUNCHER = "launcher"
-_PARTS = (ROSTER, LAUNCHER)
+"""What else the launcher knows, as of processes and their output."""
+PARTS = (STATE, LAUNCHER)
 
 
 class NothingLeft(SpecError):
@@ -92,11 +94,11 @@ class FailoverFiles:
 
     def is_whole(self) -> bool:
         """Return whether a job can be taken over from what was left."""
-        return all(self._path(part).exists() for part in _PARTS)
+        return all(self._path(part).exists() for part in PARTS)
 
     def clear(self) -> None:
         """Leave nothing: the job has ended."""
-        for part in _PARTS:
+        for part in PARTS:
             self._remove(part)
 
     def _remove(self, part: str) -> None:

@@ -1,30 +1,33 @@
 """What the launcher of an elastic job has to know to go on where another was killed.
 
-Read by a process of the same installation, which belongs to the same user or job: so it is pickled. Its times are on
-the monotonic clock of the machine that wrote it, and moved to the reader's if that is another one.
+Read by a process of the same installation, which belongs to the same user or job: so what is not a `JobState` is
+pickled. Its times are on the monotonic clock of the machine that wrote it, and moved to the reader's if that is another
+one.
 """
 
 from __future__ import annotations
 
 import asyncio
 import pickle
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 
 from farandole.base.wire.encoding import decode, encode
 from farandole.control.launcher.discovery.host_set import HostSet
 from farandole.control.launcher.failure.record import WorkerRecord
-from farandole.control.launcher.host_setup.host_setup import JobHost
+from farandole.control.launcher.host_setup.host_setup import HostSetup, JobHost
 from farandole.control.launcher.job.host_list import Host
 from farandole.control.launcher.plan.model import Identity, Plan
-from farandole.control.launcher.slots.slot_state import State
-from farandole.control.launcher.supervise.failover_files import LAUNCHER, ROSTER, FailoverStore
-from farandole.control.launcher.supervise.job_history import SavedHistory
-from farandole.control.launcher.supervise.moved_clock import ClockReading, moved_record, moved_slots
-from farandole.control.launcher.supervise.outcome import Verdict
-from farandole.control.launcher.supervise.workers import Worker
-from farandole.control.roster.failover_state import RosterFailoverState
+from farandole.control.launcher.slots.job_state import JobState
+from farandole.control.launcher.supervise.failover_files import LAUNCHER, PARTS, STATE, FailoverStore, NotTakenOver
+from farandole.control.launcher.supervise.job_history import JobHistory, SavedHistory
+from farandole.control.launcher.supervise.job_hosts import JobHosts
+from farandole.control.launcher.supervise.moved_clock import ClockReading, moved_record, moved_state
+from farandole.control.launcher.supervise.workers import Worker, Workers
+from farandole.control.roster.membership import without_connections
 
+# Another number for every change of what is written, or how.
+_FORMAT = b"farandole failover 2\n"
 # Events come in bunches, and one writing will do for all of a bunch.
 _WRITE_SECONDS = 0.02
 # Of what each worker has written to standard error; only that of the first to fail is ever shown.
@@ -80,130 +83,161 @@ class SavedWorker:
 
 
 @dataclass(frozen=True)
-class SavedEnd:
-    """That a job was being ended."""
-
-    verdict: Verdict
-    stop_code: int | None
-    since: float
-
-
-@dataclass(frozen=True)
-class FailoverState:
-    """All of it but the roster's memory."""
+class LauncherFacts:
+    """What a launcher knows and does not decide on."""
 
     identity: Identity
     roster: str
     """host:port at which workers look for it."""
     hosts: HostSet
-    slots: State
     job_hosts: tuple[SavedHost, ...]
     workers: tuple[SavedWorker, ...]
-    ends: SavedEnd | None
-    history: SavedHistory = field(default_factory=SavedHistory)
-    clock: ClockReading = field(default_factory=ClockReading)
-    """The one that its times are on, when this was written."""
+    history: SavedHistory
 
-    def on_clock(self, clock: ClockReading) -> FailoverState:
-        """Return it with times on another clock."""
-        seconds = self.clock.seconds_to(clock)
-        if not seconds:
-            return self
-        return replace(
-            self,
-            slots=moved_slots(self.slots, seconds),
-            workers=tuple(
-                replace(each, record=moved_record(each.record, seconds), started_at=each.started_at + seconds)
-                for each in self.workers
-            ),
-            ends=None if self.ends is None else replace(self.ends, since=self.ends.since + seconds),
-            clock=clock,
+    @classmethod
+    def of(cls, setup: HostSetup, hosts: JobHosts, workers: Workers, history: JobHistory) -> LauncherFacts:
+        """Return what is known now."""
+        return cls(
+            setup.identity,
+            setup.roster,
+            hosts.known,
+            tuple(map(SavedHost.of, hosts.ready.values())),
+            tuple(map(SavedWorker.of, workers.by_number.values())),
+            history.saved(),
         )
 
 
-def read_failover_state(failover_files: FailoverStore | None) -> tuple[FailoverState, RosterFailoverState] | None:
-    """Return what an earlier launcher of this job has left; None: there was none."""
-    if failover_files is None or not failover_files.is_whole():
+@dataclass(frozen=True)
+class FailoverState(LauncherFacts):
+    """All that a successor has to know, but what the agents and the workers say themselves."""
+
+    state: JobState
+
+
+def read_failover_state(store: FailoverStore | None) -> FailoverState | None:
+    """Return what an earlier launcher of this job has left; None: there was none.
+
+    Raises:
+        NotTakenOver: it cannot be read.
+    """
+    if store is None or not store.is_whole():
         return None
-    launcher, roster = failover_files.left(LAUNCHER), failover_files.left(ROSTER)
-    assert launcher is not None and roster is not None
-    failover: FailoverState = pickle.loads(launcher)  # Our own, where nobody else can write.
-    return failover.on_clock(ClockReading()), decode(roster, RosterFailoverState)
+    try:
+        here = ClockReading()
+        clock, state = decode(_content(store, STATE), tuple[ClockReading, JobState])
+        facts: LauncherFacts
+        written_at, facts = pickle.loads(_content(store, LAUNCHER))  # Our own, where nobody else can write.
+    except Exception as error:  # Whatever reading what another version has written may raise.
+        raise NotTakenOver(
+            f"what the killed launcher has left cannot be read: {error}",
+            "was another version of farandole installed since? take the job over with the one that started it",
+        ) from error
+    seconds = written_at.seconds_to(here)
+    workers = tuple(
+        replace(each, record=moved_record(each.record, seconds), started_at=each.started_at + seconds)
+        for each in facts.workers
+    )
+    moved = replace(facts, workers=workers)
+    return FailoverState(**vars(moved), state=moved_state(state, clock.seconds_to(here)))
+
+
+def _content(store: FailoverStore, part: str) -> bytes:
+    content = store.left(part)
+    assert content is not None
+    if not content.startswith(_FORMAT):
+        raise ValueError(f"it is in the format of another version, not in {_FORMAT.decode().strip()!r}")
+    return content[len(_FORMAT) :]
 
 
 class FailoverWriter:
     """Writes down what a successor has to know, when that changes.
 
     Args:
-        failover_files: where; None: nowhere, and when this launcher is killed its workers are ended.
-        take: returns what it is now.
+        store: where; None: nowhere, and when this launcher is killed its workers are ended.
+        take: returns the facts as they are now.
+        followed: called with False when a successor could not go on from what is written, as on a full disk, and with
+            True when it could again.
     """
 
-    def __init__(self, failover_files: FailoverStore | None, take: Callable[[], FailoverState]) -> None:
-        self._failover_files = failover_files
+    def __init__(
+        self, store: FailoverStore | None, take: Callable[[], LauncherFacts], followed: Callable[[bool], None]
+    ) -> None:
+        self._store = store
         self._take = take
-        self._next_worker = -1
+        self._followed = followed
+        self._written: tuple[JobState, tuple[str, ...]] | None = None
+        """The state that was written last, and the hosts that could start workers then."""
         self._timer: asyncio.TimerHandle | None = None
         self._untold: set[str] = set()
         """What could not be written down as it is now."""
-        self._holds: Callable[[bool], None] = lambda holds: None
-
-    def watch(self, holds: Callable[[bool], None]) -> None:
-        """Call when it ceases to be true, as on a full disk, and when it is true again."""
-        self._holds = holds
-        if self._failover_files is not None:
-            self._failover_files.watch(self._turned_out)
-        if self._untold:
-            holds(False)
+        if store is not None:
+            store.watch(self._turned_out)
 
     def _turned_out(self, written: bool) -> None:
         held = not self._untold
-        self._untold = set() if written else {ROSTER, LAUNCHER}
+        self._untold = set() if written else set(PARTS)
         if held != written:
-            self._holds(written)
-
-    @property
-    def exists(self) -> bool:
-        """Whether there can be a successor."""
-        return self._failover_files is not None
+            self._followed(written)
 
     @property
     def trouble(self) -> str:
         """Why something could not be written down the last time."""
-        return self._failover_files.trouble if self._failover_files is not None else ""
+        return self._store.trouble if self._store is not None else ""
 
-    def changes(self, slots: State) -> None:
-        """Record that things have changed; at once if a worker is about to be started, which must not be lost."""
-        if self._failover_files is None:
+    def decided(self, state: JobState, hosts: Iterable[str]) -> None:
+        """Write down what was decided, at once if anything follows from it, and the rest soon.
+
+        Args:
+            state: of the job.
+            hosts: those that can start workers: a successor must know a host before a worker is started there.
+        """
+        if self._store is None:
             return
-        if slots.next_worker != self._next_worker:
-            self._next_worker = slots.next_worker
+        before, now = self._written, (_essence(state), tuple(hosts))
+        if now == before:
+            return
+        self._written = now
+        if before is None or before[1] != now[1]:
             self.write()
-        elif self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(_WRITE_SECONDS, self.write)
+            return
+        self._keep_state(self._store, now[0])
+        self.changes()
+
+    def changes(self) -> None:
+        """Write down soon what has changed and nothing follows from."""
+        if self._store is not None and self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_WRITE_SECONDS, self._write_launcher)
 
     def write(self) -> None:
-        """Write it down now."""
+        """Write all of it down now."""
+        self._write_launcher()
+        if self._store is not None and self._written is not None:
+            self._keep_state(self._store, self._written[0])
+
+    def _write_launcher(self) -> None:
         self.close()
-        if self._failover_files is not None:
-            self._keep(self._failover_files, LAUNCHER, pickle.dumps(self._take()))
+        if self._store is not None:
+            self._keep(self._store, LAUNCHER, pickle.dumps((ClockReading(), self._take())))
 
-    def remember(self, memory: RosterFailoverState) -> None:
-        """Write down what the roster knows."""
-        if self._failover_files is not None:
-            self._keep(self._failover_files, ROSTER, encode(memory))
+    def _keep_state(self, store: FailoverStore, state: JobState) -> None:
+        self._keep(store, STATE, encode((ClockReading(), state)))
 
-    def _keep(self, failover_files: FailoverStore, part: str, content: bytes) -> None:
+    def _keep(self, store: FailoverStore, part: str, content: bytes) -> None:
         held = not self._untold
-        if failover_files.keep(part, content):
+        if store.keep(part, _FORMAT + content):
             self._untold.discard(part)
         else:
             self._untold.add(part)
         if held == bool(self._untold):
-            self._holds(not held)
+            self._followed(not held)
 
     def close(self) -> None:
         """Write nothing more by itself."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+def _essence(state: JobState) -> JobState:
+    """Return what of a state is worth being written down: nothing that belongs to a connection or a timer."""
+    return replace(state, roster=without_connections(state.elastic_roster))

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 
 from farandole.base.wire.rendezvous import Progress
 from farandole.control.jobs.view import Moment
+from farandole.control.launcher.slots.job_state import JobState
 from farandole.control.launcher.supervise.workers import Workers
 from farandole.control.launcher.wording import count
-from farandole.control.roster.watcher import WorldChange
+from farandole.control.roster.events import Announce
 
 MOST_MOMENTS = 1000
 # What a launcher leaves to its successor is written often, on Kubernetes into an object of limited size.
@@ -56,42 +57,42 @@ class JobHistory:
         """Record that all workers of a job of fixed size are being started."""
         self._add("world", world_sentence(size, 1), size, 1)
 
-    def world_begins(self, change: WorldChange, workers: Workers, at: float) -> None:
+    def world_begins(self, world: Announce, workers: Workers, at: float) -> None:
         """Record a world of an elastic job: what it has lost, and what has joined it.
 
         Args:
-            change: what the roster says of it.
+            world: as it was announced.
             workers: of the job; by now it should be known how those ended that were lost.
             at: when it began, in seconds since 1970.
         """
-        size, generation = len(change.workers), change.generation
-        for lost in change.lost:
+        size, generation = len(world.workers), world.generation
+        for lost in world.lost:
             self.losses += 1
             how = workers.how_it_ended(lost) or lost.how
             who = f"rank {lost.rank} (worker {lost.worker} on {workers.host_of(lost.worker)})"
             self._add("loss", f"{who}: {how}", size, generation, at)
-        for left in change.finished:
+        for left in world.finished:
             self._add("finish", f"rank {left.rank} (worker {left.worker}): {left.how}", size, generation, at)
         if generation > 1:
-            for rank, before in enumerate(change.previous):
+            for rank, before in enumerate(world.previous):
                 if before < 0:
                     self.joins += 1
-                    worker = change.workers[rank]
+                    worker = world.workers[rank]
                     where = workers.host_of(worker)
                     self._add("join", f"worker {worker} on {where} joins as rank {rank}", size, generation, at)
         self._add("world", world_sentence(size, generation), size, generation, at)
 
-    def progress(self, worker: int, workers: Workers, told: Progress) -> None:
+    def progress(self, worker: int, told: Progress, workers: Workers, state: JobState) -> None:
         """Record what a worker tells of itself."""
         self.reports[worker] = told
         more = told.stalls - self._stalls_by_worker.get(worker, 0)
         self._stalls_by_worker[worker] = told.stalls
         if more > 0:
             self.stalls += more
-            rank = f"rank {workers.world.index(worker)}" if worker in workers.world else "no rank now"
+            rank = f"rank {state.world.index(worker)}" if worker in state.world else "no rank now"
             where = f" at {told.stalled_at}" if told.stalled_at else ""
             text = f"others wait for worker {worker} ({rank}, on {workers.host_of(worker)}){where}"
-            self._add("stall", text, len(workers.world), workers.generation)
+            self._add("stall", text, len(state.world), state.generation)
 
     def saved(self) -> SavedHistory:
         """Return what a successor of this launcher has to know: all counts, and the last moments."""

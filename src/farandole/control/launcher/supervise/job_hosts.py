@@ -15,14 +15,16 @@ from farandole.control.agent.protocol import End, FromAgent, Leaving, Outlive
 from farandole.control.launcher.agents.agent_client import AgentClient
 from farandole.control.launcher.agents.agent_lost import AgentLost
 from farandole.control.launcher.agents.reception import FENCED_SECONDS
+from farandole.control.launcher.discovery.host_set import HostSet
 from farandole.control.launcher.host_setup.host_setup import HostSetup, JobHost, NotReady
 from farandole.control.launcher.job.host_list import Host
 from farandole.control.launcher.job.spec import LaunchSpec
-from farandole.control.launcher.slots import slot_events as events
+from farandole.control.launcher.slots import job_events as events
+from farandole.control.launcher.slots.job_events import Event
 from farandole.control.launcher.supervise.background import Background
-from farandole.control.launcher.supervise.ending import Ending, sweep_elsewhere, sweep_here
-from farandole.control.launcher.supervise.job_policy import JobPolicy
+from farandole.control.launcher.supervise.ending import sweep_elsewhere, sweep_here
 from farandole.control.launcher.supervise.worker_control import WorkerControl
+from farandole.control.launcher.supervise.workers import Workers
 
 # For so long the agent of another host waits for another launcher when the connection to this one ends. That may have
 # ended though this launcher lives, and then its workers must have ended soon.
@@ -33,6 +35,7 @@ class JobHosts:
     """The hosts that can start workers, those that are made ready, and those that are being left.
 
     Attributes:
+        known: all that the job has.
         ready: those that can start workers, by the name of the host.
         survivors: processes that even SIGKILL did not end, in words.
     """
@@ -41,9 +44,10 @@ class JobHosts:
         self,
         spec: LaunchSpec,
         setup: HostSetup | None,
+        workers: Workers,
         control: WorkerControl,
-        policy: JobPolicy,
-        ending: Ending,
+        happened: Callable[[Event], None],
+        ends: Callable[[], bool],
         background: Background,
         log: Callable[[str], None],
         outlive: float,
@@ -53,21 +57,24 @@ class JobHosts:
         Args:
             spec: of the job.
             setup: makes hosts ready while the job runs; None: all were ready before.
+            workers: of the job.
             control: takes what is said of workers.
-            policy: of the job: hears what becomes of hosts.
-            ending: of the job.
+            happened: called with what becomes of hosts.
+            ends: returns whether the job is being ended.
             background: of the job.
             log: takes lines that are printed with --verbose only.
             outlive: for how many seconds an agent of this machine waits for another launcher when this one is killed;
                 0: there will be none.
         """
+        self.known = HostSet()
         self.ready: dict[str, JobHost] = {}
         self.survivors: list[str] = []
         self._spec = spec
         self._setup = setup
+        self._workers = workers
         self._control = control
-        self._policy = policy
-        self._ending = ending
+        self._happened = happened
+        self._ends = ends
         self._background = background
         self._log = log
         self._outlive = outlive
@@ -75,13 +82,17 @@ class JobHosts:
         self._setting_up: dict[str, asyncio.Task[None]] = {}
         self._listening: set[asyncio.Task[None]] = set()
 
+    @property
+    def _elastic(self) -> bool:
+        return self._spec.elastic is not None
+
     def agents(self) -> list[AgentClient]:
         """Return the agents of those that can start workers."""
         return [job_host.agent for job_host in self.ready.values()]
 
-    def reach(self, host: Host) -> None:
-        """Make a host ready; its owner hears of the result."""
-        self._setting_up[host.label] = self._background.spawn(self._set_up(host))
+    def reach(self, label: str) -> None:
+        """Make a host ready; `HostReady` or `HostNotReady` follows."""
+        self._setting_up[label] = self._background.spawn(self._set_up(self.known.hosts[label]))
 
     def leave(self, label: str) -> None:
         """Have nothing more to do with a host."""
@@ -103,19 +114,19 @@ class JobHosts:
         try:
             job_host = await self._setup.set_up(host)
         except NotReady as error:
-            if not self._ending.begun:
-                self._policy.happened(events.HostNotReady(host.label, str(error), error.refused))
+            if not self._ends():
+                self._happened(events.HostNotReady(host.label, str(error), error.refused))
             return
         finally:
             if self._setting_up.get(host.label) is asyncio.current_task():
                 del self._setting_up[host.label]
-        if self._ending.begun:
+        if self._ends():
             await job_host.agent.close()
             return
         self.have(job_host)
         self._let_outlive(job_host)
-        self._policy.happened(events.HostNoticed(host.label, job_host.notice))
-        self._policy.happened(events.HostReady(host.label))
+        self._happened(events.HostNoticed(host.label, job_host.notice))
+        self._happened(events.HostReady(host.label))
 
     def have(self, job_host: JobHost) -> None:
         """Have a host that can start workers."""
@@ -146,7 +157,7 @@ class JobHosts:
         agent, label = job_host.agent, job_host.host.label
         watches = []
         if self._setup is not None:
-            notice = self._setup.watch(job_host, lambda why: self._policy.happened(events.HostNoticed(label, why)))
+            notice = self._setup.watch(job_host, lambda why: self._happened(events.HostNoticed(label, why)))
             watches.append(notice)
         if not agent.local:
             watches.append(self._watch(agent))
@@ -172,16 +183,24 @@ class JobHosts:
 
     def _take(self, job_host: JobHost, message: FromAgent) -> None:
         if isinstance(message, Leaving):
-            self._policy.host_leaves(job_host.host.label)
+            label = job_host.host.label
+            if label in self.known.hosts:
+                self.known.take_away(label)
+            self._happened(events.HostLeaves(label))
         else:
             self._control.take(job_host, message)
 
     async def _lose(self, job_host: JobHost, lost: AgentLost) -> None:
-        here = self._policy.host_lost(job_host, lost)
+        here = self._workers.of(job_host)
+        local, label = job_host.agent.local, job_host.host.label
+        if not (self._elastic or local):
+            self._control.have_ended(here, lost)
+        self._happened(events.HostLost(label, str(lost), tuple(each.number for each in here), local))
         await self._make_certain(job_host, lost)
-        self._control.are_gone(here, lost)
-        if self._forget(job_host) and not self._ending.begun:
-            self._policy.happened(events.HostNotReady(job_host.host.label, str(lost)))
+        if self._elastic:
+            self._control.are_gone(here, lost)
+        if self._forget(job_host) and not self._ends():
+            self._happened(events.HostNotReady(label, str(lost)))
 
     def _forget(self, job_host: JobHost) -> bool:
         """Have this host no more; return whether it was its host's."""
@@ -202,7 +221,7 @@ class JobHosts:
             return
         if not lost.silent and await sweep_elsewhere(job_host.host, self._spec.ssh, job_host.mark):
             return
-        if self._policy.fence:
+        if self._elastic:
             since = time.monotonic() - lost.at
             alone = OUTLIVE_SECONDS if self._outlive and not lost.silent else self._spec.host_timeout
             await asyncio.sleep(max(0.0, alone + FENCED_SECONDS - since))

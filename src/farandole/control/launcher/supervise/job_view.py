@@ -17,16 +17,16 @@ MOST_ENDED = 20
 
 def view_of(job: Supervisor) -> JobView:
     """Return what can be seen of the job now, without its name and what its workers print."""
-    workers, history, status = job.workers, job.history, job.status.now
+    workers, history, status, world = job.workers, job.history, job.status.now, job.state.world
     history.forget(workers)
     slowest, paces = status.slowest, status.paces
-    ended = [number for number, each in workers.by_number.items() if each.record.ended and number not in workers.world]
+    ended = [number for number, each in workers.by_number.items() if each.record.ended and number not in world]
     others = [number for number, each in workers.by_number.items() if not each.record.ended]
-    shown = dict.fromkeys((*workers.world, *others, *ended[-MOST_ENDED:]))
+    shown = dict.fromkeys((*world, *others, *ended[-MOST_ENDED:]))
     return JobView(
         at=time.time(),
-        generation=workers.generation,
-        size=len(workers.world),
+        generation=job.state.generation,
+        size=len(world),
         per_second=status.steps_per_second,
         slow=() if slowest is None else slowest.ranks,
         slow_waiting=0.0 if slowest is None else slowest.waited,
@@ -40,13 +40,13 @@ def view_of(job: Supervisor) -> JobView:
 
 
 def _worker(job: Supervisor, number: int, pace: Pace) -> WorkerView:
-    workers = job.workers
+    workers, world = job.workers, job.state.world
     known = workers.by_number.get(number)
     told = job.history.reports.get(number, _NOTHING_TOLD)
     runs = known is not None and not known.record.ended
     return WorkerView(
         worker=number,
-        rank=workers.world.index(number) if number in workers.world else None,
+        rank=world.index(number) if number in world else None,
         host=workers.host_of(number),
         runs=runs,
         end=_end(job, number),

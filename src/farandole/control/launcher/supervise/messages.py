@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable, Sequence
 
 from farandole.control.launcher.output.console import Console
+from farandole.control.launcher.slots.job_state import JobState
 from farandole.control.launcher.slots.phrases import named
 from farandole.control.launcher.supervise.workers import Worker, Workers
 from farandole.control.launcher.wording import count
-from farandole.control.roster.events import Departure, Hold
-from farandole.control.roster.watcher import WorldChange
+from farandole.control.roster.events import Announce, Departure, Hold
 
 MOST_NAMED = 3
 # The line about the next world also tells of a worker that has ended, unless that world does not come so soon.
@@ -28,15 +28,11 @@ class Messages:
     Args:
         console: where.
         workers: of the job.
-        ends: says whether the job is being ended: then no worker goes on.
-        finishes: says whether workers have finished already: then it is about to end.
+        state: returns the state of the job.
     """
 
-    def __init__(
-        self, console: Console, workers: Workers, ends: Callable[[], bool], finishes: Callable[[], bool]
-    ) -> None:
-        self._ends = ends
-        self._finishes = finishes
+    def __init__(self, console: Console, workers: Workers, state: Callable[[], JobState]) -> None:
+        self._state = state
         self._hold = Hold("")
         self._waits_since = 0.0
         self._console = console
@@ -49,9 +45,9 @@ class Messages:
         """For what the job waits; "" when it goes on."""
         return self._hold.reason
 
-    async def world(self, change: WorldChange) -> None:
-        """Tell of a world that has just begun."""
-        lost = [self._workers.by_number[each.worker] for each in change.lost if each.worker in self._workers.by_number]
+    async def world(self, world: Announce, seconds: float) -> None:
+        """Tell of a world that has just begun, after that many seconds without one."""
+        lost = [self._workers.by_number[each.worker] for each in world.lost if each.worker in self._workers.by_number]
         for worker in lost:
             worker.told = True
         async with self._in_order:
@@ -59,18 +55,19 @@ class Messages:
                 await asyncio.wait_for(asyncio.gather(*(worker.over.wait() for worker in lost)), ENDS_SECONDS)
             except (TimeoutError, asyncio.TimeoutError):
                 pass  # What the others noticed of it has to do.
+            over = self._state().end is not None
             self._console.say(
-                world_message(change, self._workers.host_of, self._workers.how_it_ended, over=self._ends())
+                world_message(world, seconds, self._workers.host_of, self._workers.how_it_ended, over=over)
             )
 
     async def end(self, worker: Worker, world: Sequence[int]) -> None:
         """Tell of a worker that has failed, unless the line about the next world does."""
-        member = worker.number in world
-        if member:
+        if worker.number in world:
             await asyncio.sleep(TOLD_SECONDS)
         if not worker.told:
             worker.told = True
-            over = self._ends() or self._finishes()
+            state = self._state()
+            over = state.end is not None or state.closing
             self._console.say(end_message(worker, world, self.waits_for, time.monotonic(), over=over))
 
     def waits(self, hold: Hold) -> None:
@@ -131,42 +128,46 @@ def end_message(worker: Worker, world: Sequence[int], waits_for: str, now: float
 
 
 def world_message(
-    change: WorldChange, where: Callable[[int], str], how: Callable[[Departure], str], *, over: bool = False
+    world: Announce,
+    seconds: float,
+    where: Callable[[int], str],
+    how: Callable[[Departure], str],
+    *,
+    over: bool = False,
 ) -> str:
     """Return the line for a world that has just begun.
 
     Args:
-        change: what the roster says of it.
+        world: as it was announced.
+        seconds: since the world before was turned away from; for the first one, since the job began.
         where: from a worker to the host that it is on, or was.
         how: from a loss to how the worker's process ended; "" when that is not known.
         over: whether the job has come to its end since.
 
     Example:
         >>> lost = (Departure(2, 5, "closed its connections"),)
-        >>> change = WorldChange(4, (0, 1, 6), (0, 1, -1), lost, 0.023, "")
-        >>> world_message(change, lambda worker: "h1", lambda loss: "was killed by SIGKILL")[:49]
+        >>> world = Announce(4, (), (), (0, 1, 6), (0, 1, -1), lost)
+        >>> world_message(world, 0.023, lambda worker: "h1", lambda loss: "was killed by SIGKILL")[:49]
         'farandole: rank 2 (worker 5 on h1) was killed by '
-        >>> world_message(change, lambda worker: "h1", lambda loss: "was killed by SIGKILL")[49:]
+        >>> world_message(world, 0.023, lambda worker: "h1", lambda loss: "was killed by SIGKILL")[49:]
         'SIGKILL; worker 6 on h1 joins as rank 2; 3 workers go on as generation 4 (23 ms)'
     """
     lost = [
         f"rank {each.rank} (worker {each.worker} on {where(each.worker)}){how_in_words(how(each) or each.how)}"
-        for each in change.lost
+        for each in world.lost
     ]
     finished = [
-        f"rank {each.rank} (worker {each.worker} on {where(each.worker)}) {each.how}" for each in change.finished
+        f"rank {each.rank} (worker {each.worker} on {where(each.worker)}) {each.how}" for each in world.finished
     ]
     done = [*_shortened(finished, "have finished"), "no worker is started any more"] if finished else []
-    newcomers = [rank for rank, before in enumerate(change.previous) if before < 0]
-    first = change.generation == 1
-    joined = [] if first else [_joins(change.workers, newcomers, where)] if newcomers else []
-    size = len(change.workers)
+    newcomers = [rank for rank, before in enumerate(world.previous) if before < 0]
+    first = world.generation == 1
+    joined = [] if first else [_joins(world.workers, newcomers, where)] if newcomers else []
+    size = len(world.workers)
     begin = "began" if over else "begins" if size == 1 else "begin"
     go_on = "went on" if over else "goes on" if size == 1 else "go on"
-    what = f"{count(size, 'worker')} {begin if first else go_on} as generation {change.generation}"
-    return (
-        f"farandole: {'; '.join([*_shortened(lost, 'were lost'), *done, *joined, what])} ({duration(change.seconds)})"
-    )
+    what = f"{count(size, 'worker')} {begin if first else go_on} as generation {world.generation}"
+    return f"farandole: {'; '.join([*_shortened(lost, 'were lost'), *done, *joined, what])} ({duration(seconds)})"
 
 
 def how_in_words(how: str) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from farandole.base.wire import clock
 from farandole.control.launcher.failure.record import WorkerRecord
-from farandole.control.launcher.slots.slot_state import Site, Slot, State
+from farandole.control.launcher.slots.job_state import JobState, Site, Slot
 
 
 @dataclass(frozen=True)
@@ -37,13 +37,14 @@ def moved_record(record: WorkerRecord, seconds: float) -> WorkerRecord:
     return replace(record, exit_time=record.exit_time + seconds if record.ended else 0.0, report_time=report)
 
 
-def moved_slots(state: State, seconds: float) -> State:
+def moved_state(state: JobState, seconds: float) -> JobState:
     """Return it on a clock that is so many seconds ahead."""
     return replace(
         state,
         sites=tuple(_moved_site(site, seconds) for site in state.sites),
         joined_at={worker: at + seconds for worker, at in state.joined_at.items()},
         short_since=None if state.short_since is None else state.short_since + seconds,
+        end=None if state.end is None else replace(state.end, since=state.end.since + seconds),
     )
 
 

@@ -11,6 +11,7 @@ from farandole.control.launcher.failure.failure_text import exit_code, render_fa
 from farandole.control.launcher.failure.record import WorkerRecord, first_failure
 from farandole.control.launcher.job.spec import LaunchSpec
 from farandole.control.launcher.plan.model import HostPlan, Plan, WorkerPlan
+from farandole.control.launcher.slots.job_state import End
 from farandole.control.launcher.supervise.workers import Workers
 
 # Failures further apart than that have nothing to do with each other: by then, others are in the places of the first.
@@ -55,22 +56,11 @@ class Observer:
         """The other workers are ended, because this one has failed."""
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """Why a job was ended."""
-
-    why: str = ""
-    """"": all that was to be done is done."""
-    hint: str = ""
-    worker: int | None = None
-    """Whose failure is the reason, if it is one worker's."""
-
-
 def outcome_of(
     spec: LaunchSpec,
-    verdict: Verdict,
+    end: End,
     workers: Workers,
-    ended_at: float,
+    world: Sequence[int],
     results: Mapping[int, bytes],
     hint: Callable[[HostPlan, str], str],
 ) -> tuple[Outcome, str]:
@@ -78,42 +68,40 @@ def outcome_of(
 
     Args:
         spec: what the user wanted.
-        verdict: why it was ended.
+        end: why and since when the launcher has ended what was left.
         workers: its last workers.
-        ended_at: when the launcher began to end what was left.
+        world: the numbers of those of the latest world, by rank.
         results: what workers of `farandole.run` sent back, by worker.
         hint: see `Preparation.hint`.
     """
-    world = workers.world
     records = [worker.record for worker in workers.by_number.values()]
-    first = _to_blame(verdict, world, records, ended_at)
-    if first is None and not verdict.why:
-        return Outcome(0, results=_by_rank(results, workers)), ""
+    first, ended_at = _to_blame(end, world, records), end.since
+    if first is None and not end.why:
+        return Outcome(0, results=_by_rank(results, workers, world)), ""
     trouble = ""
     if spec.output_dir is not None:
         folders = {record.rank: workers.folder(record.rank) for record in records}
         trouble = write_error_files(folders, records, ended_at)
     if first is None:
-        report = f"error: {verdict.why}" + (f"\nhint: {verdict.hint}" if verdict.hint else "")
+        report = f"error: {end.why}" + (f"\nhint: {end.hint}" if end.hint else "")
         return Outcome(1, report), trouble
     last = [record for record in records if record is first or record.rank in world or record.exit_time > ended_at]
     plan = _plan_of(workers, [record.rank for record in last])
     said = f"{first.exception}\n{first.stderr_tail.decode('utf-8', 'replace')}"
-    better = verdict.hint or hint(plan.host_of(first.rank), said)
+    better = end.hint or hint(plan.host_of(first.rank), said)
     report = render_failure(plan, last, first, ended_at, better, spec.ssh)
-    if verdict.why:
-        report = f"error: {verdict.why}\nfirst failure: {report.removeprefix('error: ')}"
+    if end.why:
+        report = f"error: {end.why}\nfirst failure: {report.removeprefix('error: ')}"
     rank = world.index(first.rank) if first.rank in world else None
     return Outcome(exit_code(first, ended_at), report, rank, raised=results.get(first.rank)), trouble
 
 
-def _to_blame(
-    verdict: Verdict, world: Sequence[int], records: Sequence[WorkerRecord], ended_at: float
-) -> WorkerRecord | None:
+def _to_blame(end: End, world: Sequence[int], records: Sequence[WorkerRecord]) -> WorkerRecord | None:
     """Return the worker of whose failure the report is to tell."""
-    if verdict.worker is not None:
-        return next((record for record in records if record.rank == verdict.worker), None)
-    if verdict.why:
+    ended_at = end.since
+    if end.worker is not None:
+        return next((record for record in records if record.rank == end.worker), None)
+    if end.why:
         return first_failure(_last_to_fail(records, ended_at), ended_at)
     succeeded_at = min((record.exit_time for record in records if record.exit_code == 0), default=ended_at)
     # A worker that failed before others finished was replaced, or the others did without it.
@@ -153,11 +141,11 @@ def _plan_of(workers: Workers, numbers: Sequence[int]) -> Plan:
     )
 
 
-def _by_rank(results: Mapping[int, bytes], workers: Workers) -> tuple[bytes | None, ...]:
+def _by_rank(results: Mapping[int, bytes], workers: Workers, world: Sequence[int]) -> tuple[bytes | None, ...]:
     """Return the results of the workers of the latest world by rank, and then those of other workers that finished.
 
     A function need not call `init()`, and a worker may finish before the latest world begins: then its number decides.
     """
     ended_well = {number for number, worker in workers.by_number.items() if worker.record.exit_code == 0}
-    others = sorted(ended_well.intersection(results).difference(workers.world))
-    return tuple(results.get(worker) for worker in (*workers.world, *others))
+    others = sorted(ended_well.intersection(results).difference(world))
+    return tuple(results.get(worker) for worker in (*world, *others))

@@ -2,110 +2,123 @@
 
 Everything here runs in one asyncio loop, the roster too. The console's threads only call back through the loop.
 
-The supervisor wires the parts of a running job together and ends the job: SIGTERM, `GRACE_SECONDS`, SIGKILL. What
-follows from what happens to hosts and workers is decided by the job's policy (`FixedPolicy`, `ElasticPolicy`).
+The supervisor has the one state of the job. What happens to hosts and workers becomes an event; `slots.decide` decides
+what follows, and the supervisor carries it out: events that this causes wait for their turn.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import signal
 import time
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 
-from farandole.base.wire.rendezvous import Failure, Measures, Progress
-from farandole.control.agent.protocol import End, SendSignal
-from farandole.control.launcher.failure.record import signal_name
+from farandole.base.wire.frames import FRAME_LIMIT, LARGEST_FRAME
+from farandole.base.wire.rendezvous import Failure, Progress
+from farandole.control.agent.protocol import End as EndAgent
+from farandole.control.agent.protocol import SendSignal
+from farandole.control.launcher.failure.failure_text import as_shell
+from farandole.control.launcher.failure.record import how_it_ended, signal_name
 from farandole.control.launcher.host_setup.host_setup import HostSetup
-from farandole.control.launcher.job.spec import LaunchSpec
-from farandole.control.launcher.output.console import Console
 from farandole.control.launcher.output.status_line import StatusLine
 from farandole.control.launcher.plan.model import HostPlan
+from farandole.control.launcher.slots import job_events as events
+from farandole.control.launcher.slots.job_events import Action, Event
+from farandole.control.launcher.slots.job_state import JobState, expected_size
+from farandole.control.launcher.slots.phrases import follows_a_loss
 from farandole.control.launcher.supervise.background import Background
-from farandole.control.launcher.supervise.ending import GRACE_SECONDS, Ending
+from farandole.control.launcher.supervise.decisions import Decisions
+from farandole.control.launcher.supervise.ending import watch_end
+from farandole.control.launcher.supervise.failover_files import FailoverStore
+from farandole.control.launcher.supervise.failover_state import FailoverWriter, LauncherFacts
 from farandole.control.launcher.supervise.job_history import JobHistory
 from farandole.control.launcher.supervise.job_hosts import JobHosts
-from farandole.control.launcher.supervise.job_policy import JobPolicy
-from farandole.control.launcher.supervise.outcome import Outcome, Verdict, outcome_of
+from farandole.control.launcher.supervise.job_measures import JobMeasures
+from farandole.control.launcher.supervise.launch_context import LaunchContext
+from farandole.control.launcher.supervise.messages import Messages
+from farandole.control.launcher.supervise.outcome import Outcome, outcome_of
 from farandole.control.launcher.supervise.worker_control import WorkerControl
-from farandole.control.launcher.supervise.workers import Workers
-from farandole.control.launcher.wording import count
-from farandole.control.roster.service import RosterService
+from farandole.control.launcher.supervise.workers import Worker, Workers
+from farandole.control.roster import fixed
+from farandole.control.roster.events import Announce, Evict, Hold
+from farandole.control.roster.service import Report, RosterService
 
-MOST_MEASURES = 64
-"""Configurations of which the latest measurement is kept."""
+# Workers of an elastic job should know of the end before SIGTERM comes, which means something else while it goes on.
+NOTICE_SECONDS = 0.05
 
 
 class Supervisor:
     """One job from start to end.
 
     Attributes:
-        workers: of the job.
-        service: the roster.
-        hosts: of the job, those that can start workers.
-        control: the way to the workers.
+        decisions: has the state of the job, and decides.
+        workers: their processes, and what they print.
+        service: the workers' side of the roster.
+        hosts: of the job.
         status: the line about the job on a terminal.
         history: what has happened to the job.
+        messages: what people are told of an elastic job.
+        failover: what a successor has to know.
+        measures: what the training has measured.
         background: tasks of the job.
-        ending: whether and since when the job is being ended.
-        verdict: why it is being ended.
+        holds_end: whether the end of the job waits, because not all of its agents are known yet.
+        has_taken_over: whether the hosts that another launcher had are this one's now.
 
     Args:
-        spec: what the user wants.
-        policy: decides what follows from what happens.
-        workers: of the job; none yet.
-        service: the roster.
+        context: what starting the job was given.
+        state: of the job, before anything has happened or as another launcher has left it.
+        secret: what workers must prove to hold.
         setup: makes hosts ready while the job runs; None: all were ready before.
-        console: where output and words to the user go.
-        log: takes lines that are printed with --verbose only.
-        hint: what to do about what the worker that failed first has said; "" if that is not known better than from
-            the failure alone.
-        outlive: for how many seconds agents wait for another launcher when this one is killed; 0: there will be none.
+        store: where an elastic job leaves what a successor has to know; None: nowhere.
     """
 
     def __init__(
         self,
-        spec: LaunchSpec,
-        policy: JobPolicy,
-        workers: Workers,
-        service: RosterService,
-        setup: HostSetup | None,
-        console: Console,
-        log: Callable[[str], None],
-        hint: Callable[[HostPlan, str], str],
-        outlive: float = 0.0,
+        context: LaunchContext,
+        state: JobState,
+        secret: bytes,
+        setup: HostSetup | None = None,
+        store: FailoverStore | None = None,
     ) -> None:
-        self.workers = workers
-        self.service = service
+        spec, console = context.spec, context.console
+        self.decisions = Decisions(state, self._decided, context.log)
+        self.holds_end = self.has_taken_over = False
+        self._context = context
+        ranks = state.roster.size if isinstance(state.roster, fixed.State) else None
+        self.workers = Workers(spec, console, ranks)
+        self.service = RosterService(
+            state.roster,
+            secret,
+            happened=self.happened,
+            reported=self._reported,
+            log=context.log,
+            call=context.call,
+            frame_limit=FRAME_LIMIT if context.call is None else LARGEST_FRAME,
+        )
         self.status = StatusLine(console, [])
         self.history = JobHistory()
+        self.messages = Messages(console, self.workers, lambda: self.state)
         self.background = Background()
-        self.ending = Ending()
-        self.verdict = Verdict()
-        self.control = WorkerControl(workers, service, self.status, policy.worker_over, self.background, log)
-        self.hosts = JobHosts(spec, setup, self.control, policy, self.ending, self.background, log, outlive)
-        self._spec = spec
-        self._policy = policy
-        self._measures: dict[tuple[tuple[str, ...], int, float], Measures] = {}
-        self._console = console
-        self._hint = hint
+        self.failover = FailoverWriter(store, lambda: self._facts(setup), self._may_be_followed)
+        control = WorkerControl(
+            self.workers, self.service, self.happened, self.status, self.worker_over, self.background, context.log
+        )
+        outlive = 0.0 if spec.elastic is None or store is None else spec.elastic.search_timeout
+        self.hosts = JobHosts(
+            spec, setup, self.workers, control, self.happened, lambda: self.ends, self.background, context.log, outlive
+        )
+        self.measures = JobMeasures()
+        self._kill_at = math.inf
+        """When agents kill what is left of the job, on the monotonic clock."""
         self._over = asyncio.Event()
 
     # --- called from outside, in the loop's thread --------------------------------------------------------------
 
     def stop(self, code: int, why: str) -> None:
         """End the job because the user wants it; a second time: at once. `code` becomes the exit code."""
-        said = f"farandole: {why}: ending {count(self._policy.size, 'worker')}; once more to kill them"
-        if self._policy.postpones_end(code):
-            self._console.say(said)
-        elif self.ending.stop_code is None:
-            self.ending.stop_code = code
-            self._console.say(said)
-            self.end(GRACE_SECONDS if self._spec.end_grace is None else self._spec.end_grace)
-        else:
-            self.end(0)
+        self.happened(events.StopAsked(code, why, self._context.spec.end_grace))
 
     def send_signal(self, number: int) -> None:
         """Send all workers a signal, which means what they make of it."""
@@ -113,15 +126,15 @@ class Supervisor:
             agent.tell(SendSignal(number))
 
     def kill(self, rank: int, number: int) -> str:
-        """Send one worker a signal; say what follows from it.
+        """Send one worker a signal; return what follows from it, for people.
 
         Raises:
             SpecError: there is no such worker.
         """
-        worker = self.workers.of_rank(rank)
+        worker = self.workers.of_rank(rank, self.state.world)
         worker.job_host.agent.tell(SendSignal(number, worker.number))
         named = f"rank {rank} on {worker.host} gets {signal_name(number)}"
-        follows = self._policy.follows_a_loss if number == signal.SIGKILL else "what it does then is up to its program"
+        follows = follows_a_loss(self.state) if number == signal.SIGKILL else "what it does then is up to its program"
         return f"{named}; {follows}"
 
     def pause(self) -> None:
@@ -130,89 +143,209 @@ class Supervisor:
             if not agent.local:
                 agent.pause()
 
-    def failure_reported(self, worker: int, failure: Failure) -> None:
-        """Record what a worker says about its own failure."""
-        if worker in self.workers.by_number:
-            self.workers.by_number[worker].reported(failure)
+    @property
+    def state(self) -> JobState:
+        """All that is decided on."""
+        return self.decisions.state
 
-    def progress_reported(self, worker: int, progress: Progress) -> None:
-        """Record how a worker gets on."""
-        self.status.progress(worker, progress.steps, progress.waited, time.monotonic())
-        self.history.progress(worker, self.workers, progress)
-        self._policy.progressed(progress)
+    @property
+    def _elastic(self) -> bool:
+        return self._context.spec.elastic is not None
 
-    def measured(self, measures: Measures) -> None:
-        """Record what the training measures: of each configuration the latest, the latest of all at the end."""
-        configuration = (measures.on or ("",) * measures.hosts, measures.workers, measures.local)
-        self._measures.pop(configuration, None)
-        self._measures[configuration] = measures
-        if len(self._measures) > MOST_MEASURES:
-            # The hosts with the most go first: hosts on which it was once say how fast their type is.
-            most, _ = Counter(hosts for hosts, _, _ in self._measures).most_common(1)[0]
-            del self._measures[next(key for key in self._measures if key[0] == most)]
+    @property
+    def ends(self) -> bool:
+        """Whether the job is being ended."""
+        return self.state.end is not None
+
+    @property
+    def grace_left(self) -> float:
+        """Seconds until what is left is killed, once the job is being ended."""
+        return max(0.0, self._kill_at - time.monotonic())
 
     @property
     def timeline(self) -> str:
         """The file in which rank 0 keeps the job's timeline, on its host; "" when none is kept from the beginning."""
-        path: str = self._spec.settings.get("timeline") or ""
+        path: str = self._context.spec.settings.get("timeline") or ""
         return "" if path.upper() in ("", "DYNAMIC") else os.path.abspath(path)
 
-    @property
-    def measures(self) -> tuple[Measures, ...]:
-        """What the training has measured, the latest at the end."""
-        return tuple(self._measures.values())
-
-    async def run(self) -> Outcome:
+    async def run(self, begin: Callable[[], Awaitable[None]], hint: Callable[[HostPlan, str], str]) -> Outcome:
         """Begin the job, and return when nothing of it is left.
 
+        Args:
+            begin: begins it, or takes it over.
+            hint: what to do about what the worker that failed first has said; "" if that is not known better than from
+                the failure alone.
+
         Raises:
+            NothingLeft: another launcher had it, and nothing of it lives.
             SpecError: it cannot begin; nothing was started.
         """
         try:
-            await self._policy.begin(self)
+            await begin()
             await self._over.wait()
             await self.hosts.close()
         finally:
             self.status.close()
-            self._policy.close()
+            self.messages.waits(Hold(""))
+            self.decisions.close()
+            self.failover.close()
             await self.background.end()
         for survivor in self.hosts.survivors:
-            self._console.say(f"warning: {survivor} survived SIGKILL; see there: ps -o pid,stat,cmd PID")
-        return self._outcome()
+            self._context.console.say(f"warning: {survivor} survived SIGKILL; see there: ps -o pid,stat,cmd PID")
+        return self._outcome(hint)
 
-    # --- ending, as the policy wants it --------------------------------------------------------------------------
+    # --- facts become events -------------------------------------------------------------------------------------
 
-    def end(self, grace: float, verdict: Verdict | None = None) -> None:
-        """End the job: all that still lives gets SIGTERM, and SIGKILL after so many seconds.
+    def happened(self, event: Event) -> None:
+        """Decide what follows, and carry it out. What happens meanwhile waits for its turn."""
+        self.decisions.happened(event)
 
-        Args:
-            grace: these seconds; when the job is being ended already, they can only become fewer.
-            verdict: why, if not because all that was to be done is done.
-        """
-        if verdict is not None:
-            self.verdict = verdict
-        notice = 0.0
-        if self.ending.begin(grace):
-            self._policy.end_begins()
-            self.background.spawn(self.ending.watch(self.hosts.agents, self.workers.flow))
-            notice = self._policy.notice_seconds if grace else 0.0
-        if notice:
-            asyncio.get_running_loop().call_later(notice, self.end_agents, grace)
+    def _reported(self, worker: int, report: Report) -> None:
+        """Record what a worker says of itself."""
+        if isinstance(report, Failure):
+            if worker in self.workers.by_number:
+                self.workers.by_number[worker].reported(report)
+        elif isinstance(report, Progress):
+            self.status.progress(worker, report.steps, report.waited, time.monotonic())
+            self.history.progress(worker, report, self.workers, self.state)
+            if self._elastic and report.steps and not self.state.progressed:
+                self.happened(events.Progressed())
         else:
-            self.end_agents(grace)
+            self.measures.add(report)
+
+    def worker_over(self, worker: Worker) -> None:
+        """Record that a worker has certainly ended, and has nothing more to say."""
+        record, ends = worker.record, self.ends
+        worker.over.set()
+        self.status.worker_ended(record.rank)
+        self.service.process_ended(record.rank)
+        # An elastic job's worker that the launcher ends has not failed; why it was ended is told where that is decided.
+        failed = record.failed and not (self._elastic and (worker.stopped or ends))
+        if failed:
+            self._context.observer.worker_failed(record.rank, as_shell(record))
+        in_words, returned = how_it_ended(record), record.rank in self.service.results
+        what, blames = record.exception or in_words, record.consequence_of
+        self.happened(events.WorkerEnded(record.rank, worker.kind_of_end, what, in_words, returned, blames))
+        if failed and self._elastic:
+            self.background.spawn(self.messages.end(worker, self.state.world))
+
+    # --- decisions are carried out -------------------------------------------------------------------------------
+
+    def _decided(self, before: JobState, actions: Sequence[Action]) -> None:
+        state = self.state
+        if self._elastic:
+            self.failover.decided(state, self.hosts.ready)
+            if state.sites is not before.sites:
+                self._show_places()
+        self.service.decided(state.roster)
+        for action in actions:
+            self._carry_out(action)
+        self.service.tell_coming()
+
+    def _carry_out(self, action: Action) -> None:
+        if isinstance(action, events.ReachHost):
+            self.hosts.reach(action.label)
+        elif isinstance(action, events.StartWorker):
+            job_host = self.hosts.ready[action.label]
+            inherited = self._context.machine.environment
+            order = job_host.order(action.worker, action.slot, expected_size(self.state), inherited)
+            self.workers.take_on(action.worker, job_host)
+            job_host.agent.tell(order)
+        elif isinstance(action, events.StopWorkers):
+            for worker in action.workers:
+                self.workers.by_number[worker].stop(action.grace)
+        elif isinstance(action, events.EndHost):
+            self.hosts.leave(action.label)
+        elif isinstance(action, events.Say):
+            self._context.console.say(action.text)
+        elif isinstance(action, events.EndJob):
+            self._end(action)
+        elif not isinstance(action, events.DrainWorkers):
+            self.service.carry_out(action)
+            self._note(action)
+
+    def _note(self, action: Action) -> None:
+        """Do the launcher's part of what the roster has decided in an elastic job."""
+        if isinstance(action, Evict):
+            self._context.log(f"worker {action.worker} is ended: {action.why}")
+            if action.worker in self.workers.by_number:
+                self.workers.by_number[action.worker].stop(0)
+        elif isinstance(action, Hold) and self._elastic:
+            self.messages.waits(action)
+        elif isinstance(action, Announce) and self._elastic:
+            for worker in action.workers:
+                self.workers.by_number[worker].was_member = True
+            self.messages.waits(Hold(""))
+            self.background.spawn(self._tell_world(action, self.service.seconds_without_world, time.time()))
+
+    async def _tell_world(self, world: Announce, seconds: float, at: float) -> None:
+        """Tell of a world, and remember it, when it is known how those ended that the one before has lost."""
+        await self.messages.world(world, seconds)
+        self.history.world_begins(world, self.workers, at)
+        self.failover.changes()  # A successor is to know it, too.
+
+    def _show_places(self) -> None:
+        self.status.workers_placed(
+            [
+                (site.label, tuple(slot.worker for slot in site.slots if slot.worker is not None))
+                for site in self.state.sites
+                if site.phase == "ready"
+            ]
+        )
+
+    def _end(self, action: events.EndJob) -> None:
+        """End the job: all that still lives gets SIGTERM, and SIGKILL after the grace."""
+        if self.holds_end:
+            return
+        assert action.grace is not None
+        if action.because_of is not None:
+            self._context.observer.ends_others(action.because_of)
+        first = math.isinf(self._kill_at)
+        self._kill_at = min(self._kill_at, time.monotonic() + action.grace)
+        if first:
+            self.messages.waits(Hold(""))
+            if self._elastic:
+                self.service.ending()
+            stopped = self._was_stopped
+            self.background.spawn(watch_end(lambda: self._kill_at, stopped, self.hosts.agents, self.workers.flow))
+        if first and self._elastic and action.grace:
+            asyncio.get_running_loop().call_later(NOTICE_SECONDS, self.end_agents, action.grace)
+        else:
+            self.end_agents(action.grace)
         self._over.set()
+
+    def _was_stopped(self) -> bool:
+        return self.state.end is not None and self.state.end.stop_code is not None
 
     def end_agents(self, grace: float) -> None:
         """Have all agents end their workers, and then themselves."""
         for agent in self.hosts.agents():
-            agent.tell(End(grace))
+            agent.tell(EndAgent(grace))
 
-    def _outcome(self) -> Outcome:
-        if self.ending.stop_code is not None:
-            return Outcome(self.ending.stop_code)
-        assert self.ending.since is not None
-        results = self.service.results
-        outcome, trouble = outcome_of(self._spec, self.verdict, self.workers, self.ending.since, results, self._hint)
+    # --- what is left of the job ---------------------------------------------------------------------------------
+
+    def _outcome(self, hint: Callable[[HostPlan, str], str]) -> Outcome:
+        end = self.state.end
+        assert end is not None
+        if end.stop_code is not None:
+            return Outcome(end.stop_code)
+        spec, world, results = self._context.spec, self.state.world, self.service.results
+        outcome, trouble = outcome_of(spec, end, self.workers, world, results, hint)
         if trouble:
-            self._console.say(f"warning: {trouble}")
+            self._context.console.say(f"warning: {trouble}")
         return outcome
+
+    def _facts(self, setup: HostSetup | None) -> LauncherFacts:
+        assert setup is not None
+        return LauncherFacts.of(setup, self.hosts, self.workers, self.history)
+
+    def _may_be_followed(self, followed: bool) -> None:
+        """Say whether another launcher could go on from what this one has written down."""
+        self.hosts.may_be_followed(followed)
+        if followed:
+            self._context.console.say("farandole: what another launcher has to know is written down again")
+        else:
+            self._context.console.say(
+                f"warning: what another launcher has to know cannot be written down ({self.failover.trouble}); if this "
+                "one is killed now, the workers end with it"
+            )

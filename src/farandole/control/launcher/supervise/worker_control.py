@@ -1,4 +1,4 @@
-"""Has workers ended by the agents of their hosts, and takes what those say of them.
+"""Takes what the agents say of workers.
 
 A worker that ends is reported at once; only one that may have last words is waited for a moment.
 """
@@ -6,8 +6,7 @@ A worker that ends is reported at once; only one that may have last words is wai
 from __future__ import annotations
 
 import asyncio
-import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from farandole.control.agent.protocol import (
     STDERR,
@@ -23,9 +22,10 @@ from farandole.control.agent.protocol import (
 from farandole.control.launcher.agents.agent_lost import AgentLost
 from farandole.control.launcher.host_setup.host_setup import JobHost
 from farandole.control.launcher.output.status_line import StatusLine
+from farandole.control.launcher.slots.job_events import Event
 from farandole.control.launcher.supervise.background import Background
-from farandole.control.launcher.supervise.ending import GRACE_SECONDS
 from farandole.control.launcher.supervise.workers import WAS_STOPPED, Worker, Workers
+from farandole.control.roster.events import Suspected
 from farandole.control.roster.service import RosterService
 
 # How long the last words of a dead worker may be on their way through its roster connection.
@@ -35,11 +35,12 @@ STALLED_SECONDS = 0.75
 
 
 class WorkerControl:
-    """Sees to the workers of one job.
+    """Turns what agents say of the workers of one job into events.
 
     Args:
         workers: those workers.
-        service: the roster, which is told at once what cannot wait until a worker's end is certain.
+        service: reads what workers have sent to the roster.
+        happened: called with what cannot wait until a worker's end is certain.
         status: shows how many there are.
         over: called with a worker when its end is certain and it has nothing more to say.
         background: of the job.
@@ -50,6 +51,7 @@ class WorkerControl:
         self,
         workers: Workers,
         service: RosterService,
+        happened: Callable[[Event], None],
         status: StatusLine,
         over: Callable[[Worker], None],
         background: Background,
@@ -57,6 +59,7 @@ class WorkerControl:
     ) -> None:
         self._workers = workers
         self._service = service
+        self._happened = happened
         self._status = status
         self._over = over
         self._background = background
@@ -91,24 +94,12 @@ class WorkerControl:
             else:
                 self._process_ended(worker, NotStarted(worker.number, "the launcher was killed before it did that"))
 
-    def drain(self, workers: Iterable[int], why: str) -> None:
-        """Let workers leave at the end of a step; those that are in no world, now."""
-        members = [worker for worker in workers if worker in self._workers.world]
-        if members:
-            self._service.drain(members, why)
-        for worker in workers:
-            if worker not in self._workers.world:
-                self._workers.by_number[worker].stop(GRACE_SECONDS)  # It has no step to finish.
-
-    def count_out(self, workers: Iterable[int], why: str) -> None:
-        """Go on without these workers at once, and kill them."""
-        for worker in workers:
-            self._service.evict(worker, why)
-            self._workers.by_number[worker].stop(0)
-
-    def suspect(self, workers: Sequence[Worker], lost: AgentLost) -> None:
-        """Go on without the workers of a host that is lost, which may still live."""
-        self._service.suspect([each.number for each in workers], f"was lost with its host: {lost}")
+    def have_ended(self, workers: Sequence[Worker], lost: AgentLost) -> None:
+        """Record that the workers of a host have ended with it, which its loss says of all of them."""
+        for each in workers:
+            each.lost_with_host(lost)
+            self._status.worker_ended(each.number)
+            each.over.set()
 
     def are_gone(self, workers: Sequence[Worker], lost: AgentLost) -> None:
         """Record that the workers of a host that is lost have certainly ended."""
@@ -122,8 +113,7 @@ class WorkerControl:
         worker.is_suspended = stopped
         if stopped and not worker.record.ended:
             loop = asyncio.get_running_loop()
-            suspect = functools.partial(self._service.suspect, [worker.number], WAS_STOPPED)
-            worker.stalled = loop.call_later(STALLED_SECONDS, suspect)
+            worker.stalled = loop.call_later(STALLED_SECONDS, self._happened, Suspected((worker.number,), WAS_STOPPED))
 
     def _process_ended(self, worker: Worker, message: NotStarted | Exited) -> None:
         record = worker.record

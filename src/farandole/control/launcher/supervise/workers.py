@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from farandole.base.wire.rendezvous import Failure
@@ -17,7 +17,7 @@ from farandole.control.launcher.host_setup.host_setup import JobHost
 from farandole.control.launcher.job.spec import LaunchSpec
 from farandole.control.launcher.output.console import Console, WorkerStream, open_worker
 from farandole.control.launcher.output.logs import begin_attempt, rank_folder, worker_folder
-from farandole.control.launcher.slots.slot_events import FAILED, KILLED, STATE_LOST, SUCCEEDED
+from farandole.control.launcher.slots.job_events import FAILED, KILLED, STATE_LOST, SUCCEEDED
 from farandole.control.launcher.supervise.output_flow import OutputFlow
 from farandole.control.roster.events import Departure
 from farandole.errors import SpecError, StateLostError
@@ -129,25 +129,20 @@ class Workers:
 
     Attributes:
         by_number: the workers.
-        world: the numbers of those of the latest world, by rank; empty before the first.
-        generation: the number of the latest world; 0 before the first.
         flow: of what they print.
-        noun: what people call a worker, with its number.
+        noun: what people call a worker, with its number: `rank` where it keeps its rank, `worker` where that changes.
 
     Args:
         spec: of the job.
         console: where output is shown.
-        noun: see above.
         ranks: how many there are from the beginning to the end, numbered by their ranks; None: workers come and go.
     """
 
-    def __init__(self, spec: LaunchSpec, console: Console, noun: str, ranks: int | None) -> None:
+    def __init__(self, spec: LaunchSpec, console: Console, ranks: int | None) -> None:
         self.by_number: dict[int, Worker] = {}
-        self.world: tuple[int, ...] = ()
-        self.generation = 0
         # Of a job that another launcher may take over, agents keep what has not been confirmed.
         self.flow = OutputFlow(prompt=ranks is None)
-        self.noun = noun
+        self.noun = "worker" if ranks is None else "rank"
         self._spec = spec
         self._console = console
         self._ranks = ranks
@@ -176,20 +171,24 @@ class Workers:
         """Return the workers of a host that have not ended."""
         return [each for each in self.by_number.values() if each.job_host is job_host and not each.record.ended]
 
-    def of_rank(self, rank: int) -> Worker:
+    def of_rank(self, rank: int, world: Sequence[int]) -> Worker:
         """Return the worker that has this rank now.
+
+        Args:
+            rank: in the world.
+            world: the workers of the latest world, by rank; empty before the first.
 
         Raises:
             SpecError: there is none, or it has ended.
         """
-        if not self.world:
+        if not world:
             raise SpecError(f"the job has no rank {rank} yet: its workers are being started", "try again soon")
-        if not 0 <= rank < len(self.world):
-            last = len(self.world) - 1
+        if not 0 <= rank < len(world):
+            last = len(world) - 1
             raise SpecError(
                 f"the job has no rank {rank}", f"its ranks are 0 to {last}" if last else "its only rank is 0"
             )
-        worker = self.by_number.get(self.world[rank])
+        worker = self.by_number.get(world[rank])
         if worker is None or worker.record.ended:
             raise SpecError(f"rank {rank} has ended already", "farandole status shows which workers live")
         return worker

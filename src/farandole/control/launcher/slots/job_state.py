@@ -1,50 +1,36 @@
-"""The known facts about the slots of an elastic job, and functions that make one state from another.
+"""The state of a job, and how one state is made from another.
 
 Times are seconds on a clock that the caller of `decide` chooses and passes with every event.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
-from farandole.control.launcher.slots.slot_events import Action
+from farandole.control.launcher.slots.job_events import SlotAction
+from farandole.control.roster import elastic, fixed
+from farandole.control.roster.membership import Limits
 
-MOST_WORKERS = 1 << 16
+GRACE_SECONDS = 5.0
+"""Between SIGTERM and SIGKILL, for workers that have no step to finish."""
 
 
 @dataclass(frozen=True)
 class SlotPolicy:
-    """The limits that the user sets."""
+    """The limits that the user sets, but for the size of the job, which is in the roster's `Limits`."""
 
-    min_size: int
-    max_size: int | None
     spares: int = 0
     first_size: int = 0
     """Number of slots worth waiting for before the first worker starts."""
     first_most: int | None = None
-    """The most workers of the first world, if more than `min_size`; None: as for any other world."""
+    """The most workers of the first world, if more than the least size; None: as for any other world."""
     grace: float = 30.0
     """Seconds that workers have to leave when asked to."""
-    timeout: float = 600.0
-    """Seconds for which there may be too few slots."""
     blacklist: bool = False
     """Whether a host is no longer used once a worker has failed there."""
     cooldown: tuple[float, float] | None = None
     """The shortest and the longest such time in seconds; None: for good."""
-
-    @property
-    def most(self) -> float:
-        """The most workers, including spares."""
-        return math.inf if self.max_size is None else self.max_size + self.spares
-
-    @property
-    def most_at_first(self) -> float:
-        """The most workers before the first world begins, including spares."""
-        if self.first_most is None:
-            return self.most
-        return min(self.most, max(self.first_most, self.min_size) + self.spares)
 
 
 @dataclass(frozen=True)
@@ -107,16 +93,44 @@ class Repeat:
 
 
 @dataclass(frozen=True)
-class State:
-    """Everything that the policy knows; each field is one fact that events change."""
+class Blame:
+    """A worker of a job of fixed size that says it only failed because of another one, which may say why."""
+
+    worker: int
+    blamed: int
+    until: float
+
+
+@dataclass(frozen=True)
+class End:
+    """That the job is being ended, and why."""
+
+    since: float
+    grace: float
+    """Seconds between SIGTERM and SIGKILL."""
+    why: str = ""
+    """"": all that was to be done is done, or the user wants it."""
+    hint: str = ""
+    worker: int | None = None
+    """Whose failure is the reason, if it is one worker's."""
+    stop_code: int | None = None
+    """The exit code, if that was decided from outside."""
+
+
+@dataclass(frozen=True)
+class JobState:
+    """All that is decided on: what the roster knows of the workers, and what is known of hosts and slots.
+
+    A successor of a killed launcher goes on from it. It has more than 15 fields because each is one fact that events
+    change.
+    """
 
     policy: SlotPolicy
+    roster: fixed.State | elastic.State
+    """Which workers are in the world, and how many may be."""
     sites: tuple[Site, ...] = ()
     """The hosts, longest known first."""
     next_worker: int = 0
-    worlds: int = 0
-    members: tuple[int, ...] = ()
-    """Workers of the latest world, by rank; some may have ended."""
     ranks: dict[int, int] = field(default_factory=dict)
     """The latest rank of each living worker that was in a world."""
     joined_at: dict[int, float] = field(default_factory=dict)
@@ -131,35 +145,73 @@ class State:
     """Failures by rank or, for workers without one, by slot."""
     asked: frozenset[int] = frozenset()
     """Workers of the latest world that were asked to leave; they stay here after all of it have left."""
-    finishing: bool = False
-    """Whether a worker appears to have finished everything; its process has not ended yet."""
     finished: bool = False
     """Whether a worker has finished everything."""
     short_since: float | None = None
     """The time since which there are too few slots."""
-    ended: bool = False
+    blames: tuple[Blame, ...] = ()
+    """Only of jobs of fixed size."""
+    end: End | None = None
+
+    @property
+    def elastic_roster(self) -> elastic.State:
+        """The roster of a job whose workers come and go."""
+        assert isinstance(self.roster, elastic.State)
+        return self.roster
+
+    @property
+    def limits(self) -> Limits:
+        """Which sizes an elastic job may have, and how long it waits."""
+        return self.elastic_roster.limits
+
+    @property
+    def world(self) -> tuple[int, ...]:
+        """The workers of the latest world, by rank; some may have ended. A job of fixed size has one from the start."""
+        return tuple(range(self.roster.size)) if isinstance(self.roster, fixed.State) else self.roster.members
+
+    @property
+    def generation(self) -> int:
+        """The number of the latest world; 0 before the first of an elastic job."""
+        return 1 if isinstance(self.roster, fixed.State) else self.roster.generation
+
+    @property
+    def finishing(self) -> bool:
+        """Whether a worker has done all there was to do, as far as is known: its process has yet to end well."""
+        return isinstance(self.roster, elastic.State) and self.roster.finishing
 
     @property
     def closing(self) -> bool:
         """Whether the job appears to be about to end: no worker is started."""
         return self.finished or self.finishing
 
+    @property
+    def most(self) -> int:
+        """The most workers, including spares."""
+        return self.limits.max_size + self.policy.spares
 
-Step = tuple[State, list[Action], str]
+    @property
+    def most_at_first(self) -> int:
+        """The most workers before the first world begins, including spares."""
+        if self.policy.first_most is None:
+            return self.most
+        return min(self.most, max(self.policy.first_most, self.limits.min_size) + self.policy.spares)
+
+
+Step = tuple[JobState, list[SlotAction], str]
 """The result of one rule for an event: the next state, the actions, and the reason."""
 
 
-def most_members(max_size: int | None) -> int:
-    """Return the most workers that a world may have, as a number."""
-    return MOST_WORKERS if max_size is None else max_size
-
-
-def living(state: State) -> dict[int, tuple[Site, Slot]]:
+def living(state: JobState) -> dict[int, tuple[Site, Slot]]:
     """Return the places of all workers that have not ended."""
     return {slot.worker: (site, slot) for site in state.sites for slot in site.slots if slot.worker is not None}
 
 
-def at_work(state: State) -> dict[int, tuple[Site, Slot]]:
+def size_of(state: JobState) -> int:
+    """Return the number of workers in messages: those that have not ended, or all of a job of fixed size."""
+    return state.roster.size if isinstance(state.roster, fixed.State) else len(living(state))
+
+
+def at_work(state: JobState) -> dict[int, tuple[Site, Slot]]:
     """Return the places of all workers that count towards the limit.
 
     Workers of a lost host, which may live for as long as an agent waits for a launcher, do not count: no world contains
@@ -168,20 +220,19 @@ def at_work(state: State) -> dict[int, tuple[Site, Slot]]:
     return {worker: (site, slot) for worker, (site, slot) in living(state).items() if site.phase != "lost"}
 
 
-def expected_size(state: State) -> int:
+def expected_size(state: JobState) -> int:
     """Return the number of workers that the next world will have if all goes well."""
     room = sum(site.size for site in state.sites if site.phase == "ready" and not site.closed)
-    policy = state.policy
-    most = policy.most if state.worlds else policy.most_at_first
-    return int(min(room, most_members(policy.max_size), most - policy.spares))
+    most = state.most if state.generation else state.most_at_first
+    return min(room, most - state.policy.spares)
 
 
-def site_of(state: State, label: str) -> Site | None:
+def site_of(state: JobState, label: str) -> Site | None:
     """Return a host by its name; None when it is not known."""
     return next((site for site in state.sites if site.label == label), None)
 
 
-def with_site(state: State, label: str, **changes: object) -> State:
+def with_site(state: JobState, label: str, **changes: object) -> JobState:
     """Return the state with a host changed."""
     return replace(
         state,
@@ -189,7 +240,7 @@ def with_site(state: State, label: str, **changes: object) -> State:
     )
 
 
-def with_slots(state: State, changes: dict[int, dict[str, object]]) -> State:
+def with_slots(state: JobState, changes: dict[int, dict[str, object]]) -> JobState:
     """Return the state with slots changed, given by their workers."""
     if not changes:
         return state
@@ -206,13 +257,13 @@ def with_slots(state: State, changes: dict[int, dict[str, object]]) -> State:
     return replace(state, sites=sites)
 
 
-def drain(state: State, workers: Collection[int], now: float) -> State:
+def drain(state: JobState, workers: Collection[int], now: float) -> JobState:
     """Record that workers are to leave within the grace period."""
     state = replace(state, asked=state.asked | set(workers))
     return with_slots(with_deadline(state, workers, now), {worker: {"draining": True} for worker in workers})
 
 
-def with_deadline(state: State, workers: Collection[int], now: float) -> State:
+def with_deadline(state: JobState, workers: Collection[int], now: float) -> JobState:
     """Give the hosts of these workers the grace period, after which workers that are still leaving are ended."""
     for label in {site.label for worker, (site, _) in living(state).items() if worker in workers}:
         state = with_site(state, label, end_at=now + state.policy.grace)

@@ -1,8 +1,11 @@
-"""Events and actions of the slots of an elastic job."""
+"""Events and actions of a job: those of hosts, slots and processes; `roster.events` has those of membership."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from farandole.control.roster import events as roster_events
+from farandole.control.roster.events import Leaves, Resized
 
 FAILED = "failed"
 KILLED = "killed"
@@ -30,10 +33,18 @@ class HostReady:
 
 @dataclass(frozen=True)
 class HostLost:
-    """The agent of a host is lost. The end of its workers, and then `HostNotReady`, are reported once they are
-    certain."""
+    """The agent of a host is lost.
+
+    Its workers, which may still live, and then `HostNotReady` are reported when their end is certain; those of a job of
+    fixed size have ended with it.
+    """
 
     label: str
+    why: str = ""
+    workers: tuple[int, ...] = ()
+    """Those there that have not ended."""
+    local: bool = False
+    """Whether it is this machine."""
 
 
 @dataclass(frozen=True)
@@ -70,31 +81,8 @@ class HostNoticed:
 
 
 @dataclass(frozen=True)
-class WorldBegan:
-    """A world was announced to these workers."""
-
-    members: tuple[int, ...]
-
-
-@dataclass(frozen=True)
 class Progressed:
     """Some worker has made progress."""
-
-
-@dataclass(frozen=True)
-class Finishing:
-    """Whether workers have left their world because they finished, so that newcomers are refused; or failed after
-    all."""
-
-    finishing: bool
-
-
-@dataclass(frozen=True)
-class WorkerLeaves:
-    """A worker was asked to leave by someone other than the job, for example by SIGTERM; its host stays."""
-
-    worker: int
-    why: str
 
 
 @dataclass(frozen=True)
@@ -108,14 +96,36 @@ class WorkerEnded:
     itself, because no worker is left that holds the state of the training; all others will do so as well."""
     what: str = ""
     """The reason of its failure, such as `ValueError: boom`."""
+    in_words: str = ""
+    """Such as `exited with code 1`."""
+    returned: bool = False
+    """Whether it has sent back what its function returned."""
+    blames: int | None = None
+    """The worker of whose loss its failure is only the consequence, by its own words."""
 
 
 @dataclass(frozen=True)
-class Resized:
-    """The user wants different limits."""
+class StopAsked:
+    """The user wants the job to end; a second time: at once."""
 
-    min_size: int
-    max_size: int | None
+    code: int
+    """Its exit code."""
+    why: str
+    grace: float | None = None
+    """Seconds between SIGTERM and SIGKILL; None: as many as usual."""
+
+
+@dataclass(frozen=True)
+class CannotGoOn:
+    """The job has lost something without which it cannot go on."""
+
+    why: str
+    hint: str
+
+
+@dataclass(frozen=True)
+class TakenOver:
+    """All that is left of the job of a killed launcher is this launcher's now."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +133,7 @@ class Tick:
     """Time has passed."""
 
 
-Event = (
+SlotEvent = (
     HostsChanged
     | HostReady
     | HostLost
@@ -131,14 +141,16 @@ Event = (
     | HostLeaves
     | HostRemoved
     | HostNoticed
-    | WorldBegan
     | Progressed
-    | Finishing
-    | WorkerLeaves
     | WorkerEnded
+    | Leaves
     | Resized
     | Tick
 )
+"""The events that the rules of slots look at."""
+Fact = SlotEvent | roster_events.Event
+"""What happens to hosts and workers."""
+Event = Fact | StopAsked | CannotGoOn | TakenOver
 
 
 # --- actions -----------------------------------------------------------------------------------------------------
@@ -175,6 +187,8 @@ class StopWorkers:
     workers: tuple[int, ...]
     why: str
     """The description of each worker's end, such as `did not leave within 30 s`."""
+    grace: float = 0.0
+    """Seconds between SIGTERM and SIGKILL."""
 
 
 @dataclass(frozen=True)
@@ -200,6 +214,14 @@ class EndJob:
     hint: str = ""
     worker: int | None = None
     """The worker whose failure is the reason, if it is one worker's."""
+    grace: float | None = None
+    """Seconds between SIGTERM and SIGKILL; None: as many as usual."""
+    stop_code: int | None = None
+    """The exit code, if that is not to follow from how the workers ended."""
+    because_of: int | None = None
+    """The worker of a job of fixed size that has failed, so that all others are ended."""
 
 
-Action = ReachHost | StartWorker | DrainWorkers | StopWorkers | EndHost | Say | EndJob
+SlotAction = ReachHost | StartWorker | DrainWorkers | StopWorkers | EndHost | Say | EndJob
+"""What the rules of slots say is to be done."""
+Action = SlotAction | roster_events.Action

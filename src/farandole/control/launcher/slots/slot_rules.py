@@ -1,7 +1,7 @@
-"""Decides which slots get a worker, and when: a pure function on plain data.
+"""The rules of slots: which of them get a worker, and when. Pure functions on plain data.
 
-A *slot* is room for one worker on a host. `slot_state` holds the known facts, `slot_events` the events and the actions;
-`host_rules`, `failure_rules` and `worker_rules` each hold a part of the rules.
+A *slot* is room for one worker on a host. `host_rules`, `failure_rules` and `worker_rules` have the rules, each its
+part; `decide` joins them with those of the roster.
 """
 
 from __future__ import annotations
@@ -19,12 +19,8 @@ from farandole.control.launcher.slots.host_rules import (
     let_go,
     reach,
 )
-from farandole.control.launcher.slots.phrases import named
-from farandole.control.launcher.slots.slot_events import (
-    Action,
+from farandole.control.launcher.slots.job_events import (
     EndJob,
-    Event,
-    Finishing,
     HostLeaves,
     HostLost,
     HostNoticed,
@@ -33,54 +29,52 @@ from farandole.control.launcher.slots.slot_events import (
     HostRemoved,
     HostsChanged,
     Progressed,
-    Resized,
+    SlotEvent,
     StartWorker,
     WorkerEnded,
-    WorkerLeaves,
-    WorldBegan,
 )
-from farandole.control.launcher.slots.slot_state import Site, State, Step, with_site
-from farandole.control.launcher.slots.worker_rules import (
-    count_time,
-    end_if_over,
-    fill,
-    shrink,
-    worker_leaves,
-    world_began,
-)
-
-Decision = tuple[State, tuple[Action, ...], str]
+from farandole.control.launcher.slots.job_state import JobState, Site, Step, with_site
+from farandole.control.launcher.slots.phrases import named
+from farandole.control.launcher.slots.worker_rules import count_time, end_if_over, fill, shrink, worker_leaves
+from farandole.control.roster.events import Leaves, Resized
 
 
-def decide(state: State, event: Event, now: float) -> Decision:
-    """Return the next state, the actions, and one line with the reason.
+def apply(state: JobState, event: SlotEvent, now: float) -> Step:
+    """Return the next state, what to do, and the one line that says why.
 
     Example:
-        >>> from farandole.control.launcher.slots.slot_state import SlotPolicy
-        >>> state, actions, _ = decide(State(SlotPolicy(1, 2)), HostsChanged((("h1", 4),)), 0.0)
+        >>> from farandole.control.launcher.slots.job_state import SlotPolicy
+        >>> from farandole.control.roster.elastic import Limits, State
+        >>> state = JobState(SlotPolicy(), State(Limits(1, 2)))
+        >>> state, actions, _ = apply(state, HostsChanged((("h1", 4),)), 0.0)
         >>> actions
-        (ReachHost(label='h1'),)
-        >>> state, actions, reason = decide(state, HostReady("h1"), 0.1)
+        [ReachHost(label='h1')]
+        >>> state, actions, reason = apply(state, HostReady("h1"), 0.1)
         >>> actions
-        (StartWorker(worker=0, label='h1', slot=0), StartWorker(worker=1, label='h1', slot=1))
+        [StartWorker(worker=0, label='h1', slot=0), StartWorker(worker=1, label='h1', slot=1)]
         >>> reason
         'host h1 is ready; workers 0 and 1 start'
     """
-    if state.ended:
-        return state, (), "the job is ending"
-    state, actions, reason = _note(state, event, now)
+    return settle(note(state, event, now), now)
+
+
+def settle(step: Step, now: float) -> Step:
+    """Return a step with all that follows from its state at that time."""
+    state, actions, reason = step
     if any(isinstance(action, EndJob) for action in actions):
-        return replace(state, ended=True), tuple(actions), reason
-    for settle in (end_if_over, let_go, shrink, reach, fill, count_time):
-        state, more = settle(state, now)
-        actions += more
+        return step
+    for follow in (end_if_over, let_go, shrink, reach, fill, count_time):
+        state, more = follow(state, now)
+        actions = [*actions, *more]
         if any(isinstance(action, EndJob) for action in more):
-            return replace(state, ended=True), tuple(actions), reason
+            return state, actions, reason
     started = [action.worker for action in actions if isinstance(action, StartWorker)]
-    return state, tuple(actions), f"{reason}; {named(started)} start{'s' * (len(started) == 1)}" if started else reason
+    starts = f"{named(started)} start{'s' * (len(started) == 1)}" if started else ""
+    return state, actions, "; ".join(filter(None, (reason, starts)))
 
 
-def _note(state: State, event: Event, now: float) -> Step:
+def note(state: JobState, event: SlotEvent, now: float) -> Step:
+    """Return the state with what an event says, and what is to be done because of that alone."""
     if isinstance(event, HostsChanged):
         return hosts_changed(state, event, now)
     if isinstance(event, HostReady):
@@ -96,35 +90,29 @@ def _note(state: State, event: Event, now: float) -> Step:
         return host_removed(state, event)
     if isinstance(event, HostNoticed):
         return host_noticed(state, event, now)
-    if isinstance(event, WorldBegan):
-        return world_began(state, event, now)
     if isinstance(event, Progressed):
         return replace(state, progressed=True), [], "training continues"
-    if isinstance(event, Finishing):
-        words = "workers have finished, as far as is known" if event.finishing else "no worker has finished"
-        return replace(state, finishing=event.finishing), [], words
-    if isinstance(event, WorkerLeaves):
+    if isinstance(event, Leaves):
         return worker_leaves(state, event, now)
     if isinstance(event, WorkerEnded):
         return worker_ended(state, event, now)
     if isinstance(event, Resized):
-        policy = replace(state.policy, min_size=event.min_size, max_size=event.max_size)
-        most = "any number of" if event.max_size is None else event.max_size
-        return replace(state, policy=policy), [], f"from {event.min_size} to {most} workers from now on"
+        return state, [], ""  # The roster has the new size, and has said so.
     return state, [], "time has passed"
 
 
-def next_due(state: State, now: float) -> float:
-    """Return when the next `Tick` changes something; infinite if only other events do."""
-    if state.ended:
+def next_due(state: JobState, now: float) -> float:
+    """Return when the next `Tick` changes anything; infinite when only other events do."""
+    if state.end is not None:
         return math.inf
-    times = [site.end_at for site in state.sites if site.end_at is not None]
+    times = [blame.until for blame in state.blames]
+    times += [site.end_at for site in state.sites if site.end_at is not None]
     if not state.closing:
         times += [site.not_before for site in state.sites if site.phase == "new"]
         times += [site.barred_until for site in state.sites]
         times += [slot.not_before for site in state.sites for slot in site.slots if slot.worker is None]
     if state.short_since is not None:
-        times.append(state.short_since + state.policy.timeout)
+        times.append(state.short_since + state.limits.timeout)
     return min((time for time in times if time > now), default=math.inf)
 
 

@@ -1,0 +1,267 @@
+"""What a job does next: one pure function over its roster and its slots.
+
+The rules of the roster say which workers are in the world, those of slots which slots get a worker. Each looks at what
+the other has decided: a worker that is started is expected by the roster, and a new world is news for the slots. A job
+of fixed size has rules of its own (`fixed_rules`) in the place of those of slots.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import replace
+
+from farandole.control.launcher.slots import fixed_rules, slot_rules
+from farandole.control.launcher.slots.job_events import (
+    FINISHED,
+    SUCCEEDED,
+    Action,
+    CannotGoOn,
+    DrainWorkers,
+    EndJob,
+    Event,
+    Fact,
+    HostLost,
+    Say,
+    SlotAction,
+    SlotEvent,
+    StartWorker,
+    StopAsked,
+    StopWorkers,
+    TakenOver,
+    Tick,
+    WorkerEnded,
+)
+from farandole.control.launcher.slots.job_state import GRACE_SECONDS, End, JobState, Step, living, size_of
+from farandole.control.launcher.slots.phrases import named, others
+from farandole.control.launcher.slots.worker_rules import will_start, world_began
+from farandole.control.launcher.wording import count
+from farandole.control.roster import elastic, fixed
+from farandole.control.roster import events as roster_events
+from farandole.control.roster.decide import decide as decide_roster
+from farandole.control.roster.events import Drained, Evicted, Expected, Finished, Leaves, Promised, Resized, Suspected
+
+Decision = tuple[JobState, tuple[Action, ...], tuple[str, ...]]
+
+
+def decide(state: JobState, event: Event, now: float) -> Decision:
+    """Return the next state, what to do in this order, and the lines that say why.
+
+    Args:
+        state: of the job.
+        event: what has happened.
+        now: seconds on the clock of the state.
+
+    Example:
+        >>> from farandole.control.launcher.slots.job_events import HostReady, HostsChanged
+        >>> from farandole.control.launcher.slots.job_state import SlotPolicy
+        >>> state = JobState(SlotPolicy(), elastic.State(elastic.Limits(1, 1)))
+        >>> state, actions, _ = decide(state, HostsChanged((("h1", 1),)), 0.0)
+        >>> state, actions, reasons = decide(state, HostReady("h1"), 0.1)
+        >>> actions[0], state.roster.expected
+        (StartWorker(worker=0, label='h1', slot=0), frozenset({0}))
+        >>> reasons[:2]
+        ('host h1 is ready; worker 0 starts', 'worker 0 on h1 is started')
+    """
+    deciding = _Deciding(state, now)
+    if isinstance(event, StopAsked):
+        deciding.stop(event)
+    elif isinstance(event, CannotGoOn):
+        deciding.end(EndJob(event.why, event.hint))
+    elif isinstance(event, TakenOver):
+        deciding.take_over()
+    elif isinstance(state.roster, fixed.State):
+        deciding.fixed(event)
+    else:
+        deciding.elastic(event)
+    return deciding.state, tuple(deciding.actions), tuple(filter(None, deciding.reasons))
+
+
+def _is_news(before: JobState, state: JobState) -> bool:
+    """Return whether the slots have to look at what the roster has decided."""
+    return (state.generation, state.finishing) != (before.generation, before.finishing)
+
+
+class _Deciding:
+    """One decision that is being made.
+
+    Attributes:
+        state: as far as it is decided.
+        actions, reasons: so far.
+    """
+
+    def __init__(self, state: JobState, now: float) -> None:
+        self.state = state
+        self.actions: list[Action] = []
+        self.reasons: list[str] = []
+        self._now = now
+        self._news: deque[JobState] = deque()
+        """The states before what the roster has decided and the slots have not looked at yet."""
+
+    def fixed(self, event: Fact) -> None:
+        """Decide what follows from an event in a job of fixed size."""
+        if isinstance(event, WorkerEnded):
+            self._tell_roster(Finished(event.worker, event.in_words))
+        elif isinstance(event, HostLost) and not event.local:
+            for worker in event.workers:
+                self._tell_roster(Finished(worker, f"was lost with its host: {event.why}"))
+        elif isinstance(event, roster_events.Event):
+            self._tell_roster(event)
+            return
+        self._carry_on(fixed_rules.apply(self.state, event, self._now))
+
+    def elastic(self, event: Fact) -> None:
+        """Decide what follows from an event in a job whose workers come and go."""
+        if isinstance(event, WorkerEnded):
+            self._worker_ended(event)
+        elif isinstance(event, HostLost):
+            self._host_lost(event)
+        elif isinstance(event, Leaves):
+            # First whether another worker is started instead: that decides whether this one may leave.
+            self._slots(event)
+            self._roster(event)
+        elif isinstance(event, Resized):
+            self._roster(event)
+            self._slots(event)
+        elif isinstance(event, roster_events.Event):
+            self._roster(event)
+        else:
+            self._slots(event)
+        self._promise_nothing()
+
+    def stop(self, event: StopAsked) -> None:
+        """End the job because the user wants it; a second time: at once."""
+        end = self.state.end
+        if end is not None and end.stop_code is not None:
+            self._end(EndJob("", grace=0.0))
+            return
+        workers = count(size_of(self.state), "worker")
+        self.actions.append(Say(f"farandole: {event.why}: ending {workers}; once more to kill them"))
+        self._end(EndJob("", grace=event.grace, stop_code=event.code))
+
+    def take_over(self) -> None:
+        """Look at all that was written down, and go on with the end if the job was being ended."""
+        self._roster(Promised(self.state.elastic_roster.promised))  # This changes nothing by itself.
+        self._slots(Tick())
+        self._promise_nothing()
+        if self.state.end is not None:
+            self._end(EndJob("", grace=self.state.end.grace))
+
+    # --- the two sides of an elastic job ---------------------------------------------------------------------------
+
+    def _worker_ended(self, event: WorkerEnded) -> None:
+        left = event.worker in self.state.elastic_roster.exiting
+        self._roster(Finished(event.worker, event.in_words, failed=event.how not in (SUCCEEDED, FINISHED)))
+        if event.how == SUCCEEDED and (left or event.returned):
+            event = replace(event, how=FINISHED)
+        self._slots(event)
+
+    def _host_lost(self, event: HostLost) -> None:
+        self._slots(event)
+        if not event.workers or self.state.end is not None:
+            return
+        rest = others(self.state, event.workers, "goes on", "go on")
+        lost = f"host {event.label} is lost, with {named(event.workers)}: {event.why}; {rest}"
+        self.actions.append(Say(f"warning: {lost}"))
+        self._roster(Suspected(event.workers, f"was lost with its host: {event.why}"))
+
+    def _roster(self, event: roster_events.Event) -> None:
+        """Let the roster decide, and then the slots if that is news for them."""
+        self._tell_roster(event)
+        self._hear_news()
+
+    def _tell_roster(self, event: roster_events.Event) -> None:
+        before = self.state
+        roster, actions, reason = decide_roster(before.roster, event)
+        self.state = replace(before, roster=roster)
+        self.reasons.append(reason)
+        for action in actions:
+            if isinstance(action, roster_events.End):
+                self.end(EndJob(action.reason))
+            else:
+                self.actions.append(action)
+        if isinstance(roster, elastic.State) and _is_news(before, self.state):
+            self._news.append(before)
+
+    def _hear_news(self) -> None:
+        """Let the slots decide what follows from what the roster has decided."""
+        while self._news:
+            before, state = self._news.popleft(), self.state
+            if state.generation != before.generation:
+                self._follow(world_began(state, before.world, self._now))
+            if state.finishing != before.finishing:
+                words = "workers have finished, as far as is known" if state.finishing else "no worker has finished"
+                self._follow((self.state, [], words))
+
+    def _slots(self, event: SlotEvent) -> None:
+        """Let the rules of slots decide."""
+        step = slot_rules.note(self.state, event, self._now)
+        self._follow(step if self.state.end is None else (*step[:2], "the job is ending"))
+        self._hear_news()
+
+    def _follow(self, step: Step) -> None:
+        """Have what the slots have noted, and all that follows from it unless the job is being ended."""
+        if self.state.end is None:
+            self._carry_on(slot_rules.settle(step, self._now))
+        else:
+            self.state = step[0]
+            self.reasons.append(step[2])
+
+    def _carry_on(self, step: Step) -> None:
+        """Record what slots or a job of fixed size have decided, and tell the roster what is news for it."""
+        self.state, actions, reason = step
+        self.reasons.append(reason)
+        # Before any worker is asked to leave: the last one that holds the state stays for those that will be started.
+        if isinstance(self.state.roster, elastic.State) and not self.state.roster.promised and self._will_start():
+            self._tell_roster(Promised(True))
+        for action in actions:
+            self._pass_on(action)
+
+    def _pass_on(self, action: SlotAction) -> None:
+        if isinstance(action, EndJob):
+            self.end(action)
+        elif isinstance(action, DrainWorkers):
+            self._drain(action)
+        else:
+            self.actions.append(action)
+            if isinstance(action, StartWorker):
+                self._tell_roster(Expected(action.worker, action.label))
+            elif isinstance(action, StopWorkers):
+                for worker in action.workers:
+                    self._tell_roster(Evicted(worker, action.why))
+
+    def _drain(self, action: DrainWorkers) -> None:
+        """Let members leave at the end of a step. Others have none to finish, and are ended."""
+        members = tuple(worker for worker in action.workers if worker in self.state.world)
+        others = tuple(worker for worker in action.workers if worker not in members)
+        if members:
+            self._tell_roster(Drained(members, action.why))
+        if others:
+            self.actions.append(StopWorkers(others, action.why, GRACE_SECONDS))
+
+    def _will_start(self) -> bool:
+        return self.state.end is None and will_start(self.state, self._now)
+
+    def _promise_nothing(self) -> None:
+        """Let the roster know that those were started that were to be: now it expects them."""
+        while self.state.end is None and self.state.elastic_roster.promised and not self._will_start():
+            self._roster(Promised(False))
+
+    # --- the end ---------------------------------------------------------------------------------------------------
+
+    def end(self, action: EndJob) -> None:
+        """End the job; no-op if an elastic job is being ended already."""
+        if isinstance(self.state.roster, fixed.State):
+            self._end(action)
+        elif self.state.end is None:
+            left = living(self.state)
+            if action.why and left:
+                self.actions.append(Say(f"farandole: the job ends, with {count(len(left), 'worker')}: {action.why}"))
+            self._end(action)
+
+    def _end(self, action: EndJob) -> None:
+        """End the job; when it is being ended already, the seconds to end in can only become fewer."""
+        grace = GRACE_SECONDS if action.grace is None else action.grace
+        end = self.state.end or End(self._now, grace, action.why, action.hint, action.worker)
+        code = action.stop_code if end.stop_code is None else end.stop_code
+        self.state = replace(self.state, end=replace(end, grace=min(end.grace, grace), stop_code=code))
+        self.actions.append(replace(action, grace=grace))

@@ -1,0 +1,68 @@
+"""Has a job decided on, event by event, and when its time has come."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from farandole.control.launcher.slots.decide import decide
+from farandole.control.launcher.slots.job_events import Action, Event, Tick
+from farandole.control.launcher.slots.job_state import JobState
+from farandole.control.launcher.slots.slot_rules import next_due
+
+
+class Decisions:
+    """Has the one state of a job.
+
+    Attributes:
+        state: as it was decided last.
+
+    Args:
+        state: before anything has happened, or as another launcher has left it.
+        carry_out: called with the state before, and with the actions that follow from the new one.
+        log: called with every reason.
+    """
+
+    def __init__(
+        self, state: JobState, carry_out: Callable[[JobState, Sequence[Action]], None], log: Callable[[str], None]
+    ) -> None:
+        self.state = state
+        self._carry_out = carry_out
+        self._log = log
+        self._events: deque[Event] = deque()
+        self._deciding = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    def happened(self, event: Event) -> None:
+        """Decide what follows, and have it carried out. What happens meanwhile waits for its turn."""
+        self._events.append(event)
+        if self._deciding:
+            return
+        self._deciding = True
+        try:
+            while self._events:
+                before = self.state
+                self.state, actions, reasons = decide(before, self._events.popleft(), time.monotonic())
+                for reason in reasons:
+                    self._log(reason)
+                self._carry_out(before, actions)
+        finally:
+            self._deciding = False
+        self._set_timer()
+
+    def close(self) -> None:
+        """Decide no more by itself, because time has passed."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _set_timer(self) -> None:
+        self.close()
+        now = time.monotonic()
+        due = next_due(self.state, now)
+        if due < math.inf:
+            # A little late: at exactly that time it would not be past yet.
+            self._timer = asyncio.get_running_loop().call_later(due - now + 0.001, self.happened, Tick())

@@ -1,0 +1,83 @@
+"""How a job of fixed size begins: all workers of a plan start together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from farandole.control.agent.protocol import Start
+from farandole.control.launcher.host_setup.host_setup import JobHost
+from farandole.control.launcher.plan.environment import inherited_elsewhere
+from farandole.control.launcher.plan.model import Plan
+from farandole.control.launcher.slots.job_state import JobState, Site, Slot, SlotPolicy
+from farandole.control.launcher.supervise.launch_context import LaunchContext
+from farandole.control.launcher.supervise.supervisor import Supervisor
+from farandole.control.roster import fixed
+from farandole.control.roster.events import Place
+
+
+def fixed_state(plan: Plan, places: tuple[Place, ...]) -> JobState:
+    """Return the state of a job whose workers are all about to be started.
+
+    Args:
+        plan: which worker runs where.
+        places: the same for the roster, by rank.
+    """
+    sites = tuple(
+        Site(
+            host.name,
+            len(host.workers),
+            tuple(Slot(worker.local_rank, worker.rank) for worker in host.workers),
+            phase="ready",
+        )
+        for host in plan.hosts
+    )
+    return JobState(SlotPolicy(), fixed.State(places), sites)
+
+
+def begin_fixed(job: Supervisor, hosts: Sequence[JobHost], context: LaunchContext) -> None:
+    """Start all workers.
+
+    Args:
+        job: that begins.
+        hosts: that are ready, each with its part of the plan.
+        context: what starting the job was given.
+
+    Raises:
+        SpecError: what the workers print cannot be kept.
+    """
+    _take_on_workers(job, hosts)
+    job.status.workers_placed(
+        [(each.host.label, tuple(worker.rank for worker in each.host_plan.workers)) for each in hosts]
+    )
+    for job_host in hosts:
+        job.hosts.have(job_host)
+        for order in _orders(job_host, context):
+            job_host.agent.tell(order)
+    if job.ends:
+        job.end_agents(job.grace_left)
+
+
+def _take_on_workers(job: Supervisor, hosts: Sequence[JobHost]) -> None:
+    workers = job.workers
+    workers.prepare_folders()
+    job.history.begins(len(job.state.world))
+    try:
+        for job_host in hosts:
+            for worker in job_host.host_plan.workers:
+                workers.take_on(worker.rank, job_host)
+    except BaseException:
+        for number in workers.by_number:
+            workers.flow.close(number)
+        raise
+
+
+def _orders(job_host: JobHost, context: LaunchContext) -> list[Start]:
+    host, ours = job_host.host_plan, context.machine.environment
+    inherited = ours if host.local else inherited_elsewhere(ours)
+    wanted = context.console.has_status or "FARANDOLE_METRICS" in job_host.plan.environment
+    asked = {"FARANDOLE_PROGRESS": "1"} if wanted else {}
+    common = {**inherited, **asked, **job_host.plan.environment, **host.environment}
+    return [
+        Start(worker.rank, host.command, {**common, **worker.environment}, host.directory, inherit=not host.local)
+        for worker in host.workers
+    ]

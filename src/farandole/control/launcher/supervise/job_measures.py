@@ -1,0 +1,33 @@
+"""What a training whose batch adapts itself has measured."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from farandole.base.wire.rendezvous import Measures
+
+MOST_MEASURES = 64
+"""Configurations of which the latest measurement is kept."""
+
+
+class JobMeasures:
+    """Keeps the latest measurement of each configuration."""
+
+    def __init__(self) -> None:
+        self._by_configuration: dict[tuple[tuple[str, ...], int, float], Measures] = {}
+
+    @property
+    def latest(self) -> tuple[Measures, ...]:
+        """One for each configuration, the latest of all at the end."""
+        return tuple(self._by_configuration.values())
+
+    def add(self, measures: Measures) -> None:
+        """Record a measurement."""
+        kept = self._by_configuration
+        configuration = (measures.on or ("",) * measures.hosts, measures.workers, measures.local)
+        kept.pop(configuration, None)
+        kept[configuration] = measures
+        if len(kept) > MOST_MEASURES:
+            # The hosts with the most go first: hosts on which it was once say how fast their type is.
+            most, _ = Counter(hosts for hosts, _, _ in kept).most_common(1)[0]
+            del kept[next(key for key in kept if key[0] == most)]

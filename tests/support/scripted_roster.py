@@ -1,0 +1,98 @@
+"""A roster in which the test is the launcher: it says what happens, and hears what is decided."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from farandole.control.roster import elastic
+from farandole.control.roster.decide import State, decide
+from farandole.control.roster.events import (
+    Action,
+    Drained,
+    Event,
+    Evicted,
+    Expected,
+    Finished,
+    Promised,
+    Suspected,
+)
+from farandole.control.roster.membership import without_connections
+from farandole.control.roster.service import RosterService
+
+
+class ScriptedRoster(RosterService):
+    """A roster that decides by itself, and is told by the test what happens.
+
+    Args:
+        state: before anything has happened, or as the roster before has left it.
+        secret: what workers prove.
+        obey: called with every action, after the workers have been told.
+        remember: called with what the next roster would need, before anything is done that follows from it.
+        follows: whether there was a roster before; then this one answers workers after `resume`.
+    """
+
+    def __init__(
+        self,
+        state: State,
+        secret: bytes,
+        *,
+        obey: Callable[[Action], None] = lambda action: None,
+        remember: Callable[[elastic.State], None] = lambda state: None,
+        follows: bool = False,
+        **options: Any,
+    ) -> None:
+        super().__init__(state, secret, happened=self.happens, **options)
+        self._obey_action = obey
+        self._remember = remember
+        if follows:
+            self.hold_back()
+
+    def happens(self, event: Event) -> None:
+        state, actions, reason = decide(self.state, event)
+        self._log(reason)
+        if isinstance(state, elastic.State) and without_connections(state) != without_connections(self._elastic):
+            self._remember(without_connections(state))
+        self.decided(state)
+        for action in actions:
+            self.carry_out(action)
+            self._obey_action(action)
+        self.tell_coming()
+
+    @property
+    def _elastic(self) -> elastic.State:
+        assert isinstance(self.state, elastic.State)
+        return self.state
+
+    def resume(self) -> None:
+        """Go on where the roster before was lost."""
+        self.happens(Promised(self._elastic.promised))
+        self.go_on()
+
+    def expect(self, worker: int, host: str) -> None:
+        self.happens(Expected(worker, host))
+
+    def finished(self, worker: int, how: str, *, failed: bool = False) -> None:
+        self.process_ended(worker)
+        self.happens(Finished(worker, how, failed))
+
+    def suspect(self, workers: Iterable[int], how: str) -> None:
+        self.happens(Suspected(tuple(workers), how))
+
+    def drain(self, workers: Iterable[int], why: str) -> None:
+        self.happens(Drained(tuple(workers), why))
+
+    def evict(self, worker: int, why: str) -> None:
+        self.happens(Evicted(worker, why))
+
+    def promise(self, coming: bool) -> None:
+        if self._elastic.promised != coming:
+            self.happens(Promised(coming))
+
+    @property
+    def world(self) -> tuple[int, ...]:
+        return self._elastic.members
+
+    @property
+    def newcomers(self) -> list[int]:
+        return self._elastic.newcomers()

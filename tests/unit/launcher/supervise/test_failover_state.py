@@ -1,0 +1,67 @@
+"""What a launcher leaves to its successor is read as it was, or refused with a sentence."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import pickle
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from slot_jobs import Job, beginning, with_roster
+
+from farandole.control.launcher.slots.failure_rules import FLAPS
+from farandole.control.launcher.slots.job_state import End, JobState
+from farandole.control.launcher.supervise.failover_files import LAUNCHER, STATE, FailoverFiles, NotTakenOver
+from farandole.control.launcher.supervise.failover_state import FailoverWriter, LauncherFacts, read_failover_state
+from farandole.control.launcher.supervise.job_history import SavedHistory
+from farandole.control.roster.events import Hold, Joined
+
+
+def written(directory: Path, state: JobState) -> FailoverFiles:
+    """Return the files of a launcher that has decided on this state."""
+    files = FailoverFiles(directory)
+    facts = LauncherFacts(cast("Any", "identity"), "127.0.0.1:1", cast("Any", "hosts"), (), (), SavedHistory())
+
+    async def write() -> None:
+        writer = FailoverWriter(files, lambda: facts, lambda followed: None)
+        writer.decided(state, ["h1"])
+        writer.close()
+
+    asyncio.run(write())
+    return files
+
+
+def a_state() -> JobState:
+    """Return the state of a job to which much has happened."""
+    job = Job(beginning(1, None, blacklist=True), ("h1", FLAPS), ("h2", 2))
+    job.begin_world(*job.workers())
+    job.end(0)
+    assert any(math.isinf(site.barred_until) for site in job.state.sites)
+    members = with_roster(job.state, device_numbers={1: ("h1", 0)}, leaving=frozenset({1}), training=2)
+    return replace(members, end=End(7.0, 5.0, "timed out", worker=1))
+
+
+def test_the_state_is_read_as_it_was(tmp_path: Path) -> None:
+    state = a_state()
+    found = read_failover_state(written(tmp_path, state))
+    assert found is not None and found.state == state and found.roster == "127.0.0.1:1"
+
+
+def test_what_hangs_on_connections_and_timers_is_not_written(tmp_path: Path) -> None:
+    state = a_state()
+    waits = with_roster(state, waiting=(Joined(1, "c"),), hold=Hold("members", "waits", 9.0), notified=(1, 0))
+    found = read_failover_state(written(tmp_path, waits))
+    assert found is not None and found.state == state
+
+
+@pytest.mark.parametrize("part", [STATE, LAUNCHER])
+@pytest.mark.parametrize("content", [pickle.dumps("of a version without a format"), b"farandole failover 1\nx"])
+def test_what_another_version_has_written_is_refused(tmp_path: Path, part: str, content: bytes) -> None:
+    files = written(tmp_path, a_state())
+    files.keep(part, content)
+    with pytest.raises(NotTakenOver, match="cannot be read: it is in the format of another version") as refused:
+        read_failover_state(files)
+    assert "was another version of farandole installed since?" in refused.value.hint
