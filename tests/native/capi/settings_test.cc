@@ -28,7 +28,7 @@ TEST(CapiSettings, EachIsRefusedWithWhatItShouldBe) {
       {{"arena_bytes", "-1"}, "the setting arena_bytes is '-1', but should be a number of bytes"},
       {{"chunk_bytes", "1e6"}, "the setting chunk_bytes is '1e6', but should be a number of bytes"},
       {{"stall_shutdown_seconds", "soon"}, "the setting stall_shutdown_seconds is 'soon', but should be a number"},
-      {{"spin_seconds", "inf"}, "the setting spin_seconds is 'inf', but expected a number of seconds"},
+      {{"spin_seconds", "inf"}, "the setting spin_seconds is 'inf', but should be a number of seconds"},
       {{"autotune", "yes"}, "the setting autotune is 'yes', but should be 0 or 1"},
       {{"transport", "pigeon"}, "there is no transport 'pigeon'"},
       {{"algorithm", "guess"}, "there is no algorithm 'guess'"},
