@@ -144,7 +144,7 @@ class QueuedJob(SimulatedJob):
             self.training.suspended()
         super().give(allocation, now)
         # The queue does not see a start either, and tells what it was told that one costs.
-        self.view = replace(self.view, restarting_until=self.view.since + self.view.restart_cost)
+        self.view = replace(self.view, restarting_until=self.view.account.since + self.view.restart_cost)
 
     def advance(self, now: float) -> None:
         super().advance(now)

@@ -240,7 +240,7 @@ def test_two_jobs_have_names(bench: Bench) -> None:
     bench.go("one")
     bench.go("two")
     assert clients[1].ends() == 7
-    assert bench.ask("stop", "b") == (2, "", "error: there is no job b\nhint: no job runs\n")
+    assert bench.ask("stop", "b") == (2, "", "error: there is no job b\nhint: no job is running\n")
     bench.nothing_is_left()
 
 
@@ -267,7 +267,7 @@ def test_the_same_command_again_shows_the_job(bench: Bench) -> None:
         (("hosts", "add"), "error: farandole hosts add: the host is missing\n"),
         (("hosts", "a", "b"), "error: farandole hosts a b: unknown action\n"),
         (("hosts", "add", "h1:x"), "error: Invalid host input"),
-        (("stop",), "error: no job runs\n"),
+        (("stop",), "error: no job is running\n"),
     ],
 )
 def test_what_makes_no_sense(bench: Bench, words: tuple[str, ...], error: str) -> None:

@@ -51,4 +51,4 @@ def test_what_is_planted_is_not_found(
         assert not {"XDG_STATE_HOME", "HOROVOD_RANK"} & set(os.environ)
         assert os.environ["FARANDOLE_EXPLORE"] == "brief"
         assert main(["jobs"]) == 0
-    assert capsys.readouterr().err == "no job runs\n"
+    assert capsys.readouterr().err == "no job is running\n"

@@ -358,9 +358,9 @@ class Jobs:
         names = ", ".join(directory.name for directory, _ in jobs)
         found = [job for job in jobs if name in (None, job[0].name)]
         if not found and name is not None:
-            raise SpecError(f"there is no job {name}", f"these run: {names}" if names else "no job runs")
+            raise SpecError(f"there is no job {name}", f"these run: {names}" if names else "no job is running")
         if not found:
-            raise SpecError("no job runs", "start one: farandole run --min-np 1 -np 2 python train.py")
+            raise SpecError("no job is running", "start one: farandole run --min-np 1 -np 2 python train.py")
         if len(found) > 1:
             raise SpecError(f"{len(found)} jobs run: {names}", "say which")
         directory, record = found[0]
