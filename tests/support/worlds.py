@@ -289,12 +289,15 @@ class _RosterThread:
 
     async def _make(self, kind: Any, places: Any, secret: bytes) -> Any:
         # It makes an asyncio.Event, which wants to be born in its loop.
-        return kind(
-            places,
-            secret,
-            on_failure=lambda *failure: self.failures.append(failure),
-            on_progress=lambda *progress: self.progress.append(progress),
-        )
+        return kind(places, secret, reported=self._reported)
+
+    def _reported(self, worker: int, report: Any) -> None:
+        from farandole.base.wire.rendezvous import Failure, Progress
+
+        if isinstance(report, Failure):
+            self.failures.append((worker, report))
+        elif isinstance(report, Progress):
+            self.progress.append((worker, report))
 
 
 def wait_until(fact: Callable[[], bool], seconds: float = ANSWER_SECONDS) -> None:

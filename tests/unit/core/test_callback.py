@@ -89,5 +89,6 @@ def test_what_is_refused_is_not_told(engine):
 
 def test_device_memory_is_refused_with_the_reason(engine):
     submission = allreduce(Calls(), "x", (ctypes.c_float * 1)(1), memory=1)
-    with pytest.raises(FarandoleError, match="native does not take device memory; nccl: this version does not support it"):
+    reason = "native does not take device memory; nccl: this version does not support it"
+    with pytest.raises(FarandoleError, match=reason):
         engine.submit(submission)
