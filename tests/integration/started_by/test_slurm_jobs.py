@@ -53,7 +53,7 @@ def test_a_job_is_submitted_shown_and_ends_with_its_code(farandole: Farandole) -
     code, out, err = farandole("submit", "--name", "a", "-np", "2", "--", "sh", "-c", script)
     assert code == 3, out + err
     assert "of 2\n" in out
-    assert "farandole: a has failed: it ended with code 3" in err
+    assert "farandole: a has failed: it exited with code 3" in err
     assert status(farandole, "a")["exitCode"] == 3
 
 
