@@ -160,7 +160,7 @@ def test_setup_runs_once_on_each_host(hosts: Hosts) -> None:
     code, _, err = start(bed, arguments).finish()
     assert code == 2
     assert "--setup failed on 1 of 2 hosts; nothing was started" in err
-    assert "h2: it ended with code 1\n    | h2" in err.replace("\n      |", "\n    |")
+    assert "h2: it exited with code 1\n    | h2" in err.replace("\n      |", "\n    |")
 
 
 def test_a_dry_run_asks_nobody(hosts: Hosts) -> None:
@@ -168,7 +168,7 @@ def test_a_dry_run_asks_nobody(hosts: Hosts) -> None:
     code, out, err = start(bed, "-H h7:2,h8:2 --dry-run python train.py").finish()
     assert code == 0, err
     assert "4 workers on 2 hosts" in out
-    assert "host h8 (cores not known yet), started by ssh -o BatchMode=yes" in out
+    assert "host h8 (cores not yet known), started by ssh -o BatchMode=yes" in out
     assert "FARANDOLE_SECRET=***" in out
 
 
