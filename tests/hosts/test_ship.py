@@ -17,7 +17,7 @@ Hosts = Callable[..., Bed]
 SHIP = """
 import asyncio, sys
 from farandole.control.agent.protocol import Task
-from farandole.control.launcher.agents.fleet import start_agents
+from farandole.control.launcher.agents.start_agents import start_agents
 from farandole.errors import SpecError
 from farandole.control.launcher.job.host_list import Host
 from farandole.control.launcher.ship.file_list import take_stock

@@ -40,10 +40,7 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 class State(msgspec.Struct, frozen=True, tag="elastic"):
-    """The state of an elastic job's roster. Workers have numbers of their own, which are never used twice.
-
-    It has more than 15 fields because it is all that `decide` knows: each field is one fact that events change.
-    """
+    """The state of an elastic job's roster. Workers have numbers of their own, which are never used twice."""
 
     limits: Limits
     generation: int = 0

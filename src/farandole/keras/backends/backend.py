@@ -1,4 +1,4 @@
-"""What farandole does with a backend of Keras, whichever it is."""
+"""The part of the optimizer wrapper that depends on the backend of Keras."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class KerasBackend:
         self._hvd = hvd
         self.compression: Any = hvd.Compression
 
-    # --- its ways ------------------------------------------------------------------------------------------------
+    # --- what differs ------------------------------------------------------------------------------------------------
 
     def tensor(self, value: Any) -> Any:
         """Return the tensor that stands for a number, an array or a variable."""

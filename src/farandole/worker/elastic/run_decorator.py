@@ -69,7 +69,7 @@ class Worlds(Protocol):
         """Return whether another world follows when this one ends."""
 
     def enter(self) -> bool:
-        """Enter a world, if this worker has only looked at it; blocks. Say whether it is not what it looked like."""
+        """Enter a world, if this worker has only looked at it; blocks. Return whether its rank or size differ."""
 
     def enter_next(self) -> object:
         """Leave this world and enter the next one; blocks."""
@@ -114,7 +114,7 @@ class JobWorlds:
         return world_changes.is_elastic()
 
     def enter(self) -> bool:
-        """Enter a world, if `init()` has only looked at it. Say whether rank or size are others than it said."""
+        """Enter a world, if `init()` has only looked at it. Return whether its rank or size differ."""
         progress = self._progress()
         if progress.aside is not None:
             session, (world, names) = current(), progress.aside

@@ -121,8 +121,7 @@ class End:
 class JobState:
     """All that is decided on: what the roster knows of the workers, and what is known of hosts and slots.
 
-    A successor of a killed launcher goes on from it. It has more than 15 fields because each is one fact that events
-    change.
+    A successor of a killed launcher goes on from it.
     """
 
     policy: SlotPolicy

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 
 from farandole.control.launcher.agents.agent_client import AgentClient
-from farandole.control.launcher.agents.fleet import start_agents
+from farandole.control.launcher.agents.start_agents import start_agents
 from farandole.control.launcher.host_setup import preflight
 from farandole.control.launcher.host_setup.host_setup import JobHost
 from farandole.control.launcher.host_setup.prepare import Preparation

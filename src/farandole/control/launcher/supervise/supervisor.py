@@ -340,7 +340,7 @@ class Supervisor:
         return LauncherFacts.of(setup, self.hosts, self.workers, self.history)
 
     def _may_be_followed(self, followed: bool) -> None:
-        """Say whether another launcher could go on from what this one has written down."""
+        """Tell the user whether another launcher could go on from the failover files."""
         self.hosts.may_be_followed(followed)
         if followed:
             self._context.console.say("farandole: what another launcher has to know is written down again")
