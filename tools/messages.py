@@ -45,7 +45,7 @@ def _room(file: Path) -> str:
 
 
 def text_of(node: ast.expr) -> str:
-    """Return a text as it is written, with `...` for what is filled in; "" of what is no text.
+    """Return a text as it is written, with `...` for what is filled in; "" of what is not text.
 
     Example:
         >>> text_of(ast.parse("f'rank {rank} is lost'", mode="eval").body)

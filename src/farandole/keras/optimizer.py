@@ -250,12 +250,12 @@ def DistributedOptimizer(
         return legacy.distributed(optimizer, options, name)
     if isinstance(optimizer, str):
         raise InvalidRequestError(
-            f"this is no optimizer of Keras, but of type str, a name. Pass keras.optimizers.get({optimizer!r}), which "
+            f"expected an optimizer of Keras, got type str, a name. Pass keras.optimizers.get({optimizer!r}), which "
             "makes the optimizer of that name."
         )
     if not isinstance(optimizer, keras.optimizers.Optimizer):
         raise InvalidRequestError(
-            f"this is no optimizer of Keras, but of type {_type_name(optimizer)}. For optimizers of tf.compat.v1.train "
+            f"expected an optimizer of Keras, got type {_type_name(optimizer)}. For optimizers of tf.compat.v1.train "
             "there is farandole.tensorflow.DistributedOptimizer; for those of PyTorch, that of farandole.torch."
         )
     backends.chosen().check_scope()

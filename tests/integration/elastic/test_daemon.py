@@ -261,8 +261,8 @@ def test_the_same_command_again_shows_the_job(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("words", "error"),
     [
-        (("run", "--job", "../x", "-np", "1", "true"), "error: '../x' is no name for a job\n"),
-        (("run", "--job", "add", "-np", "1", "true"), "error: 'add' is no name for a job\n"),
+        (("run", "--job", "../x", "-np", "1", "true"), "error: '../x' is not a valid name of a job\n"),
+        (("run", "--job", "add", "-np", "1", "true"), "error: 'add' is not a valid name of a job\n"),
         (("run", "--attach", "x", "true"), "error: --attach x shows a running job; it starts nothing\n"),
         (("hosts", "add"), "error: farandole hosts add: the host is missing\n"),
         (("hosts", "a", "b"), "error: farandole hosts a b: unknown action\n"),

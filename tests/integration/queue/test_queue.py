@@ -220,7 +220,7 @@ def test_users_are_told_apart_by_the_kernel_and_by_tokens(
         code, _, err = as_user(bench, nobody, verb, "mine")
         assert code == 2 and err.startswith(f"error: job mine is root's: nobody cannot {verb} it")
     assert "cannot read the log of" in as_user(bench, nobody, "logs", "mine")[2]
-    assert "nobody is no administrator" in as_user(bench, nobody, "queue", "config", "policy=rr")[2]
+    assert "nobody is not an administrator" in as_user(bench, nobody, "queue", "config", "policy=rr")[2]
     assert as_user(bench, nobody, "submit", "--detach", "--name", "theirs", "-np", "4", "--", "id", "-un")[0] == 0
     assert bench.status("theirs")["user"] == "nobody"
     if can_run_python(nobody):  # The job itself has no such right.

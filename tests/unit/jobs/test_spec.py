@@ -65,10 +65,10 @@ def test_only_a_job_that_keeps_checkpoints_is_suspended_by_itself(checkpoint: st
     [
         ({"prioritty": 5}, "prioritty: there is no such key", "did you mean priority?"),
         ({"workers": {"mni": 1}}, "workers.mni: there is no such key", "did you mean min?"),
-        ({"workers": {"min": "two"}}, "workers.min: 'two' is no number", "such as"),
-        ({"workers": "two"}, "workers: 'two' is no number of workers", "2:8"),
-        ({"workers": True}, "workers: True is no number of workers", "such as"),
-        ({"workers": "9" * 5000}, "is no number of workers", "such as 4"),
+        ({"workers": {"min": "two"}}, "workers.min: 'two' is not a number", "such as"),
+        ({"workers": "two"}, "workers: 'two' is not a number of workers", "2:8"),
+        ({"workers": True}, "workers: True is not a number of workers", "such as"),
+        ({"workers": "9" * 5000}, "is not a number of workers", "such as 4"),
         ({"command": ["echo", "a\0b"]}, "command: 'a\\x00b' has a character of code 0", "no program"),
         ({"environment": {"A": "\0"}}, "environment.A: '\\x00' has a character of code 0", "no program"),
         ({"workers": 0}, "workers: a job cannot run with 0", "at least 1"),
@@ -76,22 +76,22 @@ def test_only_a_job_that_keeps_checkpoints_is_suspended_by_itself(checkpoint: st
         ({"workers": {"min": 2, "max": 4, "replicas": 8}}, "workers: 8 replicas are outside", "between"),
         ({"workers": "2:8", "elastic": False}, "workers: from 2 to 8 needs", "elastic"),
         ({"priority": "high"}, "priority: expected a number, got str", "docs/how-to/queue.md"),
-        ({"name": "My Job"}, "name: 'My Job' is no name for a job", "small letters"),
-        ({"name": "x" * 49}, "is no name for a job", "48"),
+        ({"name": "My Job"}, "name: 'My Job' is not a valid name of a job", "small letters"),
+        ({"name": "x" * 49}, "is not a valid name of a job", "48"),
         ({"command": []}, "command: there is no command", "such as"),
         ({"command": "python train.py"}, "command: it is one text", "such as"),
         ({"command": None}, "command: there is none", "such as"),
         ({"suspension": "sginal"}, "suspension: there is no 'sginal'", "did you mean signal?"),
         ({"signal": "SIGKILL"}, "signal: 'SIGKILL' cannot be sent", "SIGTERM"),
         ({"grace": -1}, "grace: -1 s", "from 0 on"),
-        ({"duration": 0}, "duration: 0 s is no time", "above 0"),
+        ({"duration": 0}, "duration: 0 s is not a valid time", "above 0"),
         ({"retries": -1}, "retries: -1 is negative", "0"),
         ({"retries": 2**70}, "retries: 1180591620717411303424 is beyond all bounds", "1000000000"),
         ({"priority": -(2**70)}, "priority: -1180591620717411303424 is beyond all bounds", "1000000000"),
         ({"workers": {"min": 1, "max": 2**70}}, "workers: 1180591620717411303424 is beyond all bounds", "1000000000"),
-        ({"environment": {"A B": "1"}}, "environment: 'A B' is no name of a variable", "letters"),
-        ({"environment": {"A": True}}, "environment.A: True is no text", "quotes"),
-        ({"environment": ["A"]}, "environment: ['A'] is no mapping", "such as"),
+        ({"environment": {"A B": "1"}}, "environment: 'A B' is not a valid name of a variable", "letters"),
+        ({"environment": {"A": True}}, "environment.A: True is not text", "quotes"),
+        ({"environment": ["A"]}, "environment: ['A'] is not a mapping", "such as"),
         ({"queue": ""}, "queue: a queue has a name", "leave it out"),
     ],
 )
@@ -103,7 +103,7 @@ def test_what_no_job_can_be(changes: dict[str, Any], said: str, hint: str) -> No
 
 
 def test_what_stands_in_for_a_number_of_workers_is_told() -> None:
-    with pytest.raises(BadSpec, match="no number of workers"):
+    with pytest.raises(BadSpec, match="not a number of workers"):
         parse_workers("2-8")
 
 
@@ -128,7 +128,7 @@ def test_a_file_describes_a_job_and_the_command_line_wins() -> None:
     [
         ("priority: 5", "prioritty: 5", "job.yaml, line 7: prioritty: there is no such key"),
         ("  max: 8", "  max: 1", "job.yaml, line 4: workers: at most 1"),
-        ("  max: 8", "  max: many", "job.yaml, line 6: workers.max: 'many' is no number"),
+        ("  max: 8", "  max: many", "job.yaml, line 6: workers.max: 'many' is not a number"),
         ("  max: 8", "  max 8", "job.yaml, line 7: this is no YAML"),
         ("priority: 5", "priority: 5: 6", "job.yaml, line 7: this is no YAML"),
         ("command: [python, train.py]", "", "job.yaml: command: there is none"),

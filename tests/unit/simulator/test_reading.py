@@ -41,9 +41,9 @@ def test_the_same_seed_makes_the_same_files() -> None:
     ("rows", "message"),
     [
         ("a,1,nothing,1,128\n", "line 2: application 'nothing' has no profile"),
-        ("a,1,digits,1,128\nb,soon,digits,1,128\n", "line 3: time is 'soon', which is no number"),
+        ("a,1,digits,1,128\nb,soon,digits,1,128\n", "line 3: time is 'soon', which is not a number"),
         ("a,1,digits,0,128\n", "line 2: num_replicas is 0, and must be a number from 1 on"),
-        ("a,1,digits,1.5,128\n", "line 2: num_replicas is 1.5, which is no whole number"),
+        ("a,1,digits,1.5,128\n", "line 2: num_replicas is 1.5, which is not a whole number"),
         ("a,1,digits,1\n", "line 2: 4 cells, and 5 columns"),
         ("a,1,digits,1,1\n", "line 2: batch size 1 was not measured"),
         ("a,1,digits,1,128\n\na,2,digits,1,128\n", "line 4: there is a job 'a' already, in line 2"),
@@ -129,12 +129,12 @@ NOISE = "progress,grad_sqr,grad_var\n"
         ("placements-fast", STEP + "1,8,0,0\n", "line 2: sync_time is 0, and must be less than step_time, 0"),
         ("placements-fast", STEP + "1,8,0.1,0.2\n", "line 2: sync_time is 0.2, and must be less than step_time, 0.1"),
         ("placements-fast", STEP + "1,0,0.1,0\n", "line 2: local_bsz is 0, and must be a number from 1 on"),
-        ("placements-fast", STEP + "10,8,0.1,0\n", "line 2: '10' is no placement"),
+        ("placements-fast", STEP + "10,8,0.1,0\n", "line 2: '10' is not a placement"),
         ("scalability-fast", LAYOUT + "2,2,8,0.1,0.1\n", "line 2: sync_time is 0.1, and must be less"),
         ("scalability-fast", LAYOUT + "4,2,8,0.2,0.1\n", "line 2: 2 replicas are not enough for 4 nodes"),
         ("validation-128", NOISE + "9,1,1\n8,1,1\n", "line 3: progress is 8, and must be a number from 9 on"),
         ("validation-128", NOISE + "9,0,0\n", "line 2: grad_sqr and grad_var are both 0"),
-        ("validation-0", NOISE + "9,1,1\n", "validation-0.csv: '0' is no batch size"),
+        ("validation-0", NOISE + "9,1,1\n", "validation-0.csv: '0' is not a batch size"),
     ],
 )
 def test_profiles_that_no_training_can_have(name: str, content: str, message: str) -> None:
@@ -166,9 +166,9 @@ def test_swf(tmp_path: Path) -> None:
     for broken, message in (
         ("1 2 3\n", "line 7: 3 numbers, and a job has 18"),
         ("x " * 18 + "\n", "line 7: could not"),
-        ("inf " * 18 + "\n", "line 7: inf is no number"),
+        ("inf " * 18 + "\n", "line 7: inf is not a number"),
         ("1e15 " * 18 + "\n", "line 7: 1e.15 is too large"),
-        ("5 9 0 10 1.5 -1 -1 1 60 -1 1 7 1 1 2 1 -1 -1\n", "line 7: 1.5 is no whole number"),
+        ("5 9 0 10 1.5 -1 -1 1 60 -1 1 7 1 1 2 1 -1 -1\n", "line 7: 1.5 is not a whole number"),
         ("2 9 0 10 1 -1 -1 1 60 -1 1 7 1 1 2 1 -1 -1\n", "line 7: there is a job 2 already, in line 4"),
     ):
         trace.write_text(SWF + broken)
@@ -250,7 +250,7 @@ def test_the_list_of_policies(capsys: pytest.CaptureFixture[str]) -> None:
         (["--demo", "--policy", "fcsf"], "there is no policy fcsf"),
         (["--demo", "--cluster", "four"], "'four' describes no nodes"),
         (["--demo", "--plot", "charts.gif"], "charts are .html, .svg, .png"),
-        (["--demo", "--restart", "-1"], "--restart -1 is no number of seconds"),
+        (["--demo", "--restart", "-1"], "--restart -1 is not a number of seconds"),
         (["--demo", "--jobs", "0"], "--jobs 0"),
         (["--demo", "--cluster", "gpu:2x8"], "no application has a profile for nodes of type gpu"),
         (["--demo", "--queue", "default:quota=x"], "queue default: quota=x is not a whole number from 0 on"),

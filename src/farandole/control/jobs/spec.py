@@ -121,14 +121,14 @@ def _wrong_names(spec: JobSpec) -> list[tuple[str, str]]:
     wrongs = []
     if spec.name and not _NAME.fullmatch(spec.name):
         wrongs.append(
-            (f"name: {spec.name!r} is no name for a job", "up to 48 small letters, digits, dots and dashes: resnet-2")
+            (f"name: {spec.name!r} is not a valid name of a job", "at most 48 small letters, digits, . and -: resnet-2")
         )
     if not spec.command or not spec.command[0]:
         wrongs.append(("command: there is no command to run", "such as command: [python, train.py]"))
     if not spec.queue:
         wrongs.append(("queue: a queue has a name", "leave it out for the default one"))
     wrongs += [
-        (f"environment: {name!r} is no name of a variable", "letters, digits and underscores")
+        (f"environment: {name!r} is not a valid name of a variable", "letters, digits and underscores")
         for name in spec.environment
         if not _VARIABLE.fullmatch(name)
     ]
@@ -167,7 +167,7 @@ def _wrong_ending(spec: JobSpec) -> list[tuple[str, str]]:
     if spec.signal not in SIGNALS:
         wrongs.append((f"signal: {spec.signal!r} cannot be sent", one_of(spec.signal, SIGNALS)))
     if not 0 <= spec.grace < math.inf:
-        wrongs.append((f"grace: {spec.grace:g} s is no time in which a job can end", "seconds from 0 on"))
+        wrongs.append((f"grace: {spec.grace:g} s is not a time in which a job can end", "seconds from 0 on"))
     return wrongs
 
 
@@ -175,7 +175,7 @@ def _wrong_values(spec: JobSpec) -> list[tuple[str, str]]:
     wrongs = []
     for key, value in (("duration", spec.duration), ("deadline", spec.deadline)):
         if value is not None and not 0 < value < math.inf:
-            wrongs.append((f"{key}: {value:g} s is no time", "seconds above 0"))
+            wrongs.append((f"{key}: {value:g} s is not a valid time", "seconds above 0"))
     if spec.retries < 0:
         wrongs.append((f"retries: {spec.retries} is negative", "0: a job that fails has failed"))
     wrongs += [
@@ -198,7 +198,7 @@ def parse_workers(text: str) -> Workers:
     """
     found = _WORKERS.fullmatch(text.strip())
     if found is None:
-        raise BadSpec(f"workers: {text!r} is no number of workers", "a number, such as 4, or MIN:MAX, such as 2:8")
+        raise BadSpec(f"workers: {text!r} is not a number of workers", "a number, such as 4, or MIN:MAX, such as 2:8")
     least = int(found["min"])
     most = int(found["max"] or least)
     return Workers(least, most, most)
@@ -248,11 +248,11 @@ def _workers(given: Any) -> dict[str, Any]:
         workers = parse_workers(str(given))
         return {"min": workers.min, "max": workers.max, "replicas": workers.replicas}
     if not isinstance(given, Mapping):
-        raise BadSpec(f"workers: {given!r} is no number of workers", "such as workers: 4, or {min: 2, max: 8}")
+        raise BadSpec(f"workers: {given!r} is not a number of workers", "such as workers: 4, or {min: 2, max: 8}")
     numbers = _check_keys(given, Workers, "workers.")
     for key, value in numbers.items():
         if not isinstance(value, int) or isinstance(value, bool):
-            raise BadSpec(f"workers.{key}: {value!r} is no number", "such as workers: {min: 2, max: 8}")
+            raise BadSpec(f"workers.{key}: {value!r} is not a number", "such as workers: {min: 2, max: 8}")
     some = numbers.get("replicas", numbers.get("max", numbers.get("min", 1)))
     least, most = numbers.get("min", some), numbers.get("max", max(some, numbers.get("min", some)))
     return {"min": least, "max": most, "replicas": numbers.get("replicas", most)}
@@ -261,10 +261,10 @@ def _workers(given: Any) -> dict[str, Any]:
 def _texts(given: Any, key: str) -> dict[str, str]:
     """Return a mapping of texts; numbers, which YAML reads as such, are texts here."""
     if not isinstance(given, Mapping):
-        raise BadSpec(f"{key}: {given!r} is no mapping", f"such as {key}: {{NAME: value}}")
+        raise BadSpec(f"{key}: {given!r} is not a mapping", f"such as {key}: {{NAME: value}}")
     for name, value in given.items():
         if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-            raise BadSpec(f"{key}.{name}: {value!r} is no text", 'put it in quotes: "..."')
+            raise BadSpec(f"{key}.{name}: {value!r} is not text", 'put it in quotes: "..."')
     return {str(name): str(value) for name, value in given.items()}
 
 

@@ -340,7 +340,7 @@ def _open_plain(path: Path, owner: Owner | None) -> int:
     theirs = owner is None or status.st_uid in (owner.uid, os.geteuid())
     if not stat.S_ISREG(status.st_mode) or not theirs or status.st_nlink != 1:
         os.close(descriptor)
-        raise PermissionError(None, "it is no plain file of the job's user", os.fspath(path))
+        raise PermissionError(None, "it is not a plain file of the job's user", os.fspath(path))
     return descriptor
 
 

@@ -132,7 +132,7 @@ class Server:
             return self._state.change(what.verb, what.name, what.workers, asker, now, what.key)
         if not asker.is_admin:
             raise NotAllowed(
-                f"{asker.owner.name} is no administrator of this queue",
+                f"{asker.owner.name} is not an administrator of this queue",
                 "root is, and whom `admins` of its settings names",
             )
         return self._administer(what)

@@ -84,9 +84,9 @@ class QueueSettings(msgspec.Struct, frozen=True):
             ) from None
         for key in ("quantum", "ageing", "round", "keep"):
             if not getattr(self, key) > 0:
-                raise Refused(f"{key}: {getattr(self, key):g} s is no time", "seconds above 0")
+                raise Refused(f"{key}: {getattr(self, key):g} s is not a valid time", "seconds above 0")
         if self.restart_cost < 0:
-            raise Refused(f"restart_cost: {self.restart_cost:g} s is no time", "seconds from 0 on")
+            raise Refused(f"restart_cost: {self.restart_cost:g} s is not a valid time", "seconds from 0 on")
 
     def check_queue(self, queue: str) -> None:
         """See whether there is such a queue.
@@ -169,7 +169,7 @@ def _seconds(key: str, value: str) -> float:
         seconds = math.nan
     # The database has them as JSON, which knows no infinity.
     if not math.isfinite(seconds):
-        raise Refused(f"{key}: {value!r} is no number of seconds", f"such as {key}=600")
+        raise Refused(f"{key}: {value!r} is not a number of seconds", f"such as {key}=600")
     return seconds
 
 
@@ -178,6 +178,6 @@ def _quota(key: str, text: str) -> Quota:
     for pair in filter(None, text.split(",")):
         name, _, number = pair.partition("=")
         if name not in ("slots", "jobs") or not number.isdecimal():
-            raise Refused(f"{key}: {pair!r} is no quota", f"such as {key}=slots=4,jobs=20")
+            raise Refused(f"{key}: {pair!r} is not a quota", f"such as {key}=slots=4,jobs=20")
         values[name] = int(number)
     return Quota(**values)

@@ -76,7 +76,8 @@ def _placements(app: str, tables: _Tables) -> dict[str, dict[Shape, list[tuple[f
             shapes = by_type.setdefault(type_, {})
             for line, row in rows_of(name, text, ("placement", "local_bsz", "step_time", "sync_time")):
                 if not re.fullmatch("[1-9]+", row["placement"]):
-                    raise TraceError(f"{name}, line {line}: {row['placement']!r} is no placement", "write such as 44")
+                    what = f"{row['placement']!r} is not a placement"
+                    raise TraceError(f"{name}, line {line}: {what}", "write such as 44")
                 times = seconds_of_step(name, line, row)
                 shape = canonical([int(digit) for digit in row["placement"]])
                 shapes.setdefault(shape, []).append((number(name, line, row, "local_bsz", 1), *times))
@@ -128,7 +129,7 @@ def _convergence(app: str, tables: _Tables) -> Convergence:
     for key, text in tables.get("validation", {}).items():
         name = f"apps/{app}/validation-{key}.csv"
         if not key.isdecimal() or int(key) < 1:
-            raise TraceError(f"{name}: {key!r} is no batch size")
+            raise TraceError(f"{name}: {key!r} is not a batch size")
         run = runs.setdefault(int(key), [])
         for line, row in rows_of(name, text, ("progress", "grad_sqr", "grad_var")):
             noise = Noise(number(name, line, row, "grad_sqr", 0), number(name, line, row, "grad_var", 0))

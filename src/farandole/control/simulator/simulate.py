@@ -124,7 +124,7 @@ def _check(options: argparse.Namespace) -> None:
     for name in ("interval", "restart"):
         value = getattr(options, name)
         if value is not None and not 0 <= value < 1e9:
-            raise SchedulerError(f"--{name} {value:g} is no number of seconds")
+            raise SchedulerError(f"--{name} {value:g} is not a number of seconds")
     if not options.quantum > 0 or not options.ageing > 0:
         raise SchedulerError("--quantum and --ageing take seconds above 0")
     if options.jobs < 1:

@@ -76,11 +76,11 @@ def _job(where: str, cells: list[str]) -> TraceJob | None:
     except ValueError as error:
         raise TraceError(f"{where}: {error}") from None
     if strange := [value for value in values if not math.isfinite(value)]:
-        raise TraceError(f"{where}: {strange[0]} is no number")
+        raise TraceError(f"{where}: {strange[0]} is not a number")
     if large := [value for value in values if abs(value) > LATEST]:
         raise TraceError(f"{where}: {large[0]:g} is too large: numbers are at most {LATEST:g}")
     if parts := [values[at] for at in _WHOLE if values[at] != int(values[at])]:
-        raise TraceError(f"{where}: {parts[0]:g} is no whole number")
+        raise TraceError(f"{where}: {parts[0]:g} is not a whole number")
     slots = int(values[_PROCESSORS] if values[_PROCESSORS] > 0 else values[_WANTED])
     if values[_RUN_TIME] <= 0 or slots <= 0:
         return None

@@ -23,7 +23,7 @@ LATEST = 1e12
 """Seconds of a time at most: with more, a float cannot tell one second from the next for certain."""
 
 UNREADABLE = (OSError, tarfile.TarError, UnicodeDecodeError, EOFError, zlib.error)
-"""What is raised for a file that is not there, is damaged, or is no text."""
+"""What is raised for a file that is not there, is damaged, or is not text."""
 _PACKED = ".gz"
 
 
@@ -112,7 +112,7 @@ def number(name: str, line: int, row: Row, column: str, least: float = -math.inf
     try:
         value = float(row[column])
     except ValueError:
-        raise TraceError(f"{name}, line {line}: {column} is {row[column]!r}, which is no number") from None
+        raise TraceError(f"{name}, line {line}: {column} is {row[column]!r}, which is not a number") from None
     if not math.isfinite(value) or not least <= value <= most:
         end = "on" if most == math.inf else f"to {most:g}"
         raise TraceError(f"{name}, line {line}: {column} is {row[column]}, and must be a number from {least:g} {end}")
@@ -139,5 +139,5 @@ def whole(name: str, line: int, row: Row, column: str, least: int = 0) -> int:
     """
     value = number(name, line, row, column, least)
     if value != int(value):
-        raise TraceError(f"{name}, line {line}: {column} is {row[column]}, which is no whole number")
+        raise TraceError(f"{name}, line {line}: {column} is {row[column]}, which is not a whole number")
     return int(value)

@@ -125,7 +125,7 @@ def test_a_directory_of_somebody_else_is_not_taken(tmp_path: Path, monkeypatch: 
 
 @pytest.mark.parametrize("name", ["", "a/b", ".", "..", "-x", "x" * 64, "add", "drain", "remove", "a b"])
 def test_what_is_no_name(jobs: Jobs, name: str) -> None:
-    with pytest.raises(SpecError, match="is no name for a job"):
+    with pytest.raises(SpecError, match="is not a valid name of a job"):
         jobs.directory(name)
 
 

@@ -141,14 +141,14 @@ class _Reader:
         if value is None:
             return default
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-            return self._is_no(key, f"whole number from {least} to {most}", default)
+            return self._is_not(key, f"a whole number from {least} to {most}", default)
         return value
 
     def amount(self, key: str) -> Decimal:
         value = self.spec.get(key)
         found = None if isinstance(value, bool) else resources.quantity(str(value))
         if value is not None and (found is None or found <= 0):
-            self._is_no(key, "amount above 0", None)
+            self._is_not(key, "an amount above 0", None)
         return found if found is not None and found > 0 else Decimal(1)
 
     def texts(self, key: str) -> Mapping[str, str]:
@@ -156,7 +156,7 @@ class _Reader:
         if value is None:
             return {}
         if not isinstance(value, Mapping) or not all(isinstance(each, str) for pair in value.items() for each in pair):
-            self._is_no(key, "mapping of labels to texts", None)
+            self._is_not(key, "a mapping of labels to texts", None)
             return {}
         return dict(value)
 
@@ -166,18 +166,18 @@ class _Reader:
             return default
         usable = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
         if not usable or not (value > 0 or (zero and value == 0)):  # type: ignore[operator]
-            self._is_no(key, "number from 0 on" if zero else "number above 0", None)
+            self._is_not(key, "a number from 0 on" if zero else "a number above 0", None)
             return default
         return float(value)  # type: ignore[arg-type]
 
     def text(self, key: str, default: str = "") -> str:
         value = self.spec.get(key)
         if value is not None and not isinstance(value, str):
-            self._is_no(key, "text", None)
+            self._is_not(key, "text", None)
         return value if isinstance(value, str) and value else default
 
-    def _is_no(self, key: str, what: str, default: int | None) -> int | None:
-        self.fault = self.fault or f"{key}: {str(self.spec.get(key))[:40]!r} is no {what}"
+    def _is_not(self, key: str, what: str, default: int | None) -> int | None:
+        self.fault = self.fault or f"{key}: {str(self.spec.get(key))[:40]!r} is not {what}"
         return default
 
 

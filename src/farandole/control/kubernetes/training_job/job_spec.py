@@ -115,7 +115,7 @@ class _Reader:
         if value is None:
             return default
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value < most:
-            self.faults.append(f"{name}: {_shown(value)} is no whole number from {least} to {most - 1}")
+            self.faults.append(f"{name}: {_shown(value)} is not a whole number from {least} to {most - 1}")
             return default
         return value
 
@@ -124,7 +124,7 @@ class _Reader:
         if value is None or value == "":
             return default
         if not isinstance(value, str):
-            self.faults.append(f"{name}: {_shown(value)} is no text")
+            self.faults.append(f"{name}: {_shown(value)} is not text")
             return default
         return value
 
@@ -212,7 +212,7 @@ def _shared(reader: _Reader, spec: Object) -> JobSpec | None:
 def _ship(reader: _Reader, spec: Object) -> str:
     name = reader.mapping(spec, "ship").get("configMap", "")
     if not isinstance(name, str):
-        reader.faults.append(f"ship.configMap: {_shown(name)} is no name")
+        reader.faults.append(f"ship.configMap: {_shown(name)} is not a name")
         return ""
     return name
 
@@ -224,7 +224,7 @@ def _ship_items(reader: _Reader, spec: Object) -> tuple[Object, ...]:
         for item in items
     )
     if not usable:
-        reader.faults.append(f"ship.items: {_shown(items)} is no list of keys and paths")
+        reader.faults.append(f"ship.items: {_shown(items)} is not a list of keys and paths")
         return ()
     return tuple({"key": item["key"], "path": item["path"]} for item in items)
 

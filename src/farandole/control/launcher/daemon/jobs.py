@@ -273,11 +273,11 @@ class Jobs:
         """Return where a job of this name is, or would be.
 
         Raises:
-            SpecError: that is no name.
+            SpecError: that is not a name.
         """
         if not _NAME.fullmatch(name) or name in RESERVED:
             raise SpecError(
-                f"{name!r} is no name for a job", "up to 63 letters, digits, dots and dashes: --job resnet-2"
+                f"{name!r} is not a valid name of a job", "up to 63 letters, digits, dots and dashes: --job resnet-2"
             )
         return JobDirectory(self._root / name)
 
@@ -287,7 +287,7 @@ class Jobs:
         None: a job of that name runs.
 
         Raises:
-            SpecError: that is no name, or a job of another host has it.
+            SpecError: that is not a name, or a job of another host has it.
         """
         self.sweep()
         if name is not None:

@@ -65,4 +65,4 @@ def _moved_slot(slot: Slot, seconds: float) -> Slot:
 
 
 def _moved(at: float, seconds: float) -> float:
-    return at + seconds if at else 0.0  # 0 is no time: it means at once, or never.
+    return at + seconds if at else 0.0  # 0 is not a time: it means at once, or never.
