@@ -33,7 +33,6 @@ EXACT = (
     "tests/integration/elastic/test_steps_state.py",
     "tests/integration/elastic/test_tensorflow.py",
     # Security
-    "tests/compat/test_shell.py::test_secrets",
     "tests/hosts/test_acceptance.py::test_strangers_at_the_door_of_the_roster",
     "tests/hosts/test_acceptance.py::test_strangers_at_the_ports_of_the_workers",
     "tests/hosts/test_elastic.py::test_strangers_at_the_ports_of_the_workers_while_worlds_change",

@@ -76,7 +76,7 @@ def test_a_python_that_cannot_run_farandole(hosts: Hosts) -> None:
     bed.hide(bed.hosts[1], os.path.dirname(msgspec.__file__))
     err = refused(bed, "-H h1:1,h2:1 python train.py")
     version = sys.version.split()[0]
-    assert f"h2: its Python, {sys.executable}, is {version}, and lacks msgspec, which farandole needs" in err
+    assert f"h2: its Python, {sys.executable}, is version {version}, and lacks msgspec, which farandole needs" in err
     assert "hint: install it there: " in err and f"ssh h2 '{sys.executable} -m pip install " in err
 
 

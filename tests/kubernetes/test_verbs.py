@@ -82,7 +82,7 @@ def test_a_job_from_its_submission_to_its_end_by_the_verbs(
 
     run("scale", "verbs", "3")
     job.await_size(3)
-    assert "at most 3" in run("scale", "verbs", "4", code=2)
+    assert "with 1 to 3 workers" in run("scale", "verbs", "4", code=2)
     run("suspend", "verbs")
     job.await_state("Suspended")
     cluster.until(lambda: not job.pods("worker"), "its pods are gone")

@@ -13,7 +13,7 @@ import pytest
 from run_docstrings import FRONT_ENDS, PACKAGE
 
 RUN = Path(__file__).resolve().parents[2] / "support" / "run_docstrings.py"
-_MXNET = ("__init__", "functions", "optimizer", "parameters", "trainer")
+_MXNET = ("__init__", "optimizer", "parameters", "trainer")
 # Sources with examples that do not run, by `# doctest: +SKIP`, and why.
 WHY_NOT = {
     **{f"mxnet/{name}.py": "MXNet has an environment of its own" for name in _MXNET},
