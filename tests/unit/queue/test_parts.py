@@ -32,6 +32,7 @@ from farandole.control.queue.model import (
     QueueJob,
     Seen,
     StartAttempt,
+    Why,
 )
 from farandole.control.queue.reconcile import holder, turn
 from farandole.control.queue.settings import QueueSettings
@@ -145,6 +146,26 @@ def test_an_attempt_as_its_files_show_it(attempt: Attempt) -> None:
     assert attempt.fact(ME) == AttemptFact(Seen.ENDED, 3, True)
     assert attempt.hosts.read_text() == "h1 slots=2\n"
     assert not attempt.set_hosts({"h1": 2}) and attempt.set_hosts({"h1": 1})
+
+
+def test_an_attempt_that_began_before_the_machine_was_restarted_is_lost(attempt: Attempt) -> None:
+    attempt.begin()
+    (attempt.own / "begun").write_text("an earlier boot")
+    assert attempt.fact(ME).seen is Seen.MACHINE_LOST
+    attempt.write_ended(Ended(0))
+    assert attempt.fact(ME).seen is Seen.ENDED, "its end was written before"
+
+
+@pytest.mark.parametrize("workers", ["2", "1:2"])
+def test_a_job_begins_again_after_the_machine_was_restarted(workers: str) -> None:
+    lost = AttemptFact(Seen.MACHINE_LOST)
+    again = observed(job(workers), lost, (), 20.0)
+    assert (again.phase, dict(again.slots), dict(again.held)) == (Phase.WAITING, {}, {})
+    assert again.reason == "the queue's machine was restarted; it begins again" and again.failures == 0
+    cancelled = job(workers, phase=Phase.STOPPING, why_stopped=Why.CANCEL)
+    assert observed(cancelled, lost, (), 20.0).phase is Phase.CANCELLED
+    suspended = job(workers, phase=Phase.STOPPING, why_stopped=Why.SUSPEND)
+    assert observed(suspended, lost, (), 20.0).phase is Phase.SUSPENDED
 
 
 def test_an_attempt_knows_the_batch_that_was_chosen(attempt: Attempt) -> None:

@@ -179,6 +179,8 @@ class Attempt:
             return AttemptFact(Seen.ENDED, ended.exit_code, ended.was_told)
         if not self.has_begun():
             return AttemptFact(Seen.NOTHING)
+        if not alive and not self._began_on_this_boot(owner):
+            return AttemptFact(Seen.MACHINE_LOST)
         return AttemptFact(Seen.RUNS if alive else Seen.ORPHANED, report=self.report(owner))
 
     def report(self, owner: Owner | None = None) -> AttemptReport | None:
@@ -227,6 +229,14 @@ class Attempt:
     def has_begun(self) -> bool:
         return os.path.lexists(self.own / "begun")
 
+    def _began_on_this_boot(self, owner: Owner | None = None) -> bool:
+        """Return whether the machine has not been started again since the attempt began."""
+        try:
+            with open(_open_plain(self.own / "begun", owner), "rb") as file:
+                return file.read(_FILE_BYTES) == clock.identity().encode()
+        except OSError:
+            return False
+
     def _is_locked(self) -> bool:
         lock = self._lock()
         if lock is None:
@@ -263,12 +273,7 @@ class Attempt:
 
     def can_go_on(self) -> bool:
         """Return whether a runner can go on with an attempt that has begun, if its workers still wait for one."""
-        if self.ended() is not None or not self.failover_files().is_whole():
-            return False
-        try:
-            return (self.own / "begun").read_text() == clock.identity()  # Else the machine was started again since.
-        except OSError:
-            return False
+        return self.ended() is None and self.failover_files().is_whole() and self._began_on_this_boot()
 
     def write_report(self, report: AttemptReport) -> None:
         _replace(self.own / "report", encode_json(report), 0o600, durable=False)

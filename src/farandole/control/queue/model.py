@@ -177,6 +177,8 @@ class Seen(str, enum.Enum):
     RUNS = "runs"
     ORPHANED = "orphaned"
     """It was started, and its runner is gone without a word."""
+    MACHINE_LOST = "machine lost"
+    """It was started before the queue's machine was, and its runner had written no end."""
     ENDED = "ended"
 
 

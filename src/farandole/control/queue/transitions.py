@@ -31,7 +31,8 @@ def observed(job: QueueJob, fact: AttemptFact, down: Collection[str], now: float
         down: hosts that do not answer.
         now: seconds since 1970.
     """
-    if fact.seen is Seen.ENDED or (fact.seen is Seen.ORPHANED and not job.spec.is_elastic):
+    gone = fact.seen is Seen.ORPHANED and not job.spec.is_elastic
+    if gone or fact.seen in (Seen.ENDED, Seen.MACHINE_LOST):
         return _over(job, fact, down, now)
     if fact.seen is Seen.NOTHING and job.phase is Phase.RUNNING:
         return replace(job, phase=Phase.STARTING)  # Its files are gone: this is a copy of the queue on another machine.
@@ -84,6 +85,8 @@ def _over(job: QueueJob, fact: AttemptFact, down: Collection[str], now: float) -
         if why is Why.SUSPEND:
             return replace(job, phase=Phase.SUSPENDED, reason="until farandole resume")
         return _again(job, "")
+    if fact.seen is Seen.MACHINE_LOST:
+        return _again(job, "the queue's machine was restarted; it begins again")
     if lost:
         return _again(job, f"host {', '.join(lost)} was lost; it begins again")
     how = "its runner was killed" if code is None else f"it ended with code {code}"
