@@ -13,9 +13,9 @@ void check_is_in_world(const Request& request, const collective::Group&, int) {
 
 }  // namespace
 
-const KindRow kBarrier = {.name = "barrier"};
-const KindRow kAddGroup = {.name = "add_process_set", .check = check_is_in_world};
-const KindRow kRemoveGroup = {.name = "remove_process_set", .check = check_is_in_world};
-const KindRow kJoin = {.name = "join", .check = check_is_in_world};
+constexpr KindRow kBarrier = {.name = "barrier"};
+constexpr KindRow kAddGroup = {.name = "add_process_set", .check = check_is_in_world};
+constexpr KindRow kRemoveGroup = {.name = "remove_process_set", .check = check_is_in_world};
+constexpr KindRow kJoin = {.name = "join", .check = check_is_in_world};
 
 }  // namespace farandole::engine::kinds

@@ -28,7 +28,7 @@ collective::Job make_job(const collective::Group&, std::span<Runnable* const> bu
 
 }  // namespace
 
-const KindRow kAllgather = {
+constexpr KindRow kAllgather = {
     .name = "allgather",
     .has = kTensor,
     .rows = Rows::kAgreed,

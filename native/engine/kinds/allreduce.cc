@@ -80,12 +80,12 @@ collective::Job make_job(const Group& group, std::span<Runnable* const> bucket, 
 
 }  // namespace
 
-const KindRow kAllreduce = {.name = "allreduce",
-                            .has = kTensor | kReduction | kCompression,
-                            .memory = Memory::kInputAndOutput,
-                            .merges = true,
-                            .operation = operation,
-                            .check = check,
-                            .make_job = make_job};
+constexpr KindRow kAllreduce = {.name = "allreduce",
+                                .has = kTensor | kReduction | kCompression,
+                                .memory = Memory::kInputAndOutput,
+                                .merges = true,
+                                .operation = operation,
+                                .check = check,
+                                .make_job = make_job};
 
 }  // namespace farandole::engine::kinds

@@ -66,12 +66,12 @@ collective::Job make_job(const Group& group, std::span<Runnable* const> bucket, 
 
 }  // namespace
 
-const KindRow kAlltoall = {.name = "alltoall",
-                           .has = kTensor,
-                           .rows = Rows::kOwn,
-                           .memory = Memory::kInput,
-                           .operation = [](const Options&) { return collective::Operation::kAlltoall; },
-                           .check = check,
-                           .make_job = make_job};
+constexpr KindRow kAlltoall = {.name = "alltoall",
+                               .has = kTensor,
+                               .rows = Rows::kOwn,
+                               .memory = Memory::kInput,
+                               .operation = [](const Options&) { return collective::Operation::kAlltoall; },
+                               .check = check,
+                               .make_job = make_job};
 
 }  // namespace farandole::engine::kinds

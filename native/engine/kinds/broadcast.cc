@@ -35,7 +35,7 @@ collective::BroadcastJob job_of(const Group& group, const Request& request) {
 
 }  // namespace
 
-const KindRow kBroadcast = {
+constexpr KindRow kBroadcast = {
     .name = "broadcast",
     .has = kTensor | kRoot,
     .memory = Memory::kInputAndOutput,
@@ -46,7 +46,7 @@ const KindRow kBroadcast = {
     }};
 
 // Its group has two members.
-const KindRow kTransfer = {
+constexpr KindRow kTransfer = {
     .name = "transfer",
     .has = kTensor | kRoot | kPeer,
     .memory = Memory::kInputOrOutput,

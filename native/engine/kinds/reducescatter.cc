@@ -42,11 +42,11 @@ collective::Job make_job(const Group& group, std::span<Runnable* const> bucket, 
 
 }  // namespace
 
-const KindRow kReducescatter = {.name = "reducescatter",
-                                .has = kTensor | kReduction,
-                                .memory = Memory::kInput,  // a member may get no rows
-                                .operation = [](const Options&) { return collective::Operation::kReducescatter; },
-                                .check = check,
-                                .make_job = make_job};
+constexpr KindRow kReducescatter = {.name = "reducescatter",
+                                    .has = kTensor | kReduction,
+                                    .memory = Memory::kInput,  // a member may get no rows
+                                    .operation = [](const Options&) { return collective::Operation::kReducescatter; },
+                                    .check = check,
+                                    .make_job = make_job};
 
 }  // namespace farandole::engine::kinds
