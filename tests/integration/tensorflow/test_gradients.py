@@ -288,7 +288,7 @@ def test_wrong_tapes_and_optimizers_are_refused(world: World) -> None:
         "All local layers must be of",
         "backward_passes_per_step > 1 is not yet supported",
         "a DistributedOptimizer already",
-        "no optimizer of Keras",
+        "expected an optimizer of Keras",
     )
     for said in run(world, wrong_tapes):
         assert len(said) == len(expected)
