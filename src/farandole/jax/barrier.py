@@ -22,7 +22,7 @@ def barrier(process_set: ProcessSet = global_process_set, after: Any = None) -> 
 
     Args:
         process_set: the ranks that take part.
-        after: arrays in any structure. In a compiled function, where there is no other order than that of arrays, the
+        after: arrays in any structure. In a compiled function, which is ordered only by its arrays, the
             barrier comes after these are computed, and what is computed of the result comes after the barrier.
 
     Returns:

@@ -11,12 +11,12 @@ from farandole.worker.core.dtype import Kind, Sum, WireForm
 
 @dataclass(frozen=True)
 class CallSite:
-    """What a traced function says of a collective, beside its arrays.
+    """The options of a collective that a traced function calls: all but its arrays.
 
     Nothing of it depends on the rank, so that all ranks compile the same program.
 
     Attributes:
-        kind: what the engine does.
+        kind: the operation that the engine carries out.
         grouped: whether it is one of the grouped functions, whose members have names of their own.
         name: by which ranks' calls match, with the operation before it; None: one that follows from the program.
         group: the native number of the process set.
@@ -25,10 +25,10 @@ class CallSite:
         root: of a broadcast; and see `only_at_root`.
         prescale: multiplied in before a reduction.
         postscale: multiplied in after it.
-        compression: how the arrays of an allreduce travel.
+        compression: the form in which the arrays of an allreduce are sent.
         compression_ratio: of `WireForm.TOPK`.
-        has_residuals: of a compressed reduction: after the arrays come as many residuals, which it updates.
-        further: options of the engine's that nothing here knows, by name.
+        has_residuals: of a compressed reduction: the arrays are followed by a residual for each, which it updates.
+        further: other options of the engine, by name.
         only_at_root: of a reduction: all ranks but the root get zeros.
         has_plain_gradient: whether its gradient is its transpose, as of losses that are added up over the ranks. The
             gradients that users get are Horovod's, which for three collectives are multiples of that.
@@ -52,7 +52,7 @@ class CallSite:
 
     @property
     def operation(self) -> str:
-        """What begins the names by which ranks' calls match."""
+        """The prefix of the names by which ranks' calls match."""
         return f"{'grouped_' * self.grouped}{self.kind.name.lower()}"
 
     def result_shape(self, shape: Sequence[int]) -> tuple[int, ...]:

@@ -28,7 +28,7 @@ class _CastCompressor(Compressor):
 
 
 class FP16Compressor(_CastCompressor):
-    """Floating-point arrays travel as float16: 11 bits of precision, at most 65504. See `farandole.torch`."""
+    """Floating-point arrays travel as float16: 11 bits of precision, at most 65504."""
 
     wire_dtype = jnp.float16
 

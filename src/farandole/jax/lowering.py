@@ -33,7 +33,7 @@ _program_numbers = count(1)
 
 @dataclass
 class _Program:
-    """What is known of a program while it is made: lives as long as it does."""
+    """The state of a program while it is lowered; it lives as long as the program."""
 
     number: int = field(default_factory=lambda: next(_program_numbers))
     given: dict[str, int] = field(default_factory=dict)

@@ -42,7 +42,7 @@ def distributed_value_and_grad(
         fun: whose first output is a scalar.
         argnums: as for `jax.value_and_grad`.
         has_aux: as for `jax.value_and_grad`.
-        op: how gradients are reduced.
+        op: the reduction of the gradients, such as Average.
         compression: the compression under which they travel.
         process_set: the ranks that take part.
 
@@ -69,7 +69,9 @@ def distributed_grad(
     compression: Any = Compression.none,
     process_set: ProcessSet = global_process_set,
 ) -> Callable[P, Any]:
-    """Return `jax.grad(fun)` with gradients that are reduced over all ranks. See `distributed_value_and_grad`.
+    """Return `jax.grad(fun)` with gradients that are reduced over all ranks.
+
+    Takes the same arguments as `distributed_value_and_grad`.
 
     Example:
         >>> jax.jit(hvd.distributed_grad(lambda x: (x**2).sum()))(jnp.array([1.0, 2.0]))
@@ -121,7 +123,7 @@ def distributed(
     Args:
         optimizer: of optax. `optax.MultiSteps` may be around the result; it runs it in each of its passes, so that
             gradients are reduced in each.
-        op: how gradients are reduced.
+        op: the reduction of the gradients, such as Average.
         compression: the compression under which they travel.
         process_set: the ranks that take part.
 

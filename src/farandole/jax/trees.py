@@ -37,10 +37,10 @@ def grouped_allreduce(
         tensors: arrays in any structure, the same on all ranks; the results come in the same structure.
         average: Horovod's older word for `op`.
         name: the same on all ranks.
-        compression: how the arrays travel.
+        compression: the form in which the arrays are sent, such as `Compression.fp16`.
         op: Average (default), Sum, Min, Max, Product or Adasum.
-        prescale_factor: what the arrays are multiplied by before.
-        postscale_factor: what the results are multiplied by.
+        prescale_factor: the factor of the arrays before the reduction.
+        postscale_factor: the factor of the results.
         process_set: the ranks that take part.
 
     Raises:
@@ -87,11 +87,11 @@ def grouped_reducescatter(
     Args:
         tensors: arrays in any structure, the same on all ranks; the results come in the same structure.
         name: the same on all ranks.
-        compression: how the arrays travel.
+        compression: the form in which the arrays are sent, such as `Compression.fp16`.
         op: Average (default), Sum, Min, Max or Product.
         process_set: the ranks that take part.
-        prescale_factor: what the arrays are multiplied by before.
-        postscale_factor: what the results are multiplied by.
+        prescale_factor: the factor of the arrays before the reduction.
+        postscale_factor: the factor of the results.
 
     Raises:
         ValueError: the call is wrong by itself.
@@ -113,8 +113,8 @@ def grouped_allreduce_with_residuals(
 
     Args:
         tensors: arrays in any structure.
-        residuals: what of each was not sent before, float32, in the same structure.
-        recipe: how they travel.
+        residuals: the part of each array that was not sent before, float32, in the same structure.
+        recipe: the compression of the arrays.
         op: Average or Sum.
         process_set: the ranks that take part.
 

@@ -15,7 +15,7 @@ from farandole.worker.gradients.wrapper_gradients import GradientReduction
 
 
 class PassCounter:
-    """What Horovod has to count backward passes."""
+    """A counter of backward passes, with the attributes that Horovod's has."""
 
     def __init__(self, counter: Any) -> None:
         """Make one.
@@ -27,7 +27,7 @@ class PassCounter:
 
 
 class ComputedGradients:
-    """What is put in front of an optimizer's class, besides what reduces: the first half of `minimize`."""
+    """A mixin for optimizers that computes gradients, the first half of `minimize`; its subclasses reduce them."""
 
     _farandole: GradientReduction
     _farandole_computed: Any = None

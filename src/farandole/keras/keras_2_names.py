@@ -1,4 +1,4 @@
-"""What scripts for Keras 2 ask an optimizer for, for those of Keras 3: `optimizer.variables()` and `optimizer.lr`."""
+"""Attributes of Keras 2's optimizers, added to those of Keras 3: `optimizer.variables()` and `optimizer.lr`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Keras' own code has to do otherwise for a model whose optimizer is distributed.
+"""Changes to Keras' own methods for a model whose optimizer is distributed.
 
 A script only says `model.compile(optimizer=hvd.DistributedOptimizer(optimizer))`. What follows from it is arranged in
 the methods that Keras calls then, each of which does the same as before for other optimizers:

@@ -17,7 +17,7 @@ from farandole.worker.gradients.wrapper_options import WrapperOptions
 
 
 class Distributed(ComputedGradients):
-    """What is put in front of the wrapped optimizer's class."""
+    """A mixin that precedes the wrapped optimizer's class."""
 
     _farandole_options: WrapperOptions
     _farandole: GradientReduction

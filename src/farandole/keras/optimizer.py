@@ -25,7 +25,7 @@ from farandole.worker.gradients.wrapper_options import WrapperOptions, checked
 
 
 class Distributed(ComputedGradients):
-    """What is put in front of the wrapped optimizer's class."""
+    """A mixin that precedes the wrapped optimizer's class."""
 
     _farandole_options: WrapperOptions
     _farandole: GradientReduction
@@ -214,8 +214,8 @@ def DistributedOptimizer(
         gradient_predivide_factor: with Average, divide by this before the sum and by size / this after it.
         op: Average or Sum; with Adasum, each rank makes a step of its own, and the *changes* of the variables are
             combined.
-        backward_passes_per_step: gradients of so many calls of `apply` are added up on each rank, and reduced once; the
-            same as Keras' `gradient_accumulation_steps`, which may be set on the optimizer instead.
+        backward_passes_per_step: the number of calls of `apply` whose gradients each rank adds up before one
+            reduction; the same as Keras' `gradient_accumulation_steps`, which may be set on the optimizer instead.
         average_aggregated_gradients: whether these are averaged; else they are summed.
         num_groups: deprecated; see `groups`.
         groups: reduce gradients in this many groups of neighbours, or those of these lists of variables together.
@@ -250,13 +250,13 @@ def DistributedOptimizer(
         return legacy.distributed(optimizer, options, name)
     if isinstance(optimizer, str):
         raise InvalidRequestError(
-            f"expected an optimizer of Keras, got type str, a name. Pass keras.optimizers.get({optimizer!r}), which "
+            f"expected an optimizer of Keras, got a name (type str). Pass keras.optimizers.get({optimizer!r}), which "
             "makes the optimizer of that name."
         )
     if not isinstance(optimizer, keras.optimizers.Optimizer):
         raise InvalidRequestError(
             f"expected an optimizer of Keras, got type {_type_name(optimizer)}. For optimizers of tf.compat.v1.train "
-            "there is farandole.tensorflow.DistributedOptimizer; for those of PyTorch, that of farandole.torch."
+            "use farandole.tensorflow.DistributedOptimizer; for those of PyTorch, that of farandole.torch."
         )
     backends.chosen().check_scope()
     config = optimizer.get_config()
@@ -277,7 +277,7 @@ def PartialDistributedOptimizer(optimizer: Wrapped, *args: Any, local_layers: An
         kwargs: as there.
 
     Raises:
-        ValueError: these are no layers; and as there.
+        ValueError: `local_layers` are not layers, or `DistributedOptimizer` raises it.
     """
     layers = checked_layers(local_layers)
     distributed = DistributedOptimizer(optimizer, *args, **kwargs)

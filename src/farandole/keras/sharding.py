@@ -61,7 +61,7 @@ class ShardedDataset(keras.utils.PyDataset):
 
     @property
     def num_batches(self) -> int | None:
-        """How many batches each worker has; None if there is no end."""
+        """The number of batches of each worker; None if the dataset is infinite."""
         total = self._dataset.num_batches
         return None if total is None else int(total) // self._size
 

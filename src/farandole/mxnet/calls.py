@@ -159,7 +159,7 @@ class WaitedCall(Pending):
         finish: Callable[[Any], Any],
         has_outputs: bool,
     ) -> None:
-        """Describe the call; `has_outputs` says whether the result can be made before the call. See `OrderedCall`."""
+        """Describe the call; `has_outputs` says whether the result can be made before the call."""
         outputs: Sequence[Sent] = ()
         if has_outputs:
             result = finish((0,) * len(requests))

@@ -11,7 +11,7 @@ from farandole.worker.collectives.compression import Compressor, Int8, NoneCompr
 
 
 class FP16Compressor(Compressor):
-    """Floating-point arrays travel as float16: 11 bits of precision, at most 65504. See `farandole.torch`."""
+    """Floating-point arrays travel as float16: 11 bits of precision, at most 65504."""
 
     @staticmethod
     def compress(tensor: mx.nd.NDArray) -> tuple[mx.nd.NDArray, Any]:

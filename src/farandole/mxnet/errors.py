@@ -1,7 +1,7 @@
 """From farandole's errors to MXNet's and back.
 
-A collective that fails in MXNet's engine fails like any operation of it: whoever first waits for its result, or for
-what was computed of that, gets an `mxnet.base.MXNetError`. Its text begins with the name of farandole's error.
+A collective that fails in MXNet's engine fails like any operation of it: the first wait for its result, or for
+what was computed from that, raises an `mxnet.base.MXNetError`. Its text begins with the name of farandole's error.
 """
 
 from __future__ import annotations

@@ -32,14 +32,14 @@ _PRIORITIZED = c_int(3)
 
 
 class Completion(NamedTuple):
-    """What ends an operation: the three words of a `CallbackOnComplete`, which lies on MXNet's stack."""
+    """The callback that ends an operation: the three words of a `CallbackOnComplete`, which lies on MXNet's stack."""
 
     function: int
     engine: int
     parameter: int
 
     def __call__(self, error: str | None = None) -> None:
-        """Say that the operation is done; with an error, whoever waits for what it writes gets that one."""
+        """Complete the operation; an error is raised at each wait for what the operation writes."""
         if error is None:
             _Complete(self.function)(self.engine, self.parameter, None)
             return

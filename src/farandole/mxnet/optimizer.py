@@ -60,11 +60,11 @@ class DistributedOptimizer(mx.optimizer.Optimizer):
         """Wrap an optimizer.
 
         Args:
-            optimizer: which applies the averages.
-            gradient_predivide_factor: by this the gradients are divided before they are summed, and the rest after it.
-            num_groups: put the gradients of an update into so many groups, each of which travels together.
+            optimizer: the optimizer that applies the averages.
+            gradient_predivide_factor: the divisor of the gradients before the sum; the rest divides after it.
+            num_groups: the number of groups of an update's gradients, each of which is sent as one.
             process_set: the ranks that take part.
-            compression: how the gradients travel, such as `Compression.fp16`.
+            compression: the form in which the gradients are sent, such as `Compression.fp16`.
 
         Raises:
             ValueError: the arguments make no sense, or init() has not been called.
@@ -87,7 +87,7 @@ class DistributedOptimizer(mx.optimizer.Optimizer):
         return type(self)._plain
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Let the plain optimizer be pickled in its place: whoever loads it wraps it again."""
+        """Let the plain optimizer be pickled in its place; code that loads it has to wrap it again."""
         return _itself, (self.plain,)
 
     def update(self, index: Any, weight: Any, grad: Any, state: Any) -> None:

@@ -31,8 +31,8 @@ def broadcast_parameters(
     Args:
         params: `net.collect_params()`, or a dict of arrays, such as what `module.get_params()` returns.
         root_rank: in the world.
-        prefix: begins the names by which ranks' parameters match. Each of several calls for deferred parameters needs
-            one of its own.
+        prefix: the beginning of the names by which ranks' parameters match. Each of several calls for deferred
+            parameters needs its own.
         process_set: the ranks that take part.
 
     Raises:

@@ -30,15 +30,15 @@ _front = Arrays()
 
 @dataclass(frozen=True)
 class Reduction:
-    """What a user asks for, checked.
+    """The reduction that a user asks for, with its options checked.
 
     Attributes:
         op: Average, or Sum where the optimizer divides.
-        predivide: by this the gradients are divided before they are summed, and the rest after it.
-        num_groups: the gradients are put into so many groups, each of which travels together; 0: each by itself.
-        compression: how the gradients travel.
+        predivide: the divisor of the gradients before the sum; the rest divides after it.
+        num_groups: the number of groups of gradients, each of which is sent as one; 0: each gradient by itself.
+        compression: the form in which the gradients are sent.
         process_set: the ranks that take part.
-        prefix: begins the names.
+        prefix: the beginning of the gradients' names.
     """
 
     op: int

@@ -1,4 +1,4 @@
-"""What the engine would refuse, told at the call.
+"""Checks that raise at the call what the engine would refuse later.
 
 The engine sees a request only when MXNet has computed its arrays. An unnamed call that it refused then would have been
 counted on this rank and not on the others, so that all later unnamed calls would wait for each other.
@@ -42,7 +42,7 @@ def check(session: Session, requests: Sequence[NativeRequest]) -> None:
 def _check_reduction(request: NativeRequest, options: Mapping[str, float]) -> None:
     if options["op"] not in OPS:
         raise InvalidRequestError(
-            f"there is no reduction {options['op']:g}; pass op=hvd.Average, Sum, Adasum, Min, Max or Product."
+            f"{options['op']:g} is not a valid reduction; pass op=hvd.Average, Sum, Adasum, Min, Max or Product."
         )
     if options["op"] == Adasum and request.dtype not in _FLOATS:
         raise InvalidRequestError("Adasum is for floating-point arrays. Use hvd.Sum, or pass array.astype('float32').")

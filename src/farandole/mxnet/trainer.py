@@ -19,8 +19,8 @@ from farandole.worker.core.group import ProcessSet, global_process_set
 class DistributedTrainer(mx.gluon.Trainer):
     """A `mx.gluon.Trainer` for several workers: `step()` applies the average of all workers' gradients.
 
-    As in Horovod, `allreduce_grads()` leaves the *sum* in the gradients, and `update()` divides: whoever clips between
-    the two clips sums.
+    As in Horovod, `allreduce_grads()` leaves the *sum* in the gradients, and `update()` divides: code that clips
+    between the two clips sums.
 
     Example:
         >>> trainer = hvd.DistributedTrainer(net.collect_params(), "adam", {"learning_rate": 0.001})  # doctest: +SKIP
@@ -48,10 +48,10 @@ class DistributedTrainer(mx.gluon.Trainer):
             params: the parameters to train, as of `net.collect_params()`.
             optimizer: a name such as "sgd", or an optimizer.
             optimizer_params: arguments of the optimizer, if it is given by name.
-            compression: how the gradients travel, such as `Compression.fp16`.
-            gradient_predivide_factor: by this the gradients are divided before they are summed, and the rest after it.
-            prefix: begins the names by which ranks' gradients match. Each of several trainers needs one of its own.
-            num_groups: put the gradients into so many groups, each of which travels together.
+            compression: the form in which the gradients are sent, such as `Compression.fp16`.
+            gradient_predivide_factor: the divisor of the gradients before the sum; the rest divides after it.
+            prefix: the beginning of the names by which ranks' gradients match. Each of several trainers needs its own.
+            num_groups: the number of groups of gradients, each of which is sent as one.
             process_set: the ranks that take part.
 
         Raises:

@@ -32,7 +32,7 @@ class _CastCompressor(Compressor):
 
 
 class FP16Compressor(_CastCompressor):
-    """Floating-point arrays travel as float16: 11 bits of precision, at most 65504. See `farandole.torch`."""
+    """Floating-point arrays travel as float16: 11 bits of precision, at most 65504."""
 
     @classmethod
     def wire_dtype(cls) -> np.dtype[Any]:

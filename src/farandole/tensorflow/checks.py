@@ -1,4 +1,4 @@
-"""What is wrong with a call whatever the other ranks do, said before TensorFlow makes an op of it."""
+"""Checks of a call that need no other rank, made before TensorFlow makes an op of it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def accepted(collective: Collective, given: Any, options: Options) -> Any:
 
 
 def writable(given: Any) -> None:
-    """Raise ValueError if an argument is no variable, or one whose values cannot be sent."""
+    """Raise ValueError if an argument is not a variable, or is one whose values cannot be sent."""
     if not hasattr(given, "assign"):
         raise InvalidRequestError(
             f"broadcast_ writes over a tf.Variable, but got {type(given).__name__}. Use broadcast, which returns a new "
@@ -108,7 +108,7 @@ def splits_of(given: Any) -> Any:
     """Return how many rows go to each rank, as a tensor of int32.
 
     Raises:
-        ValueError: these are no such numbers.
+        ValueError: the argument cannot become int32, or has another shape.
     """
     try:
         splits = tf.convert_to_tensor(given, dtype=tf.int32)

@@ -26,7 +26,7 @@ class _CastCompressor(Compressor):
 
 
 class FP16Compressor(_CastCompressor):
-    """Floating-point tensors travel as float16: 11 bits of precision, at most 65504. See `farandole.torch`."""
+    """Floating-point tensors travel as float16: 11 bits of precision, at most 65504."""
 
     wire_dtype = tf.float16
 

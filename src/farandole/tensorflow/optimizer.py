@@ -23,7 +23,7 @@ Optimizer = tf.compat.v1.train.Optimizer
 
 
 class _Wrapper(Optimizer):  # type: ignore[misc, valid-type]
-    """What all wrappers have in common: the state is that of the wrapped optimizer."""
+    """The base of all wrappers: the state is that of the wrapped optimizer."""
 
     def __init__(self, optimizer: Any, name: str, use_locking: bool, options: WrapperOptions) -> None:
         super().__init__(use_locking=use_locking, name=name)
@@ -237,8 +237,8 @@ def DistributedOptimizer(
         device_sparse: the same for `tf.IndexedSlices`.
         compression: how gradients travel, such as `Compression.fp16`.
         sparse_as_dense: let `tf.IndexedSlices` become dense; else the rows of all ranks are gathered.
-        backward_passes_per_step: gradients of so many passes are added up on each rank, and reduced once. In a graph
-            only; its local variables are to be initialized (`tf.compat.v1.local_variables_initializer`).
+        backward_passes_per_step: the number of passes whose gradients each rank adds up before one reduction. In a
+            graph only; its local variables are to be initialized (`tf.compat.v1.local_variables_initializer`).
         op: Average or Sum; with Adasum, each rank makes a step of its own, and the *changes* of the variables are
             combined.
         gradient_predivide_factor: with Average, divide by this before the sum and by size / this after it.

@@ -17,7 +17,7 @@ class Passes:
         """Make one that has no variables yet.
 
         Args:
-            count: how many passes make a step.
+            count: the number of passes of a step.
             averaged: whether the sum is divided by the count.
             sparse_as_dense: what becomes of `tf.IndexedSlices`: they become dense, or are refused.
         """

@@ -59,7 +59,7 @@ def _count(inputs: Any, mean: Any, mask: Any) -> Any:
 
 
 def _of_all_workers(mean: Any, variance: Any, count: Any) -> tuple[Any, Any]:
-    """Return the mean and the variance of all workers' numbers, of which each has so many."""
+    """Return the mean and the variance of all workers' numbers, of which this worker has `count`."""
     # An empty batch has a mean of nan, and counts for nothing.
     mean, variance = (tf.where(count > 0, each, tf.zeros_like(each)) for each in (mean, variance))
     own = tf.concat([tf.reshape(mean, [-1]), tf.reshape(variance, [-1]), [count]], 0)

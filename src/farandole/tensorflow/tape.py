@@ -18,7 +18,7 @@ from farandole.worker.gradients.wrapper_options import checked
 
 
 class _Distributed:
-    """What is put in front of the wrapped tape's class."""
+    """A mixin that precedes the wrapped tape's class."""
 
     _farandole: GradientReduction
 
@@ -159,7 +159,7 @@ def PartialDistributedGradientTape(
         local_layers: a layer of Keras, or several.
 
     Raises:
-        ValueError: these are no layers; and as there.
+        ValueError: `local_layers` are not layers, or `DistributedGradientTape` raises it.
     """
     layers = checked_layers(local_layers)
     made = DistributedGradientTape(

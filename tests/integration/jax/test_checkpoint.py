@@ -86,7 +86,7 @@ def test_arrays_in_any_structure_come_back(worker: Worker, tmp_path: Path) -> No
         "CheckpointError: tree has the arrays [0] int64[4], [1] float64[0, 2] here",
         "CheckpointError",
         "is a builtins.object, which a checkpoint cannot hold",
-        "there is no format 'dcp' for arrays",
+        "'dcp' is not a format for arrays",
     )
     for line, words in zip(said[-5:], expected, strict=True):
         assert words in line, line

@@ -180,7 +180,7 @@ def test_what_the_engine_would_refuse_is_told_at_the_call_and_counts_nowhere(wor
     assert len(told) == 5
     assert "invalid root rank 2: the ranks of the process set are [0, 1]" in told[0]
     assert "rank 0 is not a member of the provided process set (its ranks are [1])" in told[1]
-    assert "there is no reduction 6" in told[2]
+    assert "6 is not a valid reduction" in told[2]
     assert "Adasum is for floating-point arrays" in told[3]
     assert "for float16 and float32, not for int32" in told[4]
 

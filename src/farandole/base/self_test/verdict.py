@@ -28,7 +28,7 @@ class Limits:
     times: float
     """Latencies above this many times those of others, ..."""
     more_us: float
-    """... and by more than so much."""
+    """... and by more than this number of microseconds."""
 
 
 BETWEEN_HOSTS = Limits(0.5, 5.0, 200.0)

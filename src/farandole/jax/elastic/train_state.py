@@ -1,4 +1,4 @@
-"""What a training changes, in a holder."""
+"""The holder of the state that a training changes."""
 
 from __future__ import annotations
 

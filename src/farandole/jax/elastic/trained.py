@@ -1,4 +1,4 @@
-"""What a loop of steps trains, in terms of JAX: arrays in holders, and how newcomers get them."""
+"""The state that a loop of steps trains, in terms of JAX: arrays in holders, and how newcomers get them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from farandole.worker.elastic.checkpoint.loop_checkpoints import LoopCheckpoints
 
 
 class Training:
-    """What is trained: holders by name. See `farandole.worker.elastic.framework.Trained`."""
+    """The holders that are trained, by name: JAX's `farandole.worker.elastic.framework.Trained`."""
 
     reduces_once = True
 
@@ -31,7 +31,7 @@ class Training:
             checkpoint: where they are kept against the loss of all workers.
 
         Raises:
-            InvalidRequestError: one of them is no holder.
+            InvalidRequestError: one of them is not a `TrainState`.
         """
         for name, thing in things.items():
             if not isinstance(thing, TrainState):

@@ -1,4 +1,4 @@
-"""What differs between the backends of Keras: one module for each, loaded when Keras uses it, with its `BACKEND`."""
+"""The differences between the backends of Keras: one module for each, loaded when Keras uses it, with its `BACKEND`."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def name() -> str:
 
 
 def chosen(backend: str | None = None) -> KerasBackend:
-    """Return what does farandole's part for a backend.
+    """Return the part of farandole that depends on Keras' backend.
 
     Args:
-        backend: its name; None: the one that Keras uses.
+        backend: the name of the backend; None: the one that Keras uses.
 
     Raises:
-        ValueError: there is none for it.
+        ValueError: farandole does not support this backend.
     """
     backend = backend or name()
     if backend not in _MODULES:

@@ -45,7 +45,7 @@ class LearningRateScheduleCallback(Callback):
             steps_per_epoch: needed without `staircase`, where Keras does not know it.
 
         Raises:
-            ValueError: there is no initial_lr.
+            ValueError: `initial_lr` is missing.
         """
         super().__init__()
         if initial_lr is None:
@@ -142,13 +142,13 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
 
         Args:
             initial_lr: the rate after the warm-up; left out, as in older scripts, it is the optimizer's.
-            warmup_epochs: how many epochs it takes.
+            warmup_epochs: the length of the warm-up in epochs.
             momentum_correction: see `LearningRateScheduleCallback`.
             steps_per_epoch: the same.
             verbose: 1: rank 0 says when the warm-up is over.
 
         Raises:
-            ValueError: there is no initial_lr.
+            ValueError: `initial_lr` is missing.
         """
         self.verbose = verbose
         self.warmup_epochs = warmup_epochs

@@ -1,1 +1,1 @@
-"""What elastic training needs of frameworks whose arrays pass through NumPy: gradients, batches, the state."""
+"""Gradients, batches and state of elastic training, for frameworks whose arrays pass through NumPy."""

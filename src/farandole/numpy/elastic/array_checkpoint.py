@@ -16,7 +16,7 @@ VALUES = (bool, int, float, str, bytes, type(None))
 
 
 class ArrayCheckpoint(CheckpointBase):
-    """What is the same for all of them. See `CheckpointBase`."""
+    """The part of a checkpoint that all frameworks with arrays share."""
 
     @staticmethod
     def _open_format(name: str) -> TensorFiles:

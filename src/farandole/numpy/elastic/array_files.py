@@ -46,7 +46,7 @@ class Safetensors:
             serialize_file({key: _spec(view) for key, view in stored.items()}, folder / name, {"format": "np"})
         except SafetensorError as error:
             raise _as_os_error(error) from error
-        # The library makes files that only their owner can read; whoever may read the folder may read what is in it.
+        # The library makes files that only their owner can read; users who may read the folder may read its files.
         (folder / name).chmod(folder.stat().st_mode & 0o666)
         return (name,)
 
@@ -75,7 +75,7 @@ def open_format(name: str) -> TensorFiles:
     """
     if name == "safetensors":
         return Safetensors()
-    raise InvalidRequestError(f"there is no format {name!r} for arrays; leave it out, which means safetensors.")
+    raise InvalidRequestError(f"{name!r} is not a format for arrays; omit it, which means safetensors.")
 
 
 def _as_stored(array: Any) -> Any:

@@ -18,11 +18,11 @@ from farandole.worker.elastic.batches import BatchPolicy, ConstantGlobalBatch, C
 from farandole.worker.elastic.ledger import Ledger, Share
 
 Place = tuple[Ledger, tuple[int, ...], int]
-"""What a rank reads follows from: the ledger, how many samples each rank takes, and the rank."""
+"""The facts that determine what a rank reads: the ledger, the number of samples for each rank, and the rank."""
 
 
 class Batch(msgspec.Struct, frozen=True, eq=False):
-    """What one rank works on in one step. See `farandole.worker.elastic.framework.Batch`."""
+    """The samples of one rank in one step: arrays' `farandole.worker.elastic.framework.Batch`."""
 
     data: Any
     shares: tuple[Share, ...]
@@ -48,7 +48,7 @@ class IndexLoader(ABC):
         seed: int,
         drop_last: bool,
     ) -> None:
-        """Share so many samples out; see the front end's loader for the arguments."""
+        """Share `samples` samples out; the front end's loader describes the other arguments."""
         self._policy = _policy(batch_size, global_batch_size, batches)
         self._samples = samples
         self._ledger = Ledger(samples, seed, shuffle=shuffle, drop_last=drop_last)
@@ -67,7 +67,7 @@ class IndexLoader(ABC):
 
     @property
     def ledger(self) -> Ledger:
-        """What is used up of the epoch. A worker that joins gets it from the others, with the weights."""
+        """The record of the epoch's used samples. A worker that joins gets it from the others, with the weights."""
         return self._ledger
 
     @ledger.setter

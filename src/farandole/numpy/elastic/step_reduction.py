@@ -22,7 +22,7 @@ class Reductions:
     """The reducers of the program: one for each list of gradients that are reduced together, in whatever session.
 
     Attributes:
-        count: how many reductions have been made.
+        count: the number of reductions so far.
         squares: while gradients are measured, the squared norms of this rank's own and of the reduced ones since they
             were set to 0; None: they are not measured.
     """
@@ -73,7 +73,7 @@ class OnePass:
         self._reductions = reductions
 
     def split(self, data: Any, sizes: Sequence[int]) -> Sequence[Any]:
-        """See `GradientPasses`. There is one pass."""
+        """Return the data as a whole: there is one pass."""
         return [data]
 
     def begin(self, number: int, sizes: Sequence[int], *, measures: bool) -> None:

@@ -39,10 +39,10 @@ class TfDataServiceConfig:
 
     Attributes:
         dispatchers: one for all ranks of the training, or one for each.
-        workers_per_dispatcher: how many processes work for each.
-        dispatcher_side: where dispatchers run: "compute" or "training".
-        addresses: where the processes meet, by interface.
-        key: that they prove to hold.
+        workers_per_dispatcher: the number of processes that work for each.
+        dispatcher_side: the side on which dispatchers run: "compute" or "training".
+        addresses: the addresses at which the processes meet, by interface.
+        key: the secret that they prove to hold.
         timeout: seconds that each waits for the others.
     """
 
@@ -90,9 +90,9 @@ class TfDataServiceConfig:
         """Read such a file.
 
         Args:
-            filename: where it is, or will be.
+            filename: the path of the file, which may not exist yet.
             wait_for_file_creation: wait until it is there.
-            timeout: so many seconds at most.
+            timeout: seconds to wait at most.
 
         Raises:
             FileNotFoundError: it is not there.
@@ -112,7 +112,7 @@ def tf_data_service(compute_config: TfDataServiceConfig, rank: int) -> Iterator[
 
     Args:
         compute_config: of the service.
-        rank: in the training's job.
+        rank: this process's rank in the training's job.
 
     Raises:
         TimeoutError: dispatcher or workers were not there in time.
@@ -148,10 +148,10 @@ def send_to_data_service(
     """Return a dataset whose elements the data service prepares; it is a method of `tf.data.Dataset` as well.
 
     Args:
-        dataset: what is to be prepared.
+        dataset: the dataset that the service prepares.
         compute_config: of a service whose dispatchers run on the compute side.
-        rank: in the training's job.
-        size: of the training's job; for `round_robin`.
+        rank: this process's rank in the training's job.
+        size: the size of the training's job; for `round_robin`.
         processing_mode: as of `tf.data.experimental.service.distribute`.
         reuse_dataset: all ranks share what is prepared, so that each element goes to one of them.
         round_robin: and get them in turns.

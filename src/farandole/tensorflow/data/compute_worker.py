@@ -24,13 +24,13 @@ def main(dispatchers: int, dispatcher_side: str, configfile: str, timeout: int) 
     """Serve until the service is shut down.
 
     Args:
-        dispatchers: how many; the job's size is a multiple of it.
-        dispatcher_side: where they run, "compute" or "training".
+        dispatchers: the number of dispatchers; the job's size is a multiple of it.
+        dispatcher_side: the side on which they run, "compute" or "training".
         configfile: the file that is written.
         timeout: seconds that each process waits for the others.
 
     Raises:
-        ValueError: the size is no multiple of `dispatchers`.
+        ValueError: the size is not a multiple of `dispatchers`.
     """
     init()
     if dispatchers < 1 or size() % dispatchers:

@@ -87,7 +87,7 @@ class AwaitShutdown(msgspec.Struct, tag=True):
 
 
 class Answer(msgspec.Struct):
-    """What a request has come to."""
+    """The result of a request."""
 
     text: str = ""
     failure: str = ""
@@ -112,9 +112,9 @@ class ComputeService:
     """The process that all others of a data service know.
 
     Args:
-        dispatchers: how many there will be.
-        workers_per_dispatcher: how many workers each of them will have.
-        key: that all processes of the service hold.
+        dispatchers: the number of dispatchers that will register.
+        workers_per_dispatcher: the number of workers of each dispatcher.
+        key: the secret that all processes of the service hold.
         nics: listen on these interfaces, addresses or networks only; None: everywhere, and on this machine itself.
 
     Raises:
@@ -148,7 +148,7 @@ class ComputeService:
         return {interface: list(addresses) for interface, addresses in self._addresses.items()}
 
     def wait_for_workers(self, timeout: float) -> None:
-        """Return when all workers that were here have stopped, or after so many seconds."""
+        """Return when all workers that were here have stopped, or after `timeout` seconds."""
         with suppress(TimeoutError):
             self._call(self._until(self._all_have_stopped, timeout, "workers to stop"))
 
@@ -219,7 +219,7 @@ class ComputeService:
             await self._until(
                 lambda: self._dispatchers[request.dispatcher] is not None,
                 request.timeout,
-                f"dispatcher {request.dispatcher} to register. Try to find out what takes the dispatcher so long",
+                f"dispatcher {request.dispatcher} to register. Find out why the dispatcher takes so long",
             )
             return self._dispatchers[request.dispatcher] or ""
         elif isinstance(request, RegisterWorker):
@@ -232,7 +232,7 @@ class ComputeService:
             await self._until(
                 lambda: len(self._workers[dispatcher]) >= self._workers_per_dispatcher,
                 request.timeout,
-                f"workers for dispatcher {dispatcher} to register. Try to find out what takes the workers so long",
+                f"workers for dispatcher {dispatcher} to register. Find out why the workers take so long",
             )
         elif isinstance(request, AwaitDispatcherEnd):
             self._check(request.dispatcher)
@@ -248,7 +248,7 @@ class ComputeService:
             await self._until(
                 lambda: self._workers[request.dispatcher] <= self._stopped[request.dispatcher],
                 request.timeout,
-                f"workers of dispatcher {request.dispatcher} to stop. Try to find out what takes the workers so long",
+                f"workers of dispatcher {request.dispatcher} to stop. Find out why the workers take so long",
             )
         elif isinstance(request, Shutdown):
             await self._change(lambda: setattr(self, "_is_over", True))
@@ -280,11 +280,11 @@ class ComputeService:
 
 
 class ComputeClient:
-    """What the other processes call.
+    """The client of the meeting point, which the other processes use.
 
     Args:
-        addresses: of the service, by interface; all are tried.
-        key: of the service.
+        addresses: the service's addresses, by interface; all are tried.
+        key: the secret of the service.
         verbose: not used.
     """
 
@@ -296,7 +296,7 @@ class ComputeClient:
         """Say where a dispatcher can be reached.
 
         Raises:
-            IndexError: there is to be no such dispatcher.
+            IndexError: the service has no dispatcher of this number.
             ValueError: it was said to be elsewhere before.
         """
         self._ask(RegisterDispatcher(dispatcher_id, dispatcher_address))
@@ -305,8 +305,8 @@ class ComputeClient:
         """Return a dispatcher's address, once it is known.
 
         Raises:
-            IndexError: there is to be no such dispatcher.
-            TimeoutError: it is not known after so many seconds.
+            IndexError: the service has no dispatcher of this number.
+            TimeoutError: it has not registered within `timeout` seconds.
         """
         return self._ask(AwaitDispatcher(dispatcher_id, timeout), timeout)
 
@@ -314,7 +314,7 @@ class ComputeClient:
         """Say that a worker has begun to work for a dispatcher.
 
         Raises:
-            IndexError: there is to be no such dispatcher.
+            IndexError: the service has no dispatcher of this number.
         """
         self._ask(RegisterWorker(dispatcher_id, worker_id))
 
@@ -322,8 +322,8 @@ class ComputeClient:
         """Return when all workers of a dispatcher are there.
 
         Raises:
-            IndexError: there is to be no such dispatcher.
-            TimeoutError: some are missing after so many seconds.
+            IndexError: the service has no dispatcher of this number.
+            TimeoutError: some are missing after `timeout` seconds.
         """
         self._ask(AwaitWorkers(dispatcher_id, timeout), timeout)
 
@@ -331,7 +331,7 @@ class ComputeClient:
         """Return when a dispatcher is about to stop, or the service is ended.
 
         Raises:
-            IndexError: there is to be no such dispatcher.
+            IndexError: the service has no dispatcher of this number.
             ConnectionError: the service's process has ended otherwise.
         """
         self._ask(AwaitDispatcherEnd(dispatcher_id), None)
@@ -340,7 +340,7 @@ class ComputeClient:
         """Say that a worker asks nothing of its dispatcher any more, and return when the service is ended.
 
         Raises:
-            IndexError: there is to be no such dispatcher.
+            IndexError: the service has no dispatcher of this number.
             ConnectionError: the service's process has ended otherwise.
         """
         self._ask(WorkerStopped(dispatcher_id, worker_id), None)
@@ -352,8 +352,8 @@ class ComputeClient:
         stopped.
 
         Raises:
-            IndexError: there is to be no such dispatcher.
-            TimeoutError: some have not after so many seconds.
+            IndexError: the service has no dispatcher of this number.
+            TimeoutError: some have not stopped after `timeout` seconds.
         """
         self._ask(EndDispatcher(dispatcher_id, timeout), timeout)
 

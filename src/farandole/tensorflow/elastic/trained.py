@@ -1,4 +1,4 @@
-"""What a loop of steps trains, in terms of TensorFlow: variables, and how newcomers get them."""
+"""The state that a loop of steps trains, in terms of TensorFlow: variables, and how newcomers get them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from farandole.worker.elastic.variables import build_optimizer, check_built, var
 
 
 class Training:
-    """What is trained: things by name. See `farandole.worker.elastic.framework.Trained`.
+    """The objects that are trained, by name: TensorFlow's `farandole.worker.elastic.framework.Trained`.
 
     Each of them has variables, or a `state_dict` and `load_state_dict`.
 
