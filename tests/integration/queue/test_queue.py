@@ -152,7 +152,7 @@ def test_a_runner_that_is_killed_takes_a_plain_job_with_it_and_not_an_elastic_on
     assert bench.said("elastic") == ["begun"] and bench.said("plain") == ["begun"]
 
 
-def test_wrong_ways_are_answered(bench: QueueBench) -> None:
+def test_wrong_command_lines_are_refused_with_hint(bench: QueueBench) -> None:
     code, _, err = bench.ask("jobs", "--on", "queue")
     assert code == 2 and err.startswith(f"error: the queue in {bench.state} does not answer")
     code, _, err = bench.ask("queue", "start")

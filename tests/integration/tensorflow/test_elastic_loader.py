@@ -159,7 +159,7 @@ def said(tensorflow_nursery: Nursery) -> dict[str, str]:
         "Adasum": "cannot reduce with Adasum",
     }.items(),
 )
-def test_wrong_ways_are_answered(said: dict[str, str], name: str, what: str) -> None:
+def test_wrong_command_lines_are_refused_with_hint(said: dict[str, str], name: str, what: str) -> None:
     assert what in said[name]
 
 

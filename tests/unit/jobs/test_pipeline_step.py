@@ -19,7 +19,7 @@ JOB = {"command": ["python", "train.py"], "workers": "2:8", "name": "digits"}
 
 
 class Place(FakeJobs):
-    """The fake place, which refuses a name that is taken, as all real ones do."""
+    """A fake place that refuses a name that is taken, as all real places do."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
     place.never_ends.set()
 
 
-def test_a_job_is_submitted_waited_for_and_its_metrics_are_returned(place: Place) -> None:
+def test_run_job_returns_metrics_of_the_job(place: Place) -> None:
     said: list[str] = []
     place.lines = ["[0]<stdout>:epoch 1\n", '[0]<stdout>:metrics: {"accuracy": 0.98, "steps": 690}\n']
     assert run_job(JOB, say=said.append) == {"accuracy": 0.98, "steps": 690}
@@ -58,26 +58,26 @@ def test_a_job_is_submitted_waited_for_and_its_metrics_are_returned(place: Place
     assert said[-1] == 'job digits has succeeded; metrics: {"accuracy": 0.98, "steps": 690}'
 
 
-def test_numbers_of_a_job_that_a_pipeline_has_made_floats_are_whole_again(place: Place) -> None:
+def test_whole_floats_of_a_pipeline_become_integers(place: Place) -> None:
     run_job({**JOB, "workers": {"min": 2.0, "max": 8.0, "replicas": 4.0}, "grace": 1.5}, say=lambda line: None)
     spec = place.specs["digits"]
     assert (spec.workers.min, spec.workers.max, spec.grace) == (2, 8, 1.5)
     assert isinstance(spec.workers.replicas, int)
 
 
-def test_a_job_that_fails_is_an_error(place: Place) -> None:
+def test_failed_job_raises_job_failed(place: Place) -> None:
     place.exit_code = 3
     with pytest.raises(JobFailed, match="digits has failed: ended with code 3"):
         run_job(JOB, say=lambda line: None)
 
 
-def test_the_last_lines_of_a_job_that_fails_are_shown(place: Place) -> None:
+def test_last_lines_of_failed_job_are_shown(place: Place) -> None:
     said: list[str] = []
     shown = threading.Event()
 
     def logs(name: str, follow: bool = False, rank: int | None = None) -> Iterator[str]:
         place.change(name, state=JobState.FAILED, exit_code=1, reason="ended with code 1")
-        shown.wait(0.2)  # They are on their way when the job is over already.
+        shown.wait(0.2)  # The lines arrive after the job is over.
         yield "[0]<stderr>:ValueError: boom\n"
 
     place.logs = logs  # type: ignore[method-assign]
@@ -86,7 +86,7 @@ def test_the_last_lines_of_a_job_that_fails_are_shown(place: Place) -> None:
     assert said[-1] == "[0]<stderr>:ValueError: boom"
 
 
-def test_a_place_that_is_away_for_a_while_does_not_end_the_wait(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_result_outlasts_temporary_outage_of_the_place(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     now, away = 0.0, 100.0
 
     def status(name: str) -> JobStatus:
@@ -114,35 +114,35 @@ def test_a_place_that_is_away_for_a_while_does_not_end_the_wait(place: Place, mo
     assert now < 7
 
 
-def test_a_job_that_was_cancelled_is_said_to_be() -> None:
+def test_cancelled_job_is_reported_as_cancelled() -> None:
     assert (
         str(JobFailed(JobStatus("digits", JobState.CANCELLED, reason="by ann"))) == "job digits was cancelled: by ann"
     )
     assert [state.in_words for state in (JobState.SUCCEEDED, JobState.RUNNING)] == ["has succeeded", "is running"]
 
 
-def test_a_step_that_is_started_again_waits_for_the_job_that_is_there(place: Place) -> None:
+def test_restarted_step_waits_for_the_existing_job(place: Place) -> None:
     said: list[str] = []
     place.submit(JobSpec(("python", "train.py"), pipeline_step.from_dict(JOB).workers, "digits"))
     run_job(JOB, say=said.append)
-    assert said[0] == "job digits is there already, and is waited for"
+    assert said[0] == "job digits exists already: waiting for it"
     assert len(place.specs) == 1
 
 
-def test_a_job_of_an_earlier_run_that_is_over_is_not_taken_for_this_one(place: Place) -> None:
+def test_finished_job_of_an_earlier_run_is_not_reused(place: Place) -> None:
     run_job(JOB, say=lambda line: None)
     with pytest.raises(Refused, match="there is a job digits"):
         run_job(JOB, say=lambda line: None)
 
 
-def test_a_job_that_takes_too_long_is_cancelled(place: Place) -> None:
+def test_job_is_cancelled_after_timeout(place: Place) -> None:
     place.silent = True
     with pytest.raises(TimeoutError, match="digits is not over"):
         run_job(JOB, timeout=0.01, say=lambda line: None)
     assert place.status("digits").state is JobState.CANCELLED
 
 
-def test_a_step_that_is_ended_cancels_its_job_and_says_why_it_ends(
+def test_interrupted_step_cancels_its_job_and_keeps_its_own_error(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def ended(name: str) -> JobStatus:
@@ -167,10 +167,10 @@ def test_a_step_that_is_ended_cancels_its_job_and_says_why_it_ends(
 @pytest.mark.parametrize(
     "line", ["metrics: {", "metrics: [1]", "metrics: {} more", "metric: {}", 'metrics: {"a": NaN, "b": true, "c": "1"}']
 )
-def test_lines_that_have_no_metric(line: str) -> None:
+def test_lines_without_metrics_are_ignored(line: str) -> None:
     assert metrics_of([line]) == {}
 
 
-def test_later_lines_win_and_others_stay() -> None:
+def test_later_metrics_override_earlier_ones() -> None:
     lines = ['metrics: {"a": 1, "b": 2}', '12:00 [1]<stdout>:metrics: {"a": 3}\n']
     assert metrics_of(lines) == {"a": 3, "b": 2}

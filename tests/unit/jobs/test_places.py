@@ -1,4 +1,4 @@
-"""Which place is asked about jobs when none is named, and what happens when it does not answer."""
+"""The default place of jobs, and its replacement when it does not answer."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def serve() -> Iterator[list[socket.socket]]:
 
 @pytest.fixture
 def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mapping[str, str]:
-    """Return the environment of a user who has had a queue, on a machine that has had one for all users.
+    """Return the environment of a user whose queue is down, on a machine whose queue for all users is down too.
 
     The place `local` is a fake with one job, `here`.
     """
@@ -57,7 +57,7 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mapping[str,
 @pytest.mark.parametrize(
     "words", [("jobs",), ("status", "here"), ("logs", "here"), ("scale", "here", "3"), ("cancel", "here")]
 )
-def test_a_queue_that_is_away_hides_no_job_of_this_machine(
+def test_local_jobs_are_found_while_the_queue_is_down(
     words: tuple[str, ...], environment: Mapping[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(words) == 0
@@ -65,7 +65,7 @@ def test_a_queue_that_is_away_hides_no_job_of_this_machine(
     assert capsys.readouterr().err.startswith(warning)
 
 
-def test_a_queue_that_is_away_is_asked_for_a_job_that_is_not_here(
+def test_error_of_the_queue_is_reported_for_a_job_that_is_not_local(
     environment: Mapping[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     for words in (("status", "elsewhere"), ("submit", "--", "true")):
@@ -74,7 +74,7 @@ def test_a_queue_that_is_away_is_asked_for_a_job_that_is_not_here(
 
 
 @pytest.mark.parametrize("named", [{"FARANDOLE_ON": "queue"}, {"FARANDOLE_QUEUE": "/nowhere"}])
-def test_a_place_that_is_named_is_not_replaced(
+def test_named_place_is_never_replaced(
     named: Mapping[str, str],
     environment: Mapping[str, str],
     monkeypatch: pytest.MonkeyPatch,
@@ -86,7 +86,7 @@ def test_a_place_that_is_named_is_not_replaced(
     assert "error: the queue in " in capsys.readouterr().err
 
 
-def test_a_users_queue_that_is_away_does_not_hide_that_of_all_users(
+def test_queue_of_all_users_is_found_while_the_users_own_is_down(
     environment: Mapping[str, str], tmp_path: Path, serve: list[socket.socket]
 ) -> None:
     assert address.find(environment) == tmp_path / "farandole" / "queue"
@@ -98,7 +98,7 @@ def test_a_users_queue_that_is_away_does_not_hide_that_of_all_users(
     assert client.away(environment) is None
 
 
-def test_a_dashboard_shows_the_jobs_of_this_machine_when_the_queue_is_away(environment: Mapping[str, str]) -> None:
+def test_dashboard_shows_local_jobs_while_the_queue_is_down(environment: Mapping[str, str]) -> None:
     warnings: list[Exception] = []
     assert [job.name for job in source_for(None, None, environment, warnings.append).jobs()] == ["here"]
     assert "does not answer" in str(warnings[0])

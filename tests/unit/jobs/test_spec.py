@@ -1,4 +1,4 @@
-"""What a job can be, and what is said about what it cannot be."""
+"""Valid job specifications, and the errors for invalid ones."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_workers_can_be_written_in_several_ways(given: Any, read: Workers) -> No
     assert spec.is_elastic == (read.min < read.max)
 
 
-def test_a_job_is_plain_data_and_back() -> None:
+def test_spec_survives_round_trip_through_plain_data() -> None:
     spec = from_dict(
         {
             "name": "resnet-2",
@@ -56,53 +56,53 @@ def test_a_job_is_plain_data_and_back() -> None:
 
 
 @pytest.mark.parametrize(("checkpoint", "how"), [("", "never"), ("/shared/c", "signal")])
-def test_only_a_job_that_keeps_checkpoints_is_suspended_by_itself(checkpoint: str, how: str) -> None:
+def test_only_jobs_with_checkpoint_are_suspended_by_default(checkpoint: str, how: str) -> None:
     assert from_dict({"command": COMMAND, "checkpoint": checkpoint}).how_suspended == how
 
 
 @pytest.mark.parametrize(
     ("changes", "said", "hint"),
     [
-        ({"prioritty": 5}, "prioritty: there is no such key", "did you mean priority?"),
-        ({"workers": {"mni": 1}}, "workers.mni: there is no such key", "did you mean min?"),
+        ({"prioritty": 5}, "prioritty: unknown key", "did you mean priority?"),
+        ({"workers": {"mni": 1}}, "workers.mni: unknown key", "did you mean min?"),
         ({"workers": {"min": "two"}}, "workers.min: 'two' is not a number", "such as"),
         ({"workers": "two"}, "workers: 'two' is not a number of workers", "2:8"),
         ({"workers": True}, "workers: True is not a number of workers", "such as"),
         ({"workers": "9" * 5000}, "is not a number of workers", "such as 4"),
-        ({"command": ["echo", "a\0b"]}, "command: 'a\\x00b' has a character of code 0", "no program"),
-        ({"environment": {"A": "\0"}}, "environment.A: '\\x00' has a character of code 0", "no program"),
+        ({"command": ["echo", "a\0b"]}, "command: 'a\\x00b' contains a null character", "no program"),
+        ({"environment": {"A": "\0"}}, "environment.A: '\\x00' contains a null character", "no program"),
         ({"workers": 0}, "workers: a job cannot run with 0", "at least 1"),
-        ({"workers": "8:2"}, "workers: at most 2 are fewer than at least 8", "min is not above max"),
-        ({"workers": {"min": 2, "max": 4, "replicas": 8}}, "workers: 8 replicas are outside", "between"),
-        ({"workers": "2:8", "elastic": False}, "workers: from 2 to 8 needs", "elastic"),
+        ({"workers": "8:2"}, "workers: max 2 is below min 8", "min <= max"),
+        ({"workers": {"min": 2, "max": 4, "replicas": 8}}, "workers: replicas 8 is outside", "replicas <= max"),
+        ({"workers": "2:8", "elastic": False}, "workers: a range of 2 to 8 needs an elastic job", "elastic"),
         ({"priority": "high"}, "priority: expected a number, got str", "docs/how-to/queue.md"),
-        ({"name": "My Job"}, "name: 'My Job' is not a valid name of a job", "small letters"),
+        ({"name": "My Job"}, "name: 'My Job' is not a valid name of a job", "lowercase letters"),
         ({"name": "x" * 49}, "is not a valid name of a job", "48"),
         ({"command": []}, "command: there is no command", "such as"),
-        ({"command": "python train.py"}, "command: it is one text", "such as"),
-        ({"command": None}, "command: there is none", "such as"),
-        ({"suspension": "sginal"}, "suspension: there is no 'sginal'", "did you mean signal?"),
+        ({"command": "python train.py"}, "command: it must be a list of words", "such as"),
+        ({"command": None}, "command: it is missing", "such as"),
+        ({"suspension": "sginal"}, "suspension: 'sginal' is unknown", "did you mean signal?"),
         ({"signal": "SIGKILL"}, "signal: 'SIGKILL' cannot be sent", "SIGTERM"),
-        ({"grace": -1}, "grace: -1 s", "from 0 on"),
+        ({"grace": -1}, "grace: -1 s", "0 or more"),
         ({"duration": 0}, "duration: 0 s is not a valid time", "above 0"),
         ({"retries": -1}, "retries: -1 is negative", "0"),
-        ({"retries": 2**70}, "retries: 1180591620717411303424 is beyond all bounds", "1000000000"),
-        ({"priority": -(2**70)}, "priority: -1180591620717411303424 is beyond all bounds", "1000000000"),
-        ({"workers": {"min": 1, "max": 2**70}}, "workers: 1180591620717411303424 is beyond all bounds", "1000000000"),
+        ({"retries": 2**70}, "retries: 1180591620717411303424 is too large", "1000000000"),
+        ({"priority": -(2**70)}, "priority: -1180591620717411303424 is too large", "1000000000"),
+        ({"workers": {"min": 1, "max": 2**70}}, "workers: 1180591620717411303424 is too large", "1000000000"),
         ({"environment": {"A B": "1"}}, "environment: 'A B' is not a valid name of a variable", "letters"),
-        ({"environment": {"A": True}}, "environment.A: True is not text", "quotes"),
+        ({"environment": {"A": True}}, "environment.A: True is not a string", "quotes"),
         ({"environment": ["A"]}, "environment: ['A'] is not a mapping", "such as"),
-        ({"queue": ""}, "queue: a queue has a name", "leave it out"),
+        ({"queue": ""}, "queue: the name is empty", "omit the key"),
     ],
 )
-def test_what_no_job_can_be(changes: dict[str, Any], said: str, hint: str) -> None:
+def test_invalid_spec_is_refused_with_key_and_hint(changes: dict[str, Any], said: str, hint: str) -> None:
     with pytest.raises(BadSpec) as raised:
         from_dict({"command": COMMAND, **changes})
     assert said in raised.value.message
     assert hint in raised.value.hint
 
 
-def test_what_stands_in_for_a_number_of_workers_is_told() -> None:
+def test_invalid_number_of_workers_is_refused() -> None:
     with pytest.raises(BadSpec, match="not a number of workers"):
         parse_workers("2-8")
 
@@ -118,7 +118,7 @@ priority: 5
 """
 
 
-def test_a_file_describes_a_job_and_the_command_line_wins() -> None:
+def test_command_line_overrides_job_file() -> None:
     spec = parse_spec(FILE, "job.yaml", {"priority": 7})
     assert spec == JobSpec(("python", "train.py"), Workers(2, 8, 8), "resnet-2", priority=7)
 
@@ -126,34 +126,34 @@ def test_a_file_describes_a_job_and_the_command_line_wins() -> None:
 @pytest.mark.parametrize(
     ("before", "after", "where"),
     [
-        ("priority: 5", "prioritty: 5", "job.yaml, line 7: prioritty: there is no such key"),
-        ("  max: 8", "  max: 1", "job.yaml, line 4: workers: at most 1"),
+        ("priority: 5", "prioritty: 5", "job.yaml, line 7: prioritty: unknown key"),
+        ("  max: 8", "  max: 1", "job.yaml, line 4: workers: max 1 is below min 2"),
         ("  max: 8", "  max: many", "job.yaml, line 6: workers.max: 'many' is not a number"),
-        ("  max: 8", "  max 8", "job.yaml, line 7: this is no YAML"),
-        ("priority: 5", "priority: 5: 6", "job.yaml, line 7: this is no YAML"),
-        ("command: [python, train.py]", "", "job.yaml: command: there is none"),
+        ("  max: 8", "  max 8", "job.yaml, line 7: invalid YAML"),
+        ("priority: 5", "priority: 5: 6", "job.yaml, line 7: invalid YAML"),
+        ("command: [python, train.py]", "", "job.yaml: command: it is missing"),
         ("priority: 5", "environment: {1A: x}", "job.yaml, line 7: environment: '1A'"),
     ],
 )
-def test_what_is_wrong_in_a_file_is_told_with_its_line(before: str, after: str, where: str) -> None:
+def test_error_in_job_file_names_the_line(before: str, after: str, where: str) -> None:
     with pytest.raises(BadSpec) as raised:
         parse_spec(FILE.replace(before, after), "job.yaml")
     assert raised.value.message.startswith(where)
 
 
 @pytest.mark.parametrize("text", ["", "- a\n- b\n", "just words\n"])
-def test_a_file_that_describes_no_job(text: str) -> None:
-    with pytest.raises(BadSpec, match=r"job.yaml, line 1: this describes no job"):
+def test_job_file_without_mapping_is_refused(text: str) -> None:
+    with pytest.raises(BadSpec, match=r"job.yaml, line 1: this is not a mapping"):
         parse_spec(text, "job.yaml")
 
 
-def test_a_file_that_is_json_is_read_as_well() -> None:
+def test_job_file_may_be_json() -> None:
     assert parse_spec('{"command": ["true"], "workers": 2}', "job.json").workers.replicas == 2
 
 
-def test_a_file_that_has_itself_in_it_is_told() -> None:
+def test_job_file_that_contains_itself_is_refused() -> None:
     for text in ("command: [x]\noptions: &all {slurm: *all}\n", "command: [x]\noptions: {slurm: &all [1, *all]}\n"):
-        with pytest.raises(BadSpec, match=r"job\.yaml, line 2: this is a part of itself"):
+        with pytest.raises(BadSpec, match=r"job\.yaml, line 2: this contains itself"):
             parse_spec(text, "job.yaml")
     twice = parse_spec("command: [x]\nenvironment: &texts {A: '1'}\nresources: *texts\n", "job.yaml")
     assert twice.resources == twice.environment == {"A": "1"}

@@ -1,4 +1,4 @@
-"""The verbs about jobs, and `farandole.submit`, on a fake of a place that runs jobs."""
+"""The commands about jobs, and `farandole.submit`, with a fake place that runs jobs."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def command(jobs: FakeJobs, capsys: pytest.CaptureFixture[str]) -> Farandole:
     return run
 
 
-def test_submit_takes_what_the_command_line_says(command: Farandole, jobs: FakeJobs) -> None:
+def test_submit_builds_spec_from_command_line(command: Farandole, jobs: FakeJobs) -> None:
     code, out, _ = command(
         *("submit", "--detach", "-np", "2:8", "--priority", "5", "--queue", "vision", "--name", "a", "-x", "A=1"),
         *("--resource", "memory=8Gi", "--", "python", "train.py", "--priority", "7"),
@@ -60,7 +60,7 @@ def test_submit_takes_what_the_command_line_says(command: Farandole, jobs: FakeJ
 
 
 @pytest.mark.parametrize("words", [("jobs",), ("status", "a")])
-def test_what_others_have_written_does_nothing_to_a_terminal(command: Farandole, words: tuple[str, ...]) -> None:
+def test_control_characters_of_jobs_are_escaped_on_the_terminal(command: Farandole, words: tuple[str, ...]) -> None:
     command("submit", "--detach", "--name", "a", "--", "printf", "caf\u00e9 \x1b]0;title\x07\nnext")
     code, out, _ = command(*words)
     assert code == 0 and "caf\u00e9 \\x1b]0;title\\x07\\nnext" in out and "\x1b" not in out
@@ -91,7 +91,7 @@ def test_submit_reads_a_file(command: Farandole, jobs: FakeJobs, tmp_path: Path)
     assert jobs.specs["a"].priority == 4
 
 
-def test_submit_shows_the_job_and_ends_as_it_does(command: Farandole, jobs: FakeJobs) -> None:
+def test_submit_shows_output_and_exits_with_code_of_the_job(command: Farandole, jobs: FakeJobs) -> None:
     jobs.lines, jobs.exit_code = ["[0]<stdout>:begun\n"], 7
     code, out, err = command("submit", "--name", "a", "true")
     assert (code, out) == (7, "[0]<stdout>:begun\n")
@@ -99,7 +99,7 @@ def test_submit_shows_the_job_and_ends_as_it_does(command: Farandole, jobs: Fake
     assert err.endswith("farandole: a has failed: ended with code 7\n")
 
 
-def test_ctrl_c_leaves_the_job_and_says_how_to_come_back(command: Farandole, jobs: FakeJobs) -> None:
+def test_ctrl_c_detaches_and_hints_at_commands(command: Farandole, jobs: FakeJobs) -> None:
     jobs.interrupted = True
     code, _, err = command("submit", "--name", "a", "true")
     assert code == 130
@@ -133,7 +133,7 @@ def test_status_says_why_a_job_waits(command: Farandole, jobs: FakeJobs) -> None
     assert json.loads(command("status", "a", "--json")[1])["reason"] == "waits: 0 of 4 slots are free"
 
 
-def test_a_job_is_scaled_suspended_resumed_and_cancelled(command: Farandole, jobs: FakeJobs) -> None:
+def test_scale_suspend_resume_and_cancel(command: Farandole, jobs: FakeJobs) -> None:
     command("submit", "--detach", "--name", "a", "true")
     assert command("scale", "a", "8") == (0, "", "farandole: job a now asks for 8 workers\n")
     assert jobs.told["a"].wanted == 8
@@ -148,19 +148,19 @@ def test_a_job_is_scaled_suspended_resumed_and_cancelled(command: Farandole, job
     [
         (("status", "b"), "error: there is no job b\nhint: farandole jobs lists them\n"),
         (("submit",), "error: the command is missing\nhint: farandole submit -np 2 -- python train.py\n"),
-        (("submit", "-np", "8:2", "true"), "error: workers: at most 2 are fewer than at least 8\nhint: "),
+        (("submit", "-np", "8:2", "true"), "error: workers: max 2 is below min 8\nhint: "),
         (("submit", "--resource", "8Gi", "true"), "error: --resource 8Gi: not a valid resource\nhint: "),
         (("submit", "-f", "/no/such", "true"), "error: /no/such cannot be read"),
         (("jobs", "--on", "lokal"), "error: jobs cannot run on 'lokal'\nhint: did you mean local?"),
     ],
 )
-def test_wrong_ways_are_answered(command: Farandole, words: tuple[str, ...], said: str) -> None:
+def test_wrong_command_lines_are_refused_with_hint(command: Farandole, words: tuple[str, ...], said: str) -> None:
     code, out, err = command(*words)
     assert (code, out) == (2, "")
     assert err.startswith(said)
 
 
-def test_a_place_that_is_not_installed_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_package_of_a_place_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(places.PLACES, "moon", Place("far away", "no_such_module_at_all:connect", extra="moon"))
     with pytest.raises(Unreachable) as raised:
         places.connect("moon", {})
@@ -170,7 +170,7 @@ def test_a_place_that_is_not_installed_says_what_to_install(monkeypatch: pytest.
 # --- from Python -------------------------------------------------------------------------------------------------
 
 
-def test_a_job_is_submitted_from_python(jobs: FakeJobs) -> None:
+def test_submit_from_python_returns_handle(jobs: FakeJobs) -> None:
     job = farandole.submit("train.py", "--epochs", 3, workers="2:8", name="a", priority=5)
     assert (job.name, job.place) == ("a", "fake")
     assert jobs.specs["a"].command == (sys.executable, "train.py", "--epochs", "3")
@@ -183,12 +183,12 @@ def test_a_job_is_submitted_from_python(jobs: FakeJobs) -> None:
     jobs.change("a", state=JobState.FAILED, reason="ended with code 3")
     with pytest.raises(JobFailed, match="job a has failed: ended with code 3") as failed:
         job.result()
-    # As it travels from one process to another, such as out of a worker of concurrent.futures.
+    # Errors are pickled between processes, such as those of concurrent.futures.
     again = pickle.loads(pickle.dumps(failed.value))
     assert (str(again), again.status) == (str(failed.value), failed.value.status)
 
 
-def test_what_cannot_be_submitted_is_an_error(jobs: FakeJobs) -> None:
+def test_submit_to_unknown_place_is_refused(jobs: FakeJobs) -> None:
     with pytest.raises(Refused):
         farandole.submit("train.py", on="nowhere")
 
@@ -206,7 +206,7 @@ def test_lines_of_one_rank() -> None:
     assert list(of_rank(alike, 2)) == ["[2]<stdout>:c\n"]
 
 
-def test_a_file_is_followed_to_its_end(tmp_path: Path) -> None:
+def test_follow_file_yields_lines_until_writer_is_done(tmp_path: Path) -> None:
     log = tmp_path / "log"
     steps = iter([b"one\ntw", b"o\nthree", b""])
 
@@ -221,7 +221,7 @@ def test_a_file_is_followed_to_its_end(tmp_path: Path) -> None:
     assert list(follow_file(tmp_path / "missing", None)) == []
 
 
-def test_what_is_there_has_an_end_while_more_is_written(tmp_path: Path) -> None:
+def test_reading_without_follow_ends_while_file_grows(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text("0\n")
     read = []
@@ -232,7 +232,7 @@ def test_what_is_there_has_an_end_while_more_is_written(tmp_path: Path) -> None:
     assert read == ["0\n"]
 
 
-def test_a_long_log_is_not_read_at_once(tmp_path: Path) -> None:
+def test_long_log_is_read_in_pieces(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_bytes(b"x" * 99 + b"\n" + (b"y" * 99 + b"\n") * 400_000)
     tracemalloc.start()
@@ -243,7 +243,7 @@ def test_a_long_log_is_not_read_at_once(tmp_path: Path) -> None:
         tracemalloc.stop()
 
 
-def test_a_function_is_submitted_as_a_command_that_calls_it(
+def test_function_is_submitted_as_command_and_returns_results(
     jobs: FakeJobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = farandole.submit(pow, 2, 5, workers=2, name="power", shared=tmp_path)
@@ -261,7 +261,7 @@ def test_a_function_is_submitted_as_a_command_that_calls_it(
     assert job.result() == [32, 32]
 
 
-def test_what_cannot_be_sent_is_refused(jobs: FakeJobs, tmp_path: Path) -> None:
+def test_function_that_cannot_be_pickled_or_written_is_refused(jobs: FakeJobs, tmp_path: Path) -> None:
     lock = threading.Lock()
     with pytest.raises(Refused, match="the function cannot be sent: TypeError"):
         farandole.submit(lambda: lock, shared=tmp_path)

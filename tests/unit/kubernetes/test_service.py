@@ -130,7 +130,7 @@ def test_what_kubernetes_cannot_take_is_told_with_the_next_step(tmp_path: Path) 
     (tmp_path / "large").write_bytes(b"x" * (1 << 20))
     with pytest.raises(BadSpec, match="image: Kubernetes needs one"):
         object_of(from_dict({**described(), "image": ""}))
-    with pytest.raises(BadSpec, match=r"options.kubernetes.slots: there is no such key"):
+    with pytest.raises(BadSpec, match=r"options.kubernetes.slots: unknown key"):
         object_of(from_dict(described(options={"kubernetes": {"slots": 2}})))
     with pytest.raises(BadSpec, match="put it into the image"):
         object_of(from_dict(described(options={"kubernetes": {"ship": str(tmp_path)}})))

@@ -191,7 +191,7 @@ def test_how_jobs_fail(jobs: BatchJobs, slurm: FakeSlurm, tmp_path: Path) -> Non
     ]
 
 
-def test_a_job_is_scaled_suspended_resumed_and_cancelled(jobs: BatchJobs, slurm: FakeSlurm) -> None:
+def test_scale_suspend_resume_and_cancel(jobs: BatchJobs, slurm: FakeSlurm) -> None:
     submit(jobs, suspension="requeue")
     jobs.scale("a", 3)
     assert jobs.status("a").wanted == 3 and "scontrol update JobId=1 NumTasks=3" in slurm.calls

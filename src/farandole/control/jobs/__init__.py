@@ -1,1 +1,1 @@
-"""Jobs as people speak of them, wherever they run: what is asked for, how it is, and what can be done with it."""
+"""Jobs, independent of where they run: their specification, their status, and the operations on them."""

@@ -1,11 +1,11 @@
-"""What can go wrong with a job, wherever it runs.
+"""Errors about jobs, the same for every place.
 
 JobError (FarandoleError, ValueError)
-├── BadSpec       a job cannot be described like that
-├── UnknownJob    there is no job of that name (or nobody may know of it)
-├── NotAllowed    this user may not do that
-├── Refused       the place does not take it: too large, a quota, a state in which it cannot be done
-└── Unreachable   whatever runs jobs there does not answer
+├── BadSpec       the job's specification is not valid
+├── UnknownJob    there is no job of that name, or the user may not see it
+├── NotAllowed    the user is not allowed to do this
+├── Refused       the place refuses the request: too large a job, a quota, or a state that does not allow it
+└── Unreachable   the service that runs jobs there does not answer
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from farandole.errors import FarandoleError
 
 
 class JobError(FarandoleError, ValueError):
-    """Something cannot be done with a job.
+    """An operation on a job failed.
 
     Attributes:
-        message: what is wrong.
-        hint: what to do about it.
+        message: one sentence about the problem.
+        hint: the next step for the user; "": none.
     """
 
     def __init__(self, message: str, hint: str = "") -> None:
@@ -28,26 +28,26 @@ class JobError(FarandoleError, ValueError):
 
 
 class BadSpec(JobError):
-    """A job cannot be described like that."""
+    """The job's specification is not valid."""
 
 
 class UnknownJob(JobError):
-    """There is no job of that name."""
+    """There is no job of that name, or the user may not see it."""
 
 
 class NotAllowed(JobError):
-    """This user may not do that."""
+    """The user is not allowed to do this."""
 
 
 class Refused(JobError):
-    """The place does not take it, or cannot do it in the state that the job is in."""
+    """The place refuses the job, or the job's state does not allow the operation."""
 
 
 class Unreachable(JobError):
-    """Whatever runs jobs there does not answer."""
+    """The service that runs jobs at this place does not answer."""
 
 
 KINDS: dict[str, type[JobError]] = {
     kind.__name__: kind for kind in (JobError, BadSpec, UnknownJob, NotAllowed, Refused, Unreachable)
 }
-"""By name, for services that send errors to their clients."""
+"""Error classes by name, for services that send errors to their clients."""

@@ -1,7 +1,7 @@
-"""A Python function as a job: pickled into files of a directory that the job's hosts share, with its results beside it.
+"""A Python function as a job: the call and its results are pickled into a directory that the job's hosts share.
 
-    DIRECTORY/call           what is called, by cloudpickle: written before the job is submitted
-    DIRECTORY/result-N       what worker N came to: a pickled pair of whether it returned, and its value or exception
+    DIRECTORY/call           the function and its arguments, by cloudpickle; written before the job is submitted
+    DIRECTORY/result-N       worker N's outcome: a pickled pair of whether it returned, and its value or exception
 
 Workers run this module: `python -m farandole.control.jobs.function DIRECTORY`.
 """
@@ -20,43 +20,48 @@ from typing import Any
 from farandole.control.jobs.errors import Refused
 
 FOLDER = ".farandole-calls"
-"""In the directory where the job is submitted, if no other is named."""
+"""Default parent directory of calls, in the directory where the job is submitted."""
 _RESULT = "result-"
 _NUMBERS = ("FARANDOLE_WORKER", "RANK", "SLURM_PROCID")
 
 
 def write_call(function: Callable[..., Any], arguments: Sequence[object], shared: Path | None) -> Path:
-    """Write a call into a directory of its own, and return that.
+    """Write a call into a new directory, and return that directory.
+
+    Args:
+        function: the function that each worker calls.
+        arguments: its positional arguments.
+        shared: parent of the new directory, which all hosts share; None: `FOLDER` in the current directory.
 
     Raises:
-        Refused: it cannot be pickled, or not be written.
+        Refused: the call cannot be pickled or written.
     """
     import cloudpickle  # type: ignore[import-untyped]
 
     try:
         # The path first, in a pickle of its own: unpickling the rest may import modules from it.
         call = pickle.dumps((sys.path, cloudpickle.dumps((function, tuple(arguments)))))
-    except Exception as error:  # Whatever an attribute of the function or of an argument raises.
+    except Exception as error:  # Pickling runs code of the function's and the arguments' classes.
         raise Refused(
             f"the function cannot be sent: {type(error).__name__}: {error}",
             "leave open files, locks and connections out of it, or submit a script",
         ) from error
     folder = (shared or Path.cwd() / FOLDER).absolute() / secrets.token_hex(8)
     try:
-        folder.mkdir(mode=0o700, parents=True)  # What is unpickled from it must be nobody else's.
+        folder.mkdir(mode=0o700, parents=True)  # Nobody else may write what is unpickled from it.
         (folder / "call").write_bytes(call)
     except OSError as error:
-        raise Refused(f"{folder} cannot be written: {error.strerror}", "name another one: shared=DIRECTORY") from error
+        raise Refused(f"{folder} cannot be written: {error.strerror}", "use another: shared=DIRECTORY") from error
     return folder
 
 
 def command_of(folder: Path) -> list[str]:
-    """Return what the job's workers run."""
+    """Return the command that the job's workers run."""
     return [sys.executable, "-m", "farandole.control.jobs.function", str(folder)]
 
 
 def results(folder: Path) -> list[tuple[bool, Any]]:
-    """Return what workers came to, in their order: whether each has returned, and its value or exception."""
+    """Return the workers' outcomes in their order: whether the function returned, and its value or exception."""
     found = {
         int(path.name.removeprefix(_RESULT)): path.read_bytes()
         for path in folder.iterdir()
@@ -66,10 +71,10 @@ def results(folder: Path) -> list[tuple[bool, Any]]:
 
 
 def main() -> None:
-    """Call the function, and write down what it came to.
+    """Call the function, and write its outcome to the shared directory.
 
     Raises:
-        Exception: what the function raised.
+        Exception: the exception of the function.
     """
     folder = Path(sys.argv[1])
     number = next((os.environ[name] for name in _NUMBERS if os.environ.get(name, "").isdecimal()), "0")

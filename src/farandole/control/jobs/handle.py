@@ -1,4 +1,4 @@
-"""A job from Python: `farandole.submit` returns a handle of it."""
+"""Jobs from Python: `farandole.submit` and the handle that it returns."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from farandole.control.jobs.status import JobState, JobStatus
 
 POLL_SECONDS = 0.5
 ABSENCE_SECONDS = 120.0
-"""For which a place may be away while a job of its is waited for."""
+"""Seconds for which a place may be unreachable while `result` waits for one of its jobs."""
 
 
 class JobFailed(JobError):
-    """A job was waited for, and did not succeed.
+    """A job that was waited for did not succeed.
 
     Attributes:
-        status: how it ended.
+        status: final status of the job.
     """
 
     def __init__(self, status: JobStatus) -> None:
@@ -34,11 +34,11 @@ class JobFailed(JobError):
 
 
 class JobHandle:
-    """A job that was submitted. It is not ended when the handle goes away.
+    """A handle to a submitted job. The job goes on when the handle is deleted.
 
     Attributes:
-        name: of the job.
-        place: where it runs.
+        name: name of the job.
+        place: name of the place where it runs, one of `PLACES`.
     """
 
     def __init__(self, name: str, place: str, service: JobService) -> None:
@@ -50,28 +50,36 @@ class JobHandle:
         return f"JobHandle({self.name!r}, on {self.place!r})"
 
     def status(self) -> JobStatus:
-        """Return how the job is."""
+        """Return the job's current status."""
         return self._service.status(self.name)
 
     def logs(self, follow: bool = False, rank: int | None = None) -> Iterator[str]:
-        """Yield lines that its workers printed; see `JobService.logs`."""
+        """Yield the lines that the job's workers printed, each with its end of line.
+
+        Args:
+            follow: whether to go on until the job is over.
+            rank: the rank whose lines are yielded; None: all ranks.
+        """
         return self._service.logs(self.name, follow, rank)
 
     def scale(self, workers: int) -> None:
-        """Ask for another number of workers."""
+        """Request another number of workers."""
         self._service.scale(self.name, workers)
 
     def cancel(self) -> None:
-        """End the job in good order; a second time: at once."""
+        """End the job gracefully. A second call kills it."""
         self._service.cancel(self.name)
 
     def result(self, timeout: float | None = None) -> JobStatus:
-        """Wait until the job is over, and return how it ended.
+        """Wait until the job is over, and return its final status.
+
+        Args:
+            timeout: seconds to wait; None: no limit.
 
         Raises:
-            JobFailed: it did not succeed.
-            TimeoutError: it is not over in time.
-            Unreachable: the place has been away for two minutes.
+            JobFailed: the job did not succeed.
+            TimeoutError: the job is not over after `timeout` seconds.
+            Unreachable: the place has not answered for two minutes.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         answered = time.monotonic()
@@ -79,7 +87,7 @@ class JobHandle:
             try:
                 status = self.status()
             except Unreachable as error:
-                # A job may take days, and a place be started again meanwhile.
+                # A job may take days, and the place may be restarted meanwhile.
                 if time.monotonic() - answered > ABSENCE_SECONDS:
                     raise
                 now = f"not known: {error.message}"
@@ -104,11 +112,15 @@ class FunctionHandle(JobHandle):
         self._folder = folder
 
     def result(self, timeout: float | None = None) -> Any:
-        """Wait until the job is over, and return what the function has returned, a list in the order of the workers.
+        """Wait until the job is over, and return the list of the function's results, in the order of the workers.
+
+        Args:
+            timeout: seconds to wait; None: no limit.
 
         Raises:
-            JobFailed: it did not succeed; `__cause__` is what the function raised, if that is known.
-            TimeoutError: it is not over in time.
+            JobFailed: the job did not succeed; `__cause__` is the exception that the function raised, if known.
+            TimeoutError: the job is not over after `timeout` seconds.
+            Unreachable: the place has not answered for two minutes.
         """
         try:
             super().result(timeout)
@@ -129,17 +141,17 @@ def submit(
     """Submit a job and return its handle.
 
     Args:
-        script: a Python script, a whole command as a list of words, or a function that each worker calls. The handle of
-            a function returns what it has returned by `result()`.
-        arguments: of the script or function.
-        workers: a number, `"2:8"` for from 2 to 8, or a mapping with `min`, `max` and `replicas`.
+        script: a Python script, a whole command as a list of words, or a function that each worker calls. For a
+            function, `result()` of the handle returns the list of return values.
+        arguments: arguments of the script or function.
+        workers: number of workers, `"2:8"` for 2 to 8, or a mapping with `min`, `max` and `replicas`.
         on: the place: `queue`, `kubernetes`, `slurm`, `lsf` or `local`; None: the default (see docs/how-to/queue.md).
         shared: a directory that all hosts of the job share, for a function and its results; None: `.farandole-calls`
-            in the current one.
+            in the current directory.
         more: other keys of a job, such as `name`, `priority`, `queue`, `image`, `checkpoint` and `environment`.
 
     Raises:
-        JobError: the job cannot be described like that, or is not taken.
+        JobError: the job is not valid, or the place refuses it.
 
     Example:
         >>> job = farandole.submit("train.py", "--epochs", 90, workers="2:8", priority=5)  # doctest: +SKIP
@@ -167,7 +179,7 @@ def describe(
     """Return the spec of a job that runs a script; see `submit`.
 
     Raises:
-        BadSpec: no job can be like that.
+        BadSpec: the job is not valid.
     """
     if isinstance(script, str):
         python = "python" if more.get("image") else sys.executable

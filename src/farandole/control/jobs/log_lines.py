@@ -1,4 +1,4 @@
-"""Lines of logs: of a file that grows, and of one rank."""
+"""Lines of logs: following a file that grows, and selecting the lines of one rank."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from pathlib import Path
 POLL_SECONDS = 0.2
 _PIECE_BYTES = 1024 * 1024
 
-# As the launcher prefixes what workers print, with or without a time before it; colours may stand around it.
+# The launcher's prefix of workers' output, with or without a timestamp before it and colours around it.
 _PREFIX = re.compile(r"^(?:\x1b\[[\d;]*m)*[^\[<]*\[(\d+)\]<std(out|err)>:")
-# What several ranks have printed alike stands once below such a line; see `farandole.control.launcher.output.alike`.
+# Identical output of several ranks is printed once, below such a line; see `farandole.control.launcher.output.alike`.
 _ALIKE = re.compile(r"\d+ ranks \((\d[\d, -]*)\) printed:\s*$")
 MARK_OF_ALIKE = "    | "
 _COLOR = re.compile(r"\x1b\[[\d;]*m")
 
 
 def of_rank(lines: Iterable[str], rank: int | None) -> Iterator[str]:
-    """Yield the lines of one rank; all, if none is named."""
+    """Yield the lines of one rank; all lines if `rank` is None."""
     alike = False
-    """Whether this rank is one of those that have printed the marked lines that follow."""
+    """Whether this rank is among the ranks that printed the marked lines that follow."""
     for line in lines:
         if rank is None:
             yield line
@@ -37,7 +37,7 @@ def of_rank(lines: Iterable[str], rank: int | None) -> Iterator[str]:
 
 
 def rank_and_text(line: str) -> tuple[int | None, bool, str]:
-    """Return which rank has printed a line (None: the launcher), whether on standard error, and its text, uncoloured.
+    """Return the rank that printed a line (None: the launcher), whether to standard error, and its text, uncoloured.
 
     Example:
         >>> rank_and_text("[3]<stderr>:loss 0.2")
@@ -49,15 +49,19 @@ def rank_and_text(line: str) -> tuple[int | None, bool, str]:
 
 
 def follow_file(path: Path, is_over: Callable[[], bool] | None) -> Iterator[str]:
-    """Yield the whole lines of a file, and those that are written to it until `is_over`; None: what is there.
+    """Yield the lines of a file, including those written to it until `is_over` returns true.
 
-    A last line without an end is yielded at the end, with one.
+    A last line without a line end is yielded at the end, with one added.
+
+    Args:
+        path: the file; it may not exist yet.
+        is_over: whether the writer has finished; None: read only what is there now.
     """
     rest = b""
     offset = 0
     over = is_over is None
     while True:
-        # Before the file is read: what was written until then is in it.
+        # Checked before reading: everything written until then is in the file.
         over = over or (is_over is not None and is_over())
         try:
             with path.open("rb") as file:

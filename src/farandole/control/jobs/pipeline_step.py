@@ -1,10 +1,10 @@
-"""A job as one step of a pipeline: submitted, waited for, its output shown, and the metrics that it printed returned.
+"""A job as one step of a pipeline: submit it, wait for it, show its output, and return the metrics that it printed.
 
-A worker passes a metric on by printing one line such as
+A worker reports metrics by printing a line such as
 
     metrics: {"accuracy": 0.98, "steps": 690}
 
-Later lines win. Numbers are taken, and everything else in the object is left.
+Later lines override earlier ones. Values other than numbers are ignored.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from farandole.control.jobs.service import JobService
 from farandole.control.jobs.spec import from_dict
 
 _METRICS = re.compile(r"metrics: (\{.*\})\s*$")
-# Seconds until the last lines of a job that is over have come.
+# Seconds to wait for the last lines of a job that is over.
 _LAST_LINES = 30.0
 
 
@@ -35,22 +35,22 @@ def run_job(
     timeout: float | None = None,
     say: Callable[[str], None] = print,
 ) -> dict[str, float]:
-    """Run a job to its end, and return the metrics that its workers have printed.
+    """Run a job to its end, and return the metrics that its workers printed.
 
-    A job that this step's predecessor has submitted, under the name that is given, and that is not over yet, is waited
-    for: a step that is started again trains nothing twice. When this step is ended (Ctrl-C, SystemExit, the
+    If an earlier run of this step has submitted a job of the same name and that job is not over, this call waits for
+    it instead: a step that is restarted trains nothing twice. When this step is interrupted (Ctrl-C, SystemExit, the
     timeout), the job is cancelled.
 
     Args:
         job: keys of a job, as in a file for `farandole submit`.
         on: the place; None: the default.
-        timeout: seconds that the job may take, with all its waiting.
-        say: is given each line for people.
+        timeout: seconds that the job may take, including the time in the queue; None: no limit.
+        say: callback for each line of output.
 
     Raises:
-        JobFailed: it did not succeed.
-        TimeoutError: it is not over in time.
-        JobError: it is not taken.
+        JobFailed: the job did not succeed.
+        TimeoutError: the job is not over after `timeout` seconds.
+        JobError: the job is not valid, or the place refuses it.
     """
     place, service = connect(on, os.environ)
     handle = JobHandle(_submitted(job, service, say), place, service)
@@ -61,12 +61,12 @@ def run_job(
     try:
         handle.result(timeout)
     except (KeyboardInterrupt, SystemExit, TimeoutError):
-        # A place that does not answer now may have ended it as well: what is told is why this step ends.
+        # A place that does not answer must not hide the reason why this step ends.
         with contextlib.suppress(JobError):
             handle.cancel()
         raise
     except JobFailed:
-        showing.join(_LAST_LINES)  # They say why.
+        showing.join(_LAST_LINES)  # The last lines say why.
         raise
     showing.join(_LAST_LINES)
     say(f"job {handle.name} has succeeded; metrics: {json.dumps(printed)}")
@@ -74,7 +74,7 @@ def run_job(
 
 
 def metrics_of(lines: Iterable[str]) -> dict[str, float]:
-    """Return the metrics in lines that workers have printed.
+    """Return the metrics in lines that workers printed.
 
     Example:
         >>> metrics_of(['[0]<stdout>:metrics: {"loss": 0.5, "note": "good"}', "epoch 3", 'metrics: {"loss": 0.25}'])
@@ -97,14 +97,14 @@ def _submitted(job: Mapping[str, Any], service: JobService, say: Callable[[str],
     try:
         return service.submit(spec)
     except Refused:
-        if not spec.name or not _goes_on(service, spec.name):
+        if not spec.name or not _is_unfinished(service, spec.name):
             raise
-    say(f"job {spec.name} is there already, and is waited for")
+    say(f"job {spec.name} exists already: waiting for it")
     return spec.name
 
 
 def with_whole_numbers(value: Any) -> Any:
-    """Return plain data with whole numbers as such: between the steps of a pipeline, all numbers are floats."""
+    """Return plain data with whole numbers as integers: between the steps of a pipeline, all numbers are floats."""
     if isinstance(value, Mapping):
         return {key: with_whole_numbers(each) for key, each in value.items()}
     if isinstance(value, list):
@@ -112,7 +112,7 @@ def with_whole_numbers(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _goes_on(service: JobService, name: str) -> bool:
+def _is_unfinished(service: JobService, name: str) -> bool:
     try:
         return not service.status(name).state.is_over
     except JobError:
@@ -125,7 +125,7 @@ def _show(handle: JobHandle, say: Callable[[str], None], printed: dict[str, floa
             say(line.rstrip("\n"))
             printed |= metrics_of([line])
     except JobError as error:
-        say(f"note: what the job prints cannot be shown: {error}")
+        say(f"note: the job's output cannot be shown: {error}")
 
 
 def _is_number(value: object) -> bool:

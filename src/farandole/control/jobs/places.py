@@ -1,4 +1,4 @@
-"""The places that run jobs: a row for each, with where its service is imported from when it is used."""
+"""The places that run jobs: one row for each, with the module that its service is imported from on first use."""
 
 from __future__ import annotations
 
@@ -11,22 +11,23 @@ from farandole.control.jobs.errors import Refused, UnknownJob, Unreachable
 from farandole.control.jobs.service import JobService
 
 VARIABLE = "FARANDOLE_ON"
-"""Names the place for commands that do not."""
+"""Environment variable with the place for commands that do not name one."""
 
 
 class Place(NamedTuple):
-    """Where jobs run, what its service is made by, and what has to be installed for it."""
+    """A place where jobs run, and how its service is created. Functions are named as `module:function`."""
 
     sentence: str
+    """Description for people."""
     connect: str
-    """`module:function`; the function takes the environment and returns a `JobService`."""
+    """Function that takes the environment and returns a `JobService`."""
     extra: str = ""
-    """What `pip install 'farandole[...]'` adds for it."""
+    """The extra in `pip install 'farandole[...]'` that the place needs."""
     found: str = ""
-    """`module:function`: whether it is there, without waiting; "": it is taken only when it is named."""
+    """Function that returns without blocking whether the place exists; "": the place is never a default."""
     away: str = ""
-    """`module:function`: the `Unreachable` of a place that is there but does not answer now, without waiting, or None.
-    It is asked only when nobody has named the place."""
+    """Function that returns without blocking the `Unreachable` of a place that exists and does not answer now, or None.
+    Called only when the place is the default."""
 
 
 PLACES: dict[str, Place] = {
@@ -46,9 +47,9 @@ PLACES: dict[str, Place] = {
 
 
 def default_place(environment: Mapping[str, str]) -> str:
-    """Return the place that is meant when none is named: what `FARANDOLE_ON` says, a queue that is there, or `local`.
+    """Return the default place: that of `FARANDOLE_ON`, or else the queue if there is one, or else `local`.
 
-    Kubernetes, Slurm and LSF are never guessed: to submit there by mistake costs other people's machines.
+    Kubernetes, Slurm and LSF are never guessed: submitting there by mistake would occupy other people's machines.
     """
     if named := environment.get(VARIABLE):
         return named
@@ -62,12 +63,12 @@ def connect(name: str | None, environment: Mapping[str, str]) -> tuple[str, JobS
     """Return the name of a place and its service.
 
     Args:
-        name: of the place; None: the default.
-        environment: this process's.
+        name: name of the place; None: the default.
+        environment: environment variables of this process.
 
     Raises:
         Refused: there is no such place.
-        Unreachable: what it needs is not installed, or it does not answer.
+        Unreachable: a package that the place needs is not installed, or the place does not answer.
     """
     name = name or default_place(environment)
     if name not in PLACES:
@@ -78,20 +79,20 @@ def connect(name: str | None, environment: Mapping[str, str]) -> tuple[str, JobS
 def connect_to_jobs(
     name: str | None, environment: Mapping[str, str], job: str | None, warn: Callable[[Unreachable], None]
 ) -> tuple[str, JobService]:
-    """Return the name of the place of jobs that were started before, and its service.
+    """Return the name of the place of existing jobs, and its service.
 
-    A default place that does not answer hides no job of this machine: its error is passed to `warn`, and this machine
-    is taken instead. If the one job that is asked for is not found here, its place is asked, and waited for.
+    A default place that does not answer must not hide the jobs of this machine: its error is passed to `warn`, and
+    `local` is used instead. If `job` is not found there, the default place is contacted after all.
 
     Args:
-        name: of the place; None: the default.
-        environment: this process's.
-        job: the one that is asked for; None: all jobs.
-        warn: takes the error.
+        name: name of the place; None: the default.
+        environment: environment variables of this process.
+        job: name of the requested job; None: all jobs.
+        warn: callback for the error.
 
     Raises:
         Refused: there is no such place.
-        Unreachable: what it needs is not installed.
+        Unreachable: a package that the place needs is not installed.
     """
     place = name or default_place(environment)
     away = PLACES[place].away if name is None and place in PLACES and not environment.get(VARIABLE) else ""

@@ -1,4 +1,4 @@
-"""What is refused about a job in the same words by every place."""
+"""Refusals that every place words alike."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from farandole.control.jobs.status import JobState
 
 
 def is_over(name: str, state: JobState, hint: str = "submit it again") -> Refused:
-    """Return the error for what only a job that is not over can do."""
+    """Return the error for an operation on a job that is over."""
     return Refused(f"job {name} is over: it {state.in_words}", hint)
 
 
 def cannot_be_suspended(name: str) -> Refused:
-    """Return the error for the suspension of a job that would lose what it has done."""
+    """Return the error for suspending a job that would lose its progress."""
     return Refused(
-        f"job {name} cannot be suspended: it has no checkpoint, and would lose what it has done",
+        f"job {name} cannot be suspended: it has no checkpoint, and would lose its progress",
         "submit it with --checkpoint or --suspension requeue; farandole cancel ends it",
     )
 
@@ -25,14 +25,16 @@ def is_not_suspended(name: str, state: JobState) -> Refused:
 
 
 def check_workers(name: str, workers: int, least: int = 1, most: int | None = None) -> None:
-    """See whether a job can be given a number of workers.
+    """Check that a job can run with a number of workers.
 
     Args:
-        least: the number that it needs.
-        most: the number that it can use; None: any.
+        name: name of the job.
+        workers: requested number of workers.
+        least: smallest number that the job can run with.
+        most: largest number that it can use; None: any.
 
     Raises:
-        Refused: it cannot.
+        Refused: the number is out of range.
     """
     if most is not None and not least <= workers <= most:
         raise Refused(

@@ -1,4 +1,4 @@
-"""What every place that runs jobs can do."""
+"""The interface of every place that runs jobs."""
 
 from __future__ import annotations
 
@@ -11,56 +11,56 @@ from farandole.control.jobs.view import JobView
 
 
 class JobService(Protocol):
-    """A place that runs jobs. Every method waits for its answer, which comes or fails within seconds.
+    """A place that runs jobs. Every method blocks until it is answered or fails, which takes seconds at most.
 
-    Every method raises `Unreachable` when the place does not answer, `UnknownJob` for a name that no job has (a
-    job that this user may not know of has none), `NotAllowed` for what this user may not do, and `Refused` for what
-    cannot be done, or not in the state that the job is in.
+    Every method raises `Unreachable` when the place does not answer, `UnknownJob` when there is no job of that name or
+    this user may not see it, `NotAllowed` when this user lacks the permission, and `Refused` when the operation is
+    impossible, or impossible in the job's present state.
     """
 
     def submit(self, spec: JobSpec) -> str:
-        """Take a job; return its name. When this returns, the job is not lost any more."""
+        """Submit a job and return its name. Once this returns, the job is stored durably."""
 
     def preview(self, spec: JobSpec) -> str:
-        """Return the text of what `submit` would hand in, and hand in nothing: a script, or an object as YAML or JSON.
+        """Return the text that `submit` would hand in (a script, or an object as YAML or JSON), without submitting it.
 
-        It is refused like `submit`, as far as that is known without asking the place.
+        Raises the errors of `submit`, as far as they can be known without asking the place.
         """
 
     def jobs(self) -> Sequence[JobStatus]:
-        """Return all jobs that are known, the oldest first."""
+        """Return the status of all known jobs, the oldest first."""
 
     def status(self, name: str) -> JobStatus:
-        """Return how a job is."""
+        """Return the current status of a job."""
 
     def logs(self, name: str, follow: bool = False, rank: int | None = None) -> Iterator[str]:
-        """Yield lines that its workers printed, each with its end of line.
+        """Yield the lines that a job's workers printed, each with its end of line.
 
         Args:
-            name: of the job.
-            follow: go on until the job is over.
-            rank: only this worker's; None: all workers'.
+            name: name of the job.
+            follow: whether to go on until the job is over.
+            rank: the rank whose lines are yielded; None: all ranks.
         """
 
     def scale(self, name: str, workers: int) -> None:
-        """Ask for another number of workers."""
+        """Request another number of workers for a job."""
 
     def cancel(self, name: str) -> None:
-        """End a job in good order; a second time: at once."""
+        """End a job gracefully. A second call kills it."""
 
     def suspend(self, name: str) -> None:
         """Take a job's workers away until it is resumed."""
 
     def resume(self, name: str) -> None:
-        """Let a suspended job go on."""
+        """Resume a suspended job."""
 
 
 @runtime_checkable
 class ShowsWorkers(Protocol):
-    """A `JobService` that knows more of a running job than its status."""
+    """A `JobService` that shows the workers of a running job."""
 
     def view(self, name: str, lines_from: int = 0) -> JobView:
-        """Return everything that can be seen of a job that runs, with its output from a line on."""
+        """Return the view of a running job, with its output from line `lines_from` on."""
 
 
 @runtime_checkable
@@ -68,4 +68,4 @@ class ShowsCluster(Protocol):
     """A `JobService` that shares hosts among its jobs."""
 
     def cluster(self) -> Mapping[str, Any]:
-        """Return the hosts, the settings, and the number of jobs in each state."""
+        """Return the hosts, the settings, and the number of jobs in each state, as plain data."""

@@ -1,4 +1,4 @@
-"""What a user asks for: one job, in the words that all places understand.
+"""The specification of one job, in terms that all places understand.
 
     name: resnet-2
     command: [python, train.py, --epochs, "90"]
@@ -8,9 +8,9 @@
     suspension: signal
     checkpoint: /shared/resnet-2
 
-One schema serves a file (`farandole submit -f job.yaml`), the queue's database and the Kubernetes kind, whose `spec` it
-is: `to_dict` and `from_dict` turn a `JobSpec` into plain data and back. Keys have the spelling that Kubernetes has
-(`workingDirectory`). What only one place understands is in `options`, by the name of the place.
+One schema serves job files (`farandole submit -f job.yaml`), the queue's database, and the `spec` of the Kubernetes
+kind: `to_dict` and `from_dict` turn a `JobSpec` into plain data and back. Keys are spelled as in Kubernetes
+(`workingDirectory`). Settings that only one place understands are in `options`, under the name of the place.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from farandole.base.spelling import one_of
 from farandole.control.jobs.errors import BadSpec
 
 SUSPENSIONS = {
-    "signal": "the signal is sent, the job saves what it needs within its grace and ends; it is started again later",
-    "requeue": "the job is ended, and begins anew later",
+    "signal": "the job gets the signal, saves a checkpoint within its grace period and ends; it is restarted later",
+    "requeue": "the job is ended, and starts from the beginning later",
     "never": "the job is never suspended once it runs",
 }
-"""What becomes of a job that has to give its slots back, by the word for it."""
+"""Ways in which a job gives its slots back, by their names."""
 SIGNALS = ("SIGTERM", "SIGUSR1", "SIGUSR2", "SIGINT")
 GRACE_SECONDS = 30.0
 DEFAULT_QUEUE = "default"
 
-# Of numbers: what is sent and kept of a job has room for so many.
+# The largest number that databases and messages about jobs have room for.
 _MOST = 10**9
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,46}[a-z0-9])?")
@@ -44,7 +44,7 @@ _WORKERS = re.compile(r"(?P<min>\d{1,9})(?::(?P<max>\d{1,9}))?")
 
 
 class Workers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How many workers a job has: the least it can go on with, the most it can use, and what its user asks for."""
+    """Numbers of workers: the fewest that the job can run with, the most it can use, and the number requested."""
 
     min: int
     max: int
@@ -52,45 +52,41 @@ class Workers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", omit_defaults=True):
-    """One job, as its user asked for it: a field for each thing that can be asked for.
-
-    Raises:
-        BadSpec: by `check`, `from_dict` and `make`: a value that no job can have.
-    """
+    """One job, as its user requested it: one field for each key of a job file."""
 
     command: tuple[str, ...]
     workers: Workers
     name: str = ""
-    """"": the place makes one up."""
+    """"": the place chooses a name."""
     elastic: bool | None = None
-    """Whether workers may come and go while it runs; None: if `min` and `max` differ."""
+    """Whether workers may join and leave while the job runs; None: if `min` and `max` differ."""
     priority: int = 0
-    """The higher, the earlier."""
+    """Jobs of higher priority run first."""
     queue: str = DEFAULT_QUEUE
     suspension: str = ""
-    """One of `SUSPENSIONS`; "": `signal` for a job that has a checkpoint, `never` for others."""
+    """One of `SUSPENSIONS`; "": `signal` for a job with a checkpoint, `never` for others."""
     signal: str = "SIGTERM"
-    """What tells the workers to save what they need and end."""
+    """Signal that asks the workers to save a checkpoint and end."""
     grace: float = GRACE_SECONDS
-    """Seconds they have for that."""
+    """Seconds between the signal and the kill."""
     image: str = ""
     environment: Mapping[str, str] = msgspec.field(default_factory=dict)
     resources: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """Of each worker, as Kubernetes writes them: `cpu: "4"`, `memory: 8Gi`, `nvidia.com/gpu: "1"`."""
+    """Resources of each worker, as in Kubernetes: `cpu: "4"`, `memory: 8Gi`, `nvidia.com/gpu: "1"`."""
     checkpoint: str = ""
-    """Where the job keeps checkpoints: a directory that all hosts share, a claim, or an object store's path."""
+    """Location of the job's checkpoints: a directory that all hosts share, a claim, or an object store's path."""
     working_directory: str = ""
-    """"": where it was submitted, or the image's own."""
+    """"": the directory of submission, or that of the image."""
     duration: float | None = None
-    """Seconds that it takes with the workers asked for, as its user thinks."""
+    """The user's estimate of the run time with the requested workers, in seconds."""
     deadline: float | None = None
-    """Seconds from its submission, in which it should be done."""
+    """Seconds from submission until the job should be done."""
     application: str = ""
-    """What is trained: jobs of one application resemble each other."""
+    """Name of the model or program that is trained: jobs of one application are expected to scale alike."""
     retries: int = 0
-    """How often a job that failed is started again."""
+    """Number of times that a failed job is restarted."""
     options: Mapping[str, Any] = msgspec.field(default_factory=dict)
-    """What only one place understands, by its name."""
+    """Settings that only one place understands, by the name of the place."""
 
     @property
     def is_elastic(self) -> bool:
@@ -98,21 +94,21 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="c
 
     @property
     def how_suspended(self) -> str:
-        """One of `SUSPENSIONS`."""
+        """How the job is suspended: one of `SUSPENSIONS`."""
         return self.suspension or ("signal" if self.checkpoint else "never")
 
     def check(self) -> None:
-        """See whether a job can be like that.
+        """Check that the job is valid.
 
         Raises:
-            BadSpec: it cannot. Its `message` begins with the key that is wrong.
+            BadSpec: it is not. The `message` begins with the wrong key.
         """
-        for wrong, hint in _wrongs(self):
-            raise BadSpec(wrong, hint)
+        for problem, hint in _problems(self):
+            raise BadSpec(problem, hint)
 
 
-def _wrongs(spec: JobSpec) -> list[tuple[str, str]]:
-    """Return what is wrong with a job, and what to do about it."""
+def _problems(spec: JobSpec) -> list[tuple[str, str]]:
+    """Return the problems of a specification, each with a hint."""
     checks = (_wrong_names(spec), _wrong_workers(spec.workers, spec.elastic), _wrong_ending(spec), _wrong_values(spec))
     return [wrong for check in checks for wrong in check]
 
@@ -121,12 +117,12 @@ def _wrong_names(spec: JobSpec) -> list[tuple[str, str]]:
     wrongs = []
     if spec.name and not _NAME.fullmatch(spec.name):
         wrongs.append(
-            (f"name: {spec.name!r} is not a valid name of a job", "at most 48 small letters, digits, . and -: resnet-2")
+            (f"name: {spec.name!r} is not a valid name of a job", "at most 48 lowercase letters, digits, . and -")
         )
     if not spec.command or not spec.command[0]:
         wrongs.append(("command: there is no command to run", "such as command: [python, train.py]"))
     if not spec.queue:
-        wrongs.append(("queue: a queue has a name", "leave it out for the default one"))
+        wrongs.append(("queue: the name is empty", "omit the key for the default queue"))
     wrongs += [
         (f"environment: {name!r} is not a valid name of a variable", "letters, digits and underscores")
         for name in spec.environment
@@ -135,7 +131,7 @@ def _wrong_names(spec: JobSpec) -> list[tuple[str, str]]:
     texts = [("command", word) for word in spec.command]
     texts += [(f"environment.{name}", value) for name, value in spec.environment.items()]
     wrongs += [
-        (f"{key}: {text!r} has a character of code 0", "no program can be given one: leave it out")
+        (f"{key}: {text!r} contains a null character", "omit it: no program can be passed one")
         for key, text in texts
         if "\0" in text
     ]
@@ -146,15 +142,15 @@ def _wrong_workers(workers: Workers, elastic: bool | None) -> list[tuple[str, st
     if workers.min < 1:
         return [(f"workers: a job cannot run with {workers.min}", "at least 1")]
     if workers.max < workers.min:
-        return [(f"workers: at most {workers.max} are fewer than at least {workers.min}", "min is not above max")]
+        return [(f"workers: max {workers.max} is below min {workers.min}", "use min <= max")]
     if not workers.min <= workers.replicas <= workers.max:
-        limits = f"at least {workers.min} and at most {workers.max}"
-        return [(f"workers: {workers.replicas} replicas are outside of {limits}", "replicas lie between min and max")]
+        limits = f"min {workers.min} to max {workers.max}"
+        return [(f"workers: replicas {workers.replicas} is outside of {limits}", "use min <= replicas <= max")]
     if elastic is False and workers.min != workers.max:
         return [
             (
-                f"workers: from {workers.min} to {workers.max} needs a job whose workers may come and go",
-                "leave `elastic: false` out, or give one number",
+                f"workers: a range of {workers.min} to {workers.max} needs an elastic job",
+                "omit `elastic: false`, or give one number",
             )
         ]
     return []
@@ -163,11 +159,11 @@ def _wrong_workers(workers: Workers, elastic: bool | None) -> list[tuple[str, st
 def _wrong_ending(spec: JobSpec) -> list[tuple[str, str]]:
     wrongs = []
     if spec.suspension and spec.suspension not in SUSPENSIONS:
-        wrongs.append((f"suspension: there is no {spec.suspension!r}", one_of(spec.suspension, SUSPENSIONS)))
+        wrongs.append((f"suspension: {spec.suspension!r} is unknown", one_of(spec.suspension, SUSPENSIONS)))
     if spec.signal not in SIGNALS:
         wrongs.append((f"signal: {spec.signal!r} cannot be sent", one_of(spec.signal, SIGNALS)))
     if not 0 <= spec.grace < math.inf:
-        wrongs.append((f"grace: {spec.grace:g} s is not a time in which a job can end", "seconds from 0 on"))
+        wrongs.append((f"grace: {spec.grace:g} s is not a valid time", "a number of seconds, 0 or more"))
     return wrongs
 
 
@@ -175,11 +171,11 @@ def _wrong_values(spec: JobSpec) -> list[tuple[str, str]]:
     wrongs = []
     for key, value in (("duration", spec.duration), ("deadline", spec.deadline)):
         if value is not None and not 0 < value < math.inf:
-            wrongs.append((f"{key}: {value:g} s is not a valid time", "seconds above 0"))
+            wrongs.append((f"{key}: {value:g} s is not a valid time", "a number of seconds above 0"))
     if spec.retries < 0:
-        wrongs.append((f"retries: {spec.retries} is negative", "0: a job that fails has failed"))
+        wrongs.append((f"retries: {spec.retries} is negative", "0: a failed job is not restarted"))
     wrongs += [
-        (f"{key}: {number} is beyond all bounds", f"at most {_MOST}")
+        (f"{key}: {number} is too large", f"at most {_MOST}")
         for key, number in (("workers", spec.workers.max), ("priority", spec.priority), ("retries", spec.retries))
         if abs(number) > _MOST
     ]
@@ -187,10 +183,10 @@ def _wrong_values(spec: JobSpec) -> list[tuple[str, str]]:
 
 
 def parse_workers(text: str) -> Workers:
-    """Read `4`, or `2:8`; a job of `2:8` asks for 8.
+    """Parse a number or a range of workers: `4` or `2:8`. For a range, the number requested is the upper one.
 
     Raises:
-        BadSpec: it is neither.
+        BadSpec: the text is neither.
 
     Example:
         >>> parse_workers("2:8")
@@ -205,23 +201,23 @@ def parse_workers(text: str) -> Workers:
 
 
 def to_dict(spec: JobSpec) -> dict[str, Any]:
-    """Return a job as plain data; what has its default is left out."""
+    """Return a job as plain data, without the fields that have their defaults."""
     plain: dict[str, Any] = msgspec.to_builtins(spec)
     return plain
 
 
 def from_dict(plain: Mapping[str, Any]) -> JobSpec:
-    """Return the job that plain data describe: what `to_dict` made, or what a person wrote.
+    """Return the job that plain data describe, whether `to_dict` made them or a person wrote them.
 
     Raises:
-        BadSpec: they describe none. `message` begins with the key that is wrong, such as `workers.min: ...`.
+        BadSpec: the data are not a valid job. The `message` begins with the wrong key, such as `workers.min: ...`.
     """
     data = _check_keys({key: value for key, value in plain.items() if value is not None}, JobSpec, "")
     if "command" not in data:
-        raise BadSpec("command: there is none", "such as command: [python, train.py]")
+        raise BadSpec("command: it is missing", "such as command: [python, train.py]")
     data["workers"] = _workers(data.get("workers"))
     if isinstance(data["command"], str):
-        raise BadSpec("command: it is one text, and should be a list of words", "such as command: [python, train.py]")
+        raise BadSpec("command: it must be a list of words, not one string", "such as command: [python, train.py]")
     for key in ("environment", "resources"):
         data[key] = _texts(data.get(key, {}), key)
     try:
@@ -236,12 +232,12 @@ def _check_keys(data: Mapping[str, Any], kind: type[msgspec.Struct], where: str)
     known = [field.encode_name for field in msgspec.structs.fields(kind)]
     for key in data:
         if key not in known:
-            raise BadSpec(f"{where}{key}: there is no such key", one_of(str(key), known))
+            raise BadSpec(f"{where}{key}: unknown key", one_of(str(key), known))
     return dict(data)
 
 
 def _workers(given: Any) -> dict[str, Any]:
-    """Return all three numbers, however they were written."""
+    """Return `min`, `max` and `replicas` from any notation of them."""
     if given is None:
         given = 1
     if isinstance(given, (int, str)) and not isinstance(given, bool):
@@ -259,17 +255,17 @@ def _workers(given: Any) -> dict[str, Any]:
 
 
 def _texts(given: Any, key: str) -> dict[str, str]:
-    """Return a mapping of texts; numbers, which YAML reads as such, are texts here."""
+    """Return a mapping of strings. YAML's numbers become strings."""
     if not isinstance(given, Mapping):
         raise BadSpec(f"{key}: {given!r} is not a mapping", f"such as {key}: {{NAME: value}}")
     for name, value in given.items():
         if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-            raise BadSpec(f"{key}.{name}: {value!r} is not text", 'put it in quotes: "..."')
+            raise BadSpec(f"{key}.{name}: {value!r} is not a string", 'put it in quotes: "..."')
     return {str(name): str(value) for name, value in given.items()}
 
 
 def _reworded(said: str) -> tuple[str, str]:
-    """Turn `Expected `int`, got `str` - at `$.priority`` into a sentence that begins with the key."""
+    """Turn msgspec's `Expected `int`, got `str` - at `$.priority`` into a sentence that begins with the key."""
     what, _, where = said.partition(" - at `$")
     key = where.strip("`").lstrip(".").replace("[...]", "")
     words = what.replace("`", "").replace("Expected ", "expected ").replace("int", "a number", 1)

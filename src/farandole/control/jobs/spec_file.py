@@ -1,4 +1,4 @@
-"""Jobs in files: YAML, of which JSON is a part. What is wrong is told with its line."""
+"""Job files in YAML, of which JSON is a subset. Errors name the line."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def read_spec(path: Path, changes: Mapping[str, Any] | None = None) -> JobSpec:
 
     Args:
         path: the file.
-        changes: keys that the command line gives, which win over the file's.
+        changes: keys from the command line, which override those of the file.
 
     Raises:
-        BadSpec: it cannot be read, or describes no job; the message names the line.
+        BadSpec: the file cannot be read, or is not a valid job; the message names the line.
     """
     try:
         text = path.read_text()
@@ -30,10 +30,15 @@ def read_spec(path: Path, changes: Mapping[str, Any] | None = None) -> JobSpec:
 
 
 def parse_spec(text: str, where: str, changes: Mapping[str, Any] | None = None) -> JobSpec:
-    """Return the job that a text describes; `where` is what it is called in errors.
+    """Return the job that a text describes.
+
+    Args:
+        text: YAML or JSON.
+        where: name of the text in errors.
+        changes: keys from the command line, which override those of the text.
 
     Raises:
-        BadSpec: it describes none; the message names the line.
+        BadSpec: the text is not a valid job; the message names the line.
     """
     data, lines = _load(text, where)
     try:
@@ -46,11 +51,11 @@ def parse_spec(text: str, where: str, changes: Mapping[str, Any] | None = None) 
 
 
 def _load(text: str, where: str) -> tuple[dict[str, Any], dict[str, int]]:
-    """Return the data, and the line of each key: `workers.min` has one of its own."""
+    """Return the data, and the line of each key, nested keys such as `workers.min` included."""
     try:
         import yaml  # type: ignore[import-untyped,unused-ignore]
     except ModuleNotFoundError:
-        raise BadSpec(f"{where}: PyYAML, which reads such files, is not installed", "pip install PyYAML") from None
+        raise BadSpec(f"{where}: PyYAML is needed to read it, and is not installed", "pip install PyYAML") from None
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         data = yaml.safe_load(text)
@@ -58,28 +63,28 @@ def _load(text: str, where: str) -> tuple[dict[str, Any], dict[str, int]]:
         mark = getattr(error, "problem_mark", None)
         at = f", line {mark.line + 1}" if mark is not None else ""
         problem = getattr(error, "problem", None) or str(error)
-        raise BadSpec(f"{where}{at}: this is no YAML: {problem}", "such as: command: [python, train.py]") from None
+        raise BadSpec(f"{where}{at}: invalid YAML: {problem}", "such as: command: [python, train.py]") from None
     if not isinstance(data, dict):
-        raise BadSpec(f"{where}, line 1: this describes no job", "keys and values, such as command: [python, train.py]")
+        raise BadSpec(f"{where}, line 1: this is not a mapping", "keys and values, such as command: [python, train.py]")
     _check_circles(node, where, (), set())
     return data, _lines(node, "")
 
 
 def _check_circles(node: Any, where: str, above: tuple[Any, ...], seen: set[int]) -> None:
-    """See that nothing is a part of itself, as aliases allow it.
+    """Check that no node contains itself through aliases.
 
     Args:
-        node: of the text.
-        where: what the text is called.
-        above: nodes that it is a part of.
-        seen: those that are known to be right, by `id`: each is looked at once, however many aliases there are.
+        node: the node to check.
+        where: name of the text in errors.
+        above: the nodes that contain it.
+        seen: `id` of each node that was checked; each is visited once, however many aliases refer to it.
 
     Raises:
-        BadSpec: something is.
+        BadSpec: a node contains itself.
     """
     if any(node is each for each in above):
-        wrong = f"{where}, line {node.start_mark.line + 1}: this is a part of itself"
-        raise BadSpec(wrong, "write it out, instead of the alias")
+        wrong = f"{where}, line {node.start_mark.line + 1}: this contains itself"
+        raise BadSpec(wrong, "write the value out instead of the alias")
     if id(node) in seen or isinstance(node.value, str):
         return
     for child in node.value:

@@ -1,4 +1,4 @@
-"""How a job is, in the words that all places have in common."""
+"""The status of a job, in terms that all places share."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import msgspec
 
 
 class JobState(str, enum.Enum):
-    """Where a job is in its life.
+    """A job's stage of life.
 
-    Waiting -> Starting -> Running -> Succeeded | Failed | Cancelled, and Suspended between Running and Waiting. On
-    Kubernetes, a job whose pods fail, or that has lost its workers, is Restarting until it is Running again.
+    Waiting -> Starting -> Running -> Succeeded | Failed | Cancelled, with Suspended between Running and Waiting. On
+    Kubernetes, a job whose pods failed or that has lost its workers is Restarting until it is Running again.
     """
 
     WAITING = "Waiting"
@@ -30,7 +30,7 @@ class JobState(str, enum.Enum):
 
     @property
     def in_words(self) -> str:
-        """What follows the name of a job in a sentence: `has failed`, `was cancelled`, `is waiting`."""
+        """The state as the predicate of a sentence about a job: `has failed`, `was cancelled`, `is waiting`."""
         verb = {JobState.SUCCEEDED: "has", JobState.FAILED: "has", JobState.CANCELLED: "was"}.get(self, "is")
         return f"{verb} {self.value.lower()}"
 
@@ -40,56 +40,61 @@ class JobState(str, enum.Enum):
 
 
 class Event(msgspec.Struct, frozen=True):
-    """Something that happened: when, in seconds since 1970, and one sentence."""
+    """One entry of a job's history."""
 
     at: float
+    """Seconds since 1970."""
     text: str
+    """One sentence."""
 
 
 class RankStatus(msgspec.Struct, frozen=True):
-    """One worker: its rank or, in an elastic job, its number; its host or pod; how it is, in a word or two."""
+    """The status of one worker."""
 
     rank: int
+    """Its rank or, in an elastic job, its number."""
     place: str = ""
+    """Its host or pod."""
     state: str = ""
+    """Its state, in a word or two."""
 
 
 class JobStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """How a job is. Times are seconds since 1970."""
+    """The status of a job. Times are in seconds since 1970."""
 
     name: str
     state: JobState
     place: str = ""
-    """Where it runs: `queue`, `kubernetes`, `slurm`, `lsf` or `local`."""
+    """The place where it runs: `queue`, `kubernetes`, `slurm`, `lsf` or `local`."""
     command: tuple[str, ...] = ()
     user: str = ""
     queue: str = ""
     priority: int = 0
     workers: int = 0
-    """That it has now."""
+    """Present number of workers."""
     wanted: int = 0
-    """That it should have."""
+    """Number of workers that the job should have."""
     reason: str = ""
-    """One sentence: why it waits, or how it ended."""
+    """Why it waits, or how it ended: one sentence."""
     created: float | None = None
     started: float | None = None
     finished: float | None = None
     hosts: tuple[str, ...] = ()
-    """Hosts or pods that it has, such as `h1:2`."""
+    """Hosts with slots, such as `h1:2`, or pods."""
     ranks: tuple[RankStatus, ...] = ()
     steps_per_second: float | None = None
     restarts: int = 0
     exit_code: int | None = None
     events: tuple[Event, ...] = ()
-    """The last ones, the newest at the end."""
+    """The latest events, the newest last."""
 
 
 def to_dict(status: JobStatus) -> dict[str, Any]:
-    """Return it as plain data, for `--json`."""
+    """Return a status as plain data, for `--json`."""
     plain: dict[str, Any] = msgspec.to_builtins(status)
     return plain
 
 
 def from_dict(plain: Any) -> JobStatus:
-    """Return what `to_dict` made plain."""
+    """Return the status that `to_dict` turned into plain data."""
     return msgspec.convert(plain, JobStatus)

@@ -1,4 +1,4 @@
-"""Everything that can be seen of one job at one moment, as data: what dashboards and metrics are made of."""
+"""A snapshot of one job, as plain data for dashboards and metrics."""
 
 from __future__ import annotations
 
@@ -6,84 +6,81 @@ import msgspec
 
 
 class WorkerView(msgspec.Struct, frozen=True):
-    """One worker."""
+    """A snapshot of one worker."""
 
     worker: int
-    """Its number, which it keeps; in a job of fixed size also its rank."""
+    """The worker's permanent number; in a job of fixed size also its rank."""
     rank: int | None = None
-    """In the current world; None: it is in none."""
+    """Rank in the current world; None: not a member."""
     host: str = ""
     runs: bool = True
-    """Whether its process runs, as far as is known."""
+    """Whether its process is running, as far as is known."""
     end: str = ""
-    """How it ended, in a few words."""
+    """How its process ended, in a few words."""
     steps: int = 0
     per_second: float | None = None
-    """Steps, over the last 10 s; None while that is not known."""
+    """Steps per second over the last 10 s; None: not known yet."""
     waiting: float | None = None
-    """The part of the last 10 s that it waited in collectives; None while that is not known."""
+    """Fraction of the last 10 s that it waited in collectives; None: not known yet."""
     stalls: int = 0
-    """How often others have waited for it so long that they were warned."""
+    """Number of stall warnings of other workers that waited for it."""
     stalled_at: str = ""
-    """Where in its program it was the last time."""
+    """Its position in the program at the latest of these warnings."""
     metrics: str = ""
-    """`host:port` where it serves its metrics, if it does."""
+    """`host:port` of its metrics endpoint; "": none."""
 
 
 class Moment(msgspec.Struct, frozen=True):
-    """Something that happened to a job."""
+    """One entry of a job's history."""
 
     at: float
-    """In seconds since 1970."""
+    """Seconds since 1970."""
     kind: str
-    """`world`, `loss`, `join`, `finish` or `stall`; of other places than `local`: `event`."""
+    """`world`, `loss`, `join`, `finish` or `stall`; at places other than `local`: `event`."""
     text: str
-    """For people."""
+    """Description for people."""
     size: int = 0
-    """Of the world that it led to, for the first four kinds."""
+    """Number of workers in the resulting world, for the first four kinds."""
     generation: int = 0
 
 
 class OutputLine(msgspec.Struct, frozen=True):
-    """One line that a worker, or the launcher, has printed."""
+    """One line that a worker or the launcher printed."""
 
     number: int
     worker: int | None
-    """None: the launcher."""
+    """The worker's number; None: the launcher."""
     error: bool
-    """Whether it was standard error."""
+    """Whether it was printed to standard error."""
     text: str
 
 
 class JobView(msgspec.Struct, frozen=True):
-    """What can be seen of a job.
-
-    It is the record of a whole page, so that it has a field for each part of it.
-    """
+    """A snapshot of one job: the record behind a whole page of the dashboard, with a field for each part of it."""
 
     name: str = ""
     at: float = 0.0
-    """When this was seen, in seconds since 1970."""
+    """Time of the snapshot, in seconds since 1970."""
     state: str = ""
-    """For what the job waits; "" when it goes on."""
+    """What the job waits for; "": nothing."""
     generation: int = 0
     size: int = 0
-    """Workers of the current world."""
+    """Number of workers in the current world."""
     per_second: float | None = None
-    """Steps: the median over workers."""
+    """Steps per second, the median over workers; None: not known yet."""
     slow: tuple[int, ...] = ()
-    """Numbers of the workers for which the others wait."""
+    """Numbers of the stragglers: the workers that the others wait for."""
     slow_waiting: float = 0.0
-    """Which part of the time the others wait longer than those do."""
+    """Fraction of time that the others wait in collectives beyond what the stragglers wait."""
     workers: tuple[WorkerView, ...] = ()
-    """Those of the world by rank, then all others that are known."""
+    """Members of the world by rank, then all other known workers."""
     moments: tuple[Moment, ...] = ()
-    """The last ones, the newest at the end."""
+    """The latest entries of the history, the newest last."""
     losses: int = 0
     joins: int = 0
     stalls: int = 0
     timeline: str = ""
-    """The file in which it is kept, on rank 0's host; "" when there is none."""
+    """Path of the timeline file on rank 0's host; "": none."""
     lines: tuple[OutputLine, ...] = ()
     lines_next: int = 0
-    """The number from which to ask for more."""
+    """Number of the line that follows `lines`, to request more."""

@@ -311,9 +311,7 @@ def object_of(spec: JobSpec, image: str = "") -> tuple[dict[str, Any], dict[str,
     own = dict(described.pop("options", {}).get(PLACE, {}))
     unknown = [key for key in own if key not in KUBERNETES_KEYS]
     if unknown:
-        raise BadSpec(
-            f"options.kubernetes.{unknown[0]}: there is no such key", f"there are {', '.join(KUBERNETES_KEYS)}"
-        )
+        raise BadSpec(f"options.kubernetes.{unknown[0]}: unknown key", f"the keys are {', '.join(KUBERNETES_KEYS)}")
     name = described.pop("name", "") or _made_up(spec.command)
     if not described.get("image") and image:
         described["image"] = image
