@@ -138,8 +138,11 @@ def public_names(package: griffe.Module, module: griffe.Module, listed: tuple[st
 
 
 def member(package: griffe.Module, module: griffe.Module, name: str) -> griffe.Object | griffe.Alias:
-    """Return what a module has under a name; of a module and a function of that name, what is imported last."""
-    found = module.members[name]
+    """Return what a module has under a name; of a module and a function of that name, what is imported last.
+
+    Functions that are rendered when their module is imported are only in its stub, which griffe's wildcards pass over.
+    """
+    found = module.members.get(name) or module["_functions"].members[name]
     path = module.imports.get(name, "")
     if found.is_module and path.startswith(f"{found.path}."):
         return package[path.removeprefix(f"{package.path}.")]

@@ -27,7 +27,7 @@ def stubs() -> dict[Path, str]:
     except ImportError:  # It needs a newer Python than the others.
         jax = {}
     else:
-        text = stub(JaxArrays(), "jax.Array", "Any", "import jax")
+        text = stub(JaxArrays(), "jax.Array", "Any", "import jax", "farandole.jax.trees.Tree")
         jax = {package / "jax" / "functions.pyi": text}
 
     numpy = stub(Arrays(), "NDArray[Any]", "ArrayLike", "from numpy.typing import ArrayLike, NDArray")

@@ -65,6 +65,7 @@ def collectives(tensor: torch.Tensor) -> None:
     assert_type(hvd.allgather(tensor), torch.Tensor)
     assert_type(hvd.broadcast(tensor, root_rank=0), torch.Tensor)
     assert_type(hvd.grouped_allreduce([tensor, tensor]), list[torch.Tensor])
+    assert_type(hvd.allreduce_async(tensor), int)
     assert_type(hvd.broadcast_object({"epoch": 3}, root_rank=0), dict[str, int])
     settings = hvd.broadcast_object({"epoch": 3} if hvd.rank() == 0 else None)
     assert_type(settings, dict[str, int])

@@ -15,26 +15,12 @@ if importlib.util.find_spec("jax") is None:
 
 from farandole.errors import HorovodInternalError, read_errors_by
 from farandole.jax import elastic, orbax
+from farandole.jax import functions as _functions
 from farandole.jax.barrier import barrier
 from farandole.jax.compression import Compression
 from farandole.jax.errors import translate, translated
-from farandole.jax.functions import (
-    allgather,
-    allgather_async,
-    allreduce,
-    allreduce_async,
-    alltoall,
-    alltoall_async,
-    broadcast,
-    broadcast_async,
-    grouped_allgather_async,
-    grouped_allreduce_async,
-    grouped_reducescatter_async,
-    reducescatter,
-    reducescatter_async,
-)
+from farandole.jax.functions import *  # noqa: F403 - Each collective that is declared.
 from farandole.jax.training import broadcast_parameters, distributed, distributed_grad, distributed_value_and_grad
-from farandole.jax.trees import grouped_allgather, grouped_allreduce, grouped_reducescatter
 from farandole.worker.collectives.barrier import join
 from farandole.worker.collectives.forms import poll, synchronize
 from farandole.worker.collectives.objects import allgather_object, broadcast_object
@@ -78,16 +64,8 @@ __all__ = [
     "Product",
     "Sum",
     "add_process_set",
-    "allgather",
-    "allgather_async",
     "allgather_object",
-    "allreduce",
-    "allreduce_async",
-    "alltoall",
-    "alltoall_async",
     "barrier",
-    "broadcast",
-    "broadcast_async",
     "broadcast_object",
     "broadcast_parameters",
     "ccl_built",
@@ -102,12 +80,6 @@ __all__ = [
     "global_process_set",
     "gloo_built",
     "gloo_enabled",
-    "grouped_allgather",
-    "grouped_allgather_async",
-    "grouped_allreduce",
-    "grouped_allreduce_async",
-    "grouped_reducescatter",
-    "grouped_reducescatter_async",
     "init",
     "is_homogeneous",
     "is_initialized",
@@ -121,8 +93,6 @@ __all__ = [
     "orbax",
     "poll",
     "rank",
-    "reducescatter",
-    "reducescatter_async",
     "remove_process_set",
     "rocm_built",
     "shutdown",
@@ -134,6 +104,7 @@ __all__ = [
     "translate",
     "translated",
 ]
+__all__ += _functions.__all__
 
 # A worker whose program ends by such an error is not the one that failed first.
 read_errors_by(translate)

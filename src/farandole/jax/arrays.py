@@ -8,7 +8,7 @@ see `farandole.jax.traced`.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
@@ -52,6 +52,12 @@ class Arrays(FrontEnd[Array]):
     converts = True
     has_gradients = True
     has_in_place = False
+    several = "all {tensor}s of a structure together"
+
+    def spread(self, given: Any) -> tuple[list[Any], Callable[[Iterable[Array]], Any]]:
+        """Return the arrays of a pytree, and what makes such a pytree of others."""
+        leaves, structure = jax.tree.flatten(given)
+        return leaves, structure.unflatten
 
     def accept(self, given: Any, in_place: bool) -> Array:
         """Return the array that an argument stands for.

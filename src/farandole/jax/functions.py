@@ -3,4 +3,6 @@
 from farandole.jax.arrays import Arrays
 from farandole.worker.collectives.render import functions
 
-globals().update(functions(Arrays(), "farandole.jax"))
+_functions = functions(Arrays(), "farandole.jax")
+globals().update(_functions)
+__all__ = sorted(_functions)

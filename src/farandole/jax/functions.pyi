@@ -4,6 +4,7 @@ from typing import Any
 
 import jax
 
+from farandole.jax.trees import Tree
 from farandole.worker.core.group import ProcessSet, global_process_set
 
 __all__ = [
@@ -73,7 +74,7 @@ def allreduce_async(
     """
 
 def grouped_allreduce(
-    tensors: Sequence[Any],
+    tensors: Tree,
     average: bool | None = None,
     name: str | None = None,
     compression: Any = ...,
@@ -81,8 +82,8 @@ def grouped_allreduce(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
-) -> list[jax.Array]:
-    """Do what `allreduce` does for several arrays together; they may differ in shape and type."""
+) -> Tree:
+    """Do what `allreduce` does for all arrays of a structure together; they may differ in shape and type."""
 
 def grouped_allreduce_async(
     tensors: Sequence[Any],
@@ -130,11 +131,11 @@ def allgather_async(
     """
 
 def grouped_allgather(
-    tensors: Sequence[Any],
+    tensors: Tree,
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
-) -> list[jax.Array]:
-    """Do what `allgather` does for several arrays together; they may differ in shape and type."""
+) -> Tree:
+    """Do what `allgather` does for all arrays of a structure together; they may differ in shape and type."""
 
 def grouped_allgather_async(
     tensors: Sequence[Any],
@@ -262,15 +263,15 @@ def reducescatter_async(
     """
 
 def grouped_reducescatter(
-    tensors: Sequence[Any],
+    tensors: Tree,
     name: str | None = None,
     compression: Any = ...,
     op: int = 0,
     process_set: ProcessSet = global_process_set,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
-) -> list[jax.Array]:
-    """Do what `reducescatter` does for several arrays together; they may differ in shape and type."""
+) -> Tree:
+    """Do what `reducescatter` does for all arrays of a structure together; they may differ in shape and type."""
 
 def grouped_reducescatter_async(
     tensors: Sequence[Any],

@@ -13,8 +13,8 @@ from farandole.errors import InvalidRequestError
 from farandole.jax.arrays import Arrays
 from farandole.jax.compression import Compression
 from farandole.jax.elastic import in_loop
-from farandole.jax.functions import broadcast_async
-from farandole.jax.trees import Tree, grouped_allreduce, grouped_allreduce_with_residuals
+from farandole.jax.functions import broadcast_async, grouped_allreduce
+from farandole.jax.trees import Tree, grouped_allreduce_with_residuals
 from farandole.numpy.variables import check_alike
 from farandole.worker.collectives.compression import NO_POWERSGD, Compressor, Feedback, PowerSGD, Recipe
 from farandole.worker.collectives.forms import synchronize

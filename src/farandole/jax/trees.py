@@ -1,4 +1,4 @@
-"""The grouped collectives on pytrees, whose arrays travel together."""
+"""Pytrees of arrays that are reduced together, and the compressed reduction, which returns what it did not send."""
 
 from __future__ import annotations
 
@@ -7,109 +7,22 @@ from typing import Any, TypeVar
 import jax
 
 from farandole.errors import InvalidRequestError
-from farandole.jax import functions
 from farandole.jax.call_site import CallSite
-from farandole.jax.compression import Compression
 from farandole.jax.primitive import bind
 from farandole.jax.traced import group_of
 from farandole.worker.collectives.compressed import check_compressible
 from farandole.worker.collectives.compression import Int8, Recipe, TopK
-from farandole.worker.core.dtype import Average, Kind
-from farandole.worker.core.group import ProcessSet, global_process_set
+from farandole.worker.core.dtype import Kind
+from farandole.worker.core.group import ProcessSet
 
 Tree = TypeVar("Tree")
-"""Arrays in any structure of tuples, lists, dicts and whatever JAX knows as a pytree; the result has the same."""
-
-
-def grouped_allreduce(
-    tensors: Tree,
-    average: bool | None = None,
-    name: str | None = None,
-    compression: Any = Compression.none,
-    op: int | None = None,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    process_set: ProcessSet = global_process_set,
-) -> Tree:
-    """Do what `allreduce` does for all arrays of a structure together; they may differ in shape and type.
-
-    Args:
-        tensors: arrays in any structure, the same on all ranks; the results come in the same structure.
-        average: Horovod's older word for `op`.
-        name: the same on all ranks.
-        compression: the form in which the arrays are sent, such as `Compression.fp16`.
-        op: Average (default), Sum, Min, Max, Product or Adasum.
-        prescale_factor: the factor of the arrays before the reduction.
-        postscale_factor: the factor of the results.
-        process_set: the ranks that take part.
-
-    Raises:
-        ValueError: the call is wrong by itself.
-        HorovodInternalError: the ranks' arrays do not fit together, or a worker was lost.
-
-    Example:
-        >>> gradients = hvd.grouped_allreduce({"w": jnp.ones(3), "b": jnp.zeros(())})
-        >>> sorted(gradients)
-        ['b', 'w']
-    """
-    leaves, structure = jax.tree.flatten(tensors)
-    options = (average, name, compression, op, prescale_factor, postscale_factor, process_set)
-    return _in(structure, functions.grouped_allreduce(leaves, *options) if leaves else [])
-
-
-def grouped_allgather(tensors: Tree, name: str | None = None, process_set: ProcessSet = global_process_set) -> Tree:
-    """Do what `allgather` does for all arrays of a structure together; they may differ in shape and type.
-
-    Args:
-        tensors: arrays in any structure, the same on all ranks; the results come in the same structure.
-        name: the same on all ranks.
-        process_set: the ranks that take part.
-
-    Raises:
-        ValueError: the call is wrong by itself.
-        HorovodInternalError: the ranks' arrays do not fit together, or a worker was lost.
-    """
-    leaves, structure = jax.tree.flatten(tensors)
-    return _in(structure, functions.grouped_allgather(leaves, name, process_set) if leaves else [])
-
-
-def grouped_reducescatter(
-    tensors: Tree,
-    name: str | None = None,
-    compression: Any = Compression.none,
-    op: int = Average,
-    process_set: ProcessSet = global_process_set,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-) -> Tree:
-    """Do what `reducescatter` does for all arrays of a structure together; they may differ in shape and type.
-
-    Args:
-        tensors: arrays in any structure, the same on all ranks; the results come in the same structure.
-        name: the same on all ranks.
-        compression: the form in which the arrays are sent, such as `Compression.fp16`.
-        op: Average (default), Sum, Min, Max or Product.
-        process_set: the ranks that take part.
-        prescale_factor: the factor of the arrays before the reduction.
-        postscale_factor: the factor of the results.
-
-    Raises:
-        ValueError: the call is wrong by itself.
-        HorovodInternalError: the ranks' arrays do not fit together, or a worker was lost.
-    """
-    leaves, structure = jax.tree.flatten(tensors)
-    options = (name, compression, op, process_set, prescale_factor, postscale_factor)
-    return _in(structure, functions.grouped_reducescatter(leaves, *options) if leaves else [])
-
-
-def _in(structure: Any, leaves: list[Any]) -> Any:
-    return jax.tree.unflatten(structure, leaves)
+"""Arrays in any structure that is a pytree for JAX, such as tuples, lists and dicts; the result has the same."""
 
 
 def grouped_allreduce_with_residuals(
     tensors: Any, residuals: Any, recipe: Recipe, op: int, process_set: ProcessSet
 ) -> tuple[Any, Any]:
-    """Return the reductions of a tree, compressed, and what was not sent; eager or in a compiled function.
+    """Reduce a tree, compressed, and return the result and what was not sent; eager or in a compiled function.
 
     Args:
         tensors: arrays in any structure.
@@ -119,7 +32,7 @@ def grouped_allreduce_with_residuals(
         process_set: the ranks that take part.
 
     Raises:
-        ValueError: such a reduction cannot be compressed so.
+        ValueError: such a reduction cannot be compressed in this way.
     """
     check_compressible(op)
     if not isinstance(recipe, (Int8, TopK)):

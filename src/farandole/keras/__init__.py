@@ -24,8 +24,9 @@ if tensorflow1.is_asked_for():
 
 from farandole.errors import HorovodInternalError, read_errors_by
 from farandole.keras import backends, callbacks, elastic
+from farandole.keras import functions as _functions
 from farandole.keras.collectives import translate
-from farandole.keras.functions import allgather, allreduce, broadcast, reducescatter
+from farandole.keras.functions import *  # noqa: F403 - Each collective that is declared.
 from farandole.keras.loading import load_model
 from farandole.keras.optimizer import DistributedOptimizer, PartialDistributedOptimizer
 from farandole.keras.sharding import shard
@@ -75,11 +76,8 @@ __all__ = [
     "Product",
     "Sum",
     "add_process_set",
-    "allgather",
     "allgather_object",
-    "allreduce",
     "barrier",
-    "broadcast",
     "broadcast_global_variables",
     "broadcast_object",
     "broadcast_variables",
@@ -104,7 +102,6 @@ __all__ = [
     "mpi_threads_supported",
     "nccl_built",
     "rank",
-    "reducescatter",
     "remove_process_set",
     "rocm_built",
     "shard",
@@ -115,6 +112,7 @@ __all__ = [
     "stop_timeline",
     "sycl_built",
 ]
+__all__ += _functions.__all__
 
 # A worker whose program ends by such an error is not the one that failed first.
 read_errors_by(translate)

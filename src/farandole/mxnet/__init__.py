@@ -16,21 +16,10 @@ except Exception as error:  # Such as AttributeError: newer versions of NumPy la
     ) from error
 
 from farandole.errors import HorovodInternalError, read_errors_by
+from farandole.mxnet import functions as _functions
 from farandole.mxnet.compression import Compression
 from farandole.mxnet.errors import translate
-from farandole.mxnet.functions import (
-    allgather,
-    allreduce,
-    allreduce_,
-    alltoall,
-    broadcast,
-    broadcast_,
-    grouped_allgather,
-    grouped_allreduce,
-    grouped_allreduce_,
-    grouped_reducescatter,
-    reducescatter,
-)
+from farandole.mxnet.functions import *  # noqa: F403 - Each collective that is declared.
 from farandole.mxnet.optimizer import DistributedOptimizer
 from farandole.mxnet.parameters import broadcast_parameters
 from farandole.mxnet.trainer import DistributedTrainer
@@ -78,14 +67,8 @@ __all__ = [
     "Product",
     "Sum",
     "add_process_set",
-    "allgather",
     "allgather_object",
-    "allreduce",
-    "allreduce_",
-    "alltoall",
     "barrier",
-    "broadcast",
-    "broadcast_",
     "broadcast_object",
     "broadcast_parameters",
     "ccl_built",
@@ -96,10 +79,6 @@ __all__ = [
     "global_process_set",
     "gloo_built",
     "gloo_enabled",
-    "grouped_allgather",
-    "grouped_allreduce",
-    "grouped_allreduce_",
-    "grouped_reducescatter",
     "init",
     "is_homogeneous",
     "is_initialized",
@@ -110,7 +89,6 @@ __all__ = [
     "mpi_threads_supported",
     "nccl_built",
     "rank",
-    "reducescatter",
     "remove_process_set",
     "rocm_built",
     "shutdown",
@@ -119,6 +97,7 @@ __all__ = [
     "stats",
     "stop_timeline",
 ]
+__all__ += _functions.__all__
 
 # A worker whose program ends by such an error is not the one that failed first.
 read_errors_by(translate)

@@ -9,31 +9,9 @@ Example:
 """
 
 from farandole.errors import HorovodInternalError
+from farandole.numpy import functions as _functions
 from farandole.numpy.compression import Compression
-from farandole.numpy.functions import (
-    allgather,
-    allgather_async,
-    allreduce,
-    allreduce_,
-    allreduce_async,
-    allreduce_async_,
-    alltoall,
-    alltoall_async,
-    broadcast,
-    broadcast_,
-    broadcast_async,
-    broadcast_async_,
-    grouped_allgather,
-    grouped_allgather_async,
-    grouped_allreduce,
-    grouped_allreduce_,
-    grouped_allreduce_async,
-    grouped_allreduce_async_,
-    grouped_reducescatter,
-    grouped_reducescatter_async,
-    reducescatter,
-    reducescatter_async,
-)
+from farandole.numpy.functions import *  # noqa: F403 - Each collective that is declared.
 from farandole.worker.collectives.barrier import barrier, join
 from farandole.worker.collectives.forms import poll, synchronize
 from farandole.worker.collectives.objects import allgather_object, broadcast_object
@@ -78,20 +56,8 @@ __all__ = [
     "Product",
     "Sum",
     "add_process_set",
-    "allgather",
-    "allgather_async",
     "allgather_object",
-    "allreduce",
-    "allreduce_",
-    "allreduce_async",
-    "allreduce_async_",
-    "alltoall",
-    "alltoall_async",
     "barrier",
-    "broadcast",
-    "broadcast_",
-    "broadcast_async",
-    "broadcast_async_",
     "broadcast_object",
     "ccl_built",
     "cross_rank",
@@ -101,14 +67,6 @@ __all__ = [
     "global_process_set",
     "gloo_built",
     "gloo_enabled",
-    "grouped_allgather",
-    "grouped_allgather_async",
-    "grouped_allreduce",
-    "grouped_allreduce_",
-    "grouped_allreduce_async",
-    "grouped_allreduce_async_",
-    "grouped_reducescatter",
-    "grouped_reducescatter_async",
     "init",
     "is_homogeneous",
     "is_initialized",
@@ -121,8 +79,6 @@ __all__ = [
     "nccl_built",
     "poll",
     "rank",
-    "reducescatter",
-    "reducescatter_async",
     "remove_process_set",
     "rocm_built",
     "shutdown",
@@ -133,3 +89,4 @@ __all__ = [
     "sycl_built",
     "synchronize",
 ]
+__all__ += _functions.__all__

@@ -3,4 +3,6 @@
 from farandole.numpy.arrays import Arrays
 from farandole.worker.collectives.render import functions
 
-globals().update(functions(Arrays(), "farandole.numpy"))
+_functions = functions(Arrays(), "farandole.numpy")
+globals().update(_functions)
+__all__ = sorted(_functions)

@@ -23,19 +23,11 @@ if tensorflow1.is_asked_for():
     hook.install()
 
 from farandole.errors import HorovodInternalError, read_errors_by
+from farandole.tensorflow import functions as _functions
 from farandole.tensorflow.collectives import broadcast_
 from farandole.tensorflow.compression import Compression
 from farandole.tensorflow.errors import translate
-from farandole.tensorflow.functions import (
-    allgather,
-    allreduce,
-    alltoall,
-    broadcast,
-    grouped_allgather,
-    grouped_allreduce,
-    grouped_reducescatter,
-    reducescatter,
-)
+from farandole.tensorflow.functions import *  # noqa: F403 - Each collective that is declared.
 from farandole.tensorflow.objects import allgather_object, broadcast_object, broadcast_object_fn
 from farandole.tensorflow.optimizer import DistributedOptimizer
 from farandole.tensorflow.questions import (
@@ -100,12 +92,8 @@ __all__ = [
     "Sum",
     "SyncBatchNormalization",
     "add_process_set",
-    "allgather",
     "allgather_object",
-    "allreduce",
-    "alltoall",
     "barrier",
-    "broadcast",
     "broadcast_",
     "broadcast_global_variables",
     "broadcast_object",
@@ -119,9 +107,6 @@ __all__ = [
     "global_process_set",
     "gloo_built",
     "gloo_enabled",
-    "grouped_allgather",
-    "grouped_allreduce",
-    "grouped_reducescatter",
     "init",
     "is_homogeneous",
     "is_initialized",
@@ -137,7 +122,6 @@ __all__ = [
     "process_set_included_op",
     "rank",
     "rank_op",
-    "reducescatter",
     "remove_process_set",
     "rocm_built",
     "shard",
@@ -149,6 +133,7 @@ __all__ = [
     "stop_timeline",
     "sycl_built",
 ]
+__all__ += _functions.__all__
 
 # A worker whose program ends by such an error is not the one that failed first.
 read_errors_by(translate)

@@ -11,35 +11,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from farandole.errors import HorovodInternalError
-from farandole.torch.collectives import (
-    allgather,
-    allgather_async,
-    allreduce,
-    allreduce_,
-    allreduce_async,
-    allreduce_async_,
-    alltoall,
-    alltoall_async,
-    barrier,
-    broadcast,
-    broadcast_,
-    broadcast_async,
-    broadcast_async_,
-    grouped_allgather,
-    grouped_allgather_async,
-    grouped_allreduce,
-    grouped_allreduce_,
-    grouped_allreduce_async,
-    grouped_allreduce_async_,
-    grouped_reducescatter,
-    grouped_reducescatter_async,
-    join,
-    poll,
-    reducescatter,
-    reducescatter_async,
-    sparse_allreduce_async,
-    synchronize,
-)
+from farandole.torch.collectives import barrier, join, poll, sparse_allreduce_async, synchronize
+from farandole.torch.collectives import functions as _functions
+from farandole.torch.collectives.functions import *  # noqa: F403 - Each collective that is declared.
 from farandole.torch.compression import Compression
 from farandole.torch.objects import allgather_object, broadcast_object
 from farandole.torch.optimizer_state import broadcast_optimizer_state
@@ -96,20 +70,8 @@ __all__ = [
     "Sum",
     "SyncBatchNorm",
     "add_process_set",
-    "allgather",
-    "allgather_async",
     "allgather_object",
-    "allreduce",
-    "allreduce_",
-    "allreduce_async",
-    "allreduce_async_",
-    "alltoall",
-    "alltoall_async",
     "barrier",
-    "broadcast",
-    "broadcast_",
-    "broadcast_async",
-    "broadcast_async_",
     "broadcast_object",
     "broadcast_optimizer_state",
     "broadcast_parameters",
@@ -122,14 +84,6 @@ __all__ = [
     "global_process_set",
     "gloo_built",
     "gloo_enabled",
-    "grouped_allgather",
-    "grouped_allgather_async",
-    "grouped_allreduce",
-    "grouped_allreduce_",
-    "grouped_allreduce_async",
-    "grouped_allreduce_async_",
-    "grouped_reducescatter",
-    "grouped_reducescatter_async",
     "init",
     "is_homogeneous",
     "is_initialized",
@@ -142,8 +96,6 @@ __all__ = [
     "nccl_built",
     "poll",
     "rank",
-    "reducescatter",
-    "reducescatter_async",
     "remove_process_set",
     "rocm_built",
     "shutdown",
@@ -155,6 +107,7 @@ __all__ = [
     "sycl_built",
     "synchronize",
 ]
+__all__ += _functions.__all__
 
 if TYPE_CHECKING:
     from farandole.torch import elastic as elastic

@@ -26,11 +26,16 @@ def pages() -> dict[str, str]:
 
 
 def declared(file: Path) -> set[str]:
-    """Return what the `__all__` of a source says, without importing it."""
+    """Return what the `__all__` of a source says, without importing it; its rendered functions are those of a stub."""
+    names: set[str] = set()
     for node in ast.parse(file.read_text()).body:
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__":
-            return set(ast.literal_eval(node.value))
-    raise AssertionError(f"{file} has no __all__")
+            names |= set(ast.literal_eval(node.value))
+        elif isinstance(node, ast.AugAssign) and ast.unparse(node) == "__all__ += _functions.__all__":
+            (stub,) = file.parent.rglob("functions.pyi")
+            names |= declared(stub)
+    assert names, f"{file} has no __all__"
+    return names
 
 
 def shown(page: str) -> set[str]:

@@ -14,7 +14,8 @@ import numpy as np
 from jax.experimental import io_callback
 
 from farandole.errors import FarandoleError, InvalidRequestError
-from farandole.jax.trees import Tree, grouped_allreduce
+from farandole.jax.functions import grouped_allreduce
+from farandole.jax.trees import Tree
 from farandole.numpy.elastic.step_reduction import OnePass, Reductions
 from farandole.worker.core.basics import session_if_any
 from farandole.worker.core.dtype import Adasum, Average

@@ -5,31 +5,9 @@ tensors (`tensors`), its graph of gradients (`autograd`), the functions that are
 sparse tensors, PowerSGD, and calls for the optimizer (`calls`).
 """
 
+from farandole.torch.collectives import functions as _functions
 from farandole.torch.collectives.calls import allreduce_call, compressed_call, native_dtype
-from farandole.torch.collectives.functions import (
-    allgather,
-    allgather_async,
-    allreduce,
-    allreduce_,
-    allreduce_async,
-    allreduce_async_,
-    alltoall,
-    alltoall_async,
-    broadcast,
-    broadcast_,
-    broadcast_async,
-    broadcast_async_,
-    grouped_allgather,
-    grouped_allgather_async,
-    grouped_allreduce,
-    grouped_allreduce_,
-    grouped_allreduce_async,
-    grouped_allreduce_async_,
-    grouped_reducescatter,
-    grouped_reducescatter_async,
-    reducescatter,
-    reducescatter_async,
-)
+from farandole.torch.collectives.functions import *  # noqa: F403 - Each collective that is declared.
 from farandole.torch.collectives.sparse import sparse_allreduce_async
 from farandole.torch.collectives.tensors import DTYPES
 from farandole.torch.no_compile import no_compile
@@ -41,34 +19,13 @@ barrier = no_compile(_barrier)
 
 __all__ = [
     "DTYPES",
-    "allgather",
-    "allgather_async",
-    "allreduce",
-    "allreduce_",
-    "allreduce_async",
-    "allreduce_async_",
     "allreduce_call",
-    "alltoall",
-    "alltoall_async",
     "barrier",
-    "broadcast",
-    "broadcast_",
-    "broadcast_async",
-    "broadcast_async_",
     "compressed_call",
-    "grouped_allgather",
-    "grouped_allgather_async",
-    "grouped_allreduce",
-    "grouped_allreduce_",
-    "grouped_allreduce_async",
-    "grouped_allreduce_async_",
-    "grouped_reducescatter",
-    "grouped_reducescatter_async",
     "join",
     "native_dtype",
     "poll",
-    "reducescatter",
-    "reducescatter_async",
     "sparse_allreduce_async",
     "synchronize",
 ]
+__all__ += _functions.__all__

@@ -3,4 +3,6 @@
 from farandole.torch.collectives.tensors import FRONT
 from farandole.worker.collectives.render import functions
 
-globals().update(functions(FRONT, "farandole.torch"))
+_functions = functions(FRONT, "farandole.torch")
+globals().update(_functions)
+__all__ = sorted(_functions)

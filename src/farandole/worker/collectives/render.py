@@ -154,8 +154,10 @@ def stub(front: Dialect, tensor: str, accepted: str, imports: str = "", structur
         tensor: its type of tensors, as an annotation.
         accepted: the type of what stands for a tensor where nothing is written over it.
         imports: the lines that the annotations need.
-        structure: the type of what a grouped function takes and returns; "" for a sequence and a list of tensors.
+        structure: the type of what a grouped function takes and returns, with its module; "" for a sequence and a list
+            of tensors.
     """
+    module, _, structure = structure.rpartition(".")
     names = [form.function(collective.name) for collective, form in front.functions()]
     listed = "".join(f'    "{name}",\n' for name in sorted(names))
     body = "\n".join(_stubs(front, tensor, accepted, structure))
@@ -164,7 +166,9 @@ def stub(front: Dialect, tensor: str, accepted: str, imports: str = "", structur
         f"from collections.abc import {abstract}\n" if abstract else "",
         "from typing import Any\n",
         f"\n{imports}\n" if imports else "",
-        f"\n{_SETS}\n" if "ProcessSet" in body else "",
+        "\n" if module or "ProcessSet" in body else "",
+        f"from {module} import {structure}\n" if module else "",
+        f"{_SETS}\n" if "ProcessSet" in body else "",
     ]
     head = f"""\
 # Rendered from farandole.worker.collectives by `make fix` (tools/stubs.py). Do not edit.
