@@ -6,8 +6,6 @@ Importing this package loads nothing but itself; what it offers is loaded when i
 from __future__ import annotations
 
 import importlib
-import os
-import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -32,7 +30,9 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        value: Any = _version()
+        from farandole.base.installed import own_version
+
+        value: Any = own_version()
     elif name in _HOMES:
         value = getattr(importlib.import_module(_HOMES[name]), name)
     else:
@@ -43,22 +43,3 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
-
-
-def _version() -> str:
-    # What is installed is written in the name of a folder. importlib.metadata, which knows more cases, takes as long to
-    # load as all the rest of an agent.
-    for entry in sys.path:
-        try:
-            names = os.listdir(entry or ".")
-        except OSError:
-            continue
-        for name in names:
-            if name.startswith("farandole-") and name.endswith(".dist-info"):
-                return name[len("farandole-") : -len(".dist-info")]
-    from importlib import metadata
-
-    try:
-        return metadata.version("farandole")
-    except metadata.PackageNotFoundError:
-        return "0+not.installed"  # Run from a source tree.

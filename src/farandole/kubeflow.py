@@ -16,9 +16,9 @@ from typing import Any
 
 import kfp.dsl as dsl
 
-import farandole
+from farandole.base.installed import own_version
 
-IMAGE = f"farandole/operator:{farandole.__version__}"
+IMAGE = f"farandole/operator:{own_version()}"
 """An image with Python and `farandole[kubernetes]`; kfp itself is added to it when a step starts."""
 
 

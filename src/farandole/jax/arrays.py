@@ -16,6 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from farandole.errors import InvalidRequestError
+from farandole.jax import traced
+from farandole.jax.call_site import SCOPE
+from farandole.jax.carriers import WIDER, carried, carrier_of, is_carried, is_key, restored
 from farandole.numpy.arrays import element_type
 from farandole.worker.collectives.compression import NoneCompressor
 from farandole.worker.collectives.differentiation import DifferentiableCall
@@ -32,20 +35,12 @@ _INSTEAD = {
     "u": "Pass array.astype(jnp.int32).",
     "V": "Pass the array in one of float16, bfloat16, float32.",
 }
-# Types of which XLA packs several elements into a byte, and the type as which they travel.
-_WIDER = {
-    "int2": np.dtype(np.int8),
-    "int4": np.dtype(np.int8),
-    "uint2": np.dtype(np.uint8),
-    "uint4": np.dtype(np.uint8),
-    "float4_e2m1fn": np.dtype(jnp.bfloat16),
-}
 
 
 class Arrays(FrontEnd[Array]):
     """The front end of JAX."""
 
-    scope = "jax."
+    scope = SCOPE
     noun = "array"
     requirement = "an array, or what `jax.numpy.asarray` makes one of; of the same element type on all ranks."
     no_compression = NoneCompressor
@@ -88,7 +83,7 @@ class Arrays(FrontEnd[Array]):
         """As `dtype`, also for traced arrays."""
         if is_key(tensor):
             return OpaqueType(tensor.dtype.name, tensor.dtype.itemsize)
-        wider = _WIDER.get(tensor.dtype.name)
+        wider = WIDER.get(tensor.dtype.name)
         return element_type(np.dtype(tensor.dtype)) if wider is None else OpaqueType(tensor.dtype.name, wider.itemsize)
 
     def instead_of(self, tensor: Array) -> str:
@@ -174,45 +169,7 @@ class Arrays(FrontEnd[Array]):
 
     def differentiate(self, call: DifferentiableCall, tensors: Sequence[Array]) -> Sequence[Array]:
         """Make the call a part of the function that is traced."""
-        from farandole.jax import traced
-
         return traced.run(self, call, tensors)
-
-
-# --- arrays that travel as others ---------------------------------------------------------------------------------
-
-
-def is_key(array: Array) -> bool:
-    """Return whether an array consists of keys of jax.random."""
-    return bool(jnp.issubdtype(array.dtype, jax.dtypes.prng_key))
-
-
-def is_carried(array: Array) -> bool:
-    """Return whether an array travels as another one, because the engine has no access to its memory as it is."""
-    return is_key(array) or array.dtype.name in _WIDER
-
-
-def carrier_of(array: Array) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Return the dimensions and the element type in which one of its elements travels."""
-    if is_key(array):
-        data = jax.eval_shape(jax.random.key_data, jax.ShapeDtypeStruct((), array.dtype))
-        return tuple(data.shape), np.dtype(data.dtype)
-    return (), _WIDER.get(array.dtype.name, np.dtype(array.dtype))
-
-
-def carried(array: Array) -> Array:
-    """Return the array as which one travels: of keys their data, of elements of less than a byte wider ones."""
-    if is_key(array):
-        return jax.random.key_data(array)
-    wider = _WIDER.get(array.dtype.name)
-    return array if wider is None else array.astype(wider)
-
-
-def restored(array: Array, like: Array) -> Array:
-    """Return the array that has travelled as `array`, of the type of `like`."""
-    if is_key(like):
-        return jax.random.wrap_key_data(array, impl=jax.random.key_impl(like))
-    return array.astype(like.dtype) if like.dtype.name in _WIDER else array
 
 
 def _on_cpu(make: Any, shape: Sequence[int], dtype: Any) -> Array:

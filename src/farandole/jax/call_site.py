@@ -8,6 +8,9 @@ from typing import Any
 
 from farandole.worker.core.dtype import Kind, Sum, WireForm
 
+SCOPE = "jax."
+"""Begins the names of all calls of this front end; see `FrontEnd.scope`."""
+
 
 @dataclass(frozen=True)
 class CallSite:

@@ -24,8 +24,7 @@ from jax.interpreters import mlir
 
 from farandole.errors import InvalidRequestError
 from farandole.jax import plugin
-from farandole.jax.arrays import Arrays
-from farandole.jax.call_site import CallSite
+from farandole.jax.call_site import SCOPE, CallSite
 from farandole.worker.elastic.world_changes import is_elastic
 
 _program_numbers = count(1)
@@ -48,7 +47,7 @@ class _Program:
 def lower(context: mlir.LoweringRuleContext, *arrays: Any, site: CallSite) -> list[Any]:
     """Return the results of a collective in the program that is being made."""
     _check_devices(context, site)
-    wanted = f"{Arrays.scope}{site.operation}.{site.name or _module_name(context.module_context)}"
+    wanted = f"{SCOPE}{site.operation}.{site.name or _module_name(context.module_context)}"
     if not is_elastic() and site.is_identity([aval.dtype for aval in context.avals_in]):
         plugin.alone.is_assumed = True
         _call(context.replace(avals_in=[], avals_out=[]), [], _attributes(site, wanted, 0, is_check=True))

@@ -10,8 +10,8 @@ import jax
 
 from farandole.errors import InvalidRequestError
 from farandole.jax import gradients  # noqa: F401  (tells JAX of them)
-from farandole.jax.arrays import carried, restored
 from farandole.jax.call_site import CallSite
+from farandole.jax.carriers import carried, restored
 from farandole.jax.primitive import bind
 from farandole.worker.collectives.compressed import check_compressible
 from farandole.worker.collectives.compression import NO_POWERSGD, Feedback, PowerSGD, Recipe

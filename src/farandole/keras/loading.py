@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from farandole.keras.callbacks.base import KERAS
+from farandole.keras.keras_in_use import KERAS
 from farandole.keras.optimizer import DistributedOptimizer, is_distributed
 
 

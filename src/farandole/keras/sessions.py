@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from farandole.keras import left_out
-from farandole.keras.callbacks.base import KERAS
+from farandole.keras.keras_in_use import KERAS
 from farandole.worker.collectives.objects import broadcast_object
 from farandole.worker.core.basics import rank
 

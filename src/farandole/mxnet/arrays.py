@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import mxnet as mx
@@ -21,6 +20,7 @@ from farandole.mxnet.calls import OrderedCall, WaitedCall
 from farandole.mxnet.dialect import MXNetDialect
 from farandole.mxnet.mxnet_engine import address, is_asynchronous
 from farandole.mxnet.refusals import check
+from farandole.mxnet.sent import Sent
 from farandole.numpy.arrays import element_type
 from farandole.worker.collectives.all_collectives import COLLECTIVES
 from farandole.worker.collectives.declaration import Result
@@ -33,35 +33,6 @@ from farandole.worker.core.session import Session
 # Kinds whose result has a shape that is known only when it has come.
 _RECEIVED = frozenset(each.kind for each in COLLECTIVES.values() if each.result is Result.RECEIVED_ROWS)
 _HOST = frozenset(("cpu", "cpu_pinned", "cpu_shared"))
-
-
-@dataclass(frozen=True)
-class Sent:
-    """An array and how it takes part in a call."""
-
-    array: mx.nd.NDArray
-    priority: int = 0
-    """Of the calls that are ready, MXNet's engine begins those with the highest one first."""
-    in_place: bool = False
-    """Whether the result is written over it."""
-    memory: int = 0
-    """The address of an array that nobody else knows yet; 0 for others, whose address is known when the call begins."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The array's shape."""
-        shape: tuple[int, ...] = self.array.shape
-        return shape
-
-    @property
-    def dtype(self) -> Any:
-        """The array's element type."""
-        return self.array.dtype
-
-    @property
-    def nbytes(self) -> int:
-        """The number of bytes of its elements."""
-        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
 
 class Arrays(MXNetDialect, FrontEnd[Sent]):

@@ -16,20 +16,18 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from farandole.mxnet.errors import sentence
 from farandole.mxnet.mxnet_engine import Completion, LayoutError, Operations, address
+from farandole.mxnet.sent import Sent
 from farandole.worker.core import basics
 from farandole.worker.core.binding import Callback, NativeRequest
 from farandole.worker.core.engine import Engine
 from farandole.worker.core.handle import Pending
+from farandole.worker.core.session import Session
 from farandole.worker.core.status import from_status
 from farandole.worker.core.submission import Submission
-
-if TYPE_CHECKING:
-    from farandole.mxnet.arrays import Sent
-    from farandole.worker.core.session import Session
 
 # How long calls that were begun may still take when the session ends, before they fail.
 DRAIN_SECONDS = 5.0

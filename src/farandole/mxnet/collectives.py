@@ -7,7 +7,8 @@ from typing import Any
 
 import mxnet as mx
 
-from farandole.mxnet.arrays import Arrays, Sent
+from farandole.mxnet.arrays import Arrays
+from farandole.mxnet.sent import Sent
 from farandole.worker.collectives.compression import Feedback, NoneCompressor, Recipe
 from farandole.worker.collectives.declaration import Collective, Form, Options
 from farandole.worker.collectives.forms import Forms, Runner

@@ -13,8 +13,9 @@ from typing import Any
 import mxnet as mx
 
 from farandole.errors import InvalidRequestError
-from farandole.mxnet.arrays import Arrays, Sent
+from farandole.mxnet.arrays import Arrays
 from farandole.mxnet.functions import allreduce_, grouped_allreduce_
+from farandole.mxnet.sent import Sent
 from farandole.worker.collectives.calls import member_names
 from farandole.worker.collectives.compressed import compressed_call
 from farandole.worker.collectives.compression import Feedback, NoneCompressor, Recipe

@@ -20,6 +20,7 @@ from farandole.torch.optimizer_state import broadcast_optimizer_state
 from farandole.torch.parameters import broadcast_parameters
 from farandole.torch.reduces_gradients import ReducesGradients
 from farandole.torch.sync_batch_norm import SyncBatchNorm, convert_sync_batchnorm
+from farandole.torch.wrapped_optimizers import DistributedOptimizer
 from farandole.worker.core.basics import (
     add_process_set,
     cross_rank,
@@ -49,12 +50,6 @@ from farandole.worker.core.carrier import gloo_enabled, mpi_enabled, mpi_threads
 from farandole.worker.core.dtype import Adasum, Average, Max, Min, Product, Sum
 from farandole.worker.core.group import ProcessSet, global_process_set
 from farandole.worker.observe.observer import start_timeline, stop_timeline
-
-if TYPE_CHECKING:
-    # It says which methods the returned optimizer has besides the ones of its class.
-    from farandole.torch.wrapped_optimizers import DistributedOptimizer
-else:
-    from farandole.torch.optimizer import DistributedOptimizer
 
 __all__ = [
     "Adasum",

@@ -23,7 +23,7 @@ from farandole.torch.sparse_rows import pack, unpack
 from farandole.worker.core.dtype import Average, Sum
 from farandole.worker.core.session import Session
 from farandole.worker.gradients.entry import Bundle, Entry
-from farandole.worker.gradients.gradient_front_end import GeneralCall
+from farandole.worker.gradients.gradient_front_end import GeneralCall, GradientReceiver
 from farandole.worker.gradients.reduce_options import ReduceOptions
 from farandole.worker.gradients.reducer import Reducer
 
@@ -52,7 +52,7 @@ class TensorGradients:
     def uses_views(self) -> bool:
         return self.compression is Compression.none and self.feedback is None
 
-    def watch(self, entry: Entry, reducer: weakref.ref[Reducer]) -> Callable[[], None]:
+    def watch(self, entry: Entry, reducer: weakref.ref[GradientReceiver]) -> Callable[[], None]:
         assert isinstance(entry, GradientEntry)
 
         def on_gradient(_: torch.Tensor) -> None:

@@ -22,7 +22,7 @@ SSH = """\
 #!/bin/sh
 for last; do before=$host; host=$last; done
 case $before in
-old) exec {python} -c 'import farandole as f; f.__version__ = "0.1"
+old) exec {python} -c 'from farandole.base import installed; installed.own_version = lambda: "0.1"
 from farandole.control.agent.agent import main; main()' ;;
 dead) echo "ssh: connect to host dead port 22: No route to host" >&2; exit 255 ;;
 *) echo $$ > {directory}/ssh.$before; exec sh -c "$last" ;;

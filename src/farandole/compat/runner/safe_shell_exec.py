@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection
 from typing import IO, TextIO
 
-import farandole
+from farandole.base.installed import PACKAGE_FOLDER
 from farandole.control.launcher.failure.record import shell_code
 from farandole.control.launcher.output.lines import LineSplitter
 
@@ -20,7 +20,7 @@ GRACEFUL_TERMINATION_TIME_S = 5
 _LOOK_SECONDS = 0.05
 # The environment is the command's, so the package is found by its place, and no variable changes what Python does.
 _GUARD = (
-    f"import sys; sys.path.append({os.path.dirname(os.path.dirname(farandole.__file__))!r}); "
+    f"import sys; sys.path.append({os.path.dirname(PACKAGE_FOLDER)!r}); "
     "from farandole.control.agent.guarded_shell import main; sys.exit(main())"
 )
 

@@ -26,7 +26,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import farandole
+from farandole.base.installed import own_version
 from farandole.base.wire.channel import Channel
 from farandole.base.wire.dialing import KEEPALIVE_SECONDS, MOST_SLOTS, Bridged, Continue, Hello, Leave, Order
 from farandole.base.wire.errors import AuthenticationFailed, WireError
@@ -85,7 +85,7 @@ class Dialer:
 
     def _dial(self) -> Channel:
         channel = Channel.connect(self._launcher, self._read_secret(), timeout=PROOF_SECONDS, limit=_FRAME_LIMIT)
-        hello = Hello(self._name, self._slots, farandole.__version__, self._agent is not None)
+        hello = Hello(self._name, self._slots, own_version(), self._agent is not None)
         channel.send(Codec[Hello](Hello).encode(hello))
         return channel
 

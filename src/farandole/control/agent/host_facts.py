@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 
-import farandole
+from farandole.base.installed import own_version
 from farandole.base.wire.interfaces import addresses
 from farandole.control.agent.protocol import Interface, Ready
 
@@ -19,7 +19,7 @@ from farandole.control.agent.protocol import Interface, Ready
 def look(roster: str) -> Ready:
     """Return the facts about this machine; `roster` is where workers reach the roster."""
     return Ready(
-        version=farandole.__version__,
+        version=own_version(),
         python=".".join(map(str, sys.version_info[:3])),
         hostname=socket.gethostname(),
         machine=machine_id(),

@@ -8,7 +8,7 @@ import os
 import sys
 from typing import Any
 
-import farandole
+from farandole.base.installed import own_version
 from farandole.control.cli.parser import Parser
 from farandole.control.kubernetes.deploy import install
 from farandole.control.kubernetes.deploy.manifests import IMAGE, Install
@@ -122,7 +122,7 @@ def _nothing(options: argparse.Namespace) -> int:
 
 
 def _image(given: str) -> str:
-    return given or f"{IMAGE}:{farandole.__version__}"
+    return given or f"{IMAGE}:{own_version()}"
 
 
 def _install(options: argparse.Namespace) -> int:

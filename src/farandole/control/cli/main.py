@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import NoReturn
 
-import farandole
+from farandole.base.installed import own_version
 from farandole.base.wire.os_text import show_os_text
 from farandole.control.cli.parser import USAGE_ERROR, Parser
 from farandole.control.jobs.errors import JobError
@@ -68,7 +68,7 @@ _SHORT = {
 class _Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *args: object) -> NoReturn:
         # argparse's own action would look up the version for every command.
-        print(f"farandole {farandole.__version__}")
+        print(f"farandole {own_version()}")
         parser.exit()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-import farandole
+from farandole.base.installed import own_version
 from farandole.control.cli.main import make_parser
 from farandole.control.cli.parser import Parser
 from farandole.errors import SpecError
@@ -44,7 +44,7 @@ def page() -> str:
         raise SpecError("the manual page needs the package argparse-manpage", "pip install 'farandole[cli]'") from None
     data = {
         "project_name": "farandole",
-        "version": farandole.__version__,
+        "version": own_version(),
         "manual_title": "farandole",
         "description": "run training scripts on several workers",
     }

@@ -16,9 +16,9 @@ from farandole.control.launcher.configuration.env_file import read_env_file
 from farandole.control.launcher.daemon.client import ClientOptions, attach, run_in_daemon
 from farandole.control.launcher.daemon.launch_request import LaunchRequest
 from farandole.control.launcher.job.machine import Machine, look
-from farandole.control.launcher.job.spec import HOST_TIMEOUT_SECONDS, LaunchSpec, read_start_timeout
+from farandole.control.launcher.job.spec import HOST_TIMEOUT_SECONDS, LaunchSpec, check_backend, read_start_timeout
 from farandole.control.launcher.job.ssh_and_ship import ShipLimit, read_ship_limit
-from farandole.control.launcher.job.worker_settings import check_backend, with_backend, with_metrics
+from farandole.control.launcher.job.worker_settings import with_backend, with_metrics
 from farandole.control.launcher.output.console import OutputOptions, read_ranks
 from farandole.control.launcher.targets.launch_order import Starter, read_arguments
 from farandole.errors import SpecError

@@ -33,8 +33,7 @@ from farandole.control.launcher.daemon.watchdog import run_watched
 from farandole.control.launcher.job.from_job import elastic_launch, fixed_launch, from_plain, with_environment
 from farandole.control.launcher.job.host_list import Host, with_python
 from farandole.control.launcher.job.machine import look
-from farandole.control.launcher.job.spec import LaunchSpec
-from farandole.control.launcher.job.worker_settings import check_backend
+from farandole.control.launcher.job.spec import LaunchSpec, check_backend
 from farandole.control.launcher.start.launch import launch
 from farandole.control.launcher.supervise.control import Job
 from farandole.control.launcher.supervise.ending import READER_SECONDS

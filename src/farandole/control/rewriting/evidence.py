@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from farandole.control.rewriting.imports import imported, is_in
-
-if TYPE_CHECKING:
-    from farandole.control.rewriting.script import Script
+from farandole.control.rewriting.names import Names
 
 _REDUCE = ("allreduce", "allreduce_", "allreduce_async", "allreduce_async_", "grouped_allreduce", "grouped_allreduce_")
 
@@ -21,7 +18,7 @@ class Evidence:
         uses_farandole: whether it imports farandole.
     """
 
-    def __init__(self, script: Script) -> None:
+    def __init__(self, script: Names) -> None:
         self._script = script
         self.uses_farandole = any(is_in("farandole", module) for module in imported(script.source.tree))
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 
 from farandole.control.rewriting.evidence import Evidence
 from farandole.control.rewriting.imports import is_in, modules_of
+from farandole.control.rewriting.names import Names, place
 from farandole.control.rewriting.refusal import NotUnderstood, Refusal
 from farandole.control.rewriting.source import Source
 
@@ -31,7 +32,7 @@ _WRITERS = ("torch.save", "numpy.save", "numpy.savez", "numpy.savez_compressed",
 _WRITING_METHODS = ("save", "save_weights", "save_model", "savefig", "to_csv", "write_text", "write_bytes")
 
 
-class Script:
+class Script(Names):
     """A script that is being rewritten.
 
     A script may be distributed in part: what is in it already stays as it is, and only the rest is added.
@@ -49,70 +50,17 @@ class Script:
     """
 
     def __init__(self, source: Source, package: str, keeps_batch: bool = False) -> None:
-        self.source = source
+        super().__init__(source)
         self.notes: list[str] = []
         self.keeps_batch = keeps_batch
         self._package = package
         self._refusals: list[Refusal] = []
-        self._aliases = dict(_aliases(source.tree))
         self.evidence = Evidence(self)
-        self._imports_hvd = is_in("farandole", self._aliases.get("hvd", ""))
+        self._imports_hvd = is_in("farandole", self.aliases.get("hvd", ""))
         self._imports: list[str] = []
         self._begin: list[str] = []
         self._touched: list[ast.AST] = []
         self._refuse_others()
-
-    # --- names -------------------------------------------------------------------------------------------------------
-
-    def dotted(self, node: ast.AST) -> str:
-        """Return the full name of what an expression refers to by its imports, such as `torch.optim.SGD`; or ""."""
-        if isinstance(node, ast.Name):
-            return self._aliases.get(node.id, node.id)
-        if isinstance(node, ast.Attribute) and (owner := self.dotted(node.value)):
-            full = f"{owner}.{node.attr}"
-            return "keras" + full.removeprefix("tensorflow.keras") if full.startswith("tensorflow.keras") else full
-        return ""
-
-    def imports(self, module: str, name: str = "") -> bool:
-        """Return whether a module is imported under a name, its own by default."""
-        return self._aliases.get(name or module) == module
-
-    def calls(self, matches: Callable[[str], bool]) -> list[ast.Call]:
-        """Return the calls of functions whose full names match, in the order of the text."""
-        found = [node for node in ast.walk(self.source.tree) if isinstance(node, ast.Call)]
-        return sorted((call for call in found if matches(self.dotted(call.func))), key=_place)
-
-    def calls_of_method(self, name: str, under: ast.AST | None = None) -> list[ast.Call]:
-        """Return the calls of methods of a name."""
-        nodes = ast.walk(self.source.tree if under is None else under)
-        found = [node for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)]
-        return sorted((call for call in found if call.func.attr == name), key=_place)  # type: ignore[attr-defined]
-
-    def calls_in(self, node: ast.AST, name: str) -> list[ast.Call]:
-        """Return the calls of a function in an expression or statement."""
-        found = [each for each in ast.walk(node) if isinstance(each, ast.Call) and self.dotted(each.func) == name]
-        return sorted(found, key=_place)
-
-    def assigned_to(self, value: ast.expr) -> str:
-        """Return the name, or dotted name, to which a statement assigns a value, and only that; "" if it does not."""
-        statement = self.source.parent(value)
-        if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
-            target: ast.expr = statement.targets[0]
-        elif isinstance(statement, ast.AnnAssign) and statement.value is value:
-            target = statement.target
-        else:
-            return ""
-        return self.source.of(target) if isinstance(target, ast.Name | ast.Attribute) else ""
-
-    def assignments(self, name: str) -> list[ast.Assign]:
-        """Return the statements that assign to a name, alone or among others."""
-        found = []
-        for node in ast.walk(self.source.tree):
-            if isinstance(node, ast.Assign):
-                targets = [each for target in node.targets for each in ast.walk(target)]
-                if any(isinstance(each, ast.Name) and each.id == name for each in targets):
-                    found.append(node)
-        return sorted(found, key=_place)
 
     # --- refusals ----------------------------------------------------------------------------------------------------
 
@@ -245,7 +193,7 @@ class Script:
                     "it trains while it prints, which rank 0 alone would do",
                     "assign the result to a name in a line of its own, and print that",
                 )
-        for run in _runs(self.source, sorted(speaking, key=_place)):
+        for run in _runs(self.source, sorted(speaking, key=place)):
             if all(self.source.begins_its_line(each) for each in run) and not any(map(_has_long_text, run)):
                 self.source.put_below(run, f"if {RANK_0}:")
             else:
@@ -320,20 +268,6 @@ def keyword(call: ast.Call, name: str) -> ast.keyword | None:
 def names_in(node: ast.AST) -> set[str]:
     """Return the names that an expression uses."""
     return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
-
-
-def _place(node: ast.AST) -> tuple[int, int]:
-    return node.lineno, node.col_offset  # type: ignore[attr-defined]
-
-
-def _aliases(tree: ast.AST) -> Iterator[tuple[str, str]]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield (alias.asname, alias.name) if alias.asname else (alias.name.partition(".")[0],) * 2
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            for alias in node.names:
-                yield alias.asname or alias.name, f"{node.module}.{alias.name}"
 
 
 def _is_in_module(source: Source, node: ast.AST, guard: ast.If) -> bool:

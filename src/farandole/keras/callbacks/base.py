@@ -2,23 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
-import os
 from typing import Any
 
-import keras
-
+from farandole.keras.keras_in_use import KERAS
 from farandole.worker.elastic.variables import build_optimizer
-
-
-def _keras() -> Any:
-    """Return Keras 3; tf_keras where TensorFlow is told to have that as `tf.keras`."""
-    if os.environ.get("TF_USE_LEGACY_KERAS", "").lower() in ("1", "true"):
-        return importlib.import_module("tf_keras")
-    return keras
-
-
-KERAS: Any = _keras()
 
 
 class Callback(KERAS.callbacks.Callback):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from farandole.errors import InvalidRequestError
-from farandole.keras.callbacks.base import KERAS
+from farandole.keras.keras_in_use import KERAS
 
 
 class BestModelCheckpoint(KERAS.callbacks.ModelCheckpoint):

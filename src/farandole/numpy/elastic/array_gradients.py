@@ -21,9 +21,8 @@ from farandole.worker.core.session import Session
 from farandole.worker.core.submission import Submission
 from farandole.worker.gradients.buckets import Layout
 from farandole.worker.gradients.entry import Bundle, Entry
-from farandole.worker.gradients.gradient_front_end import GeneralCall
+from farandole.worker.gradients.gradient_front_end import GeneralCall, GradientReceiver
 from farandole.worker.gradients.reduce_options import ReduceOptions
-from farandole.worker.gradients.reducer import Reducer
 from farandole.worker.gradients.requests import request_of
 from farandole.worker.gradients.views import View
 
@@ -125,7 +124,7 @@ class ArrayGradients:
         """Reduce gradients so."""
         self._options = options
 
-    def watch(self, entry: Entry, reducer: weakref.ref[Reducer]) -> Callable[[], None]:
+    def watch(self, entry: Entry, reducer: weakref.ref[GradientReceiver]) -> Callable[[], None]:
         """No backward pass is watched: gradients are there when the reduction begins."""
         return lambda: None
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from farandole.errors import InvalidRequestError
 from farandole.worker.collectives.declaration import (
     NAME,
@@ -15,14 +13,12 @@ from farandole.worker.collectives.declaration import (
     Result,
     Tensor,
 )
+from farandole.worker.collectives.framework import Framework
 from farandole.worker.collectives.gradient_rules import CallFacts, GradientRule, Plan, TakeRows
 from farandole.worker.core.dtype import Average, ElementType, Kind
 
-if TYPE_CHECKING:
-    from farandole.worker.collectives.front_end import FrontEnd
 
-
-def _check(front: FrontEnd[Tensor], tensor: Tensor, dtype: ElementType, name: str, options: Options) -> None:
+def _check(front: Framework, tensor: Tensor, dtype: ElementType, name: str, options: Options) -> None:
     if len(tensor.shape) == 0:
         raise InvalidRequestError(
             f"{name}: a tensor without dimensions (a rank-zero tensor) cannot be gathered, which joins along the first "
@@ -30,7 +26,7 @@ def _check(front: FrontEnd[Tensor], tensor: Tensor, dtype: ElementType, name: st
         )
 
 
-def _rows_only(front: FrontEnd[Tensor], received: Received, options: Options) -> Tensor:
+def _rows_only(front: Framework, received: Received, options: Options) -> Tensor:
     return received.rows
 
 

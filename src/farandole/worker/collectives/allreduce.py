@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from farandole.worker.collectives.declaration import (
     COMPRESSION,
@@ -18,12 +18,10 @@ from farandole.worker.collectives.declaration import (
     Result,
     Tensor,
 )
+from farandole.worker.collectives.framework import Framework
 from farandole.worker.collectives.gradient_rules import CallFacts, GradientRule, Maths, Nothing, Plan
 from farandole.worker.collectives.reduction_op import check_reducible, op_asked_for
 from farandole.worker.core.dtype import DType, ElementType, Kind, Max, Min, Product, Sum
-
-if TYPE_CHECKING:
-    from farandole.worker.collectives.front_end import FrontEnd
 
 
 def _settle(options: Options) -> None:
@@ -33,7 +31,7 @@ def _settle(options: Options) -> None:
         options["op"] = op_asked_for(options["op"], average, stacklevel=4)
 
 
-def _check(front: FrontEnd[Tensor], tensor: Tensor, dtype: ElementType, name: str, options: Options) -> None:
+def _check(front: Framework, tensor: Tensor, dtype: ElementType, name: str, options: Options) -> None:
     if dtype is DType.BOOL:
         check_reducible(front, tensor, dtype, options["op"])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from farandole.errors import InvalidRequestError
 from farandole.worker.collectives.declaration import (
@@ -17,30 +17,28 @@ from farandole.worker.collectives.declaration import (
     Result,
     Tensor,
 )
+from farandole.worker.collectives.framework import Framework
 from farandole.worker.collectives.gradient_rules import CallFacts, GradientRule, PadRows, Plan
 from farandole.worker.collectives.rows import rows_to_send
 from farandole.worker.core.dtype import ElementType, Kind
 
-if TYPE_CHECKING:
-    from farandole.worker.collectives.front_end import FrontEnd
 
-
-def _check(front: FrontEnd[Tensor], tensor: Tensor, dtype: ElementType, name: str, options: Options) -> None:
+def _check(front: Framework, tensor: Tensor, dtype: ElementType, name: str, options: Options) -> None:
     if len(tensor.shape) == 0:
         raise InvalidRequestError(
             f"{name}: a tensor without dimensions (a rank-zero tensor) has no rows to exchange. Pass tensor.reshape(1)."
         )
 
 
-def _fields(front: FrontEnd[Tensor], options: Options, shape: Sequence[int], size: int) -> Options:
+def _fields(front: Framework, options: Options, shape: Sequence[int], size: int) -> Options:
     return {"splits": rows_to_send(options["splits"], shape[0], size, front.splits)}
 
 
-def _rows_and_counts(front: FrontEnd[Tensor], received: Received, options: Options) -> tuple[Tensor, Tensor]:
+def _rows_and_counts(front: Framework, received: Received, options: Options) -> tuple[Tensor, Tensor]:
     return received.rows, front.whole_numbers(received.counts, options["splits"])
 
 
-def _rows(front: FrontEnd[Tensor], received: Received, options: Options) -> Any:
+def _rows(front: Framework, received: Received, options: Options) -> Any:
     return received.rows if options["splits"] is None else _rows_and_counts(front, received, options)
 
 

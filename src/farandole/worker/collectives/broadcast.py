@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from farandole.worker.collectives.declaration import (
     NAME,
     PROCESS_SET,
@@ -15,14 +13,12 @@ from farandole.worker.collectives.declaration import (
     Result,
     Tensor,
 )
+from farandole.worker.collectives.framework import Framework
 from farandole.worker.collectives.gradient_rules import CallFacts, GradientRule, OnlyAt, Plan
 from farandole.worker.core.dtype import Average, ElementType, Kind
 
-if TYPE_CHECKING:
-    from farandole.worker.collectives.front_end import FrontEnd
 
-
-def _check(front: FrontEnd[Tensor], tensor: Tensor, dtype: ElementType, name: str, options: Options) -> None:
+def _check(front: Framework, tensor: Tensor, dtype: ElementType, name: str, options: Options) -> None:
     """Take every tensor; the engine knows whether the root is a member."""
 
 

@@ -6,16 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from farandole.errors import InvalidRequestError
+from farandole.worker.collectives.framework import Framework
+from farandole.worker.collectives.gradient_rules import GradientRule
 from farandole.worker.collectives.rows import own_rows
 from farandole.worker.core.dtype import ElementType, Kind, OpaqueType
 from farandole.worker.core.request_options import NativeOptions, reader_of
-
-if TYPE_CHECKING:
-    from farandole.worker.collectives.front_end import FrontEnd
-    from farandole.worker.collectives.gradient_rules import GradientRule
 
 # A tensor of whichever framework. All of them have `shape`.
 Tensor = Any
@@ -106,7 +104,7 @@ class Received(NamedTuple):
     """How many from each rank."""
 
 
-def _nothing_but_options(front: FrontEnd[Tensor], options: Options, shape: Sequence[int], size: int) -> Options:
+def _nothing_but_options(front: Framework, options: Options, shape: Sequence[int], size: int) -> Options:
     return options
 
 
@@ -143,12 +141,12 @@ class Collective:
     parameters: tuple[Parameter, ...]
     result: Result
     gradient: GradientRule
-    check: Callable[[FrontEnd[Tensor], Tensor, ElementType, str, Options], None]
+    check: Callable[[Framework, Tensor, ElementType, str, Options], None]
     check_options: Callable[[Options], None] = lambda options: None
     settle: Callable[[Options], None] = lambda options: None
-    fields: Callable[[FrontEnd[Tensor], Options, Sequence[int], int], Options] = _nothing_but_options
-    returns: Callable[[FrontEnd[Tensor], Received, Options], Any] | None = None
-    returns_later: Callable[[FrontEnd[Tensor], Received, Options], Any] | None = None
+    fields: Callable[[Framework, Options, Sequence[int], int], Options] = _nothing_but_options
+    returns: Callable[[Framework, Received, Options], Any] | None = None
+    returns_later: Callable[[Framework, Received, Options], Any] | None = None
     has_grouped: bool = False
     has_in_place: bool = False
     before_world: bool = False
@@ -170,9 +168,7 @@ class Collective:
         """From settled options to those of the request."""
         return reader_of(tuple(each.option for each in self.parameters if each.option))
 
-    def check_member(
-        self, front: FrontEnd[Tensor], tensor: Tensor, dtype: ElementType, name: str, options: Options
-    ) -> None:
+    def check_member(self, front: Framework, tensor: Tensor, dtype: ElementType, name: str, options: Options) -> None:
         """Raise ValueError if a tensor cannot take part.
 
         Args:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from farandole.worker.collectives.all_collectives import COLLECTIVES
 from farandole.worker.collectives.declaration import PLAIN, Collective, Form, Options, Tensor
 from farandole.worker.collectives.gradient_rules import CallFacts, Maths, Plan
 from farandole.worker.core.group import ProcessSet
 
-if TYPE_CHECKING:
-    from farandole.worker.collectives.forms import Forms
+# Calls a collective through which gradients flow, and returns its outputs: with the collective, its form, the tensors,
+# the name, the process set and the options.
+DifferentiableOutputs = Callable[
+    [Collective, Form, Sequence[Tensor], "str | None", ProcessSet, Options], Sequence[Tensor]
+]
 
 
 class Outcome(NamedTuple):
@@ -38,7 +41,7 @@ class DifferentiableCall:
 
     def __init__(
         self,
-        forms: Forms,
+        outputs: DifferentiableOutputs,
         collective: Collective,
         form: Form,
         name: str | None,
@@ -50,7 +53,7 @@ class DifferentiableCall:
         """Describe a call.
 
         Args:
-            forms: the front end's collectives.
+            outputs: calls the collectives that the gradients go through.
             collective: the collective that is called.
             form: the one of its functions that was called.
             name: the name that the user gave, or None.
@@ -59,7 +62,7 @@ class DifferentiableCall:
             run: carries the call out.
             compression: a recipe, or None.
         """
-        self._forms = forms
+        self._outputs = outputs
         self._rule = collective.gradient
         self.collective = collective
         self.form = form
@@ -102,6 +105,4 @@ class DifferentiableCall:
     def _through(self, plan: Plan, gradients: Sequence[Tensor]) -> Sequence[Tensor]:
         form = PLAIN if len(gradients) == 1 else Form(grouped=True)
         # As a part of the graph in any case, for those that are wrapped by a transform of the front end's.
-        return self._forms.differentiable_outputs(
-            COLLECTIVES[plan.collective], form, gradients, None, self.process_set, dict(plan.options)
-        )
+        return self._outputs(COLLECTIVES[plan.collective], form, gradients, None, self.process_set, dict(plan.options))

@@ -267,7 +267,7 @@ class Forms:
         def run(tensors: Sequence[Tensor]) -> Outcome:
             return self.outcome(collective, form, tensors, name, process_set, options)
 
-        return DifferentiableCall(self, collective, form, name, process_set, options, run)
+        return DifferentiableCall(self.differentiable_outputs, collective, form, name, process_set, options, run)
 
     # --- with a compression that is a part of the reduction --------------------------------------------------------
 
@@ -295,7 +295,9 @@ class Forms:
 
         if any(map(self.front.is_tracked, tensors)):
             # The gradient is that of the reduction without compression.
-            call = DifferentiableCall(self, collective, form, name, process_set, options, run, compression)
+            call = DifferentiableCall(
+                self.differentiable_outputs, collective, form, name, process_set, options, run, compression
+            )
             return self.front.differentiate(call, tensors)
         return run(tensors).outputs
 

@@ -8,21 +8,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from farandole.errors import InvalidRequestError
-from farandole.worker.collectives.compression import NO_POWERSGD
+from farandole.worker.collectives.compression import NO_POWERSGD, Feedback, PowerSGD
 from farandole.worker.collectives.dialect import Dialect
+from farandole.worker.collectives.differentiation import DifferentiableCall
 from farandole.worker.collectives.rows import Int32Only
 from farandole.worker.core.binding import NativeRequest
 from farandole.worker.core.dtype import DType, ElementType
 from farandole.worker.core.handle import Call, Pending
 from farandole.worker.core.session import Session
 from farandole.worker.core.submission import Submission
-
-if TYPE_CHECKING:
-    from farandole.worker.collectives.compression import Feedback, PowerSGD
-    from farandole.worker.collectives.differentiation import DifferentiableCall
 
 Tensor = TypeVar("Tensor")
 Function = TypeVar("Function", bound=Callable[..., Any])

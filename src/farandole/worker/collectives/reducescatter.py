@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from farandole.errors import InvalidRequestError
 from farandole.worker.collectives.declaration import (
     COMPRESSION,
@@ -18,15 +16,13 @@ from farandole.worker.collectives.declaration import (
     Result,
     Tensor,
 )
+from farandole.worker.collectives.framework import Framework
 from farandole.worker.collectives.gradient_rules import CallFacts, GradientRule, Plan, Scale
 from farandole.worker.collectives.reduction_op import check_reducible
 from farandole.worker.core.dtype import Adasum, Average, ElementType, Kind, Sum
 
-if TYPE_CHECKING:
-    from farandole.worker.collectives.front_end import FrontEnd
 
-
-def _check(front: FrontEnd[Tensor], tensor: Tensor, dtype: ElementType, name: str, options: Options) -> None:
+def _check(front: Framework, tensor: Tensor, dtype: ElementType, name: str, options: Options) -> None:
     check_reducible(front, tensor, dtype, options["op"])
     if len(tensor.shape) == 0:
         raise InvalidRequestError(

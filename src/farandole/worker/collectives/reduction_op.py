@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from farandole.errors import InvalidRequestError
+from farandole.worker.collectives.framework import Framework
 from farandole.worker.core.dtype import Average, DType, ElementType, Sum
-
-if TYPE_CHECKING:
-    from farandole.worker.collectives.front_end import FrontEnd
 
 
 def divisor(op: int, size: int) -> int:
@@ -38,7 +36,7 @@ def op_asked_for(op: int | None, average: bool | None, stacklevel: int) -> int:
     return Average if average else Sum
 
 
-def check_reducible(front: FrontEnd[Any], tensor: Any, dtype: ElementType, op: int) -> None:
+def check_reducible(front: Framework, tensor: Any, dtype: ElementType, op: int) -> None:
     """Raise ValueError if tensors of this type have no such reduction."""
     if dtype is DType.BOOL and op == Average:
         refuse_average_of_truth(front.type_name(tensor))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from types import TracebackType
 
-import farandole
+from farandole.base.installed import PACKAGE_FOLDER
 
-_PACKAGE = os.path.dirname(farandole.__file__) + os.sep
+_PACKAGE = PACKAGE_FOLDER + os.sep
 
 
 def hide_own_frames(error: BaseException) -> None:

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from farandole.base.child_python import own_environment
+from farandole.base.installed import own_environment
 from farandole.base.wire.channel import Channel
 from farandole.base.wire.errors import ConnectionLost, WireTimeout
 from farandole.base.wire.frame_stream import PipeEnd

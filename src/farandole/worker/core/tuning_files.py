@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import farandole
+from farandole.base.installed import own_version
 from farandole.base.settings.table import Settings
 from farandole.base.wire.rendezvous import World
 from farandole.errors import FarandoleError, SettingError
@@ -82,7 +82,7 @@ def name_of(world: World, cpu: str) -> str:
         '2+1-some-cpu-2.0-ghz'
     """
     slots = "+".join(str(count) for count in slots_of(world))
-    return f"{slots}-{re.sub(r'[^a-z0-9.]+', '-', cpu.lower()).strip('-')}-v{farandole.__version__}"
+    return f"{slots}-{re.sub(r'[^a-z0-9.]+', '-', cpu.lower()).strip('-')}-v{own_version()}"
 
 
 def slots_of(world: World) -> list[int]:
@@ -130,7 +130,7 @@ def write(path: Path, world: World, knobs: Mapping[str, int], gain: float) -> No
         OSError: it cannot be written.
     """
     kept: dict[str, Any] = {
-        "farandole": farandole.__version__,
+        "farandole": own_version(),
         "workers_by_host": slots_of(world),
         "processor": processor(),
         "gain": round(gain, 3),

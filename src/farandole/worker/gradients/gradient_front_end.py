@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from farandole.worker.core.handle import Call
 from farandole.worker.core.session import Session
 from farandole.worker.gradients.entry import Bundle, Entry
-
-if TYPE_CHECKING:
-    from farandole.worker.gradients.reducer import Reducer
 
 
 class GeneralCall(NamedTuple):
@@ -22,10 +19,17 @@ class GeneralCall(NamedTuple):
     """Puts the result of the call into the gradients."""
 
 
+class GradientReceiver(Protocol):
+    """The reducer, as a front end sees it."""
+
+    def on_gradient(self, entry: Entry) -> None:
+        """Record that a backward pass has finished a gradient."""
+
+
 class GradientFrontEnd(Protocol):
     """The adapter of one framework. The reducer calls it in the thread that calls the reducer."""
 
-    def watch(self, entry: Entry, reducer: weakref.ref[Reducer]) -> Callable[[], None]:
+    def watch(self, entry: Entry, reducer: weakref.ref[GradientReceiver]) -> Callable[[], None]:
         """Have `reducer().on_gradient(entry)` called whenever a backward pass has finished a gradient.
 
         The gradients of a step come in any order and from any thread. The framework may keep what this makes longer

@@ -14,8 +14,8 @@ from farandole.control.kubernetes.kinds import QUEUE
 from farandole.control.kubernetes.operator.queue_keeper import QueueKeeper
 from farandole.control.kubernetes.operator.store import JobKey, Store
 from farandole.control.kubernetes.queues import node_slots
-from farandole.control.kubernetes.queues.decide import QueuedJob
 from farandole.control.kubernetes.queues.queue_spec import read_queues
+from farandole.control.kubernetes.queues.queued_job import QueuedJob
 from farandole.control.scheduler.cluster import Node
 
 GPU = "nvidia.com/gpu"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from farandole.control.launcher.job.elastic import Elastic
-from farandole.control.launcher.job.spec import LaunchSpec
-from farandole.control.launcher.job.worker_settings import check_backend, with_backend
+from farandole.control.launcher.job.spec import LaunchSpec, check_backend
+from farandole.control.launcher.job.worker_settings import with_backend
 from farandole.errors import SpecError
 
 

@@ -11,14 +11,14 @@ from typing import Any
 
 import msgspec
 
-import farandole
+from farandole.base.installed import PACKAGE_FOLDER, own_version
 from farandole.control.agent.inspect.facts import Framework, NativeBackend, Program, Software
 from farandole.control.agent.inspect.view import View
 
 IMPORT_SECONDS = 60.0
 
 # Where farandole is imported from.
-_PACKAGES = str(Path(farandole.__file__).parents[1])
+_PACKAGES = str(Path(PACKAGE_FOLDER).parent)
 
 # What it is imported as, and the names it may be installed under.
 _FRAMEWORKS = {
@@ -97,8 +97,8 @@ def software(view: View) -> Software:
     """Return what is known of farandole and Python."""
     told = _json(view.programs.answer(*library_question()))
     return Software(
-        version=farandole.__version__,
-        folder=str(Path(farandole.__file__).parent),
+        version=own_version(),
+        folder=PACKAGE_FOLDER,
         library=told.get("path"),
         library_version=told.get("version"),
         library_error=None if "path" in told else told.get("error", "the process that was to load it ended early"),

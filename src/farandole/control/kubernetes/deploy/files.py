@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import farandole
+from farandole.base.installed import own_version
 from farandole.control.kubernetes.deploy import manifests
 from farandole.control.kubernetes.deploy.manifests import Install, Manifest
 
@@ -52,7 +52,7 @@ def _dumper(yaml: Any) -> Any:
 
 def kustomize() -> dict[str, str]:
     """Return the files of the Kustomize base."""
-    install = Install(image=f"{manifests.IMAGE}:{farandole.__version__}")
+    install = Install(image=f"{manifests.IMAGE}:{own_version()}")
     parts = {
         "namespace.yaml": [manifests.all_of(install)[0]],
         "kinds.yaml": manifests.kinds(),
@@ -67,7 +67,7 @@ def kustomize() -> dict[str, str]:
 def helm() -> dict[str, str]:
     """Return the files of the Helm chart."""
     install = Install(namespace=_NAMESPACE, image=_IMAGE, replicas=_REPLICAS)
-    version = farandole.__version__
+    version = own_version()
     chart = {
         "apiVersion": "v2",
         "name": "farandole-operator",

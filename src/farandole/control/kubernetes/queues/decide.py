@@ -10,49 +10,18 @@ It follows from what is in the objects alone, so that another operator goes on w
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from farandole.base.spelling import one_of
-from farandole.control.jobs.spec import JobSpec
-from farandole.control.kubernetes.accounting import Admitted
 from farandole.control.kubernetes.admission import Admission, Figures
-from farandole.control.kubernetes.model import Object
 from farandole.control.kubernetes.queues import node_slots
 from farandole.control.kubernetes.queues.node_slots import SLOT
 from farandole.control.kubernetes.queues.queue_spec import Forest, Tree
+from farandole.control.kubernetes.queues.queued_job import QueuedJob
 from farandole.control.scheduler.cluster import Allocation
 from farandole.control.scheduler.handover import Holder, Standing, count, next_slots
 from farandole.control.scheduler.job import Decision, JobView
 from farandole.control.scheduler.room import lineage
-
-
-@dataclass(frozen=True)
-class QueuedJob:
-    """A job that names a queue, and is to run.
-
-    Attributes:
-        name: in its namespace.
-        spec: as its user described it; `kubectl scale` changes its replicas.
-        submitted: when it was made.
-        account: what it has had.
-        step: workers of a pod: it has a multiple of that.
-        held: workers whose pods are there, also those that are about to end.
-        over: whether it is to have no workers any more, and only holds some.
-        places: how many workers its pods have on which node, as far as they are on one.
-    """
-
-    name: str
-    spec: JobSpec
-    submitted: float
-    account: Admitted = field(default_factory=Admitted)
-    step: int = 1
-    held: int = 0
-    over: bool = False
-    places: Mapping[str, int] = field(default_factory=dict)
-
-    @property
-    def queue(self) -> str:
-        return self.spec.queue
 
 
 @dataclass(frozen=True)
@@ -196,9 +165,3 @@ def _figures(forest: Forest, jobs: Sequence[QueuedJob], found: Mapping[str, Admi
             slots = tree.root.slots if name == root else 0
             figures[name] = Figures("", slots, sum(has), running, len(mine) - running)
     return figures
-
-
-def is_served(job: Object) -> bool:
-    """Return whether a queue of ours decides about a job: Kueue's users keep theirs."""
-    labels = (job.get("metadata") or {}).get("labels") or {}
-    return "kueue.x-k8s.io/queue-name" not in labels

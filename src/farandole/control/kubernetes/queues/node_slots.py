@@ -7,14 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING
 
 from farandole.control.kubernetes import resources
 from farandole.control.kubernetes.model import Object
+from farandole.control.kubernetes.queues.queued_job import QueuedJob
 from farandole.control.scheduler.cluster import Allocation, Cluster, Node
-
-if TYPE_CHECKING:
-    from farandole.control.kubernetes.queues.decide import QueuedJob
 
 SLOT = "slot"
 _ELSEWHERE = "elsewhere"

@@ -11,8 +11,8 @@ from farandole.control.kubernetes.accounting import read_account, submitted_at
 from farandole.control.kubernetes.kinds import MPI_JOB
 from farandole.control.kubernetes.model import Object
 from farandole.control.kubernetes.mpijob import job_spec
-from farandole.control.kubernetes.queues.decide import QueuedJob, is_served
 from farandole.control.kubernetes.queues.queue_spec import Forest
+from farandole.control.kubernetes.queues.queued_job import QueuedJob
 from farandole.control.kubernetes.training_job.job_spec import TrainingJobSpec, managed_by, read
 
 MPI_JOB_PREFIX = "mpijob/"
@@ -55,7 +55,7 @@ def _queued_mpi_job(forest: Forest, job: Object, pods: Sequence[Object]) -> list
     """Return an MPIJob as a queue sees it, if it names one that there is: of fixed size, and never taken away."""
     spec, _ = job_spec.read(job)
     manager = job_spec.managed_by(job)
-    served = is_served(job) and manager in ("", names.MPI_MANAGER, f"{names.GROUP}/{names.OPERATOR}")
+    served = _is_served(job) and manager in ("", names.MPI_MANAGER, f"{names.GROUP}/{names.OPERATOR}")
     if spec is None or not served or spec.scheduling.queue not in forest.names:
         return []
     hosts = [names.WORKER] if spec.workers else []
@@ -71,9 +71,15 @@ def _queued_mpi_job(forest: Forest, job: Object, pods: Sequence[Object]) -> list
 
 
 def _spec_of(job: Object) -> TrainingJobSpec | None:
-    if not is_served(job) or managed_by(job) not in ("", f"{names.GROUP}/{names.OPERATOR}"):
+    if not _is_served(job) or managed_by(job) not in ("", f"{names.GROUP}/{names.OPERATOR}"):
         return None
     return read(job)[0]
+
+
+def _is_served(job: Object) -> bool:
+    """Return whether a queue of ours decides about a job: Kueue's users keep theirs."""
+    labels = (job.get("metadata") or {}).get("labels") or {}
+    return "kueue.x-k8s.io/queue-name" not in labels
 
 
 def _has_ended(job: Object) -> bool:

@@ -8,7 +8,7 @@ import os
 import signal
 from collections.abc import Sequence
 
-from farandole.base.child_python import own_environment
+from farandole.base.installed import own_environment
 from farandole.control.launcher.agents.agent_link import EXIT_SECONDS
 from farandole.control.launcher.agents.agent_lost import AgentLost
 from farandole.control.launcher.job.host_list import Host

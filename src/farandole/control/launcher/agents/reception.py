@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import farandole
+from farandole.base.installed import own_version
 from farandole.base.wire.async_channel import AsyncChannel
 from farandole.base.wire.dialing import MOST_SLOTS, Begin, Bridged, Continue, Hello, Leave, Order
 from farandole.base.wire.errors import AuthenticationFailed, ConnectionLost, WireError
@@ -369,8 +369,8 @@ class Reception:
 
 
 def _check(hello: Hello) -> None:
-    if hello.version != farandole.__version__:
-        raise WireError(f"{hello.name} has farandole {hello.version}, but the launcher has {farandole.__version__}")
+    if hello.version != own_version():
+        raise WireError(f"{hello.name} has farandole {hello.version}, but the launcher has {own_version()}")
     if not 1 <= hello.slots <= MOST_SLOTS or not hello.name:
         raise WireError(f"{hello.slots} is not a valid number of slots")
 

@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from farandole.base.child_python import own_environment
+from farandole.base.installed import own_environment
 from farandole.base.wire.errors import ConnectionLost, WireError, WireTimeout
 from farandole.control.launcher.daemon.client_protocol import (
     Ended,

@@ -11,8 +11,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-import farandole
 from farandole.base.display.tables import lines
+from farandole.base.installed import own_version
 from farandole.base.wire.interfaces import Address, list_addresses, pick
 from farandole.control.agent.protocol import (
     ConnectTarget,
@@ -70,9 +70,9 @@ def first_look(agent: AgentClient, ssh: SshOptions) -> Finding:
     facts = agent.facts
     assert facts is not None
     finding = Finding(agent.host.label, agent.host.slots or 0, facts, clock_ahead=agent.clock_ahead)
-    if facts.version != farandole.__version__:
+    if facts.version != own_version():
         python = agent.host.python or sys.executable
-        finding.problem = f"it has farandole {facts.version}, but this machine has {farandole.__version__}"
+        finding.problem = f"it has farandole {facts.version}, but this machine has {own_version()}"
         finding.hint = f"install the same version there: {install_command(agent.host, ssh, python)}"
     return finding
 

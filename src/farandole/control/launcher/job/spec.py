@@ -138,3 +138,28 @@ def check_command(command: Sequence[str], directory: str, environment: Mapping[s
     wrong = what_is_wrong(command, directory, environment)
     if wrong is not None:
         raise SpecError(*wrong)
+
+
+def check_backend(spec: LaunchSpec, launcher: str | None) -> None:
+    """Reject a job whose workers MPI connects without having started them.
+
+    Args:
+        spec: the job that the user wants.
+        launcher: the program that starts the workers; None: farandole starts them.
+
+    Raises:
+        SpecError: the combination cannot work.
+    """
+    if spec.settings.get("backend") != "mpi":
+        return
+    if spec.elastic is not None:
+        raise SpecError(
+            "--backend mpi: an MPI world has a fixed set of processes and ends with any of them, so the job "
+            "cannot be elastic",
+            "omit --backend mpi or the elastic options",
+        )
+    if launcher is None:
+        raise SpecError(
+            "--backend mpi: MPI connects only processes that it has started itself",
+            "add --launcher mpirun (or srun), with the mpirun of that MPI on the PATH",
+        )

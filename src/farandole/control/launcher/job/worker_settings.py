@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from farandole.base.settings.declaration import PREFIX, Setting, as_text
 from farandole.base.settings.table import SETTINGS
 from farandole.errors import SpecError
-
-if TYPE_CHECKING:
-    from farandole.control.launcher.job.spec import LaunchSpec
 
 
 def check_settings(asked: Mapping[str, Any]) -> None:
@@ -78,31 +75,6 @@ def with_metrics(asked: Mapping[str, Any], environment: Mapping[str, str]) -> di
     except ValueError:
         raise SpecError(f"{row.variables[0]}={text}: expected {row.expects}", "correct or unset it") from None
     return {**asked, "metrics": text}
-
-
-def check_backend(spec: LaunchSpec, launcher: str | None) -> None:
-    """Reject a job whose workers MPI connects without having started them.
-
-    Args:
-        spec: the job that the user wants.
-        launcher: the program that starts the workers; None: farandole starts them.
-
-    Raises:
-        SpecError: the combination cannot work.
-    """
-    if spec.settings.get("backend") != "mpi":
-        return
-    if spec.elastic is not None:
-        raise SpecError(
-            "--backend mpi: an MPI world has a fixed set of processes and ends with any of them, so the job "
-            "cannot be elastic",
-            "omit --backend mpi or the elastic options",
-        )
-    if launcher is None:
-        raise SpecError(
-            "--backend mpi: MPI connects only processes that it has started itself",
-            "add --launcher mpirun (or srun), with the mpirun of that MPI on the PATH",
-        )
 
 
 def settings_environment(asked: Mapping[str, Any], directory: str) -> dict[str, str]:

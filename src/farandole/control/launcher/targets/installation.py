@@ -11,7 +11,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Sequence
 
-import farandole
+from farandole.base.installed import own_version
 from farandole.control.launcher.job.host_list import Host
 from farandole.control.launcher.job.ssh_and_ship import SshOptions
 from farandole.control.launcher.targets.ssh import by_hand, is_ssh, user_options
@@ -45,7 +45,7 @@ def install_command(
     steps: list[str] = []
     if "farandole" in modules:
         steps, wheel = _copy_wheel(host, options) if options is not None else ([], installed_from())
-        packages = [wheel or f"farandole=={farandole.__version__}", *packages]
+        packages = [wheel or f"farandole=={own_version()}", *packages]
     # The shell there expands the name of the wheel.
     words = " ".join(each if each.startswith(_FOLDER) else shlex.quote(each) for each in packages)
     command = f"{shlex.quote(python)} -m pip install {words}"
