@@ -33,7 +33,7 @@ export SANITIZED_SEEDS ?= 100
 # cmake and ninja come from the environment too, so that a machine needs neither.
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 PIP_INSTALL := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
-NATIVE_SOURCES = $$(find native tests/native benchmarks/native -name '*.h' -o -name '*.cc')
+NATIVE_SOURCES = $$(find native tests/native tests/gpu_fake benchmarks/native -name '*.h' -o -name '*.cc')
 PYTHON_SOURCES := src compat tests examples benchmarks tools deploy/release docs/conf.py
 # Many tests wait more than they compute, so that two at once take little more than half the time of one after the other.
 PYTEST_JOBS ?= 2

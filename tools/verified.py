@@ -49,6 +49,8 @@ NATIVE = (
     "CMakePresets.json",
     "cmake",
     "native",
+    "tests/gpu_fake/CMakeLists.txt",
+    "tests/gpu_fake/cuda",
     "tests/native",
     "third_party/googletest",
 )

@@ -1,0 +1,71 @@
+// What the environment says about the fake GPU, what it counts, and which calls are to fail.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "cuda/abi.h"
+
+namespace gpu_fake {
+
+// An API call that gives anything but success ends with one of these. `why` goes to stderr with FAKE_GPU_LOG=1.
+struct Refused : std::exception {
+  Refused(Result code_, std::string why_) : code(code_), why(std::move(why_)) {}
+  const char* what() const noexcept override { return why.c_str(); }
+
+  Result code;
+  std::string why;
+};
+
+enum class TimeMode { kEager, kLazy, kRandom };
+
+// When the streams run. A stream looks at it before each operation.
+struct Time {
+  std::atomic<TimeMode> mode;
+  std::atomic<unsigned> seed;
+  std::atomic<unsigned> longest_delay_us;
+  std::atomic<unsigned> epoch{0};  // changes with each setting, so that streams begin their random numbers again
+};
+Time& settings_of_time();
+void set_time(const std::string& mode, unsigned seed, unsigned longest_delay_us);
+
+// A number of the environment, or `otherwise` where there is none.
+uint64_t number(const char* name, uint64_t otherwise);
+std::string text(const char* name);
+
+// Counters of what happened; those of what lives are counted where it lives.
+enum class Count {
+  kHostWaits,      // calls that made the host wait for a device, whatever the reason
+  kImplicitWaits,  // of these: cuMemFree, cuMemFreeHost, and copies between a device and pageable memory
+  kQueries,        // cuStreamQuery and cuEventQuery
+  kLaunches,       // operations queued on streams, without event records and waits
+  kCopies,
+  kMemsets,
+  kEventRecords,
+  kStreamWaits,
+  kStreamCreates,
+  kEventCreates,
+  kAllocations,
+  kAsyncAllocations,
+  kHostAllocations,
+  kCaptured,  // operations on a stream under capture: they are never run
+  kRefusals,  // calls that failed, without "not ready"
+  kLast,
+};
+void count(Count what);
+uint64_t counted(Count what);
+std::optional<Count> count_named(const std::string& name);
+void reset_counts();
+
+// Throws what fake_gpu_fail or FAKE_GPU_FAULT=<function>:<nth>:<code>[,...] has planned for this call.
+void throw_planned_fault(const char* function);
+void plan_fault(const std::string& function, int nth, int code);
+
+// Ends the process because the program under test, or the test, does what a real GPU does not forgive.
+[[noreturn]] void stop(const std::string& why);
+
+}  // namespace gpu_fake
