@@ -20,12 +20,12 @@ from farandole.control.queue.model import (
     Action,
     AttemptFact,
     AttemptReport,
+    AttemptState,
     HostWorkers,
     Owner,
     Phase,
     QueueHost,
     QueueJob,
-    Seen,
     SetBatch,
     SetHosts,
     StartAttempt,
@@ -33,17 +33,17 @@ from farandole.control.queue.model import (
 )
 from farandole.control.queue.protocol import Submit
 from farandole.control.queue.reconcile import turn
-from farandole.control.queue.requests import Asker
+from farandole.control.queue.requests import Requester
 from farandole.control.queue.settings import QueueSettings
 from farandole.control.queue.state import QueueState
-from farandole.control.queue.store import Store
+from farandole.control.queue.store import QueueStore
 from farandole.control.scheduler.handover import Standing, count
 from farandole.control.scheduler.policies import make_policy
 from farandole.control.scheduler.policy import Policy
 
-ANN = Asker(Owner(1001, 1001, "ann"), False)
-BOB = Asker(Owner(1002, 1002, "bob"), False)
-ROOT = Asker(Owner(0, 0, "root"), True)
+ANN = Requester(Owner(1001, 1001, "ann"), False)
+BOB = Requester(Owner(1002, 1002, "bob"), False)
+ROOT = Requester(Owner(0, 0, "root"), True)
 
 
 class Crash(Exception):
@@ -109,17 +109,17 @@ class World:
 
     # --- as the executor does ----------------------------------------------------------------------------------------
 
-    def look(self, jobs: Mapping[str, QueueJob]) -> dict[str, AttemptFact]:
+    def observe(self, jobs: Mapping[str, QueueJob]) -> dict[str, AttemptFact]:
         return {name: self._look(job) for name, job in jobs.items() if job.phase.has_attempt}
 
     def _look(self, job: QueueJob) -> AttemptFact:
         attempt = self.attempts.get((job.name, job.attempt))
         if attempt is None:
-            return AttemptFact(Seen.NOTHING)
+            return AttemptFact(AttemptState.NOTHING)
         if attempt.ended is not None:
             return attempt.ended
         if not attempt.begun:
-            return AttemptFact(Seen.NOTHING)
+            return AttemptFact(AttemptState.NOTHING)
         report = None
         if attempt.elastic:
             hosts = {
@@ -130,7 +130,7 @@ class World:
             measures = tuple(attempt.measures.values())
             size = count(attempt.workers)
             report = AttemptReport(self.now + 1e-6, hosts, size, measures=measures, scheduled_batch=attempt.batch)
-        return AttemptFact(Seen.RUNS if attempt.runner else Seen.ORPHANED, report=report)
+        return AttemptFact(AttemptState.RUNS if attempt.runner else AttemptState.ORPHANED, report=report)
 
     def _measure(self, attempt: FakeAttempt) -> None:
         """Let a training measure its present configuration, with an all-reduce that takes a tenth of a pass."""
@@ -166,7 +166,7 @@ class World:
             attempt = self.attempts.setdefault(key, FakeAttempt(job.spec.is_elastic, {}, 0, 0))
             attempt.order = action.how
             if not attempt.begun and not attempt.runner:
-                attempt.ended = attempt.ended or AttemptFact(Seen.ENDED)
+                attempt.ended = attempt.ended or AttemptFact(AttemptState.ENDED)
         self.settle()
 
     # --- what happens by itself --------------------------------------------------------------------------------------
@@ -208,18 +208,18 @@ class World:
         if attempt.ended is not None or attempt.runner:
             return
         if attempt.begun and not attempt.elastic:
-            attempt.ended = AttemptFact(Seen.ENDED)
+            attempt.ended = AttemptFact(AttemptState.ENDED)
         elif attempt.begun:
             attempt.runner = True
         elif attempt.order:
-            attempt.ended = AttemptFact(Seen.ENDED)
+            attempt.ended = AttemptFact(AttemptState.ENDED)
         else:
             attempt.begun += 1
             attempt.runner = True
             attempt.workers = dict(attempt.slots)
 
     def _end(self, attempt: FakeAttempt, code: int | None) -> None:
-        attempt.ended = AttemptFact(Seen.ENDED, code, bool(attempt.order))
+        attempt.ended = AttemptFact(AttemptState.ENDED, code, bool(attempt.order))
         attempt.workers, attempt.runner = {}, False
 
     def next(self) -> float:
@@ -253,7 +253,7 @@ class World:
             attempt.runner = False
             attempt.stops_at = None
             if not attempt.elastic:
-                attempt.ended = AttemptFact(Seen.ORPHANED)
+                attempt.ended = AttemptFact(AttemptState.ORPHANED)
 
     def used(self) -> dict[str, int]:
         """Return how many slots of each host are in use."""
@@ -294,7 +294,7 @@ class FakeDaemon:
         self.state.configure(settings)
 
     def _open(self) -> None:
-        self._store = Store(self._path, durable=False)
+        self._store = QueueStore(self._path, durable=False)
         self.standing = None
         self.state = QueueState(self._store)
 
@@ -311,11 +311,11 @@ class FakeDaemon:
     def close(self) -> None:
         self._store.close()
 
-    def submit(self, name: str, asker: Asker = ANN, work: float = 10.0, code: int = 0, **spec: Any) -> None:
+    def submit(self, name: str, requester: Requester = ANN, work: float = 10.0, code: int = 0, **spec: Any) -> None:
         """Hand a job in, as a client does that tries again with the same key."""
         self.world.work[name] = work, code
         ask = Submit({"name": name, "command": ["true"], **spec}, {"A": "1"}, "/", f"key of {name}")
-        self.ask(lambda: self.state.submit(ask, asker, self.world.now))
+        self.ask(lambda: self.state.submit(ask, requester, self.world.now))
 
     def ask(self, request: Callable[[], object]) -> None:
         """Ask for something, again if the daemon dies before it answers."""
@@ -328,9 +328,9 @@ class FakeDaemon:
             except Crash:
                 self.crash()
 
-    def change(self, verb: str, name: str, workers: int = 0, asker: Asker = ANN) -> None:
+    def change(self, verb: str, name: str, workers: int = 0, requester: Requester = ANN) -> None:
         self.step()
-        self.state.change(verb, name, workers, asker, self.world.now)
+        self.state.change(verb, name, workers, requester, self.world.now)
         self.step()
 
     def turns(self) -> None:
@@ -354,14 +354,14 @@ class FakeDaemon:
 
     def turn(self) -> None:
         state, now = self.state, self.world.now
-        facts = self.world.look(state.jobs)
+        facts = self.world.observe(state.jobs)
         self.step()
         users = sorted({(job.spec.queue, job.owner.name) for job in state.jobs.values()})
         policy = self.policy or make_policy(state.settings.policy, state.settings.rules(users))
         reports = reports_of(state.jobs, measured_by(state.jobs, facts, self.world.measured_before), state.hosts)
         after = turn(state.jobs, state.hosts, state.settings, facts, policy.decide, now, self.standing, reports)
         self.step()
-        state.take(after, facts, now)
+        state.apply(after, facts, now)
         self.standing = after.standing
         self.step()
         for action in after.actions:

@@ -41,7 +41,7 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mapping[str,
 
     The place `local` is a fake with one job, `here`.
     """
-    monkeypatch.setattr(address, "OF_ALL", tmp_path / "all" / "queue")
+    monkeypatch.setattr(address, "SHARED_STATE", tmp_path / "all" / "queue")
     monkeypatch.setattr(client, "QueueClient", functools.partial(client.QueueClient, retry=0.0))
     monkeypatch.setitem(places.PLACES, "local", Place("a fake", "fake_jobs:connect"))
     monkeypatch.setattr(fake_jobs, "THE_ONE", FakeJobs())
@@ -95,7 +95,7 @@ def test_queue_of_all_users_is_found_while_the_users_own_is_down(
     serve[0].bind(str(tmp_path / "all" / "queue" / "socket"))
     serve[0].listen()
     assert address.find(environment) == tmp_path / "all" / "queue"
-    assert client.away(environment) is None
+    assert client.unreachable(environment) is None
 
 
 def test_dashboard_shows_local_jobs_while_the_queue_is_down(environment: Mapping[str, str]) -> None:

@@ -80,7 +80,7 @@ def test_a_request_whose_answer_is_lost_says_that_it_may_have_been_done(
     monkeypatch.setattr("farandole.control.queue.client.connect_socket", lambda state, seconds: here)
     client = QueueClient(tmp_path, {}, retry=-1.0)
     said = refused(lambda: client.submit(from_dict({"name": "a", "command": ["true"]})))
-    assert "it is not known whether it has done what was asked" in said
+    assert "the request may or may not have been carried out" in said
     monkeypatch.undo()
     assert "it is not known" not in refused(lambda: client.cancel("a")), "it was not even asked"
     assert "it is not known" not in refused(client.jobs)

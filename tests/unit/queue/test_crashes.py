@@ -60,8 +60,8 @@ def a_day(daemon: FakeDaemon) -> dict[str, object]:
     daemon.turns()
     daemon.world.pass_to(daemon.world.now + 2)
     daemon.turns()
-    for verb, name, asker in (("suspend", "saves", BOB), ("cancel", "plain", ANN)):
-        daemon.ask(lambda verb=verb, name=name, asker=asker: _quietly(daemon, verb, name, asker))  # type: ignore[misc]
+    for verb, name, requester in (("suspend", "saves", BOB), ("cancel", "plain", ANN)):
+        daemon.ask(lambda verb=verb, name=name, requester=requester: _quietly(daemon, verb, name, requester))  # type: ignore[misc]
         daemon.turns()
     daemon.until_over()
     daemon.ask(lambda: _quietly(daemon, "resume", "saves", BOB))
@@ -70,10 +70,10 @@ def a_day(daemon: FakeDaemon) -> dict[str, object]:
     return {name: (job.phase, job.exit_code) for name, job in daemon.state.jobs.items()}
 
 
-def _quietly(daemon: FakeDaemon, verb: str, name: str, asker: object) -> None:
+def _quietly(daemon: FakeDaemon, verb: str, name: str, requester: object) -> None:
     """Ask; what was done before the answer was lost may be refused the second time."""
     try:
-        daemon.state.change(verb, name, 0, asker, daemon.world.now)  # type: ignore[arg-type]
+        daemon.state.change(verb, name, 0, requester, daemon.world.now)  # type: ignore[arg-type]
     except JobError as error:
         assert "is over" in error.message or "not suspended" in error.message, error
 
@@ -162,8 +162,8 @@ def _random_jobs(daemon: FakeDaemon, dice: random.Random) -> None:
         )
         if dice.random() < 0.3:
             target = daemon.state.jobs[f"job-{dice.randrange(index + 1)}"]
-            asker = ANN if target.owner.name == "ann" else BOB
-            daemon.ask(lambda target=target, asker=asker: _quietly(daemon, "cancel", target.name, asker))  # type: ignore[misc]
+            requester = ANN if target.owner.name == "ann" else BOB
+            daemon.ask(lambda target=target, requester=requester: _quietly(daemon, "cancel", target.name, requester))  # type: ignore[misc]
         daemon.turns()
         if dice.random() < 0.7:
             daemon.world.pass_to(daemon.world.now + dice.uniform(0, 5))

@@ -11,10 +11,10 @@ import pytest
 from queue_world import hosts
 
 from farandole.control.jobs.spec import from_dict
-from farandole.control.queue.attempt import Attempt, Ended, Request
+from farandole.control.queue.attempt import Attempt, AttemptRequest, AttemptResult
 from farandole.control.queue.daemon import QueueDaemon
 from farandole.control.queue.model import Owner, Phase, QueueJob
-from farandole.control.queue.store import Store, StoreError
+from farandole.control.queue.store import QueueStore, StoreError
 
 ME = Owner(os.geteuid(), os.getegid(), "me")
 
@@ -23,14 +23,14 @@ ME = Owner(os.geteuid(), os.getegid(), "me")
 def over(tmp_path: Path) -> Attempt:
     """Return the attempt of a job that has been over for long; both are in the queue's directory."""
     spec = from_dict({"name": "a", "command": ["true"]})
-    store = Store(tmp_path / "queue.db", durable=False)
+    store = QueueStore(tmp_path / "queue.db", durable=False)
     job = QueueJob("a", spec, ME, 0.0, phase=Phase.SUCCEEDED, attempt=1, finished=0.0, exit_code=0)
     store.add_job(job, {}, "/", [], 0.0)
     store.write_hosts(hosts("localhost:1"))
     store.close()
     attempt = Attempt(tmp_path / "attempts", "a", 1)
-    attempt.prepare(Request(from_dict({"command": ["true"]}), {"localhost": 1}, {}, "/"), ME)
-    attempt.write_ended(Ended(0))
+    attempt.prepare(AttemptRequest(from_dict({"command": ["true"]}), {"localhost": 1}, {}, "/"), ME)
+    attempt.write_ended(AttemptResult(0))
     return attempt
 
 
@@ -76,7 +76,7 @@ def test_a_turn_that_cannot_be_written_is_taken_again(
     def full(*_: object) -> None:
         raise StoreError("the queue's database cannot be written: the disk is full")
 
-    monkeypatch.setattr(daemons[0]._state, "take", full)
+    monkeypatch.setattr(daemons[0]._state, "apply", full)
     monkeypatch.setattr(daemons[0]._store, "forget", full)
     assert daemons[0]._turn() > 1.0
     assert "a" in daemons[0]._state.jobs

@@ -18,7 +18,7 @@ from queue_world import ANN, FakeDaemon, World, hosts
 
 from farandole.control.jobs.spec import from_dict
 from farandole.control.queue import executor
-from farandole.control.queue.attempt import Attempt, Ended, Request
+from farandole.control.queue.attempt import Attempt, AttemptRequest, AttemptResult
 from farandole.control.queue.daemon import QueueDaemon, claim
 from farandole.control.queue.executor import Executor
 from farandole.control.queue.hosts import is_here, parse_queue_hosts
@@ -26,17 +26,17 @@ from farandole.control.queue.model import (
     NO_OPTIONS,
     AttemptFact,
     AttemptReport,
+    AttemptState,
     HostWorkers,
     Owner,
     Phase,
     QueueJob,
-    Seen,
     StartAttempt,
-    Why,
+    StopReason,
 )
 from farandole.control.queue.reconcile import holder, turn
 from farandole.control.queue.settings import QueueSettings
-from farandole.control.queue.store import Store, StoreError
+from farandole.control.queue.store import QueueStore, StoreError
 from farandole.control.queue.transitions import observed
 from farandole.control.queue.views import cluster_of, view_of
 from farandole.control.scheduler.account import Account
@@ -56,7 +56,7 @@ def job(workers: object = "1:4", slots: dict[str, int] | None = None, **changes:
 
 def report(at: float, **workers: tuple[int, int]) -> AttemptFact:
     rows = {host: HostWorkers(*pair) for host, pair in workers.items()}
-    return AttemptFact(Seen.RUNS, report=AttemptReport(at, rows, sum(pair[1] for pair in workers.values())))
+    return AttemptFact(AttemptState.RUNS, report=AttemptReport(at, rows, sum(pair[1] for pair in workers.values())))
 
 
 # --- what an elastic job still holds -----------------------------------------------------------------------------
@@ -65,7 +65,7 @@ def report(at: float, **workers: tuple[int, int]) -> AttemptFact:
 @pytest.mark.parametrize(
     ("fact", "held"),
     [
-        (AttemptFact(Seen.RUNS), {"h1": 2, "h2": 2}),
+        (AttemptFact(AttemptState.RUNS), {"h1": 2, "h2": 2}),
         (report(9.0, h1=(1, 1)), {"h1": 2, "h2": 2}),
         (report(11.0, h1=(2, 2), h2=(2, 2)), {"h1": 2, "h2": 2}),
         (report(11.0, h1=(1, 2), h2=(2, 0)), {"h1": 2, "h2": 2}),
@@ -80,7 +80,7 @@ def test_a_slot_is_held_until_the_job_says_that_nobody_is_there(fact: AttemptFac
 
 
 def test_a_job_has_run_with_the_workers_that_it_has_told_of() -> None:
-    silent = AttemptFact(Seen.RUNS)
+    silent = AttemptFact(AttemptState.RUNS)
     assert observed(job(), silent, (), 20.0).largest_run == 0, "newcomers may still be on their way"
     assert observed(job(), report(11.0, h1=(2, 1)), (), 20.0).largest_run == 1
     assert observed(job(largest_run=4), report(11.0, h1=(2, 2)), (), 20.0).largest_run == 4
@@ -128,22 +128,22 @@ def test_policies_see_how_long_a_start_takes_its_time() -> None:
 def attempt(tmp_path: Path) -> Attempt:
     attempt = Attempt(tmp_path, "a", 1)
     spec = from_dict({"name": "a", "command": ["true"]})
-    attempt.prepare(Request(spec, {"h1": 2}, dict(os.environ), "/"), ME)
+    attempt.prepare(AttemptRequest(spec, {"h1": 2}, dict(os.environ), "/"), ME)
     return attempt
 
 
 def test_an_attempt_as_its_files_show_it(attempt: Attempt) -> None:
-    assert attempt.fact(ME).seen is Seen.NOTHING
+    assert attempt.fact(ME).seen is AttemptState.NOTHING
     lock = attempt.claim()
     assert lock is not None and attempt.claim() is None
     attempt.begin()
-    assert attempt.fact(ME).seen is Seen.RUNS
+    assert attempt.fact(ME).seen is AttemptState.RUNS
     with pytest.raises(FileExistsError):
         attempt.begin()
     os.close(lock)
-    assert attempt.fact(ME).seen is Seen.ORPHANED
-    attempt.write_ended(Ended(3, True))
-    assert attempt.fact(ME) == AttemptFact(Seen.ENDED, 3, True)
+    assert attempt.fact(ME).seen is AttemptState.ORPHANED
+    attempt.write_ended(AttemptResult(3, True))
+    assert attempt.fact(ME) == AttemptFact(AttemptState.ENDED, 3, True)
     assert attempt.hosts.read_text() == "h1 slots=2\n"
     assert not attempt.set_hosts({"h1": 2}) and attempt.set_hosts({"h1": 1})
 
@@ -151,20 +151,20 @@ def test_an_attempt_as_its_files_show_it(attempt: Attempt) -> None:
 def test_an_attempt_that_began_before_the_machine_was_restarted_is_lost(attempt: Attempt) -> None:
     attempt.begin()
     (attempt.own / "begun").write_text("an earlier boot")
-    assert attempt.fact(ME).seen is Seen.MACHINE_LOST
-    attempt.write_ended(Ended(0))
-    assert attempt.fact(ME).seen is Seen.ENDED, "its end was written before"
+    assert attempt.fact(ME).seen is AttemptState.MACHINE_LOST
+    attempt.write_ended(AttemptResult(0))
+    assert attempt.fact(ME).seen is AttemptState.ENDED, "its end was written before"
 
 
 @pytest.mark.parametrize("workers", ["2", "1:2"])
 def test_a_job_begins_again_after_the_machine_was_restarted(workers: str) -> None:
-    lost = AttemptFact(Seen.MACHINE_LOST)
+    lost = AttemptFact(AttemptState.MACHINE_LOST)
     again = observed(job(workers), lost, (), 20.0)
     assert (again.phase, dict(again.slots), dict(again.held)) == (Phase.WAITING, {}, {})
     assert again.reason == "the queue's machine was restarted; it begins again" and again.failures == 0
-    cancelled = job(workers, phase=Phase.STOPPING, why_stopped=Why.CANCEL)
+    cancelled = job(workers, phase=Phase.STOPPING, why_stopped=StopReason.CANCEL)
     assert observed(cancelled, lost, (), 20.0).phase is Phase.CANCELLED
-    suspended = job(workers, phase=Phase.STOPPING, why_stopped=Why.SUSPEND)
+    suspended = job(workers, phase=Phase.STOPPING, why_stopped=StopReason.SUSPEND)
     assert observed(suspended, lost, (), 20.0).phase is Phase.SUSPENDED
 
 
@@ -178,17 +178,17 @@ def test_an_attempt_knows_the_batch_that_was_chosen(attempt: Attempt) -> None:
 def test_an_attempt_that_has_not_begun_is_closed(attempt: Attempt) -> None:
     attempt.order("cancel")
     attempt.close_if_not_begun()
-    assert attempt.fact(ME) == AttemptFact(Seen.ENDED)
+    assert attempt.fact(ME) == AttemptFact(AttemptState.ENDED)
     done = run(attempt)
     assert done.returncode == 0 and not attempt.has_begun()
 
 
 def test_an_attempt_that_was_never_prepared_and_is_to_stop_is_over(tmp_path: Path) -> None:
     attempt = Attempt(tmp_path, "b", 1)
-    assert attempt.fact(ME).seen is Seen.NOTHING
+    assert attempt.fact(ME).seen is AttemptState.NOTHING
     attempt.order("cancel")
     attempt.close_if_not_begun()
-    assert attempt.fact(ME).seen is Seen.ENDED
+    assert attempt.fact(ME).seen is AttemptState.ENDED
 
 
 def test_an_order_is_only_followed_by_a_harder_one(attempt: Attempt) -> None:
@@ -209,7 +209,7 @@ def test_a_second_runner_starts_nothing(attempt: Attempt) -> None:
     attempt.begin()
     os.close(lock)  # The first one is killed.
     assert run(attempt).returncode == 0
-    assert attempt.fact(ME) == AttemptFact(Seen.ENDED), "a plain job is over then"
+    assert attempt.fact(ME) == AttemptFact(AttemptState.ENDED), "a plain job is over then"
 
 
 def test_a_log_is_read_in_pieces(attempt: Attempt) -> None:
@@ -238,12 +238,12 @@ def test_one_daemon_serves_a_directory(tmp_path: Path) -> None:
 def test_a_database_that_cannot_be_used_is_told(tmp_path: Path) -> None:
     (tmp_path / "queue.db").write_text("this is no database, however long it may be")
     with pytest.raises(StoreError, match="cannot be used as the queue's database"):
-        Store(tmp_path / "queue.db")
-    newer = Store(tmp_path / "newer.db")
+        QueueStore(tmp_path / "queue.db")
+    newer = QueueStore(tmp_path / "newer.db")
     newer._db.execute("PRAGMA user_version=99")
     newer.close()
     with pytest.raises(StoreError, match="was written by a newer farandole"):
-        Store(tmp_path / "newer.db")
+        QueueStore(tmp_path / "newer.db")
 
 
 def test_a_copy_of_the_database_has_all_that_was_there(tmp_path: Path) -> None:
@@ -251,14 +251,14 @@ def test_a_copy_of_the_database_has_all_that_was_there(tmp_path: Path) -> None:
     daemon.submit("a", ANN, workers=2)
     daemon._store.backup(tmp_path / "copy.db")
     daemon.close()
-    copy = Store(tmp_path / "copy.db")
+    copy = QueueStore(tmp_path / "copy.db")
     assert list(copy.jobs()) == ["a"] and copy.settings().policy == "rr" and copy.launch("a") == ({"A": "1"}, "/")
     assert [event.text for event in copy.events("a")] == ["was submitted"]
     copy.close()
 
 
 def test_a_copy_of_the_database_is_never_anybody_elses_to_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = Store(tmp_path / "queue.db")
+    store = QueueStore(tmp_path / "queue.db")
     # As it is before anything is changed about it: it has the environments of all jobs.
     monkeypatch.setattr(Path, "chmod", lambda *_: None)
     before = os.umask(0)
@@ -271,7 +271,7 @@ def test_a_copy_of_the_database_is_never_anybody_elses_to_read(tmp_path: Path, m
 
 
 def test_a_change_that_cannot_be_written_is_told_and_the_next_one_can(tmp_path: Path) -> None:
-    store = Store(tmp_path / "queue.db")
+    store = QueueStore(tmp_path / "queue.db")
     store._db.execute("ALTER TABLE settings RENAME TO elsewhere")
     with pytest.raises(StoreError, match="the queue's database cannot be written: no such table"):
         store.write_settings(QueueSettings())
@@ -327,7 +327,7 @@ def test_a_runner_that_ends_at_once_is_started_again_later_each_time(
     starting = job("2", phase=Phase.STARTING)
     for tick in range(600):
         now = 0.2 * tick
-        one.look({"a": starting})
+        one.observe({"a": starting})
         one.carry_out(StartAttempt("a", 1), {"a": starting}, now)
     rests = [round(later - earlier, 1) for earlier, later in pairwise(started)]
     assert rests[:5] == [0.2, 0.4, 0.8, 1.6, 3.2]

@@ -12,7 +12,7 @@ from farandole.control.jobs.errors import Refused
 from farandole.control.queue.hosts import parse_queue_hosts
 from farandole.control.queue.model import Phase
 from farandole.control.queue.settings import QueueSettings, Quota, changed
-from farandole.control.queue.store import Store
+from farandole.control.queue.store import QueueStore
 from farandole.control.scheduler.handover import count
 
 HOSTS = hosts("h1:4,h2:4")
@@ -135,11 +135,11 @@ def test_a_job_is_suspended_and_resumed(daemon: FakeDaemon) -> None:
     daemon.submit("saves", BOB, work=20, workers=2, checkpoint="/c")
     daemon.turns()
     daemon.world.pass_to(daemon.world.now + 4)
-    daemon.change("suspend", "saves", asker=BOB)
+    daemon.change("suspend", "saves", requester=BOB)
     daemon.turns()
     assert daemon.state.jobs["saves"].phase is Phase.SUSPENDED
     assert daemon.world.attempts["saves", 1].order == "suspend"
-    daemon.change("resume", "saves", asker=BOB)
+    daemon.change("resume", "saves", requester=BOB)
     begin = daemon.world.now
     daemon.until_over()
     assert daemon.state.jobs["saves"].phase is Phase.SUCCEEDED
@@ -150,8 +150,10 @@ def test_a_job_that_would_lose_what_it_has_done_is_suspended_only_if_its_user_sa
     daemon.submit("plain", BOB)
     daemon.submit("anew", BOB, suspension="requeue")
     daemon.turns()
-    assert "cannot be suspended: it has no checkpoint" in refused(lambda: daemon.change("suspend", "plain", asker=BOB))
-    daemon.change("suspend", "anew", asker=BOB)
+    assert "cannot be suspended: it has no checkpoint" in refused(
+        lambda: daemon.change("suspend", "plain", requester=BOB)
+    )
+    daemon.change("suspend", "anew", requester=BOB)
     daemon.turns()
     assert daemon.state.jobs["anew"].phase is Phase.SUSPENDED
     assert daemon.world.attempts["anew", 1].order == "kill"
@@ -161,7 +163,7 @@ def test_a_job_that_waits_is_suspended_at_once(daemon: FakeDaemon) -> None:
     daemon.submit("all", BOB, workers=8)
     daemon.submit("next", BOB, workers=8)
     daemon.turns()
-    daemon.change("suspend", "next", asker=BOB)
+    daemon.change("suspend", "next", requester=BOB)
     daemon.until_over()
     assert daemon.state.jobs["next"].phase is Phase.SUSPENDED and daemon.state.jobs["next"].attempt == 0
 
@@ -200,7 +202,7 @@ def test_what_is_over_is_over(daemon: FakeDaemon, verb: str, said: str) -> None:
 
 def test_an_unknown_job_is_told_with_the_one_that_may_be_meant(daemon: FakeDaemon) -> None:
     daemon.submit("resnet-2", BOB)
-    said = refused(lambda: daemon.change("cancel", "resnet2", asker=BOB))
+    said = refused(lambda: daemon.change("cancel", "resnet2", requester=BOB))
     assert said == "UnknownJob: there is no job resnet2 | did you mean resnet-2? farandole jobs lists them"
 
 
@@ -266,13 +268,13 @@ def test_adaptive_keeps_the_slots_of_a_user_and_of_a_queue(tmp_path: Path) -> No
     pytest.importorskip("scipy")
     settings = changed(QueueSettings(), ["policy=adaptive", "user.ann=slots=2", "queue.vision=limit=1"])
     daemon = FakeDaemon(tmp_path, World(), hosts("h1:4,h2:4"), settings)
-    for name, queue, asker in (
+    for name, queue, requester in (
         ("a", "default", ANN),
         ("b", "default", ANN),
         ("c", "vision", BOB),
         ("d", "vision", BOB),
     ):
-        daemon.submit(name, work=100.0, workers="1:8", queue=queue, asker=asker, duration=100.0)
+        daemon.submit(name, work=100.0, workers="1:8", queue=queue, requester=requester, duration=100.0)
     daemon.turns()
     has = {name: count(job.slots) for name, job in daemon.state.jobs.items()}
     assert has["a"] + has["b"] == 2 and sorted((has["c"], has["d"])) == [0, 1]
@@ -295,7 +297,7 @@ def test_adaptive_keeps_the_slots_of_a_user_and_of_a_queue(tmp_path: Path) -> No
         ("queue.vision=wieght=2", "'wieght=2'"),
         ("queue.vision=parent=lab", "there is no queue lab"),
         ("user.ann=slots=many", "'slots=many' is not a quota"),
-        ("policy", "'policy' sets nothing"),
+        ("policy", "'policy' is not a setting and its value"),
     ],
 )
 def test_settings_that_cannot_be(text: str, said: str) -> None:
@@ -315,7 +317,7 @@ def test_a_quota_beyond_all_hosts_is_refused() -> None:
 @pytest.mark.parametrize("text", ["keep=1e308", "restart_cost=0", "quantum=0.1"])
 def test_settings_that_are_taken_can_be_read_again(text: str, tmp_path: Path) -> None:
     settings = changed(QueueSettings(), [text])
-    store = Store(tmp_path / "queue.db")
+    store = QueueStore(tmp_path / "queue.db")
     store.write_settings(settings)
     assert store.settings() == settings
     store.close()
@@ -323,7 +325,7 @@ def test_settings_that_are_taken_can_be_read_again(text: str, tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("", "there is no host"), ("h1:4,h1:2", "h1"), ("h1:x", "Invalid host input"), ("h1:0", "host h1 has no slots")],
+    [("", "no host is named"), ("h1:4,h1:2", "h1"), ("h1:x", "Invalid host input"), ("h1:0", "host h1 has no slots")],
 )
 def test_hosts_that_cannot_be(text: str, said: str) -> None:
     with pytest.raises(Refused) as raised:
@@ -348,7 +350,7 @@ def test_a_client_that_has_not_heard_the_answer_cancels_once(tmp_path: Path) -> 
 
 def test_a_client_that_has_not_heard_the_answer_resumes_once(daemon: FakeDaemon) -> None:
     daemon.submit("a", BOB, workers=8)
-    daemon.change("suspend", "a", asker=BOB)
+    daemon.change("suspend", "a", requester=BOB)
     for _ in range(2):
         daemon.state.change("resume", "a", 0, BOB, daemon.world.now, "the same")
     assert daemon.state.jobs["a"].phase is Phase.WAITING

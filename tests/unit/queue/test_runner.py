@@ -14,7 +14,7 @@ import pytest
 from farandole.control.jobs.spec import from_dict
 from farandole.control.launcher.supervise.failover_files import PARTS
 from farandole.control.launcher.supervise.outcome import Outcome
-from farandole.control.queue.attempt import Attempt, Ended, Request
+from farandole.control.queue.attempt import Attempt, AttemptRequest, AttemptResult
 from farandole.control.queue.model import Owner
 from farandole.control.queue.runner import Runner
 
@@ -40,7 +40,7 @@ class FakeJob:
 def attempt_of(tmp_path: Path, directory: str = "/", **keys: object) -> Attempt:
     spec = from_dict({"name": "a", "command": ["true"], "grace": 1.0, **keys})
     attempt = Attempt(tmp_path, "a", 1)
-    attempt.prepare(Request(spec, {"localhost": 1}, {}, directory), ME)
+    attempt.prepare(AttemptRequest(spec, {"localhost": 1}, {}, directory), ME)
     return attempt
 
 
@@ -64,7 +64,7 @@ def test_a_job_is_told_what_the_queue_orders(
     runner._job = job
     for order in orders:
         attempt.order(order)
-        runner.obey(running)
+        runner.follow_order(running)
     assert job.told == told and not running.cancelled()
     loop.close()
 
@@ -74,10 +74,10 @@ def test_an_order_ends_a_launch_but_not_a_takeover(tmp_path: Path) -> None:
     runner, running = Runner(attempt, attempt.request()), asyncio.Future[Outcome](loop=loop)
     attempt.order("cancel")
     runner._follows = True
-    runner.obey(running)
+    runner.follow_order(running)
     assert not running.cancelled(), "its workers would go on alone"
     runner._follows = False
-    runner.obey(running)
+    runner.follow_order(running)
     assert running.cancelled()
     loop.close()
 
@@ -97,5 +97,5 @@ def test_a_job_whose_directory_is_gone_ends_with_a_reason(tmp_path: Path) -> Non
     attempt = attempt_of(tmp_path, str(tmp_path / "gone"))
     command = [sys.executable, "-m", "farandole.control.queue.runner", str(attempt.path)]
     subprocess.run(command, cwd="/", timeout=60, check=True)
-    assert attempt.ended() == Ended(126)
+    assert attempt.ended() == AttemptResult(126)
     assert attempt.log.read_text().startswith(f"error: it cannot be started in {tmp_path / 'gone'}: ")

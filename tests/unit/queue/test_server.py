@@ -21,7 +21,7 @@ def test_an_error_of_the_daemons_own_is_an_answer_too(tmp_path: Path, capsys: py
         daemon._state.statuses = lambda: 1 / 0  # type: ignore[method-assign, assignment, return-value]
         await daemon._server.start(tmp_path / "socket")
         client = QueueClient(tmp_path, {}, retry=0.0)
-        with pytest.raises(JobError, match="this is an error of the queue's: ZeroDivisionError"):
+        with pytest.raises(JobError, match="internal error of the queue: ZeroDivisionError"):
             await asyncio.wait_for(asyncio.to_thread(client.ask, AskJobs()), 5.0)
         await daemon._server.close()
         daemon._store.close()

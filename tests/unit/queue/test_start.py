@@ -14,7 +14,7 @@ from farandole.control.cli import queue as queue_verb
 from farandole.control.jobs.errors import BadSpec
 from farandole.control.jobs.spec import from_dict
 from farandole.control.launcher.job.from_job import from_plain
-from farandole.control.queue.attempt import Attempt, Request
+from farandole.control.queue.attempt import Attempt, AttemptRequest
 from farandole.control.queue.model import Owner
 from farandole.control.queue.start import prepare
 
@@ -42,7 +42,7 @@ def test_a_state_directory_is_one_that_others_pass_through_whatever_the_umask(
 
 def test_a_runner_reads_its_attempt_as_another_user_whatever_the_umask(tmp_path: Path, strict_umask: None) -> None:
     attempt = Attempt(tmp_path, "a", 1)
-    attempt.prepare(Request(from_dict({"command": ["true"]}), {"localhost": 1}, {}, "/"), ME)
+    attempt.prepare(AttemptRequest(from_dict({"command": ["true"]}), {"localhost": 1}, {}, "/"), ME)
     attempt.set_batch(64)
     attempt.order("cancel")
     assert mode(attempt.path) == 0o755

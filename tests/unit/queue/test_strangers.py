@@ -12,9 +12,9 @@ from queue_world import BOB, FakeDaemon, World, hosts
 from farandole.base.wire.rendezvous import Measures
 from farandole.control.jobs.spec import from_dict
 from farandole.control.jobs.status import to_dict
-from farandole.control.queue.attempt import Attempt, Request
+from farandole.control.queue.attempt import Attempt, AttemptRequest
 from farandole.control.queue.measures import report_of
-from farandole.control.queue.model import AttemptFact, AttemptReport, Owner, Seen
+from farandole.control.queue.model import AttemptFact, AttemptReport, AttemptState, Owner
 from farandole.control.queue.protocol import MESSAGE_LIMIT, Submit
 from farandole.control.queue.settings import QueueSettings
 
@@ -25,7 +25,7 @@ ME = Owner(os.geteuid(), os.getegid(), "me")
 def attempt(tmp_path: Path) -> Attempt:
     """Return one that has begun, and whose runner is gone."""
     attempt = Attempt(tmp_path, "a", 1)
-    attempt.prepare(Request(from_dict({"command": ["true"]}), {"h1": 2}, {}, "/"), ME)
+    attempt.prepare(AttemptRequest(from_dict({"command": ["true"]}), {"h1": 2}, {}, "/"), ME)
     attempt.begin()
     return attempt
 
@@ -42,13 +42,13 @@ def attempt(tmp_path: Path) -> Attempt:
 )
 def test_a_report_that_makes_no_sense_is_none(attempt: Attempt, content: bytes) -> None:
     (attempt.own / "report").write_bytes(content)
-    assert attempt.fact(ME) == AttemptFact(Seen.ORPHANED)
+    assert attempt.fact(ME) == AttemptFact(AttemptState.ORPHANED)
 
 
 @pytest.mark.parametrize("content", [b'{"exit_code":"\xff"}', b'{"exit_code":%d}' % 2**70], ids=["no text", "large"])
 def test_an_end_that_makes_no_sense_is_none(attempt: Attempt, content: bytes) -> None:
     (attempt.own / "ended").write_bytes(content)
-    assert attempt.fact(ME) == AttemptFact(Seen.ORPHANED)
+    assert attempt.fact(ME) == AttemptFact(AttemptState.ORPHANED)
 
 
 def test_a_report_may_be_as_long_as_a_job_with_many_hosts_needs(attempt: Attempt) -> None:
@@ -74,7 +74,7 @@ def test_the_list_of_jobs_can_be_sent_whatever_one_of_them_says(tmp_path: Path) 
     daemon.turns()
     for job in daemon.state.jobs:
         said = AttemptReport(1.0, {}, 1, waits_for="y" * (MESSAGE_LIMIT // 2))
-        daemon.state.facts = {**daemon.state.facts, job: AttemptFact(Seen.RUNS, report=said)}
+        daemon.state.facts = {**daemon.state.facts, job: AttemptFact(AttemptState.RUNS, report=said)}
     listed = daemon.state.statuses()
     assert len(msgspec.msgpack.encode([to_dict(status) for status in listed])) < 100_000
     assert listed[0].command[0] == "python" and listed[0].command[-1].endswith("…")

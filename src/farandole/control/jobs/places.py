@@ -34,8 +34,8 @@ PLACES: dict[str, Place] = {
     "queue": Place(
         "the queue of these machines: farandole queue start",
         "farandole.control.queue.client:connect",
-        found="farandole.control.queue.address:is_there",
-        away="farandole.control.queue.client:away",
+        found="farandole.control.queue.address:exists",
+        away="farandole.control.queue.client:unreachable",
     ),
     "kubernetes": Place(
         "the cluster that kubectl would use", "farandole.control.kubernetes.service:connect", extra="kubernetes"

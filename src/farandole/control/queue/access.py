@@ -1,7 +1,7 @@
-"""Who asks: by what the kernel says of the process at the other end of a Unix socket, or by a token.
+"""Identifies the user behind a request: by the kernel's credentials of the Unix socket's peer, or by a token.
 
-Tokens are for processes that the kernel knows under another user's name: in containers, or behind a forwarded socket.
-The database has only their digests.
+Tokens are for processes whose user the kernel knows by another name: in containers, or behind a forwarded socket.
+The database contains only their digests.
 """
 
 from __future__ import annotations
@@ -13,43 +13,43 @@ import secrets
 
 from farandole.control.jobs.errors import NotAllowed, Refused
 from farandole.control.queue.model import Owner
-from farandole.control.queue.requests import Asker
+from farandole.control.queue.requests import Requester
 from farandole.control.queue.settings import QueueSettings
-from farandole.control.queue.store import Store
+from farandole.control.queue.store import QueueStore
 
 
 class Access:
-    """Knows the users of a queue."""
+    """Identifies the users of a queue."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: QueueStore) -> None:
         self._store = store
 
-    def asker(self, uid: int, token: str, settings: QueueSettings) -> Asker:
-        """Return who asks.
+    def identify(self, uid: int, token: str, settings: QueueSettings) -> Requester:
+        """Return the user behind a request, and whether that user is an administrator.
 
         Args:
-            uid: of the process at the other end.
-            token: what it shows; "": nothing.
-            settings: of the queue, which name administrators.
+            uid: the user id of the process at the other end of the socket.
+            token: the token that the request carries; "" for none.
+            settings: the settings of the queue, which name its administrators.
 
         Raises:
-            NotAllowed: the token is nobody's.
+            NotAllowed: the token is unknown.
         """
         if token:
             name = self._store.user_of(digest(token))
             if name is None:
-                raise NotAllowed("the token is unknown", "an administrator makes one: farandole queue token USER")
+                raise NotAllowed("the token is unknown", "ask an administrator for one: farandole queue token USER")
             owner = owner_named(name)
         else:
             owner = owner_of(uid)
         is_admin = owner.uid in (0, os.geteuid()) or owner.name in settings.admins
-        return Asker(owner, is_admin)
+        return Requester(owner, is_admin)
 
     def make_token(self, user: str) -> str:
         """Return a new token for a user.
 
         Raises:
-            Refused: this machine knows no such user.
+            Refused: this machine has no such user.
         """
         owner_named(user)
         token = secrets.token_urlsafe(32)
@@ -57,12 +57,12 @@ class Access:
         return token
 
     def revoke(self, user: str) -> int:
-        """Take all tokens of a user back; return how many there were."""
+        """Revoke all tokens of a user; return how many there were."""
         return self._store.remove_tokens(user)
 
 
 def check_can_run(owner: Owner) -> None:
-    """See whether this process can start something as a user.
+    """Check that this process can start processes as a user.
 
     Raises:
         NotAllowed: it cannot.
@@ -71,17 +71,17 @@ def check_can_run(owner: Owner) -> None:
         mine = owner_of(os.geteuid()).name
         raise NotAllowed(
             f"this queue runs as {mine}, and can run jobs of {mine} only",
-            "have root run one for all: farandole queue start",
+            "have root run one queue for all users: farandole queue start",
         )
 
 
 def digest(token: str) -> str:
-    # Tokens are random and long: a plain hash cannot be guessed backwards.
+    # Tokens are random and long: a plain hash of one cannot be reversed.
     return hashlib.sha256(token.encode()).hexdigest()
 
 
 def owner_of(uid: int) -> Owner:
-    """Return a user by number; one whom this machine does not know by name has the number for a name."""
+    """Return a user by number; a user without a name on this machine has the number as name."""
     try:
         entry = pwd.getpwuid(uid)
     except KeyError:
@@ -93,7 +93,7 @@ def owner_named(name: str) -> Owner:
     """Return a user by name.
 
     Raises:
-        Refused: this machine knows no such user.
+        Refused: this machine has no such user.
     """
     try:
         entry = pwd.getpwnam(name)

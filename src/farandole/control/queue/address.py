@@ -1,4 +1,4 @@
-"""Where a queue keeps its state, and so where it is reached."""
+"""The location of a queue: its state directory, which holds the socket that its daemon listens on."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 VARIABLE = "FARANDOLE_QUEUE"
-"""Names the state directory of the queue that is meant."""
-OF_ALL = Path("/var/lib/farandole/queue")
-"""Of a queue that root runs for all users of a machine."""
+"""Names the state directory of the queue that commands use."""
+SHARED_STATE = Path("/var/lib/farandole/queue")
+"""The state directory of a queue that root runs for all users of a machine."""
 
 
-def of_user(environment: Mapping[str, str]) -> Path:
+def user_state(environment: Mapping[str, str]) -> Path:
     """Return the state directory of a queue that a user runs."""
     state = environment.get("XDG_STATE_HOME", "")
     return Path(state if os.path.isabs(state) else os.path.expanduser("~/.local/state")) / "farandole" / "queue"
@@ -23,18 +23,18 @@ def default_state(environment: Mapping[str, str]) -> Path:
     """Return the state directory of a queue that this process starts."""
     if named := environment.get(VARIABLE):
         return Path(named)
-    return OF_ALL if os.geteuid() == 0 else of_user(environment)
+    return SHARED_STATE if os.geteuid() == 0 else user_state(environment)
 
 
 def find(environment: Mapping[str, str]) -> Path | None:
-    """Return the state directory of the queue that is there: the named one, this user's, or that of all users.
+    """Return the state directory of the queue that exists: the named one, this user's, or the one of all users.
 
-    A queue that has not been named, and that nothing serves at the moment, does not hide another one.
+    An unnamed queue without a running daemon does not hide another queue.
     """
     if named := environment.get(VARIABLE):
         return Path(named)
-    there = [state for state in (of_user(environment), OF_ALL) if os.path.exists(socket_of(state))]
-    return next((state for state in there if why_away(state) is None), next(iter(there), None))
+    there = [state for state in (user_state(environment), SHARED_STATE) if os.path.exists(socket_of(state))]
+    return next((state for state in there if connection_error(state) is None), next(iter(there), None))
 
 
 def socket_of(state: Path) -> Path:
@@ -42,7 +42,11 @@ def socket_of(state: Path) -> Path:
 
 
 def connect_socket(state: Path, seconds: float) -> socket.socket:
-    """Return a socket that is connected to a queue's daemon, whose operations take at most this many seconds each.
+    """Return a socket that is connected to a queue's daemon.
+
+    Args:
+        state: the queue's state directory.
+        seconds: timeout of each operation on the socket.
 
     Raises:
         OSError: nothing listens there.
@@ -52,7 +56,7 @@ def connect_socket(state: Path, seconds: float) -> socket.socket:
         sock.settimeout(seconds)
         directory = os.open(state, os.O_PATH | os.O_DIRECTORY)
         try:
-            sock.connect(f"/proc/self/fd/{directory}/socket")  # An address of a socket has 107 bytes at most.
+            sock.connect(f"/proc/self/fd/{directory}/socket")  # The address of a Unix socket has 107 bytes at most.
         finally:
             os.close(directory)
     except BaseException:
@@ -61,8 +65,8 @@ def connect_socket(state: Path, seconds: float) -> socket.socket:
     return sock
 
 
-def why_away(state: Path) -> OSError | None:
-    """Return why a queue's daemon cannot be connected to now; None: it listens."""
+def connection_error(state: Path) -> OSError | None:
+    """Return the error with which a connection to a queue's daemon fails now; None if it succeeds."""
     try:
         connect_socket(state, seconds=1.0).close()
     except OSError as error:
@@ -70,6 +74,6 @@ def why_away(state: Path) -> OSError | None:
     return None
 
 
-def is_there(environment: Mapping[str, str]) -> bool:
-    """Return whether there is a queue that commands mean by default."""
+def exists(environment: Mapping[str, str]) -> bool:
+    """Return whether there is a queue that commands use by default."""
     return find(environment) is not None

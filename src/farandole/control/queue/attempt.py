@@ -1,24 +1,24 @@
-"""The files of an attempt, by which daemon and runner know of each other, whoever of them is killed.
+"""The files of an attempt, through which daemon and runner know about each other even if one of them is killed.
 
     attempts/NAME.N/
-        request     what is to be run: written once, before the runner is started (it has the user's environment)
-        hosts       of an elastic job: where its workers are to be, which its launcher reads again and again
-        batch       of an elastic job whose batch adapts itself: what the policy has chosen, if it has
-        order       how the attempt is to be stopped: `cancel`, `suspend`, `kill`
-        own/        the runner's: it belongs to the job's user
-            lock        locked by the runner for as long as it lives; so the kernel says whether it does
-            begun       there once the command may have been started: made only once, before that; says on which boot
+        request     the job to run: written once, before the runner is started (it has the user's environment)
+        hosts       of an elastic job: the hosts of its workers, which its launcher reads repeatedly
+        batch       of an elastic job with an adaptive batch size: the batch that the policy has chosen, if any
+        order       the way to stop the attempt: `cancel`, `suspend`, `kill`
+        own/        written by the runner; owned by the job's user
+            lock        locked by the runner while it lives, so that the kernel releases it when the runner ends
+            begun       exists once the command may have been started: written once, before the start; names the boot
                         of the machine
-            report      how the elastic job is
+            report      the state of the elastic job
             state.left, launcher.left
-                        of an elastic job: how far it has come, for the successor of a runner that was killed
-            output.log  what the workers print
-            ended       how it ended; nothing of the attempt runs any more
+                        of an elastic job: its progress, for the successor of a runner that was killed
+            output.log  the output of the workers
+            ended       the result; no process of the attempt runs any more
 
-`begun` and `ended` are made under the lock. So the command is started at most once, however many runners are started;
-and an attempt that has not begun can be closed by whoever gets the lock.
+`begun` and `ended` are written under the lock. So the command is started at most once, however many runners start,
+and an attempt that has not begun can be closed by any process that gets the lock.
 
-The daemon may be root, and reads what belongs to users: it follows no link there, and reads files of the owner only.
+The daemon may be root, and reads files of users: it follows no link there, and reads only files that the owner owns.
 """
 
 from __future__ import annotations
@@ -38,30 +38,30 @@ from farandole.base.wire import clock
 from farandole.base.wire.encoding import decode_json, encode_json
 from farandole.control.jobs.spec import JobSpec
 from farandole.control.launcher.supervise.failover_files import FailoverFiles
-from farandole.control.queue.model import NO_OPTIONS, AttemptFact, AttemptReport, Owner, RunOptions, Seen
+from farandole.control.queue.model import NO_OPTIONS, AttemptFact, AttemptReport, AttemptState, Owner, RunOptions
 from farandole.control.scheduler.handover import Slots
 
 _FILE_BYTES = 1024 * 1024
 
 
-class Request(msgspec.Struct, frozen=True):
-    """What a runner runs."""
+class AttemptRequest(msgspec.Struct, frozen=True):
+    """A request to run one attempt of a job."""
 
     job: JobSpec
     slots: Slots
-    """Of a job of fixed size: those of its workers; of an elastic one: those to begin with."""
+    """The slots of the workers of a job of fixed size, or the first slots of an elastic job."""
     environment: Mapping[str, str]
-    """Of the process that has submitted the job."""
+    """The environment of the process that submitted the job."""
     directory: str
-    """Where the job runs."""
+    """The working directory of the job."""
     options: RunOptions = NO_OPTIONS
 
 
-class Ended(msgspec.Struct, frozen=True):
-    """How an attempt ended."""
+class AttemptResult(msgspec.Struct, frozen=True):
+    """The result of an attempt."""
 
     exit_code: Annotated[int, msgspec.Meta(ge=-(2**31), lt=2**31)] | None
-    """None: it never began, or nobody knows."""
+    """None if the command was never started, or its exit code is unknown."""
     was_told: bool = False
 
 
@@ -80,12 +80,12 @@ def is_attempt(local: str, name: str) -> bool:
 
 
 class Attempt:
-    """One attempt's files. Nothing is made or read before a method says so.
+    """The files of one attempt. The constructor neither creates nor reads any.
 
     Args:
         root: the directory of all attempts.
-        job: its name.
-        number: of the attempt.
+        job: the name of the job.
+        number: the number of the attempt.
     """
 
     def __init__(self, root: Path, job: str, number: int) -> None:
@@ -94,7 +94,7 @@ class Attempt:
 
     @classmethod
     def at(cls, path: Path) -> Attempt:
-        """Return the attempt whose directory this is."""
+        """Return the attempt whose files are in a directory."""
         job, _, number = path.name.rpartition(".")
         return cls(path.parent, job, int(number))
 
@@ -111,13 +111,13 @@ class Attempt:
     def hosts(self) -> Path:
         return self.path / "hosts"
 
-    # --- the daemon's side -----------------------------------------------------------------------------------------
+    # --- used by the daemon --------------------------------------------------------------------------------------
 
-    def prepare(self, request: Request, owner: Owner) -> None:
-        """Make all that a runner needs; what is there already stays.
+    def prepare(self, request: AttemptRequest, owner: Owner) -> None:
+        """Create all files that a runner needs; existing files stay as they are.
 
         Raises:
-            OSError: the disk does not take it.
+            OSError: the files cannot be written.
         """
         if (self.path / "request").exists():
             return
@@ -133,10 +133,10 @@ class Attempt:
 
     def _make(self) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
-        self.path.chmod(0o755)  # The runner is the user's, whatever the daemon's umask is.
+        self.path.chmod(0o755)  # The job's user must be able to enter it, whatever the daemon's umask is.
 
     def set_hosts(self, slots: Slots) -> bool:
-        """Say where the workers of an elastic job are to be; return whether that is new."""
+        """Write the hosts of an elastic job's workers; return whether they have changed."""
         text = "".join(f"{host} slots={number}\n" for host, number in slots.items())
         with contextlib.suppress(OSError):
             if self.hosts.read_text() == text:
@@ -145,18 +145,18 @@ class Attempt:
         return True
 
     def set_batch(self, samples: int) -> None:
-        """Say which batch the policy has chosen; 0: the job chooses."""
+        """Write the batch that the policy has chosen, in samples; 0 lets the job choose."""
         if samples != self.batch():
             _replace(self.path / "batch", str(samples).encode(), 0o644)
 
     def order(self, how: str) -> None:
-        """Tell the runner to stop; an order is not taken back."""
+        """Order the runner to stop, by `cancel`, `suspend` or `kill`; an order cannot be withdrawn."""
         if self.ordered() not in (how, "kill"):
             self._make()
             _replace(self.path / "order", how.encode(), 0o644)
 
     def close_if_not_begun(self) -> None:
-        """See that the command is never started, if it was not."""
+        """End an attempt whose command was not started, so that it never will be."""
         if not self.own.exists():
             return
         lock = self._lock()
@@ -164,33 +164,33 @@ class Attempt:
             return
         try:
             if not self.has_begun() and self.ended() is None:
-                self.write_ended(Ended(None))
+                self.write_ended(AttemptResult(None))
         finally:
             os.close(lock)
 
     def fact(self, owner: Owner | None = None) -> AttemptFact:
-        """Return what can be seen of the attempt."""
+        """Return the observed state of the attempt."""
         if not self.own.exists():
-            # An attempt that was never prepared, and is to stop, is over.
-            return AttemptFact(Seen.ENDED if self.ordered() else Seen.NOTHING)
+            # An attempt that was never prepared, but was ordered to stop, is over.
+            return AttemptFact(AttemptState.ENDED if self.ordered() else AttemptState.NOTHING)
         alive = self._is_locked()
-        ended = self.ended(owner)  # After the look at the lock: a runner that has just ended has written it.
+        ended = self.ended(owner)  # Read after the lock was tested: a runner that has just ended has written it.
         if ended is not None:
-            return AttemptFact(Seen.ENDED, ended.exit_code, ended.was_told)
+            return AttemptFact(AttemptState.ENDED, ended.exit_code, ended.was_told)
         if not self.has_begun():
-            return AttemptFact(Seen.NOTHING)
+            return AttemptFact(AttemptState.NOTHING)
         if not alive and not self._began_on_this_boot(owner):
-            return AttemptFact(Seen.MACHINE_LOST)
-        return AttemptFact(Seen.RUNS if alive else Seen.ORPHANED, report=self.report(owner))
+            return AttemptFact(AttemptState.MACHINE_LOST)
+        return AttemptFact(AttemptState.RUNS if alive else AttemptState.ORPHANED, report=self.report(owner))
 
     def report(self, owner: Owner | None = None) -> AttemptReport | None:
         return _read(self.own / "report", AttemptReport, owner)
 
-    def ended(self, owner: Owner | None = None) -> Ended | None:
-        return _read(self.own / "ended", Ended, owner)
+    def ended(self, owner: Owner | None = None) -> AttemptResult | None:
+        return _read(self.own / "ended", AttemptResult, owner)
 
     def read_log(self, offset: int, most: int, owner: Owner | None = None) -> bytes:
-        """Return a piece of what the workers have printed."""
+        """Return at most `most` bytes of the workers' output, from a byte offset."""
         try:
             descriptor = _open_plain(self.log, owner)
         except OSError:
@@ -202,25 +202,25 @@ class Attempt:
     def remove(self) -> None:
         shutil.rmtree(self.path, ignore_errors=True)
 
-    # --- both sides --------------------------------------------------------------------------------------------------
+    # --- used by both --------------------------------------------------------------------------------------------
 
-    def request(self) -> Request:
-        """Return what is to be run.
+    def request(self) -> AttemptRequest:
+        """Return the request to run this attempt.
 
         Raises:
-            OSError: it is not there.
+            OSError: there is none.
         """
-        return decode_json((self.path / "request").read_bytes(), Request)
+        return decode_json((self.path / "request").read_bytes(), AttemptRequest)
 
     def batch(self) -> int:
-        """Return the batch that the policy has chosen; 0: the job chooses."""
+        """Return the batch that the policy has chosen, in samples; 0 if the job chooses."""
         try:
             return int((self.path / "batch").read_text())
         except OSError:
             return 0
 
     def ordered(self) -> str:
-        """Return how the attempt is to be stopped; "": it is not."""
+        """Return the order to stop (`cancel`, `suspend` or `kill`); "" if there is none."""
         try:
             return (self.path / "order").read_text()
         except OSError:
@@ -230,7 +230,7 @@ class Attempt:
         return os.path.lexists(self.own / "begun")
 
     def _began_on_this_boot(self, owner: Owner | None = None) -> bool:
-        """Return whether the machine has not been started again since the attempt began."""
+        """Return whether the machine has not been restarted since the attempt began."""
         try:
             with open(_open_plain(self.own / "begun", owner), "rb") as file:
                 return file.read(_FILE_BYTES) == clock.identity().encode()
@@ -245,7 +245,7 @@ class Attempt:
         return False
 
     def _lock(self) -> int | None:
-        """Lock the attempt, and return the descriptor that holds the lock; None: a runner holds it."""
+        """Lock the attempt; return the descriptor that holds the lock, or None if a runner holds it."""
         lock = _open_or_make(self.own / "lock")
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -254,37 +254,37 @@ class Attempt:
             return None
         return lock
 
-    # --- the runner's side ---------------------------------------------------------------------------------------
+    # --- used by the runner --------------------------------------------------------------------------------------
 
     def claim(self) -> int | None:
-        """Lock the attempt for as long as this process lives; None: another runner has it."""
+        """Lock the attempt until this process ends; return None if another runner holds the lock."""
         return self._lock()
 
     def begin(self) -> None:
-        """Note that the command is about to be started. Only once, under the lock."""
+        """Record that the command is about to be started. Only once, under the lock."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         with open(os.open(self.own / "begun", flags, 0o600), "w") as file:
             file.write(clock.identity())
         _sync(self.own)
 
     def failover_files(self) -> FailoverFiles:
-        """Return what the launcher of an elastic job leaves to its successor."""
+        """Return the files that the launcher of an elastic job leaves to its successor."""
         return FailoverFiles(self.own)
 
     def can_go_on(self) -> bool:
-        """Return whether a runner can go on with an attempt that has begun, if its workers still wait for one."""
+        """Return whether a runner can continue an attempt that has begun, if its workers still wait for one."""
         return self.ended() is None and self.failover_files().is_whole() and self._began_on_this_boot()
 
     def write_report(self, report: AttemptReport) -> None:
         _replace(self.own / "report", encode_json(report), 0o600, durable=False)
 
-    def write_ended(self, ended: Ended) -> None:
-        """Note how the attempt ended, under the lock."""
+    def write_ended(self, ended: AttemptResult) -> None:
+        """Record the result of the attempt, under the lock."""
         _replace(self.own / "ended", encode_json(ended), 0o600)
 
 
 def _open_or_make(path: Path) -> int:
-    """Open a file in a directory of the job's user, and make it if need be, as theirs."""
+    """Open a file in a directory of the job's user; create it, owned by that user, if it does not exist."""
     flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
     while True:
         try:
@@ -299,7 +299,7 @@ def _open_or_make(path: Path) -> int:
 
 
 def _hand_over(descriptor: int, directory: Path) -> None:
-    """Give a file that this process has just made to whom its directory belongs to."""
+    """Give a file that this process has just created to the owner of its directory."""
     # Never by its path: meanwhile, the owner of the directory may have put another file there.
     if os.geteuid() == 0:
         status = os.stat(directory)
@@ -310,7 +310,7 @@ def _write(path: Path, content: bytes, mode: int, durable: bool = True) -> None:
     path.unlink(missing_ok=True)
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "wb") as file:
         file.write(content)
-        os.fchmod(file.fileno(), mode)  # Whatever the umask is.
+        os.fchmod(file.fileno(), mode)  # Independent of the umask.
         _hand_over(file.fileno(), path.parent)
         if durable:
             file.flush()
@@ -318,7 +318,7 @@ def _write(path: Path, content: bytes, mode: int, durable: bool = True) -> None:
 
 
 def _replace(path: Path, content: bytes, mode: int, durable: bool = True) -> None:
-    """Write a file as a whole."""
+    """Write a file atomically."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     _write(draft, content, mode, durable)
     draft.replace(path)
@@ -335,10 +335,10 @@ def _sync(directory: Path) -> None:
 
 
 def _open_plain(path: Path, owner: Owner | None) -> int:
-    """Open a file that its user may have put there: no link, nothing but a plain file, and the user's own.
+    """Open a file that its user may have replaced: only a plain file (no link) that the user owns.
 
     Raises:
-        OSError: it is not there, or not like that.
+        OSError: it does not exist, or is no such file.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     status = os.fstat(descriptor)
@@ -354,4 +354,4 @@ def _read(path: Path, kind: type[_Content], owner: Owner | None) -> _Content | N
         with open(_open_plain(path, owner), "rb") as file:
             return decode_json(file.read(_FILE_BYTES), kind)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None  # Whatever a user has written there, it ends no daemon.
+        return None  # Nothing that a user writes there may end the daemon.

@@ -1,4 +1,4 @@
-"""The place `queue`: a `JobService` that asks the queue's daemon."""
+"""The place `queue`: a `JobService` whose requests go to the queue's daemon."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from farandole.control.jobs.log_lines import of_rank
 from farandole.control.jobs.spec import JobSpec, to_dict
 from farandole.control.jobs.status import JobStatus, from_dict
 from farandole.control.queue import protocol
-from farandole.control.queue.address import VARIABLE, connect_socket, find, why_away
-from farandole.control.queue.protocol import LOG_BYTES, MESSAGE_LIMIT, Answer, Request
+from farandole.control.queue.address import VARIABLE, connect_socket, connection_error, find
+from farandole.control.queue.protocol import LOG_BYTES, MESSAGE_LIMIT, QueueAnswer, QueueRequest
 
 TOKEN_VARIABLE = "FARANDOLE_QUEUE_TOKEN"
 ANSWER_SECONDS = 20.0
-# A daemon that was killed is started again within that time, by systemd for example. Every request can be made twice.
+# A daemon that was killed is restarted within this time, by systemd for example. Every request can be repeated.
 RETRY_SECONDS = 10.0
 _RETRY_EVERY = 0.2
 POLL_SECONDS = 0.3
 
 
 class QueueClient:
-    """Jobs of a queue.
+    """The jobs of a queue.
 
     Args:
         state: the queue's state directory.
-        environment: of this process: what jobs start with.
-        retry: seconds for which a daemon that does not answer is tried again.
+        environment: the environment of this process, which jobs start with.
+        retry: seconds for which requests are repeated while the daemon does not answer.
     """
 
     def __init__(self, state: Path, environment: Mapping[str, str], retry: float = RETRY_SECONDS) -> None:
@@ -55,17 +55,17 @@ class QueueClient:
         return name
 
     def preview(self, spec: JobSpec) -> str:
-        """Return the job as JSON, as `farandole submit -f` reads it."""
+        """Return the job as JSON, in the form that `farandole submit -f` reads."""
         _check_script(spec)
         described = to_dict(msgspec.structs.replace(spec, working_directory=_directory(spec)))
         return format_json(described) + "\n"
 
     def jobs(self) -> Sequence[JobStatus]:
-        """Return all jobs of the queue, the oldest first."""
+        """Return all jobs of the queue, oldest first."""
         return [from_dict(each) for each in self.ask(protocol.AskJobs())]
 
     def status(self, name: str) -> JobStatus:
-        """Return how a job is, and what happened to it."""
+        """Return the status of a job, with its events."""
         return from_dict(self.ask(protocol.AskJob(name)))
 
     def cluster(self) -> Mapping[str, Any]:
@@ -74,7 +74,7 @@ class QueueClient:
         return told
 
     def logs(self, name: str, follow: bool = False, rank: int | None = None) -> Iterator[str]:
-        """Yield what the workers of all its attempts print, or have printed."""
+        """Yield the output of the workers of all attempts of a job."""
         return of_rank(self._lines(name, follow), rank)
 
     def _lines(self, name: str, follow: bool) -> Iterator[str]:
@@ -85,14 +85,14 @@ class QueueClient:
             *lines, rest = (rest + piece.data).split(b"\n")
             for line in lines:
                 yield line.decode(errors="replace") + "\n"
-            place = max(1, piece.attempt), piece.offset  # A job that waits has had no attempt: 0.
+            place = max(1, piece.attempt), piece.offset  # 0 is a waiting job that has had no attempt.
             moved = place != (attempt, offset)
-            # A job that prints all the time has no piece without anything in it: two that are not full are the end.
+            # A job that prints all the time never has an empty piece: two pieces that are not full are the end.
             is_short = 0 < len(piece.data) < LOG_BYTES
             ends = piece.is_over or not (follow or (moved and not (is_short and was_short)))
             was_short = is_short and piece.attempt == attempt
             if rest and (ends or piece.attempt > attempt):
-                # Nothing follows in this attempt: it may have been killed in the middle of a line.
+                # This attempt has no more output: it may have been killed in the middle of a line.
                 yield rest.decode(errors="replace") + "\n"
                 rest = b""
             if ends:
@@ -102,37 +102,37 @@ class QueueClient:
                 time.sleep(POLL_SECONDS)
 
     def scale(self, name: str, workers: int) -> None:
-        """Ask for another number of workers."""
+        """Change the number of workers of an elastic job."""
         self._change("scale", name, workers)
 
     def cancel(self, name: str) -> None:
-        """End a job in good order; a second time: at once."""
+        """Cancel a job with its grace period; a second request ends it at once."""
         self._change("cancel", name)
 
     def suspend(self, name: str) -> None:
-        """Take a job's slots away until it is resumed."""
+        """Withdraw a job's slots until it is resumed."""
         self._change("suspend", name)
 
     def resume(self, name: str) -> None:
-        """Let a suspended job have slots again."""
+        """Let a suspended job wait for slots again."""
         self._change("resume", name)
 
     def _change(self, verb: str, name: str, workers: int = 0) -> None:
-        self.ask(protocol.Change(verb, name, workers, secrets.token_hex(16)))
+        self.ask(protocol.ChangeJob(verb, name, workers, secrets.token_hex(16)))
 
     def ask(self, what: protocol.Ask) -> Any:
         """Return the answer to a request.
 
         Raises:
-            JobError: it is refused, or nothing answers.
+            JobError: the request was refused, or there was no answer.
         """
         deadline = time.monotonic() + self._retry
-        request = encode(Request(what, self._environment.get(TOKEN_VARIABLE, "")))
+        request = encode(QueueRequest(what, self._environment.get(TOKEN_VARIABLE, "")))
         may_be_taken = False
         while True:
             try:
                 with connect_socket(self.state, ANSWER_SECONDS) as sock:
-                    may_be_taken = isinstance(what, (protocol.Submit, protocol.Change))
+                    may_be_taken = isinstance(what, (protocol.Submit, protocol.ChangeJob))
                     return _exchange(sock, request)
             except (OSError, WireError) as error:
                 if isinstance(error, PermissionError) or time.monotonic() > deadline:
@@ -144,24 +144,24 @@ def _exchange(sock: socket.socket, request: bytes) -> Any:
     channel = Channel.over(sock, MESSAGE_LIMIT)
     deadline = time.monotonic() + ANSWER_SECONDS
     channel.send(request, deadline)
-    return decode(channel.receive(deadline), Answer).unpack()
+    return decode(channel.receive(deadline), QueueAnswer).unpack()
 
 
 def _unreachable(state: Path, error: Exception, may_be_taken: bool = False) -> Unreachable:
     why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     if may_be_taken:
         return Unreachable(
-            f"the queue in {state} has not answered: {why}; it is not known whether it has done what was asked",
-            "when it answers again, look before you repeat it: farandole jobs",
+            f"the queue in {state} has not answered: {why}; the request may or may not have been carried out",
+            "when it answers again, check before you repeat the request: farandole jobs",
         )
     return Unreachable(
         f"the queue in {state} does not answer: {why}",
-        "start it: farandole queue start; its log is in that directory. --on local means this machine without a queue",
+        "start it: farandole queue start; its log is in that directory. Without a queue: --on local",
     )
 
 
 def _directory(spec: JobSpec) -> str:
-    """Return where the job runs: where it was submitted, if it does not name a folder."""
+    """Return the working directory of a job: where it was submitted, unless it names a folder."""
     return spec.working_directory or os.getcwd()
 
 
@@ -172,24 +172,24 @@ def _check_script(spec: JobSpec) -> None:
 
 
 def connect(environment: Mapping[str, str]) -> QueueClient:
-    """Return the service of the queue that is there.
+    """Return the service of the queue that exists.
 
     Raises:
-        Unreachable: there is none.
+        Unreachable: there is no queue.
     """
     state = find(environment)
     if state is None:
         raise Unreachable(
             "there is no queue on this machine",
-            f"start one: farandole queue start --hosts h1:4,h2:4, or name its directory with {VARIABLE}",
+            f"start one: farandole queue start --hosts h1:4,h2:4, or set {VARIABLE} to its directory",
         )
     return QueueClient(state, environment)
 
 
-def away(environment: Mapping[str, str]) -> Unreachable | None:
-    """Return why the queue that is there, and that nobody has named, does not answer now; None: it may answer."""
+def unreachable(environment: Mapping[str, str]) -> Unreachable | None:
+    """Return why the default queue (one that was not named) does not answer now; None if it answers or was named."""
     state = find(environment)
     if state is None or environment.get(VARIABLE):
         return None
-    error = why_away(state)
+    error = connection_error(state)
     return None if error is None else _unreachable(state, error)

@@ -1,8 +1,8 @@
 """The queue's daemon: `python -m farandole.control.queue.daemon STATE-DIRECTORY`.
 
-One thread, one loop: requests come over a Unix socket, and turns (see `reconcile`) bring jobs further. A change is
-written down before anything is done about it, so that the daemon may be killed at any moment; jobs have runners of
-their own and go on meanwhile.
+One thread, one loop: requests come over a Unix socket, and turns (see `reconcile`) advance the jobs. A change is
+written to the database before anything is done about it, so that the daemon may be killed at any moment; jobs have
+their own runners and continue meanwhile.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from farandole.control.queue.address import socket_of
 from farandole.control.queue.executor import Executor
 from farandole.control.queue.hosts import PROBE_SECONDS, Prober, is_here
 from farandole.control.queue.measures import measured_by, reports_of
-from farandole.control.queue.model import AttemptFact, Phase, QueueJob, Seen
+from farandole.control.queue.model import AttemptFact, AttemptState, Phase, QueueJob
 from farandole.control.queue.reconcile import is_quiet, turn
 from farandole.control.queue.server import Server
 from farandole.control.queue.settings import QueueSettings
 from farandole.control.queue.state import QueueState
-from farandole.control.queue.store import Store, StoreError
+from farandole.control.queue.store import QueueStore, StoreError
 from farandole.control.scheduler.handover import Standing
 from farandole.control.scheduler.policies import make_policy
 from farandole.control.scheduler.policy import Policy
 
-# How soon a turn follows the last one while something is under way, or while attempts run.
+# Seconds between two turns while something is under way, and while attempts run.
 BUSY_SECONDS = 0.2
 RUNNING_SECONDS = 0.5
 IDLE_SECONDS = 60.0
@@ -49,12 +49,12 @@ class QueueDaemon:
     """The daemon of one queue.
 
     Args:
-        directory: of its state.
+        directory: the queue's state directory.
     """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._store = Store(directory / "queue.db")
+        self._store = QueueStore(directory / "queue.db")
         self._state = QueueState(self._store)
         options = self._store.run_options()
         self._executor = Executor(directory / "attempts", self._store.launch, options)
@@ -64,21 +64,21 @@ class QueueDaemon:
         self._wake = asyncio.Event()
         self._over = asyncio.Event()
         self._look_now = asyncio.Event()
-        """Set when it must be known at once which hosts answer."""
+        """Set when the hosts must be probed at once."""
         self._clean_at = 0.0
         self._failed_at: dict[tuple[str, int], float] = {}
-        """When attempts were first seen to have failed, on the monotonic clock."""
+        """When attempts were first seen to have failed, on the monotonic clock, in seconds."""
         self._measured: dict[tuple[str, int], Sequence[Measures]] = {}
-        """What was measured in attempts that are over."""
+        """The measurements of attempts that are over."""
         self._server = Server(self._state, self._store, self._executor, Access(self._store), self._wake.set, self.stop)
 
     def stop(self) -> None:
-        """End the daemon, and leave all jobs alone."""
+        """End the daemon; jobs continue."""
         self._over.set()
         self._wake.set()
 
     async def run(self) -> None:
-        """Serve until it is stopped."""
+        """Serve until `stop` is called."""
         await self._server.start(socket_of(self._directory))
         probing = asyncio.ensure_future(self._probe())
         try:
@@ -96,24 +96,24 @@ class QueueDaemon:
     # --- turns -------------------------------------------------------------------------------------------------------
 
     def _turn(self) -> float:
-        """Take a turn, and return how long the next one can wait."""
+        """Take a turn, and return the seconds until the next one."""
         state, now = self._state, time.time()
-        facts = self._look()
+        facts = self._observe()
         before = dict(state.jobs)
         try:
             policy = self._current_policy(state.settings)
             reports = reports_of(state.jobs, measured_by(state.jobs, facts, self._measured_before), state.hosts)
             after = turn(state.jobs, state.hosts, state.settings, facts, policy.decide, now, self._standing, reports)
         except Exception:
-            # A policy that fails must not end the daemon: what runs goes on, and people are told.
+            # A policy that fails must not end the daemon: running jobs continue, and users see the reason.
             traceback.print_exc()
             state.reasons = {name: "waits: the policy has failed; see the queue's log" for name in state.jobs}
             self._standing = None
             return IDLE_SECONDS / 10
         try:
-            state.take(after, facts, now)
+            state.apply(after, facts, now)
         except StoreError as error:
-            # Nothing is done that is not written. What was seen is seen again, when there is room on the disk.
+            # Nothing is carried out that was not written. The same is observed again when the disk has room.
             print(f"warning: {error}", file=sys.stderr, flush=True)
             self._standing = None
             return IDLE_SECONDS / 10
@@ -126,13 +126,15 @@ class QueueDaemon:
         self._clean(now)
         return self._pause(before != state.jobs, facts, now)
 
-    def _look(self) -> dict[str, AttemptFact]:
-        """Return what can be seen of all attempts; one whose end cannot be judged yet goes on for the time being."""
-        seen = self._executor.look(self._state.jobs)
-        return {name: fact if self._is_judged(name, fact) else AttemptFact(Seen.RUNS) for name, fact in seen.items()}
+    def _observe(self) -> dict[str, AttemptFact]:
+        """Return the observed state of all attempts; one whose end cannot be judged yet counts as running."""
+        seen = self._executor.observe(self._state.jobs)
+        return {
+            name: fact if self._is_judged(name, fact) else AttemptFact(AttemptState.RUNS) for name, fact in seen.items()
+        }
 
     def _measured_before(self, job: QueueJob, number: int) -> Sequence[Measures]:
-        """Return what a job measured in an attempt that is over; its files are read once."""
+        """Return the measurements of a job in an attempt that is over; its files are read once."""
         key = (job.name, number)
         if key not in self._measured:
             report = self._executor.attempt(job, number).report(job.owner)
@@ -149,7 +151,7 @@ class QueueDaemon:
         return min(RUNNING_SECONDS if running else IDLE_SECONDS, review)
 
     def _current_policy(self, settings: QueueSettings) -> Policy:
-        """Return the policy, made anew when something about it has changed."""
+        """Return the policy; it is rebuilt when its settings or inputs have changed."""
         users = sorted({(job.spec.queue, job.owner.name) for job in self._state.jobs.values()})
         key = (settings, tuple(users))
         if self._policy is None or self._policy[0] != key:
@@ -157,11 +159,11 @@ class QueueDaemon:
         return self._policy[1]
 
     def _clean(self, now: float) -> None:
-        """Remove what is kept of jobs that have been over for long."""
+        """Remove the files and rows of jobs that ended more than `keep` seconds ago."""
         if time.monotonic() < self._clean_at:
             return
         self._clean_at = time.monotonic() + _CLEAN_SECONDS
-        # Files first: the attempts of a later job of the same name have the same numbers, and would find them.
+        # Files first: the attempts of a later job with the same name have the same numbers, and would find them.
         gone = [job for job in self._state.old(now) if self._remove_attempts(job)]
         try:
             self._state.forget(gone)
@@ -180,10 +182,10 @@ class QueueDaemon:
     # --- hosts -------------------------------------------------------------------------------------------------------
 
     def _is_judged(self, name: str, fact: AttemptFact) -> bool:
-        """Return whether an attempt's end can be judged: one that failed waits for a look at its hosts."""
+        """Return whether an attempt's end can be judged: a failed one waits for a probe of its hosts."""
         job = self._state.jobs[name]
         elsewhere = [host for host in job.slots if not is_here(host)]
-        if fact.seen is not Seen.ENDED or not fact.exit_code or not elsewhere or job.phase is Phase.STOPPING:
+        if fact.seen is not AttemptState.ENDED or not fact.exit_code or not elsewhere or job.phase is Phase.STOPPING:
             return True
         failed_at = self._failed_at.setdefault((name, job.attempt), time.monotonic())
         if all(self._prober.looked_at.get(host, 0.0) >= failed_at for host in elsewhere):
@@ -205,10 +207,10 @@ class QueueDaemon:
             try:
                 self._state.set_hosts(hosts)
             except StoreError as error:
-                # What was found is found again. Without further looks, no host would ever be lost, or come back.
+                # The probe can be repeated. Without further probes, no host would ever be lost or come back.
                 print(f"warning: {error}", file=sys.stderr, flush=True)
             self._wake.set()
-            # Not wait_for: before Python 3.12, it loses a cancellation that comes together with the event.
+            # Not wait_for: before Python 3.12, it loses a cancellation that arrives together with the event.
             look = asyncio.ensure_future(self._look_now.wait())
             try:
                 await asyncio.wait({look}, timeout=PROBE_SECONDS)
@@ -217,7 +219,7 @@ class QueueDaemon:
 
 
 def claim(directory: Path) -> int | None:
-    """Lock a state directory for as long as this process lives; None: another daemon has it."""
+    """Lock a state directory until this process ends; return None if another daemon holds the lock."""
     lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -238,7 +240,7 @@ async def _serve(directory: Path) -> None:
 
 
 def main() -> int:
-    """Serve the queue whose state directory is named."""
+    """Serve the queue whose state directory is the argument."""
     directory = Path(sys.argv[1])
     if claim(directory) is None:
         print(f"error: another daemon serves the queue in {directory}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Carries out what a turn decides: files of attempts, and runners. Everything may be done twice without harm."""
+"""Carries out the decisions of a turn on the files of attempts and on runners. Every action may be repeated."""
 
 from __future__ import annotations
 
@@ -9,38 +9,38 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from farandole.control.queue.attempt import Attempt, Request
+from farandole.control.queue.attempt import Attempt, AttemptRequest
 from farandole.control.queue.model import (
     NOTHING_SEEN,
     Action,
     AttemptFact,
+    AttemptState,
     Owner,
     Phase,
     QueueJob,
     RunOptions,
-    Seen,
     SetBatch,
     SetHosts,
     StartAttempt,
     StopAttempt,
 )
 
-# A runner that was started and does not claim its attempt for so long is taken to have been lost.
+# Seconds after which a runner that has not claimed its attempt is considered lost.
 START_SECONDS = 15.0
-# One that has ended is followed by another one after that time; twice as long each time, if they end soon.
+# Seconds between the end of a runner and the start of the next one; doubled each time while they end soon.
 _FIRST_REST = 0.2
 
 Launch = Callable[[str], tuple[Mapping[str, str], str]]
-"""Returns the environment and the directory of a job."""
+"""Returns the environment and the working directory of a job."""
 
 
 class Executor:
-    """Prepares, starts and stops attempts, and looks at them.
+    """Prepares, starts, stops and observes attempts.
 
     Args:
         root: the directory of all attempts.
-        launch: what a job is started with.
-        options: of the queue, for all jobs.
+        launch: returns the environment and the working directory of a job, by its name.
+        options: the queue's launch options for all jobs.
     """
 
     def __init__(self, root: Path, launch: Launch, options: RunOptions) -> None:
@@ -48,32 +48,33 @@ class Executor:
         self._launch = launch
         self._options = options
         self._runners: dict[tuple[str, int], _Runner] = {}
-        """Of each attempt, the one that was started last."""
+        """For each attempt, the runner that was started last."""
 
     def attempt(self, job: QueueJob, number: int = 0) -> Attempt:
         return Attempt(self._root, job.name, number or job.attempt)
 
-    def look(self, jobs: Mapping[str, QueueJob]) -> dict[str, AttemptFact]:
-        """Return what can be seen of all attempts."""
+    def observe(self, jobs: Mapping[str, QueueJob]) -> dict[str, AttemptFact]:
+        """Return the observed state of all attempts."""
         self._reap(jobs)
-        return {name: self._look(job) for name, job in jobs.items() if job.phase.has_attempt}
+        return {name: self._observe(job) for name, job in jobs.items() if job.phase.has_attempt}
 
-    def _look(self, job: QueueJob) -> AttemptFact:
+    def _observe(self, job: QueueJob) -> AttemptFact:
         try:
             return self.attempt(job).fact(job.owner)
         except OSError:
-            return AttemptFact(Seen.RUNS) if job.phase is Phase.RUNNING else NOTHING_SEEN  # It is looked at again.
+            # It is observed again in the next turn.
+            return AttemptFact(AttemptState.RUNS) if job.phase is Phase.RUNNING else NOTHING_SEEN
 
     def carry_out(self, action: Action, jobs: Mapping[str, QueueJob], now: float) -> None:
-        """Do it, if it is not done.
+        """Carry out an action, if it has not been carried out.
 
         Args:
-            action: what is to be done.
-            jobs: by name.
-            now: on the monotonic clock.
+            action: the action.
+            jobs: all jobs, by name.
+            now: seconds on the monotonic clock.
 
         Raises:
-            OSError: the disk does not take it, or no process can be started.
+            OSError: the disk refuses a file, or no process can be started.
         """
         job = jobs[action.job]
         attempt = Attempt(self._root, action.job, action.attempt)
@@ -96,12 +97,12 @@ class Executor:
         tries = before.tries + 1 if before is not None and now - before.at <= 2 * START_SECONDS else 1
         self._runners[key] = _Runner(_spawn(attempt.path, job.owner), now, tries)
 
-    def _request(self, job: QueueJob) -> Request:
+    def _request(self, job: QueueJob) -> AttemptRequest:
         environment, directory = self._launch(job.name)
-        return Request(job.spec, job.slots, environment, job.spec.working_directory or directory, self._options)
+        return AttemptRequest(job.spec, job.slots, environment, job.spec.working_directory or directory, self._options)
 
     def _reap(self, jobs: Mapping[str, QueueJob]) -> None:
-        """Record runners that have ended, and forget those of attempts that are over."""
+        """Reap runners that have ended, and forget the runners of attempts that are over."""
         current = {(name, job.attempt) for name, job in jobs.items() if job.phase.has_attempt}
         for key, runner in list(self._runners.items()):
             if runner.process.poll() is not None and key not in current:
@@ -113,22 +114,22 @@ class _Runner(NamedTuple):
 
     process: subprocess.Popen[bytes]
     at: float
-    """When, on the monotonic clock."""
+    """When it was started, on the monotonic clock, in seconds."""
     tries: int
-    """How many were started one soon after the other, with this one."""
+    """The number of runners started in quick succession, including this one."""
 
     def again_at(self) -> float:
-        """Return when another one may be started: this one is about to claim its attempt, or has ended at once."""
+        """Return when another runner may be started: this one is about to claim its attempt, or has ended at once."""
         if self.process.poll() is None:
             return self.at + START_SECONDS
         return self.at + min(_FIRST_REST * 2.0 ** min(self.tries - 1, 10), START_SECONDS)
 
 
 def _spawn(directory: Path, owner: Owner) -> subprocess.Popen[bytes]:
-    """Start a runner, as the job's user, in a session of its own.
+    """Start a runner as the job's user, in its own session.
 
     Raises:
-        OSError: it cannot be started.
+        OSError: the process cannot be started.
     """
     as_user: dict[str, Any] = {}
     if os.geteuid() == 0 and owner.uid != 0:
@@ -141,7 +142,7 @@ def _spawn(directory: Path, owner: Owner) -> subprocess.Popen[bytes]:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
-        cwd="/",  # python -m looks for modules here first; nothing of the user's may be taken for ours.
+        cwd="/",  # python -m imports modules from here first: never from a directory of the user.
         env=kept,
         **as_user,
     )

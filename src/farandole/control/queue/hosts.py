@@ -1,4 +1,4 @@
-"""The hosts of a queue: as people write them, and whether they answer."""
+"""The hosts of a queue: their text form, and whether they answer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from farandole.errors import SpecError
 
 PROBE_SECONDS = 10.0
 ANSWER_SECONDS = 8.0
-# One silence may be a busy moment.
+# A single failed probe may be a busy moment.
 MISSES = 2
 
 
@@ -26,7 +26,7 @@ def parse_queue_hosts(text: str) -> tuple[QueueHost, ...]:
     """Read hosts such as `h1:4,h2:4`, or `h1:4/a100` with the type of their slots.
 
     Raises:
-        Refused: the text says something else.
+        Refused: the text has another form.
 
     Example:
         >>> [(host.name, host.slots, host.type) for host in parse_queue_hosts("h1:4,h2:8/a100")]
@@ -41,26 +41,26 @@ def parse_queue_hosts(text: str) -> tuple[QueueHost, ...]:
             raise Refused(error.message, "such as --hosts h1:4,h2:4") from None
         hosts += [QueueHost(host.name, slots_of(host), type_ if slash else "slot") for host in found]
     if not hosts:
-        raise Refused("there is no host", "such as --hosts h1:4,h2:4, or localhost:2")
+        raise Refused("no host is named", "such as --hosts h1:4,h2:4, or localhost:2")
     for host in hosts:
         if host.slots < 1:
             raise Refused(f"host {host.name} has no slots", "such as h1:4; a host without a number has one slot")
     names = [host.name for host in hosts]
     for name in names:
         if names.count(name) > 1:
-            raise Refused(f"host {name} is there twice", "name it once, with all its slots")
+            raise Refused(f"host {name} is named twice", "name it once, with all its slots")
     return tuple(hosts)
 
 
 def added(hosts: Sequence[QueueHost], more: Sequence[QueueHost]) -> tuple[QueueHost, ...]:
-    """Return the hosts with others; one that is there already has the new number of slots."""
+    """Return the hosts with others added; a host that exists already gets the new number of slots."""
     new = {host.name: host for host in more}
     kept = [new.pop(host.name, host) for host in hosts]
     return (*kept, *new.values())
 
 
 def drained(hosts: Sequence[QueueHost], names: Sequence[str]) -> tuple[QueueHost, ...]:
-    """Return the hosts, of which these take no new work.
+    """Return the hosts, with these marked as draining: they get no new work.
 
     Raises:
         Refused: there is no such host.
@@ -87,7 +87,7 @@ def _check(hosts: Sequence[QueueHost], names: Sequence[str]) -> None:
 
 
 def is_here(name: str) -> bool:
-    """Return whether a host is this machine, as its name says."""
+    """Return whether a host name means this machine."""
     label = name.rpartition("@")[2]
     if label in ("localhost", socket.gethostname(), socket.gethostname().partition(".")[0], "::1"):
         return True
@@ -95,24 +95,24 @@ def is_here(name: str) -> bool:
 
 
 class Prober:
-    """Finds out, again and again, which other hosts answer.
+    """Probes the other hosts of the queue.
 
     Args:
-        ssh: how other hosts are reached.
+        ssh: options of the ssh connections to other hosts.
     """
 
     def __init__(self, ssh: SshOptions) -> None:
         self._ssh = ssh
         self._misses: dict[str, int] = {}
         self.looked_at: dict[str, float] = {}
-        """When each host was found to answer, or not, last; on the monotonic clock, at the beginning of the look."""
+        """When each host was last probed, on the monotonic clock, in seconds: the beginning of the probe."""
 
     async def probe(self, names: Sequence[str], *, certain: bool = False) -> Mapping[str, bool]:
         """Return, for each host, whether it is up.
 
         Args:
-            names: of the hosts.
-            certain: take one silence for an answer, because there is another sign already.
+            names: the hosts to probe.
+            certain: count one failed probe as down, because there is other evidence.
         """
         others = [name for name in names if not is_here(name)]
         begun = time.monotonic()

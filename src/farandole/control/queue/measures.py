@@ -1,9 +1,9 @@
-"""What trainings measure, as the policies' `Report`. Pure; a job is its user's, so what makes no sense is left out.
+"""Turns measurements of trainings into the policies' `Report`. Pure; implausible measurements of users are left out.
 
-A job measures only on the hosts that it runs on. How fast it would be on another type of host follows from the other
-jobs, as in Sia (Jayaram Subramanya et al., SOSP '23): if they were twice as fast there, so is this one. While no job
-has run on both types, they are taken to be equally fast, but for one job, which is told that the other type is a little
-faster: so it tries it where it is free, and all jobs know then.
+A job measures only on the hosts that it runs on. Its speed on another type of host is estimated from the other jobs,
+as in Sia (Jayaram Subramanya et al., SOSP '23): if they were twice as fast there, this one is taken to be. While no
+job has run on both types, they are assumed to be equally fast, except for one job, for which the other type is assumed
+to be slightly faster: so it tries that type where slots are free, and from then on there is a comparison.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from farandole.control.queue.model import AttemptFact, QueueHost, QueueJob
 from farandole.control.scheduler.job import BatchLimits, Measurement, Noise, Report
 
 _MOST = 2**40
-"""Samples of a batch, or workers: more than there will be, and exact as a float."""
+"""The most samples of a batch, or workers: more than ever occur, and exact as a float."""
 UNTRIED = 0.9
-"""The time of a pass on a type that no job has tried, in that on another one, as one job is told."""
+"""The assumed time of a pass on an untried type, relative to a known type, for the one job that explores it."""
 
 
 def measured_by(
@@ -28,12 +28,12 @@ def measured_by(
     facts: Mapping[str, AttemptFact],
     before: Callable[[QueueJob, int], Sequence[Measures]],
 ) -> dict[str, tuple[Measures, ...]]:
-    """Return what jobs have measured: in the attempt that runs, and in the one before it.
+    """Return the measurements of jobs: those of the running attempt and of the one before it.
 
     Args:
-        jobs: by name.
-        facts: of all attempts that may run.
-        before: returns what was measured in an attempt that is over.
+        jobs: all jobs, by name.
+        facts: the observed attempts that may be running.
+        before: returns the measurements of an attempt that is over.
     """
     found = {}
     for name, job in jobs.items():
@@ -49,7 +49,7 @@ def measured_by(
 def reports_of(
     jobs: Mapping[str, QueueJob], measured: Mapping[str, Sequence[Measures]], hosts: Sequence[QueueHost]
 ) -> dict[str, Report]:
-    """Return what policies may know of jobs that have measured something, by their names."""
+    """Return what policies may know about the jobs that have measurements, by job name."""
     type_of = {host.name: host.type for host in hosts}
     reports = {}
     for name, measures in measured.items():
@@ -61,12 +61,12 @@ def reports_of(
 
 
 def report_of(measures: Sequence[Measures], here: str, type_of: Mapping[str, str]) -> Report | None:
-    """Return what a job has measured; None if nothing of it makes sense.
+    """Return the report of a job's measurements; None if none of them is plausible.
 
     Args:
-        measures: the latest at the end.
-        here: the type of the hosts on which it runs, for measurements that name no hosts; "": it is not known.
-        type_of: the types of all hosts of the queue, by their names.
+        measures: the measurements, latest last.
+        here: the type of the job's hosts, for measurements that name no hosts; "" if it is unknown.
+        type_of: the type of each host of the queue, by name.
     """
     told = [each for each in measures if _makes_sense(each)]
     if not told:
@@ -87,13 +87,13 @@ def report_of(measures: Sequence[Measures], here: str, type_of: Mapping[str, str
         {type_: tuple(rows.values()) for type_, rows in measured.items()},
         noise=Noise(last.square, last.trace / last.base) if known else None,
         progress=last.progress,
-        # It grows with each configuration, and when the noise is known. A model is not fitted again for less.
+        # It grows with each configuration, and when the noise is known: a model is refitted for no less.
         version=sum(map(len, measured.values())) * 2 + known,
     )
 
 
 def with_guesses(reports: Mapping[str, Report], types: Sequence[str]) -> dict[str, Report]:
-    """Return the reports with what one worker would take on types that a job has not run on."""
+    """Return the reports with the estimated time of one worker on types that a job has not run on."""
     ratios: dict[tuple[str, str], list[float]] = {}
     for report in reports.values():
         for one, rows in report.measured.items():
@@ -121,7 +121,7 @@ def _guessed(
     for type_ in types:
         if type_ in report.measured:
             continue
-        # From a type that can be compared with it, if there is one.
+        # From a type that other jobs allow to compare with it, if there is one.
         source = max(report.measured, key=lambda own: ((own, type_) in ratios, len(report.measured[own]), own))
         found = ratios.get((source, type_))
         ratio = median(found) if found else UNTRIED if explorers.get(type_) == name else 1.0
@@ -131,7 +131,7 @@ def _guessed(
 
 
 def _ratio(rows: Sequence[Measurement], others: Sequence[Measurement]) -> float:
-    """Return how many times longer a pass without its all-reduce takes in the other rows, with as many samples."""
+    """Return how many times longer a pass without its all-reduce takes in the other rows, for the same batch."""
     found = []
     for row in others:
         near = min(rows, key=lambda one: abs(math.log(one.local / row.local)))

@@ -1,8 +1,8 @@
-"""What the queue knows: jobs, hosts and what an administrator has set; and what it sees of attempts. Plain data.
+"""The queue's data: jobs, hosts, an administrator's options, and the observed state of attempts.
 
-An *attempt* is one try to run a job: from the moment at which it gets slots to the one at which nothing of it runs any
-more. A job that is suspended and goes on later has several. An attempt's command is started at most once, by a
-*runner*: a process of its own, which outlives the daemon (see `farandole.control.queue.runner`).
+An *attempt* is one try to run a job: from the moment at which it gets slots until no process of it runs any more. A
+job that is suspended and resumed has several. An attempt's command is started at most once, by a *runner*: a separate
+process, which outlives the daemon (see `farandole.control.queue.runner`).
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from farandole.control.scheduler.account import Account
 from farandole.control.scheduler.handover import Slots
 
 Count = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
-"""A number in a file that a user may have written."""
+"""A count in a file that a user may have written."""
 
 
 class Phase(str, enum.Enum):
-    """Where a job is, as the queue sees it."""
+    """The state of a job in the queue."""
 
     WAITING = "waiting"
     STARTING = "starting"
-    """It has slots; its runner may or may not be there yet."""
+    """It has slots; its runner may not have started yet."""
     RUNNING = "running"
     STOPPING = "stopping"
-    """It is to end, for the reason in `why_stopped`, and may still hold its slots."""
+    """It is being ended, for the reason in `why_stopped`, and may still hold its slots."""
     SUSPENDED = "suspended"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
@@ -43,12 +43,12 @@ class Phase(str, enum.Enum):
 
     @property
     def has_attempt(self) -> bool:
-        """Whether there may be something of it that runs."""
+        """Whether processes of the job may be running."""
         return self in (Phase.STARTING, Phase.RUNNING, Phase.STOPPING)
 
 
-class Why(str, enum.Enum):
-    """Why an attempt is stopped."""
+class StopReason(str, enum.Enum):
+    """The reason for which an attempt is stopped."""
 
     CANCEL = "cancel"
     SUSPEND = "suspend"
@@ -69,7 +69,7 @@ STATES = {
 
 
 class Owner(msgspec.Struct, frozen=True):
-    """Who has submitted a job: what the kernel, or a token, says."""
+    """The user who submitted a job, according to the kernel or a token."""
 
     uid: int
     gid: int
@@ -77,41 +77,38 @@ class Owner(msgspec.Struct, frozen=True):
 
 
 class QueueJob(msgspec.Struct, frozen=True):
-    """One job of the queue: what was asked for, and all that has to survive the daemon. Times: seconds since 1970.
-
-    It has as many fields as there are facts that must survive.
-    """
+    """One job of the queue: its spec, and all state that must survive the daemon. Times: seconds since 1970."""
 
     name: str
     spec: JobSpec
     owner: Owner
     submitted: float
     key: str = ""
-    """What its client made up for it, so that a request that was sent twice is one job."""
+    """Chosen by its client, so that a repeated request to submit it makes no second job."""
     change_key: str = ""
-    """The same for the last request to change it: one that was sent twice is one change."""
+    """Chosen by the client of the last change, so that a repeated request is no second change."""
     phase: Phase = Phase.WAITING
     wanted: int = 0
-    """Workers that its user asks for now; 0: as the spec says."""
+    """The number of workers that its user asks for now; 0 means the number in the spec."""
     attempt: int = 0
-    """The number of the attempt that runs, or of the last one."""
+    """The number of the current attempt, or of the last one."""
     slots: Slots = msgspec.field(default_factory=dict)
-    """What it has; of an elastic job, what it is to have: workers that leave may still be elsewhere (`held`)."""
+    """Its slots; those of an elastic job are a target: workers that are leaving may still be elsewhere (`held`)."""
     held: Slots = msgspec.field(default_factory=dict)
-    """What its workers may still use: never less than `slots`, while there is an attempt."""
+    """The slots that its workers may still use: never fewer than `slots` while there is an attempt."""
     changed: float = 0.0
-    """When `slots` were changed last."""
-    why_stopped: Why | None = None
+    """When `slots` last changed."""
+    why_stopped: StopReason | None = None
     urgent: bool = False
-    """Whether it is to be stopped at once: it was cancelled twice."""
+    """Whether it must be stopped at once, because it was cancelled twice."""
     account: Account = msgspec.field(default_factory=Account)
-    """What it has had: of slots of one shape, since when, and what before."""
+    """The time that it has had slots of one shape, and its totals before that."""
     finished: float | None = None
     failures: int = 0
     largest_run: int = 0
     exit_code: int | None = None
     reason: str = ""
-    """How it ended, or why it is as it is, where no decision says it."""
+    """How it ended, or why it is in its state, where no decision of the policy gives the reason."""
 
     @property
     def replicas(self) -> int:
@@ -130,84 +127,84 @@ class QueueHost(msgspec.Struct, frozen=True):
     type: str = "slot"
     up: bool = True
     draining: bool = False
-    """Whether nothing new may start there, because it is about to be taken away."""
+    """Whether it gets no new work, because it is about to be removed."""
 
 
 class RunOptions(msgspec.Struct, frozen=True):
-    """What the queue's administrator has chosen for the launches of all jobs, such as how ssh reaches the hosts."""
+    """The launch options that the queue's administrator has chosen for all jobs, such as those of ssh."""
 
     launch: Mapping[str, Any] = msgspec.field(default_factory=dict)
-    """As `farandole.control.launcher.job.from_job.to_plain` writes it."""
+    """In the form that `farandole.control.launcher.job.from_job.to_plain` writes."""
     python: tuple[str, ...] = ()
-    """The Python of other hosts: `PATH`, or `HOST=PATH`."""
+    """The Python interpreter of other hosts: `PATH`, or `HOST=PATH`."""
     verbose: bool = False
-    """Whether the plan of each job, and every decision of its roster, is in the job's log."""
+    """Whether the plan of each job, and every decision of its roster, is written to the job's log."""
 
 
 NO_OPTIONS = RunOptions()
 
 
 class HostWorkers(msgspec.Struct, frozen=True):
-    """What an elastic job says of one host: the slots that it knows of, and the workers that live there."""
+    """An elastic job's report on one host: the slots that it knows, and its live workers there."""
 
     slots: Count
     workers: Count
 
 
 class AttemptReport(msgspec.Struct, frozen=True):
-    """What a runner sees of a running elastic job, now and then."""
+    """A runner's periodic report on a running elastic job."""
 
     at: float
-    """When it began to look, in seconds since 1970."""
+    """When the observation began, in seconds since 1970."""
     hosts: Mapping[str, HostWorkers]
     workers: Count
     waits_for: str = ""
     steps_per_second: float | None = None
     measures: tuple[Measures, ...] = ()
-    """What its training has measured, if its batch adapts itself; the latest at the end."""
+    """The measurements of its training, latest last, if it has an adaptive batch size."""
     scheduled_batch: Count = 0
-    """The batch that its launcher has been told; 0: none."""
+    """The batch that its launcher has received, in samples; 0 if none."""
 
 
-class Seen(str, enum.Enum):
-    """What can be seen of an attempt."""
+class AttemptState(str, enum.Enum):
+    """The observed state of an attempt."""
 
     NOTHING = "nothing"
-    """Its command was not started; its runner may be about to."""
+    """Its command was not started; its runner may be about to start it."""
     RUNS = "runs"
     ORPHANED = "orphaned"
-    """It was started, and its runner is gone without a word."""
+    """Its command was started, and its runner is gone without having recorded a result."""
     MACHINE_LOST = "machine lost"
-    """It was started before the queue's machine was, and its runner had written no end."""
+    """Its command was started before the queue's machine restarted, and its runner had recorded no result."""
     ENDED = "ended"
 
 
 class AttemptFact(msgspec.Struct, frozen=True):
-    """An attempt, as its files show it."""
+    """The observed facts about an attempt, from its files."""
 
-    seen: Seen
+    seen: AttemptState
     exit_code: int | None = None
-    """Of one that has ended; None: its command was never started, or nobody knows."""
+    """The exit code of an attempt that has ended; None if its command was never started, or the code is unknown."""
     was_told: bool = False
-    """Whether its runner had been told to stop before it ended."""
+    """Whether its runner was ordered to stop before it ended."""
     report: AttemptReport | None = None
 
 
-NOTHING_SEEN = AttemptFact(Seen.NOTHING)
+NOTHING_SEEN = AttemptFact(AttemptState.NOTHING)
 
 
-# --- what is to be done: actions. Each may be done twice without harm -------------------------------------------------
+# --- actions. Each may be repeated without harm ----------------------------------------------------------------------
 
 
 class StartAttempt(msgspec.Struct, frozen=True, tag=True):
-    """See that the attempt is prepared, and that it has a runner."""
+    """Prepare the attempt, and start a runner if it has none."""
 
     job: str
     attempt: int
 
 
 class SetHosts(msgspec.Struct, frozen=True, tag=True):
-    """Let the elastic job have its workers there."""
+    """Set the hosts of the elastic job's workers."""
 
     job: str
     attempt: int
@@ -215,10 +212,10 @@ class SetHosts(msgspec.Struct, frozen=True, tag=True):
 
 
 class SetBatch(msgspec.Struct, frozen=True, tag=True):
-    """Let the elastic job, whose batch adapts itself, have that batch.
+    """Set the batch of an elastic job that has an adaptive batch size.
 
     Attributes:
-        samples: of all workers together; 0: as the job chooses.
+        samples: samples of all workers together; 0 lets the job choose.
     """
 
     job: str
@@ -227,7 +224,7 @@ class SetBatch(msgspec.Struct, frozen=True, tag=True):
 
 
 class StopAttempt(msgspec.Struct, frozen=True, tag=True):
-    """Tell the runner to stop; if there is none, see that none begins.
+    """Order the runner to stop; without a runner, prevent that one begins.
 
     Attributes:
         how: `cancel`, `suspend` or `kill`.
@@ -241,8 +238,8 @@ class StopAttempt(msgspec.Struct, frozen=True, tag=True):
 Action = StartAttempt | SetHosts | SetBatch | StopAttempt
 
 
-class Event(msgspec.Struct, frozen=True):
-    """Something to remember about a job."""
+class JobEvent(msgspec.Struct, frozen=True):
+    """An entry in the history of a job."""
 
     job: str
     text: str

@@ -1,4 +1,4 @@
-"""What the queue's daemon is asked over its Unix socket: one request a connection, one answer, in frames."""
+"""The protocol of the queue's Unix socket: one request and one answer per connection, in frames."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ from farandole.control.jobs.errors import KINDS, JobError
 
 MESSAGE_LIMIT = 32 * 1024 * 1024
 LOG_BYTES = 1024 * 1024
-"""Of a piece of a log, at most: a shorter one is all that there is."""
+"""The size limit of a piece of a log; a shorter piece is all that there is so far."""
 
 
 class Submit(msgspec.Struct, frozen=True, tag="submit"):
-    """Take a job."""
+    """Submit a job."""
 
     spec: Mapping[str, Any]
     environment: Mapping[str, str]
     directory: str
     key: str
-    """Made up for this job: a request that comes twice is one job."""
+    """Chosen for this job by the client: a repeated request makes no second job."""
 
 
 class AskJobs(msgspec.Struct, frozen=True, tag="jobs"):
-    """Which jobs are there?"""
+    """Return the status of all jobs."""
 
 
 class AskJob(msgspec.Struct, frozen=True, tag="job"):
-    """How is this job?"""
+    """Return the status of one job."""
 
     name: str
 
 
-class Change(msgspec.Struct, frozen=True, tag="change"):
-    """Do something with a job.
+class ChangeJob(msgspec.Struct, frozen=True, tag="change"):
+    """Change a job.
 
     Attributes:
         verb: `cancel`, `suspend`, `resume` or `scale`.
-        key: made up for this change: a request that comes twice is one change. To cancel twice is to kill.
+        key: chosen for this change by the client: a repeated request is no second change. Cancelling twice kills.
     """
 
     verb: str
@@ -49,16 +49,16 @@ class Change(msgspec.Struct, frozen=True, tag="change"):
 
 
 class ReadLog(msgspec.Struct, frozen=True, tag="log"):
-    """Return the next piece of what a job printed, from a place in an attempt's log."""
+    """Return the next piece of a job's output, from an offset in an attempt's log."""
 
     name: str
     attempt: int
-    """0: the last one."""
+    """0 means the last one."""
     offset: int
 
 
 class AskQueue(msgspec.Struct, frozen=True, tag="queue"):
-    """How is the queue?"""
+    """Return the hosts, the settings and the number of jobs in each state."""
 
 
 class Configure(msgspec.Struct, frozen=True, tag="configure"):
@@ -68,11 +68,11 @@ class Configure(msgspec.Struct, frozen=True, tag="configure"):
 
 
 class ChangeHosts(msgspec.Struct, frozen=True, tag="hosts"):
-    """Change which hosts there are.
+    """Change the queue's hosts.
 
     Attributes:
         verb: `add`, `drain` or `remove`.
-        hosts: for `add`, as `parse_queue_hosts` takes them; else names.
+        hosts: for `add`, in the form that `parse_queue_hosts` reads; otherwise names.
     """
 
     verb: str
@@ -80,7 +80,7 @@ class ChangeHosts(msgspec.Struct, frozen=True, tag="hosts"):
 
 
 class MakeToken(msgspec.Struct, frozen=True, tag="token"):
-    """Make a token for a user; or take all of theirs back."""
+    """Make a token for a user, or revoke all tokens of that user."""
 
     user: str
     revoke: bool = False
@@ -93,14 +93,26 @@ class Backup(msgspec.Struct, frozen=True, tag="backup"):
 
 
 class StopQueue(msgspec.Struct, frozen=True, tag="stop"):
-    """End the daemon; jobs go on."""
+    """End the daemon; jobs continue."""
 
 
-Ask = Submit | AskJobs | AskJob | Change | ReadLog | AskQueue | Configure | ChangeHosts | MakeToken | Backup | StopQueue
+Ask = (
+    Submit
+    | AskJobs
+    | AskJob
+    | ChangeJob
+    | ReadLog
+    | AskQueue
+    | Configure
+    | ChangeHosts
+    | MakeToken
+    | Backup
+    | StopQueue
+)
 
 
-class Request(msgspec.Struct, frozen=True):
-    """A request, and a token if the user is not to be whom the kernel says."""
+class QueueRequest(msgspec.Struct, frozen=True):
+    """A request, with a token if the user is not the one that the kernel reports."""
 
     ask: Ask
     token: str = ""
@@ -111,18 +123,18 @@ class LogPiece(msgspec.Struct, frozen=True):
 
     data: bytes
     attempt: int
-    """Where to go on; a new one when this one has no more."""
+    """Where to continue: a later attempt when this one has no more output."""
     offset: int
     is_over: bool
-    """Whether nothing more will come."""
+    """Whether no more output will come."""
 
 
-class Answer(msgspec.Struct, frozen=True):
-    """What was asked for, or why it is not done."""
+class QueueAnswer(msgspec.Struct, frozen=True):
+    """The result of a request, or the error with which it failed."""
 
     result: Any = None
     error: str = ""
-    """The name of a kind of `JobError`."""
+    """The name of a class of `JobError`."""
     message: str = ""
     hint: str = ""
 
@@ -130,12 +142,12 @@ class Answer(msgspec.Struct, frozen=True):
         """Return the result.
 
         Raises:
-            JobError: it was not done.
+            JobError: the request failed.
         """
         if self.error:
             raise KINDS.get(self.error, JobError)(self.message, self.hint)
         return self.result
 
 
-def refusal(error: JobError) -> Answer:
-    return Answer(error=type(error).__name__, message=error.message, hint=error.hint)
+def refusal(error: JobError) -> QueueAnswer:
+    return QueueAnswer(error=type(error).__name__, message=error.message, hint=error.hint)

@@ -1,10 +1,10 @@
-"""One turn of the queue: from what it knows and what it sees to what it knows then, and what is to be done. Pure.
+"""One turn of the queue: from known jobs and observed facts to changed jobs and actions. Pure.
 
     jobs, facts -> observed -> hosts that are lost -> the policy's decision -> jobs, actions
 
-The daemon writes the jobs down before it carries any action out, and every action may be carried out twice. So it may
-be killed between any two steps: the next turn begins from what was written and from what is seen, and says again what
-is still to be done. Nothing depends on what the daemon remembers.
+The daemon writes the jobs before it carries out any action, and every action may be repeated. So it may be killed
+between any two steps: the next turn begins from what was written and from what is observed, and returns again the
+actions that remain. Nothing depends on the daemon's memory.
 """
 
 from __future__ import annotations
@@ -16,51 +16,51 @@ from farandole.control.queue.model import (
     NOTHING_SEEN,
     Action,
     AttemptFact,
-    Event,
+    AttemptState,
+    JobEvent,
     Phase,
     QueueHost,
     QueueJob,
-    Seen,
     SetBatch,
-    Why,
+    StopReason,
 )
 from farandole.control.queue.settings import QueueSettings
 from farandole.control.queue.transitions import (
     actions_of,
+    describe_change,
     observed,
     shrunk,
     started,
     stopped,
-    story,
     with_slots,
 )
-from farandole.control.queue.views import cluster_of, is_alike, view_of, what_is_known
+from farandole.control.queue.views import average_durations, cluster_of, have_same_shape, view_of
 from farandole.control.scheduler.cluster import Cluster
 from farandole.control.scheduler.handover import Holder, Standing, next_slots
 from farandole.control.scheduler.job import Decision, JobView, Report
 
 Facts = Mapping[str, AttemptFact]
-"""By job."""
+"""By job name."""
 
 
 class Decide(Protocol):
     """A policy with its rules."""
 
     def __call__(self, cluster: Cluster, jobs: Sequence[JobView], now: float) -> Decision:
-        """Return who gets what, and why."""
+        """Return the allocation of each job, with reasons."""
 
 
 class Turn(NamedTuple):
-    """What a turn comes to."""
+    """The result of a turn."""
 
     jobs: dict[str, QueueJob]
-    """All of them."""
+    """All jobs, by name."""
     actions: list[Action]
-    events: list[Event]
+    events: list[JobEvent]
     reasons: dict[str, str]
-    """A sentence for each job that the policy was asked about."""
+    """A sentence for each job that the policy decided on."""
     standing: Standing | None
-    """For the next turn; it need not survive the daemon."""
+    """The decision for the next turn; it need not survive the daemon."""
 
 
 def turn(
@@ -73,20 +73,20 @@ def turn(
     standing: Standing | None = None,
     reports: Mapping[str, Report] | None = None,
 ) -> Turn:
-    """Return what follows from what is known and seen.
+    """Return the jobs, actions, events and reasons that follow from the known and the observed state.
 
     Args:
-        jobs: by name.
-        hosts: of the queue.
-        settings: of the queue.
-        facts: of all jobs with an attempt.
+        jobs: all jobs, by name.
+        hosts: the hosts of the queue.
+        settings: the settings of the queue.
+        facts: the observed attempts of all jobs that have one.
         decide: the policy.
         now: seconds since 1970.
-        standing: the decision of the turn before.
-        reports: what jobs measure, by name, for policies that size jobs by it.
+        standing: the decision of the previous turn.
+        reports: the measurements of jobs, by name, for policies that size jobs by them.
     """
     before = dict(jobs)
-    seen = {name: _look(job, facts, hosts, now) for name, job in before.items()}
+    seen = {name: _observe(job, facts, hosts, now) for name, job in before.items()}
     after = seen
     standing = _decide(after, hosts, settings, decide, now, standing, reports or {})
     reasons: dict[str, str] = {}
@@ -96,12 +96,12 @@ def turn(
     else:
         why = "all hosts that answer are being drained" if any(host.up for host in hosts) else "no host can be reached"
         reasons = {name: f"waits: {why}" for name, job in after.items() if job.phase is Phase.WAITING}
-    steps = ((before, seen), (seen, after))  # A job may be lost and be given other slots in one turn.
+    steps = ((before, seen), (seen, after))  # A job may be lost and get other slots in one turn.
     events = [
-        Event(name, said)
+        JobEvent(name, said)
         for earlier, later in steps
         for name, job in later.items()
-        if (said := story(earlier[name], job))
+        if (said := describe_change(earlier[name], job))
     ]
     actions = [
         action
@@ -115,10 +115,10 @@ def turn(
 
 
 NEW = NOTHING_SEEN
-"""What is seen of an attempt that was only just decided on."""
+"""The observed state of an attempt that was only just decided on."""
 
 
-def _look(job: QueueJob, facts: Facts, hosts: Sequence[QueueHost], now: float) -> QueueJob:
+def _observe(job: QueueJob, facts: Facts, hosts: Sequence[QueueHost], now: float) -> QueueJob:
     if not job.phase.has_attempt:
         return job
     down = {host.name for host in hosts if not host.up}
@@ -134,7 +134,7 @@ def _without_lost_hosts(job: QueueJob, down: Collection[str], now: float) -> Que
     left = {host: number for host, number in job.slots.items() if host not in lost}
     if job.spec.is_elastic and left:
         return shrunk(job, left, now)
-    return stopped(job, Why.HOST_LOST, f"host {', '.join(lost)} was lost; it begins again", now)
+    return stopped(job, StopReason.HOST_LOST, f"host {', '.join(lost)} was lost; it begins again", now)
 
 
 # --- the policy's decision -------------------------------------------------------------------------------------------
@@ -149,13 +149,13 @@ def _decide(
     standing: Standing | None,
     reports: Mapping[str, Report],
 ) -> Standing | None:
-    """Return the decision that holds: the standing one, or another; None: there is nothing to decide."""
+    """Return the decision that is in force: the previous one, or a new one; None if there is nothing to decide."""
     asked = [job for job in jobs.values() if _is_asked(job)]
     cluster = cluster_of(hosts, jobs.values())
     if not asked or not cluster.nodes:
         return None
-    # Those that are to give their slots back for others wait as soon as they have: that is nothing new.
-    known = [job for job in jobs.values() if _is_asked(job) or job.why_stopped is Why.PREEMPT]
+    # Jobs that give their slots back for others will wait as soon as they have: that is no change.
+    known = [job for job in jobs.values() if _is_asked(job) or job.why_stopped is StopReason.PREEMPT]
     key = (
         [(job.name, job.submitted, job.wanted, job.failures) for job in known],
         tuple(hosts),
@@ -164,21 +164,21 @@ def _decide(
     )
     if standing is not None and standing.holds(key, now):
         return standing
-    what = what_is_known(jobs.values())
+    what = average_durations(jobs.values())
     draining = {host.name for host in hosts if host.draining}
     views = [view_of(job, cluster, settings, what, reports.get(job.name), draining) for job in asked]
     return Standing(key, decide(cluster, views, now), cluster)
 
 
 def _is_asked(job: QueueJob) -> bool:
-    """Return whether the policy is asked about a job."""
+    """Return whether the policy decides on a job."""
     return job.phase is Phase.WAITING or job.has_slots
 
 
 def _carry_out(
     jobs: Mapping[str, QueueJob], standing: Standing, hosts: Sequence[QueueHost], facts: Facts, now: float
 ) -> tuple[dict[str, QueueJob], dict[str, str]]:
-    """Bring the jobs nearer to a decision; return them, and why some do not have their slots yet."""
+    """Move the jobs towards a decision; return them, and the reasons why some do not have their slots yet."""
     wanted = {name: standing.slots_of(name) for name in standing.decision.allocations if name in jobs}
     holders = {name: holder(job, facts.get(name, NOTHING_SEEN)) for name, job in jobs.items() if _is_counted(job)}
     slots = {host.name: host.slots for host in hosts if host.up and not host.draining}
@@ -190,9 +190,9 @@ def _carry_out(
             after[name] = started(job, then, now)
         elif job.has_slots and not then:
             why = "it goes on elsewhere" if wanted.get(name) else "others come first now"
-            after[name] = stopped(job, Why.PREEMPT, why, now)
+            after[name] = stopped(job, StopReason.PREEMPT, why, now)
         elif job.has_slots and then != job.slots:
-            after[name] = with_slots(job, then, now, moved=is_alike(job.slots, then, standing.cluster))
+            after[name] = with_slots(job, then, now, moved=have_same_shape(job.slots, then, standing.cluster))
     return after, waits
 
 
@@ -202,7 +202,7 @@ def _is_counted(job: QueueJob) -> bool:
 
 
 def holder(job: QueueJob, fact: AttemptFact) -> Holder:
-    """Return what a job has and holds, and how it can change."""
+    """Return what a job has and holds, and how it can change, for the handover of slots."""
     workers, report = job.spec.workers, fact.report
     lives = [host for host, told in report.hosts.items() if told.workers] if report is not None else []
     return Holder(
@@ -210,7 +210,7 @@ def holder(job: QueueJob, fact: AttemptFact) -> Holder:
         held=job.held,
         least=workers.min,
         most=workers.max,
-        # One that has a single worker has nobody who could carry its state to another host.
+        # With a single worker, no other worker could carry its state to another host.
         resizes=job.spec.is_elastic and workers.max > 1,
         suspends=job.spec.how_suspended != "never",
         settled=job.phase is Phase.RUNNING,
@@ -219,7 +219,7 @@ def holder(job: QueueJob, fact: AttemptFact) -> Holder:
 
 
 def _batches(jobs: Mapping[str, QueueJob], standing: Standing, facts: Facts) -> list[Action]:
-    """Let jobs that have the slots they are to have follow the batch that was chosen for these, or their own."""
+    """Return the batch of each job that has its final slots: the one chosen for these slots, or the job's own."""
     decision = standing.decision
     actions: list[Action] = []
     for name, job in jobs.items():
@@ -234,9 +234,11 @@ def _batches(jobs: Mapping[str, QueueJob], standing: Standing, facts: Facts) -> 
 
 
 def is_quiet(jobs: Mapping[str, QueueJob], facts: Facts) -> bool:
-    """Return whether nothing is under way that the next turn could bring further."""
+    """Return whether nothing is under way that the next turn could advance."""
     return all(
-        job.phase is Phase.RUNNING and facts.get(job.name, NOTHING_SEEN).seen is Seen.RUNS and job.held == job.slots
+        job.phase is Phase.RUNNING
+        and facts.get(job.name, NOTHING_SEEN).seen is AttemptState.RUNS
+        and job.held == job.slots
         for job in jobs.values()
         if job.phase.has_attempt
     )

@@ -1,4 +1,4 @@
-"""What users ask of the queue: what is refused, and what a job is then. Pure."""
+"""Requests of users to the queue: checks, and the jobs that result. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from farandole.base.spelling import did_you_mean
 from farandole.control.jobs import refusals
 from farandole.control.jobs.errors import NotAllowed, Refused, UnknownJob
 from farandole.control.jobs.spec import JobSpec
-from farandole.control.queue.model import STATES, Owner, Phase, QueueHost, QueueJob, Why
+from farandole.control.queue.model import STATES, Owner, Phase, QueueHost, QueueJob, StopReason
 from farandole.control.queue.settings import QueueSettings
 from farandole.control.queue.transitions import stopped
 from farandole.control.queue.views import most_slots
@@ -19,8 +19,8 @@ from farandole.control.scheduler.account import Account
 from farandole.control.scheduler.room import tightest_limit
 
 
-class Asker(NamedTuple):
-    """Who asks: what the kernel or a token says, and whether they may do everything."""
+class Requester(NamedTuple):
+    """The user behind a request, and whether that user is an administrator."""
 
     owner: Owner
     is_admin: bool
@@ -28,34 +28,34 @@ class Asker(NamedTuple):
 
 def submitted(
     spec: JobSpec,
-    asker: Asker,
+    requester: Requester,
     jobs: Mapping[str, QueueJob],
     hosts: Sequence[QueueHost],
     settings: QueueSettings,
     now: float,
     key: str = "",
 ) -> QueueJob:
-    """Return the job that is taken; `spec` has a name.
+    """Return the job that is accepted; `spec` has a name.
 
     Raises:
-        Refused: it is not taken: it could never run, its queue is unknown, a quota is reached, or its name is taken.
+        Refused: it could never run, its queue is unknown, a quota is reached, or its name is taken.
     """
     spec.check()
     settings.check_queue(spec.queue)
     _check_size(spec.workers.min, hosts)
-    _check_shares(spec.workers.min, spec.queue, asker.owner, settings)
-    _check_jobs(asker.owner, jobs, settings)
+    _check_shares(spec.workers.min, spec.queue, requester.owner, settings)
+    _check_jobs(requester.owner, jobs, settings)
     there = jobs.get(spec.name)
     if there is not None and not there.phase.is_over:
         raise Refused(f"there is a job {spec.name} already, of {there.owner.name}", "choose another name: --name NAME")
-    if there is not None and there.owner.uid != asker.owner.uid and not asker.is_admin:
+    if there is not None and there.owner.uid != requester.owner.uid and not requester.is_admin:
         raise Refused(f"{there.owner.name} had a job {spec.name}", "choose another name: --name NAME")
-    attempt = 0 if there is None else there.attempt  # The files of its attempts are kept apart.
-    return QueueJob(spec.name, spec, asker.owner, now, key, account=Account(since=now), attempt=attempt)
+    attempt = 0 if there is None else there.attempt  # Its attempts get numbers, and so files, of their own.
+    return QueueJob(spec.name, spec, requester.owner, now, key, account=Account(since=now), attempt=attempt)
 
 
 def _check_size(least: int, hosts: Sequence[QueueHost]) -> None:
-    """See whether there is so much room at all, taken or not."""
+    """Check that the hosts have enough slots for a job, free or not."""
     most = most_slots(hosts)
     if least > most:
         exist = ", ".join(f"{host.name}:{host.slots}" for host in hosts) or "no host"
@@ -70,7 +70,7 @@ def _check_size(least: int, hosts: Sequence[QueueHost]) -> None:
 
 
 def _check_shares(least: int, queue: str, owner: Owner, settings: QueueSettings) -> None:
-    """See whether a job may ever have so many slots."""
+    """Check that quota and limits ever allow a job its slots."""
     slots = settings.quota(owner.name).slots
     if slots is not None and least > slots:
         raise Refused(
@@ -81,12 +81,12 @@ def _check_shares(least: int, queue: str, owner: Owner, settings: QueueSettings)
     if limited is not None and limited.limit is not None and least > limited.limit:
         raise Refused(
             f"queue {limited.name} may have {limited.limit} slots at once, and the job needs {least}",
-            f"ask for {limited.limit} at most, or take another queue: --queue NAME",
+            f"ask for {limited.limit} at most, or use another queue: --queue NAME",
         )
 
 
 def _check_jobs(owner: Owner, jobs: Mapping[str, QueueJob], settings: QueueSettings) -> None:
-    """See whether a user may have one job more."""
+    """Check that a user's quota allows another job."""
     most = settings.quota(owner.name).jobs
     mine = sum(job.owner.name == owner.name and not job.phase.is_over for job in jobs.values())
     if most is not None and mine >= most:
@@ -97,79 +97,79 @@ def _check_jobs(owner: Owner, jobs: Mapping[str, QueueJob], settings: QueueSetti
 
 
 def find(name: str, jobs: Mapping[str, QueueJob]) -> QueueJob:
-    """Return a job.
+    """Return a job by its name.
 
     Raises:
-        UnknownJob: there is none of that name.
+        UnknownJob: there is no such job.
     """
     if name not in jobs:
         raise UnknownJob(f"there is no job {name}", did_you_mean(name, jobs, "farandole jobs lists them"))
     return jobs[name]
 
 
-def check_owner(job: QueueJob, asker: Asker, what: str) -> None:
-    """See whether somebody may do something with a job.
+def check_owner(job: QueueJob, requester: Requester, what: str) -> None:
+    """Check that a user may do something with a job.
 
     Raises:
-        NotAllowed: they may not.
+        NotAllowed: the user may not.
     """
-    if not asker.is_admin and job.owner.uid != asker.owner.uid:
+    if not requester.is_admin and job.owner.uid != requester.owner.uid:
         raise NotAllowed(
-            f"job {job.name} is {job.owner.name}'s: {asker.owner.name} cannot {what} it",
+            f"job {job.name} is {job.owner.name}'s: {requester.owner.name} cannot {what} it",
             "its owner can, and an administrator of the queue",
         )
 
 
 def cancelled(job: QueueJob, now: float) -> QueueJob:
-    """Return a job that is to end; asked a second time, at once.
+    """Return a job that is to be ended; at once if it is being cancelled already.
 
     Raises:
-        Refused: it is over.
+        Refused: the job is over.
     """
     if job.phase.is_over:
         raise refusals.is_over(job.name, STATES[job.phase], "there is nothing to cancel")
     if not job.phase.has_attempt:
         return replace(job, phase=Phase.CANCELLED, finished=now, reason="")
-    if job.phase is Phase.STOPPING and job.why_stopped is Why.CANCEL:
+    if job.phase is Phase.STOPPING and job.why_stopped is StopReason.CANCEL:
         return replace(job, urgent=True)
-    return stopped(job, Why.CANCEL, "it was cancelled", now)
+    return stopped(job, StopReason.CANCEL, "it was cancelled", now)
 
 
 def suspended(job: QueueJob, now: float) -> QueueJob:
-    """Return a job that is to give its slots back until it is resumed.
+    """Return a job that is to release its slots until it is resumed.
 
     Raises:
-        Refused: it is over, or it cannot be suspended without losing what it has done.
+        Refused: the job is over, or cannot be suspended without losing its progress.
     """
     if job.phase.is_over:
         raise refusals.is_over(job.name, STATES[job.phase], "there is nothing to suspend")
-    if job.phase is Phase.STOPPING and job.why_stopped is Why.CANCEL:
+    if job.phase is Phase.STOPPING and job.why_stopped is StopReason.CANCEL:
         raise Refused(f"job {job.name} is being cancelled", "submit it again")
     if job.phase in (Phase.WAITING, Phase.SUSPENDED):
         return replace(job, phase=Phase.SUSPENDED, reason="until farandole resume")
     if job.spec.how_suspended == "never":
         raise refusals.cannot_be_suspended(job.name)
-    return stopped(job, Why.SUSPEND, "it was suspended", now)
+    return stopped(job, StopReason.SUSPEND, "it was suspended", now)
 
 
 def resumed(job: QueueJob, now: float) -> QueueJob:
-    """Return a job that may have slots again.
+    """Return a suspended job that waits for slots again.
 
     Raises:
-        Refused: it is not suspended.
+        Refused: the job is not suspended.
     """
-    if job.phase is Phase.STOPPING and job.why_stopped is Why.SUSPEND:
-        return replace(job, why_stopped=Why.PREEMPT, reason="it goes on as soon as it can")
+    if job.phase is Phase.STOPPING and job.why_stopped is StopReason.SUSPEND:
+        return replace(job, why_stopped=StopReason.PREEMPT, reason="it goes on as soon as it can")
     if job.phase is not Phase.SUSPENDED:
         raise refusals.is_not_suspended(job.name, STATES[job.phase])
     return replace(job, phase=Phase.WAITING, account=job.account.changed(0, now), reason="")
 
 
 def scaled(job: QueueJob, workers: int, hosts: Sequence[QueueHost], settings: QueueSettings) -> QueueJob:
-    """Return a job that is to have another number of workers.
+    """Return a job with another number of workers.
 
     Raises:
-        Refused: it cannot have that.
+        Refused: the job cannot have that number.
     """
     if job.phase.is_over:
         raise refusals.is_over(job.name, STATES[job.phase])

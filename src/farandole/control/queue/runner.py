@@ -1,11 +1,11 @@
 """The launcher of one attempt of a job: `python -m farandole.control.queue.runner DIRECTORY`.
 
-It belongs to the job's user, and outlives the queue's daemon. It starts the job's workers, obeys orders that the daemon
-writes down, and writes down how the attempt ended; see `attempt` for the files.
+It runs as the job's user, and outlives the queue's daemon. It starts the job's workers, follows the orders that the
+daemon writes, and writes the result of the attempt; see `attempt` for the files.
 
 If it is killed, the agents of a job of fixed size end the workers: the attempt is over. The workers of an elastic job
 wait: the runner is the child of a watchdog, which starts a successor, and the queue's daemon starts one when both were
-killed. It finds in the attempt's directory how far the job has come.
+killed. The successor finds the progress of the job in the attempt's directory.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from farandole.control.launcher.supervise.control import Job
 from farandole.control.launcher.supervise.ending import READER_SECONDS
 from farandole.control.launcher.supervise.failover_files import NothingLeft, NotTakenOver
 from farandole.control.launcher.supervise.outcome import Outcome, Running
-from farandole.control.queue.attempt import Attempt, Ended, Request
+from farandole.control.queue.attempt import Attempt, AttemptRequest, AttemptResult
 from farandole.control.queue.model import AttemptReport, HostWorkers
 from farandole.control.scheduler.handover import count
 from farandole.errors import LaunchError, SpecError
@@ -48,7 +48,7 @@ POLL_SECONDS = 0.1
 REPORT_SECONDS = 0.5
 NAME_SECONDS = 5.0
 _AGAIN_SECONDS = 1.0
-# After the grace of a job, its launcher needs a moment to end all that is left.
+# After the grace period of a job, its launcher needs a moment to end all remaining processes.
 _EXTRA_SECONDS = 10.0
 _NO_LIMIT = sys.maxsize
 _STOPPED = 128 + signal.SIGTERM
@@ -56,15 +56,15 @@ _WHY = {"cancel": "cancelled", "suspend": "suspended", "kill": "to end at once"}
 
 
 def main() -> int:
-    """Run the attempt whose directory is named."""
+    """Run the attempt whose directory is the argument."""
     attempt = Attempt.at(Path(sys.argv[1]))
     lock = attempt.claim()
     if lock is None or attempt.ended() is not None:
-        return 0  # Another runner has it, or it is over.
+        return 0  # Another runner holds it, or it is over.
     request = attempt.request()
     goes_on = attempt.has_begun()
     if attempt.ordered() if not goes_on else not (request.job.is_elastic and attempt.can_go_on()):
-        attempt.write_ended(Ended(None))
+        attempt.write_ended(AttemptResult(None))
         return 0
     if not goes_on:
         attempt.begin()
@@ -80,45 +80,45 @@ def main() -> int:
         )
     else:
         runner.run(False)
-    fcntl.flock(lock, fcntl.LOCK_UN)  # The watchdog has the lock too, and may take a moment to end.
+    fcntl.flock(lock, fcntl.LOCK_UN)  # The watchdog holds the lock too, and may take a moment to end.
     return 0
 
 
 def _prepare() -> None:
-    """Load what a successor needs that a runner loads when it launches the job."""
+    """Import what a successor needs and a first runner imports only when it launches the job."""
     importlib.import_module("farandole.control.launcher.start.elastic")
 
 
 class Runner:
-    """Runs one attempt to its end, as the holder of its lock.
+    """Runs one attempt to its end, as the holder of the attempt's lock.
 
     Args:
-        attempt: its files.
-        request: what to run.
+        attempt: the files of the attempt.
+        request: the job to run.
     """
 
-    def __init__(self, attempt: Attempt, request: Request) -> None:
+    def __init__(self, attempt: Attempt, request: AttemptRequest) -> None:
         self._attempt = attempt
         self._request = request
         self._log = LogFile(attempt.log, _NO_LIMIT)
         self._named: NamedJob | None = None
         self._job: Running | None = None
         self._elastic: Job | None = None
-        """The same, if it is elastic."""
+        """The same job, if it is elastic."""
         self._follows = False
-        """Whether there was a runner before, whose workers live."""
+        """Whether this is the successor of a runner whose workers live."""
         self._told = ""
-        """The order that was passed on."""
+        """The order that was passed on last."""
         self._kill_at = float("inf")
         self._report_at = 0.0
 
     def enter(self) -> bool:
-        """Become what the job is to be started from: its environment, its directory; return whether that is possible.
+        """Take on the job's output, environment and working directory; return whether that succeeded.
 
-        If it is not, the attempt has ended.
+        If it did not, the attempt has ended.
         """
         for stream in STREAMS:
-            os.dup2(self._log.fileno(), stream)  # What a bug would print is kept where output is kept.
+            os.dup2(self._log.fileno(), stream)  # Tracebacks of this process go to the log too.
         os.environ.clear()
         os.environ.update(self._request.environment)
         try:
@@ -134,10 +134,10 @@ class Runner:
         return self._attempt.ended() is None
 
     def _claim_name(self) -> NamedJob:
-        """Take the name under which commands find the job.
+        """Claim the name under which commands find the job.
 
         Raises:
-            SpecError: another job has it.
+            SpecError: another job has the name.
         """
         jobs = jobs_of_this_user(os.environ)
         deadline = time.monotonic() + NAME_SECONDS
@@ -145,16 +145,16 @@ class Runner:
             try:
                 return NamedJob.claim(jobs, self._attempt.local_name)
             except SpecError:
-                # A command that removes what a killed runner has left holds it for a moment.
+                # A command that cleans up after a killed runner holds it for a moment.
                 if time.monotonic() > deadline:
                     raise
             time.sleep(POLL_SECONDS)
 
     def run(self, follows: bool) -> None:
-        """Run the job to its end, or go on with it; at the end, that is written down.
+        """Run the job to its end, or continue it, and record the result.
 
         Args:
-            follows: whether there was a runner before, which was killed.
+            follows: whether this is the successor of a runner that was killed.
         """
         self._follows = follows
         code, said = asyncio.run(self._run())
@@ -163,11 +163,11 @@ class Runner:
     def _end(self, code: int | None, said: str) -> None:
         if said:
             self._log(f"{said}\n".encode("utf-8", SHOWN))
-        self._attempt.write_ended(Ended(code, bool(self._told)))
+        self._attempt.write_ended(AttemptResult(code, bool(self._told)))
         self._attempt.failover_files().clear()
 
     async def _run(self) -> tuple[int | None, str]:
-        """Return the exit code of the job (None: nobody knows), and what its log says last."""
+        """Return the exit code of the job (None if it is unknown), and the last line for its log."""
         loop = asyncio.get_running_loop()
         for signum in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(signum, self._stop, 128 + signum, signum.name)
@@ -187,10 +187,10 @@ class Runner:
                 self._named.close()
 
     def _spec(self) -> LaunchSpec:
-        """Return the launch of the job.
+        """Return the launch spec of the job.
 
         Raises:
-            SpecError: it cannot be launched.
+            SpecError: the job cannot be launched.
         """
         request = self._request
         for_all = from_plain(request.options.launch)
@@ -201,24 +201,24 @@ class Runner:
         return spec
 
     def _read_project(self, directory: str) -> None:
-        """Give the job the variables of its project file."""
+        """Add the variables of the job's project file."""
         if (path := project.find(Path(directory))) is None:
             return
         found = project.read(path)
         for name, value in found.environment.items():
             os.environ.setdefault(name, value)
         if found.run:
-            self._say(f"note: options under [run] in {path} are those of farandole run, and not of a job in a queue")
+            self._say(f"note: options under [run] in {path} apply to farandole run, not to jobs in a queue")
 
     def _say(self, text: str) -> None:
         self._log(f"{text}\n".encode("utf-8", SHOWN))
 
     async def _launch_or_take_over(self, spec: LaunchSpec) -> Outcome:
-        """Run the job to its end; a job that cannot be taken over now is tried again while its workers may wait.
+        """Run the job to its end; a failed take-over is retried while the workers may wait for a launcher.
 
         Raises:
-            NothingLeft: nothing of the job lives any more.
-            SpecError: it cannot be started; nothing was.
+            NothingLeft: no worker of the job is alive.
+            SpecError: the job cannot be started; nothing was.
         """
         deadline = time.monotonic() + (spec.elastic.search_timeout if spec.elastic is not None else 0.0)
         while True:
@@ -251,7 +251,7 @@ class Runner:
                 name=self._attempt.local_name if elastic else "",
             )
         )
-        obeying = asyncio.ensure_future(self._obey_orders(running))
+        obeying = asyncio.ensure_future(self._follow_orders(running))
         try:
             return await running
         except NothingLeft:
@@ -263,26 +263,26 @@ class Runner:
 
     # --- orders ------------------------------------------------------------------------------------------------------
 
-    async def _obey_orders(self, running: asyncio.Future[Outcome]) -> None:
+    async def _follow_orders(self, running: asyncio.Future[Outcome]) -> None:
         while True:
-            self.obey(running)
-            self._tell_how_it_is()
+            self.follow_order(running)
+            self._write_reports()
             await asyncio.sleep(POLL_SECONDS)
 
     def _stop(self, code: int, why: str) -> None:
         if self._job is not None:
             self._job.stop(code, why)
 
-    def obey(self, running: asyncio.Future[Outcome]) -> None:
-        """Pass on what the queue's daemon has ordered, if that is new.
+    def follow_order(self, running: asyncio.Future[Outcome]) -> None:
+        """Pass on an order of the queue's daemon, if it is new.
 
         Args:
-            running: the launch of the job, which is cancelled if no job is there yet.
+            running: the launch of the job, which is cancelled if no job has started yet.
         """
         order = self._attempt.ordered()
         now = time.monotonic()
         if not order or (self._job is None and self._follows):
-            return  # While the job is being taken over, there are workers, which would go on alone.
+            return  # While the job is being taken over, its workers would continue without a launcher.
         if self._job is None:
             self._told = order
             running.cancel()
@@ -296,7 +296,7 @@ class Runner:
             self._job.stop(_STOPPED, _WHY[order])
         elif now > self._kill_at:
             self._kill_at = now + _EXTRA_SECONDS
-            self._job.stop(_STOPPED, _WHY[order])  # The second time, it ends all at once.
+            self._job.stop(_STOPPED, _WHY[order])  # A second call ends everything at once.
 
     def _begin_to_end(self, job: Running, order: str) -> None:
         spec = self._request.job
@@ -309,8 +309,8 @@ class Runner:
 
     # --- reports -----------------------------------------------------------------------------------------------------
 
-    def _tell_how_it_is(self) -> None:
-        """Write down how the elastic job is, every `REPORT_SECONDS`."""
+    def _write_reports(self) -> None:
+        """Write a report on the elastic job every `REPORT_SECONDS` seconds."""
         job = self._elastic
         if job is None or time.monotonic() < self._report_at:
             return
@@ -318,17 +318,17 @@ class Runner:
         with contextlib.suppress(LaunchError, OSError):
             report = report_of(job, time.time())
             self._attempt.write_report(report)
-            # A launcher that has followed one that was killed has not been told.
+            # The launcher that took over from a killed one has not received the batch.
             if (batch := self._attempt.batch()) != report.scheduled_batch:
                 job.schedule_batch(batch)
 
 
 def report_of(job: Job, at: float) -> AttemptReport:
-    """Return how an elastic job is.
+    """Return a report on an elastic job.
 
     Args:
-        job: that runs.
-        at: the present time, in seconds since 1970.
+        job: a running job.
+        at: the current time, in seconds since 1970.
     """
     hosts = {row.name: HostWorkers(row.slots, len(row.workers)) for row in job.list_hosts()}
     status = job.status()
@@ -343,7 +343,7 @@ def report_of(job: Job, at: float) -> AttemptReport:
     )
 
 
-def _launch_of(request: Request, attempt: Attempt, for_all: LaunchSpec) -> LaunchSpec:
+def _launch_of(request: AttemptRequest, attempt: Attempt, for_all: LaunchSpec) -> LaunchSpec:
     job = request.job
     if job.is_elastic:
         return elastic_launch(job, count(request.slots), f"file:{attempt.hosts}", for_all)

@@ -1,4 +1,4 @@
-"""Answers requests: whoever asks is told by the kernel, and every answer is made in the daemon's one thread."""
+"""Serves requests of clients: the kernel identifies the user, and the daemon's only thread makes every answer."""
 
 from __future__ import annotations
 
@@ -27,31 +27,31 @@ from farandole.control.queue import requests
 from farandole.control.queue.access import Access, check_can_run
 from farandole.control.queue.executor import Executor
 from farandole.control.queue.model import Phase, QueueHost
-from farandole.control.queue.protocol import LOG_BYTES, MESSAGE_LIMIT, Answer, LogPiece, Request, refusal
-from farandole.control.queue.requests import Asker
+from farandole.control.queue.protocol import LOG_BYTES, MESSAGE_LIMIT, LogPiece, QueueAnswer, QueueRequest, refusal
+from farandole.control.queue.requests import Requester
 from farandole.control.queue.settings import changed
 from farandole.control.queue.state import QueueState
-from farandole.control.queue.store import Store, StoreError
+from farandole.control.queue.store import QueueStore, StoreError
 
 REQUEST_SECONDS = 10.0
 
 
 class Server:
-    """Listens on the queue's socket.
+    """A listener on the queue's socket.
 
     Args:
-        state: of the queue.
-        store: its database.
-        executor: knows the files of attempts.
-        access: knows who asks.
+        state: the state of the queue.
+        store: the queue's database.
+        executor: the owner of the attempts' files.
+        access: identifies users.
         wake: called when the next turn should come soon.
-        stop: ends the daemon.
+        stop: called to end the daemon.
     """
 
     def __init__(
         self,
         state: QueueState,
-        store: Store,
+        store: QueueStore,
         executor: Executor,
         access: Access,
         wake: Callable[[], None],
@@ -63,31 +63,31 @@ class Server:
         self._access = access
         self._wake = wake
         self._stop = stop
-        self._codec: Codec[Request] = Codec(Request)
+        self._codec: Codec[QueueRequest] = Codec(QueueRequest)
         self._server: asyncio.Server | None = None
         self._path: Path | None = None
 
     async def start(self, path: Path) -> None:
-        """Listen.
+        """Start to listen.
 
         Raises:
-            OSError: the socket cannot be made.
+            OSError: the socket cannot be created.
         """
         draft = path.with_name(".socket")
         draft.unlink(missing_ok=True)
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
         try:
-            sock.bind(f"/proc/self/fd/{directory}/.socket")  # An address of a socket has 107 bytes at most.
+            sock.bind(f"/proc/self/fd/{directory}/.socket")  # The address of a Unix socket has 107 bytes at most.
         finally:
             os.close(directory)
-        os.chmod(draft, 0o666)  # Everybody may ask; who may do what is judged here.
+        os.chmod(draft, 0o666)  # Every user may connect; each request is authorized here.
         self._server = await asyncio.start_unix_server(self._serve, sock=sock)
-        draft.replace(path)  # Not before it is listened on.
+        draft.replace(path)  # Only once it is listened on.
         self._path = path
 
     async def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         if self._server is not None:
             self._server.close()
 
@@ -100,40 +100,40 @@ class Server:
             await asyncio.wait_for(channel.send(encode(answer)), REQUEST_SECONDS)
         await channel.closed()
 
-    def _answer(self, request: Request, uid: int) -> Answer:
+    def _answer(self, request: QueueRequest, uid: int) -> QueueAnswer:
         try:
-            asker = self._access.asker(uid, request.token, self._state.settings)
-            return Answer(self._do(request.ask, asker))
+            requester = self._access.identify(uid, request.token, self._state.settings)
+            return QueueAnswer(self._do(request.ask, requester))
         except JobError as error:
             return refusal(error)
         except StoreError as error:
             return refusal(Refused(str(error), "see the queue's log"))
         except Exception as error:
-            # Its client must hear of it, and the daemon go on: jobs of others run.
+            # The client must get an answer, and the daemon must survive: other users' jobs run.
             traceback.print_exc()
-            wrong = f"this is an error of the queue's: {type(error).__name__}: {error}"
-            return refusal(JobError(wrong, "the queue's log has more"))
+            wrong = f"internal error of the queue: {type(error).__name__}: {error}"
+            return refusal(JobError(wrong, "see the queue's log"))
 
-    def _do(self, what: ask.Ask, asker: Asker) -> Any:
+    def _do(self, what: ask.Ask, requester: Requester) -> Any:
         now = time.time()
         if isinstance(what, ask.AskJobs):
             return [to_dict(status) for status in self._state.statuses()]
         if isinstance(what, ask.AskJob):
             return to_dict(self._state.status(what.name, whole=True))
         if isinstance(what, ask.ReadLog):
-            return self._read_log(what, asker)
+            return self._read_log(what, requester)
         if isinstance(what, ask.AskQueue):
             return self._describe()
         self._wake()
         if isinstance(what, ask.Submit):
-            check_can_run(asker.owner)
-            return self._state.submit(what, asker, now)
-        if isinstance(what, ask.Change):
-            return self._state.change(what.verb, what.name, what.workers, asker, now, what.key)
-        if not asker.is_admin:
+            check_can_run(requester.owner)
+            return self._state.submit(what, requester, now)
+        if isinstance(what, ask.ChangeJob):
+            return self._state.change(what.verb, what.name, what.workers, requester, now, what.key)
+        if not requester.is_admin:
             raise NotAllowed(
-                f"{asker.owner.name} is not an administrator of this queue",
-                "root is, and whom `admins` of its settings names",
+                f"{requester.owner.name} is not an administrator of this queue",
+                "root and the users named in `admins` of its settings are",
             )
         return self._administer(what)
 
@@ -148,8 +148,8 @@ class Server:
             return self._access.revoke(what.user) if what.revoke else self._access.make_token(what.user)
         if isinstance(what, ask.Backup):
             return self._store.backup(Path(what.path))
-        # A daemon that is killed, or started again by systemd, leaves its socket: clients wait for the next one. After
-        # this request no client waits, and none takes the queue for one that is there.
+        # A daemon that is killed, or restarted by systemd, leaves its socket behind, and clients wait for the next
+        # daemon. After this request no client waits.
         if self._path is not None:
             self._path.unlink(missing_ok=True)
         return self._stop()
@@ -164,7 +164,7 @@ class Server:
         elif what.verb == "remove":
             self._state.set_hosts(queue_hosts.removed(before, what.hosts))
         else:
-            raise Refused(f"there is no {what.verb!r} for hosts", "add, drain and remove")
+            raise Refused(f"{what.verb!r} is not a change of hosts", "use add, drain or remove")
 
     def _describe(self) -> dict[str, Any]:
         state = self._state
@@ -187,13 +187,13 @@ class Server:
             "jobs": [job.name for job in jobs],
         }
 
-    def _read_log(self, what: ask.ReadLog, asker: Asker) -> dict[str, Any]:
+    def _read_log(self, what: ask.ReadLog, requester: Requester) -> dict[str, Any]:
         job = requests.find(what.name, self._state.jobs)
-        requests.check_owner(job, asker, "read the log of")
+        requests.check_owner(job, requester, "read the log of")
         number = what.attempt or job.attempt
         if not number:
             return msgspec.structs.asdict(LogPiece(b"", 0, 0, job.phase.is_over))
-        # Whether it is over is looked at first: what was written until then is in the file.
+        # Read before the log: all output until then is in the file.
         goes_on = job.attempt > number
         over = job.phase.is_over and not goes_on
         data = self._executor.attempt(job, number).read_log(what.offset, LOG_BYTES, job.owner)

@@ -1,4 +1,4 @@
-"""What an administrator sets of a queue: policy, time slices, queues, quotas. Kept in the database, changed live.
+"""The settings of a queue: policy, time slices, queues, quotas. In the database; changed while the daemon runs.
 
 policy=rr  quantum=600  ageing=3600  keep=604800
 queue.vision=weight=2,quota=8,limit=16     user.ann=slots=4,jobs=20     users=slots=8     admins=ann,bob
@@ -23,42 +23,42 @@ DEFAULT_POLICY = "priority+easy+elastic"
 
 
 class Quota(msgspec.Struct, frozen=True):
-    """What one user may have at once; None: no limit."""
+    """The limits of one user; None means no limit."""
 
     slots: int | None = None
     jobs: int | None = None
-    """That wait, run or are suspended."""
+    """The number of jobs that wait, run or are suspended."""
 
 
 class QueueSettings(msgspec.Struct, frozen=True):
-    """All settings of a queue. Those that end with `_` are texts by name."""
+    """All settings of a queue."""
 
     policy: str = DEFAULT_POLICY
     quantum: float = 3600.0
-    """Seconds of a time slice."""
+    """Length of a time slice, in seconds."""
     ageing: float = 3600.0
-    """Seconds of waiting that are worth one step of priority."""
+    """Seconds of waiting that raise a job's priority by one."""
     round: float = 60.0
-    """Seconds between two decisions of policies that decide even when nothing happens."""
+    """Seconds between two decisions of policies that also decide when nothing has happened."""
     keep: float = 7 * 24 * 3600.0
-    """Seconds for which jobs that are over are remembered."""
+    """Seconds until a job that has ended is removed."""
     restart_cost: float = 0.0
-    """Seconds without progress after each change of a job's slots, as policies should reckon with."""
+    """Seconds without progress that policies assume after each change of a job's slots."""
     queues: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """By name, what `farandole simulate --queue` takes after the colon."""
+    """For each queue by name: the text that `farandole simulate --queue` takes after the colon."""
     quotas: Mapping[str, Quota] = msgspec.field(default_factory=dict)
-    """By user; "" is for all others."""
+    """By user; "" is the quota of all other users."""
     admins: tuple[str, ...] = ()
-    """Users who may do everything, beside root and the queue's own user."""
+    """Users with all rights, in addition to root and the user whom the queue runs as."""
 
     def quota(self, user: str) -> Quota:
         return self.quotas.get(user) or self.quotas.get("") or Quota()
 
     def rules(self, users: Sequence[tuple[str, str]] = ()) -> Rules:
-        """Return the rules of policies.
+        """Return the rules for policies.
 
         Args:
-            users: pairs of queues and users, each of which is a queue of its own, below, if the user has a quota.
+            users: pairs of a queue and a user; a user with a quota gets a sub-queue.
         """
         queues = parse_queues([f"{name}:{text}" for name, text in self.queues.items()])
         for queue, user in users:
@@ -69,10 +69,10 @@ class QueueSettings(msgspec.Struct, frozen=True):
         return Rules(self.quantum, self.ageing, queues, self.round)
 
     def check(self) -> None:
-        """See whether a queue can be like that.
+        """Check that the settings are valid.
 
         Raises:
-            Refused: it cannot.
+            Refused: they are not.
         """
         try:
             make_policy(self.policy, self.rules())
@@ -84,15 +84,17 @@ class QueueSettings(msgspec.Struct, frozen=True):
             ) from None
         for key in ("quantum", "ageing", "round", "keep"):
             if not getattr(self, key) > 0:
-                raise Refused(f"{key}: {getattr(self, key):g} s is not a valid time", "seconds above 0")
+                raise Refused(f"{key}: {getattr(self, key):g} s is not a valid time", "use a number of seconds above 0")
         if self.restart_cost < 0:
-            raise Refused(f"restart_cost: {self.restart_cost:g} s is not a valid time", "seconds from 0 on")
+            raise Refused(
+                f"restart_cost: {self.restart_cost:g} s is not a valid time", "use 0 or a positive number of seconds"
+            )
 
     def check_queue(self, queue: str) -> None:
-        """See whether there is such a queue.
+        """Check that a queue exists.
 
         Raises:
-            Refused: there is none.
+            Refused: it does not.
         """
         known = [DEFAULT_QUEUE, *(name for name in self.queues if name != DEFAULT_QUEUE)]
         if queue not in known:
@@ -107,25 +109,25 @@ _TIMES = ("quantum", "ageing", "round", "keep", "restart_cost")
 
 
 def changed(settings: QueueSettings, texts: Sequence[str], slots: int | None = None) -> QueueSettings:
-    """Return the settings after changes such as `policy=rr` or `user.ann=slots=4`; an empty value takes one away.
+    """Return the settings after changes such as `policy=rr` or `user.ann=slots=4`; an empty value removes an entry.
 
     Args:
-        settings: those that are to be changed.
-        texts: the changes.
-        slots: how many slots the queue's hosts have; None: any quota is taken.
+        settings: the settings to change.
+        texts: the changes, as `KEY=VALUE`.
+        slots: the slots of all hosts of the queue; None accepts any quota.
 
     Raises:
-        Refused: there is no such setting, or it cannot have that value.
+        Refused: there is no such setting, or its value is not valid.
     """
     before = settings.queues
     for text in texts:
         key, equals, value = text.partition("=")
         if not equals:
-            raise Refused(f"{text!r} sets nothing", "such as policy=rr, or queue.vision=limit=8")
+            raise Refused(f"{text!r} is not a setting and its value", "such as policy=rr, or queue.vision=limit=8")
         settings = _changed(settings, key, value)
     settings.check()
     if slots is not None:
-        # Hosts may go later: a quota that was set before stands in the way of no other change.
+        # Hosts may be removed later: a quota that was set before must not prevent other changes.
         new = [queue for name, queue in settings.rules().queues.items() if settings.queues[name] != before.get(name)]
         try:
             check_quotas(new, slots)
@@ -158,7 +160,7 @@ def _unknown(key: str) -> Refused:
 
 
 def _with(before: Mapping[str, Any], name: str, text: str, value: Any) -> dict[str, Any]:
-    """Return a mapping with a value, or without it if its text is empty. A queue without keys is written `-`."""
+    """Return a mapping with a value, or without it if the text is empty. `-` stands for a queue without keys."""
     return {**{key: kept for key, kept in before.items() if key != name}, **({name: value} if text else {})}
 
 
@@ -167,7 +169,7 @@ def _seconds(key: str, value: str) -> float:
         seconds = float(value)
     except ValueError:
         seconds = math.nan
-    # The database has them as JSON, which knows no infinity.
+    # They are stored as JSON, which has no infinity.
     if not math.isfinite(seconds):
         raise Refused(f"{key}: {value!r} is not a number of seconds", f"such as {key}=600")
     return seconds

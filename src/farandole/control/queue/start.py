@@ -1,4 +1,4 @@
-"""Prepares the state directory of a queue before its daemon starts, with what the command line says."""
+"""Prepares the state directory of a queue, with the options of the command line, before its daemon starts."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from farandole.control.queue.daemon import claim
 from farandole.control.queue.hosts import parse_queue_hosts
 from farandole.control.queue.model import NO_OPTIONS, QueueHost, RunOptions
 from farandole.control.queue.settings import changed
-from farandole.control.queue.store import Store, StoreError
+from farandole.control.queue.store import QueueStore, StoreError
 
 
 def prepare(state: Path, hosts: str | None, policy: str | None, options: RunOptions = NO_OPTIONS) -> None:
-    """Make a queue's state directory, and write down its hosts, its policy, and the options for all jobs.
+    """Create a queue's state directory, and write its hosts, its policy, and the launch options of all jobs.
 
     Raises:
-        Refused: another daemon serves the queue, there are no hosts, or something cannot be like that.
+        Refused: another daemon serves the queue, no hosts are given, or a value is not valid.
     """
     new = parse_queue_hosts(hosts) if hosts is not None else None
     try:
@@ -29,7 +29,9 @@ def prepare(state: Path, hosts: str | None, policy: str | None, options: RunOpti
             f"{state} cannot be written: {error.strerror or error}", "name another one: --state DIR"
         ) from None
     if lock is None:
-        raise Refused(f"a queue runs in {state} already", "farandole queue status shows it; --state DIR is another one")
+        raise Refused(
+            f"a queue runs in {state} already", "farandole queue status shows it; for another queue: --state DIR"
+        )
     try:
         _write(state / "queue.db", new, policy, options)
     except StoreError as error:
@@ -39,14 +41,14 @@ def prepare(state: Path, hosts: str | None, policy: str | None, options: RunOpti
 
 
 def _make_directories(state: Path) -> None:
-    """Make a queue's directories: everybody passes through to the socket; the database is nobody's business.
+    """Create a queue's directories: all users can reach the socket, and only the owner can read the database.
 
     Raises:
-        OSError: they cannot be made.
+        OSError: they cannot be created.
     """
     before = os.umask(0o022)
     if os.geteuid() != 0:
-        os.umask(before)  # What is above it is the user's own, and as open as the user wants it.
+        os.umask(before)  # Directories above it have the permissions that the user chooses.
     try:
         state.mkdir(parents=True, exist_ok=True)
     finally:
@@ -59,14 +61,14 @@ def _make_directories(state: Path) -> None:
 def _write(path: Path, hosts: Sequence[QueueHost] | None, policy: str | None, options: RunOptions) -> None:
     before = os.umask(0o077)
     try:
-        store = Store(path)
+        store = QueueStore(path)
     finally:
         os.umask(before)
     try:
         if hosts is not None:
             store.write_hosts(hosts)
         elif not store.hosts():
-            raise Refused("on which hosts?", "farandole queue start --hosts h1:4,h2:4, or localhost:2")
+            raise Refused("the queue has no hosts", "farandole queue start --hosts h1:4,h2:4, or localhost:2")
         store.write_run_options(options)
         if policy is not None:
             store.write_settings(changed(store.settings(), [f"policy={policy}"]))

@@ -1,4 +1,4 @@
-"""What the daemon has in memory: the database's content, and what the last turn has said. One thread owns it."""
+"""The daemon's memory: the content of the database, and the result of the last turn. One thread owns it."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from farandole.control.jobs.errors import Refused
 from farandole.control.jobs.spec import from_dict
 from farandole.control.jobs.status import JobStatus
 from farandole.control.queue import requests
-from farandole.control.queue.model import STATES, AttemptFact, Event, Phase, QueueHost, QueueJob
+from farandole.control.queue.model import STATES, AttemptFact, JobEvent, Phase, QueueHost, QueueJob
 from farandole.control.queue.protocol import Submit
 from farandole.control.queue.reconcile import Turn
-from farandole.control.queue.requests import Asker
+from farandole.control.queue.requests import Requester
 from farandole.control.queue.settings import QueueSettings
-from farandole.control.queue.store import Store
+from farandole.control.queue.store import QueueStore
 from farandole.control.scheduler.handover import count
 
 _FIRST = "amber bold brave bright calm clever eager fair fleet gentle glad golden happy kind lively lucky mellow merry"
 _SECOND = "badger crane dancer falcon finch fox hare heron ibis lark lynx marten otter owl panda robin seal swan wren"
-# Characters of a command, or of a reason, in the list of all jobs.
+# Most characters of a command, or of a reason, in the list of all jobs.
 _LISTED = 4096
 
 
 class QueueState:
-    """Jobs, hosts and settings. Every change is in the database before it is here.
+    """Jobs, hosts and settings. Every change is written to the database before it is made here.
 
     Attributes:
-        jobs: by name, the oldest first.
-        hosts: of the queue.
-        settings: of the queue.
-        facts: what was seen of attempts last.
-        reasons: what the last decision said about each job.
+        jobs: all jobs by name, oldest first.
+        hosts: the hosts of the queue.
+        settings: the settings of the queue.
+        facts: the last observed attempts.
+        reasons: the reason in the last decision for each job.
         changed: whether something has changed since the last turn.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: QueueStore) -> None:
         self._store = store
         self.jobs: dict[str, QueueJob] = store.jobs()
         self.hosts: tuple[QueueHost, ...] = store.hosts()
@@ -47,52 +47,52 @@ class QueueState:
         self.reasons: Mapping[str, str] = {}
         self.changed = True
 
-    # --- changes that users ask for ------------------------------------------------------------------------------
+    # --- changes by users ----------------------------------------------------------------------------------------
 
-    def submit(self, ask: Submit, asker: Asker, now: float) -> str:
-        """Take a job in; return its name.
+    def submit(self, ask: Submit, requester: Requester, now: float) -> str:
+        """Accept a job; return its name.
 
         Raises:
-            JobError: it is not taken.
+            JobError: the job is refused.
         """
         for job in self.jobs.values():
-            if ask.key and job.key == ask.key and job.owner.uid == asker.owner.uid:
-                return job.name  # Its client did not hear the answer.
+            if ask.key and job.key == ask.key and job.owner.uid == requester.owner.uid:
+                return job.name  # Its client did not receive the answer.
         plain = dict(ask.spec)
         if not plain.get("name"):
             plain["name"] = self._free_name()
-        job = requests.submitted(from_dict(plain), asker, self.jobs, self.hosts, self.settings, now, ask.key)
-        self._store.add_job(job, ask.environment, ask.directory, [Event(job.name, "was submitted")], now)
-        self.jobs.pop(job.name, None)  # A new job of an old name comes last.
+        job = requests.submitted(from_dict(plain), requester, self.jobs, self.hosts, self.settings, now, ask.key)
+        self._store.add_job(job, ask.environment, ask.directory, [JobEvent(job.name, "was submitted")], now)
+        self.jobs.pop(job.name, None)  # A new job with an old name comes last.
         self.jobs[job.name] = job
         self.changed = True
         return job.name
 
     def _free_name(self) -> str:
-        for most in itertools.count(99):  # There are more numbers each time, so that there is always a free name.
+        for most in itertools.count(99):  # The range grows each time, so that there is always a free name.
             name = f"{random.choice(_FIRST.split())}-{random.choice(_SECOND.split())}-{random.randint(10, most)}"
             if name not in self.jobs:
                 return name
         raise AssertionError
 
-    def change(self, verb: str, name: str, workers: int, asker: Asker, now: float, key: str = "") -> None:
-        """Cancel, suspend, resume or scale a job; a request whose key is that of the last one is made already.
+    def change(self, verb: str, name: str, workers: int, requester: Requester, now: float, key: str = "") -> None:
+        """Cancel, suspend, resume or scale a job; a repeated request, with the key of the last change, does nothing.
 
         Raises:
-            JobError: it is not done.
+            JobError: the change is refused.
         """
         job = requests.find(name, self.jobs)
-        requests.check_owner(job, asker, verb)
+        requests.check_owner(job, requester, verb)
         if key and key == job.change_key:
-            return  # Its client did not hear the answer.
+            return  # Its client did not receive the answer.
         if verb == "scale":
             after, said = requests.scaled(job, workers, self.hosts, self.settings), f"{workers} workers were asked for"
         elif verb in _CHANGES:
             after, said = _CHANGES[verb](job, now), _SAID[verb]
         else:
-            raise Refused(f"there is no {verb!r} for jobs of a queue", "cancel, suspend, resume and scale")
-        by = "" if asker.owner.uid == job.owner.uid else f" by {asker.owner.name}"
-        self._write([replace(after, change_key=key)], [Event(name, said + by)], now)
+            raise Refused(f"{verb!r} is not a change of a job", "use cancel, suspend, resume or scale")
+        by = "" if requester.owner.uid == job.owner.uid else f" by {requester.owner.name}"
+        self._write([replace(after, change_key=key)], [JobEvent(name, said + by)], now)
 
     def configure(self, settings: QueueSettings) -> None:
         self._store.write_settings(settings)
@@ -107,8 +107,8 @@ class QueueState:
 
     # --- turns -------------------------------------------------------------------------------------------------------
 
-    def take(self, turn: Turn, facts: Mapping[str, AttemptFact], now: float) -> None:
-        """Write down what a turn has come to."""
+    def apply(self, turn: Turn, facts: Mapping[str, AttemptFact], now: float) -> None:
+        """Write the result of a turn to the database, then make it current."""
         changed = [job for name, job in turn.jobs.items() if job != self.jobs[name]]
         self.changed = False
         if changed:
@@ -116,14 +116,14 @@ class QueueState:
         self.facts = facts
         self.reasons = turn.reasons
 
-    def _write(self, jobs: Iterable[QueueJob], events: Sequence[Event], now: float) -> None:
+    def _write(self, jobs: Iterable[QueueJob], events: Sequence[JobEvent], now: float) -> None:
         jobs = list(jobs)
         self._store.write_jobs(jobs, events, now)
         self.jobs.update({job.name: job for job in jobs})
         self.changed = True
 
     def old(self, now: float) -> list[QueueJob]:
-        """Return jobs that have been over for long."""
+        """Return jobs that ended more than `keep` seconds ago."""
         return [
             job
             for job in self.jobs.values()
@@ -131,23 +131,23 @@ class QueueState:
         ]
 
     def forget(self, jobs: Sequence[QueueJob]) -> None:
-        """Remove jobs that are over."""
+        """Remove jobs that are over, from the database and here."""
         if jobs:
             self._store.forget(job.name for job in jobs)
             for job in jobs:
                 del self.jobs[job.name]
 
-    # --- what people are told ------------------------------------------------------------------------------------
+    # --- answers for users ---------------------------------------------------------------------------------------
 
     def statuses(self) -> list[JobStatus]:
-        """Return how all jobs are, the oldest first; of what is long, the beginning, as one answer has all of them."""
+        """Return the status of all jobs, oldest first; long texts are cut, since one answer holds all of them."""
         return [_shortened(self.status(name)) for name in self.jobs]
 
     def status(self, name: str, *, whole: bool = False) -> JobStatus:
-        """Return how a job is; with what happened to it, if all is wanted.
+        """Return the status of a job; `whole` adds its events.
 
         Raises:
-            UnknownJob: there is none of that name.
+            UnknownJob: there is no such job.
         """
         job = requests.find(name, self.jobs)
         fact = self.facts.get(name)
@@ -176,7 +176,7 @@ class QueueState:
 
     def _reason(self, job: QueueJob, waits_for: str) -> str:
         if job.phase is Phase.WAITING:
-            return self.reasons.get(job.name) or job.reason or "waits: it was only just submitted"
+            return self.reasons.get(job.name) or job.reason or "waits: it was just submitted"
         if job.phase is Phase.RUNNING:
             return waits_for
         return job.reason

@@ -1,7 +1,7 @@
-"""The queue's database: SQLite in WAL mode, written by the one daemon that holds the state directory's lock.
+"""The queue's database: SQLite in WAL mode, written by the daemon that holds the state directory's lock.
 
-Everything that must survive is here. A change is one transaction, which is on the disk when it returns. One that cannot
-be written raises `StoreError`, and nothing of it is there.
+It contains all state that must survive. A change is one transaction, which is on the disk when it returns. A change
+that cannot be written raises `StoreError`, and is rolled back as a whole.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from farandole.base.wire.encoding import decode_json, encode_json
 from farandole.control.jobs.status import Event as ToldEvent
-from farandole.control.queue.model import Event, QueueHost, QueueJob, RunOptions
+from farandole.control.queue.model import JobEvent, QueueHost, QueueJob, RunOptions
 from farandole.control.queue.settings import QueueSettings
 
 _SCHEMA = """
@@ -33,15 +33,15 @@ KEPT_EVENTS = 200
 
 
 class StoreError(RuntimeError):
-    """The database cannot be used."""
+    """The database cannot be read or written."""
 
 
-class Store:
+class QueueStore:
     """The database of one queue.
 
     Args:
-        path: of the file; it is made if need be.
-        durable: whether a change is on the disk when it returns. Only simulated crashes, in which the machine goes on,
+        path: path of the database file; it is created if it does not exist.
+        durable: whether a change is on the disk when it returns. Only simulated crashes, in which the machine survives,
             can do without.
     """
 
@@ -52,7 +52,7 @@ class Store:
             self._db.execute(f"PRAGMA synchronous={'FULL' if durable else 'OFF'}")
             found = self._db.execute("PRAGMA user_version").fetchone()[0]
             if found > VERSION:
-                raise StoreError(f"{path} was written by a newer farandole (format {found}, known is {VERSION})")
+                raise StoreError(f"{path} was written by a newer farandole (format {found}, not {VERSION})")
             self._db.executescript(_SCHEMA)
             self._db.execute(f"PRAGMA user_version={VERSION}")
         except sqlite3.Error as error:
@@ -61,10 +61,10 @@ class Store:
     def close(self) -> None:
         self._db.close()
 
-    # --- what is there ----------------------------------------------------------------------------------------------
+    # --- reading -----------------------------------------------------------------------------------------------------
 
     def jobs(self) -> dict[str, QueueJob]:
-        """Return all jobs by name, the oldest first."""
+        """Return all jobs by name, oldest first."""
         rows = self._db.execute("SELECT row FROM jobs ORDER BY submitted, name")
         jobs = (decode_json(row, QueueJob) for (row,) in rows)
         return {job.name: job for job in jobs}
@@ -82,34 +82,34 @@ class Store:
         return RunOptions() if found is None else decode_json(found[0], RunOptions)
 
     def launch(self, job: str) -> tuple[dict[str, str], str]:
-        """Return the environment and the directory that a job was submitted from."""
+        """Return the environment and the directory from which a job was submitted."""
         found = self._db.execute("SELECT environment, directory FROM launches WHERE name = ?", (job,)).fetchone()
         if found is None:
             return {}, "/"
         return decode_json(found[0], dict[str, str]), found[1]
 
     def events(self, job: str) -> tuple[ToldEvent, ...]:
-        """Return what happened to a job last, the newest at the end."""
+        """Return the last events of a job, newest last."""
         rows = self._db.execute("SELECT at, text FROM events WHERE job = ? ORDER BY id DESC LIMIT 20", (job,))
         return tuple(ToldEvent(at, text) for at, text in rows)[::-1]
 
     def user_of(self, digest: str) -> str | None:
-        """Return whose token has this digest."""
+        """Return the user whose token has this digest; None if there is none."""
         found = self._db.execute("SELECT user FROM tokens WHERE digest = ?", (digest,)).fetchone()
         return None if found is None else str(found[0])
 
     # --- changes ---------------------------------------------------------------------------------------------------
 
-    def write_jobs(self, jobs: Iterable[QueueJob], events: Sequence[Event], now: float) -> None:
-        """Write jobs, and what happened to them, in one transaction."""
+    def write_jobs(self, jobs: Iterable[QueueJob], events: Sequence[JobEvent], now: float) -> None:
+        """Write jobs and their events in one transaction."""
         with _transaction(self._db):
             self._put_jobs(jobs)
             self._put_events(events, now)
 
     def add_job(
-        self, job: QueueJob, environment: Mapping[str, str], directory: str, events: Sequence[Event], now: float
+        self, job: QueueJob, environment: Mapping[str, str], directory: str, events: Sequence[JobEvent], now: float
     ) -> None:
-        """Take a job in; with what it needs to be started."""
+        """Write a new job, with its environment and its directory."""
         with _transaction(self._db):
             self._db.execute("DELETE FROM events WHERE job = ?", (job.name,))
             self._put_jobs([job])
@@ -149,15 +149,15 @@ class Store:
             return self._db.execute("DELETE FROM tokens WHERE user = ?", (user,)).rowcount
 
     def backup(self, path: Path) -> None:
-        """Copy the database as it is now to another file, while it is in use.
+        """Copy the current database to another file, while it is in use.
 
         Raises:
-            StoreError: that file cannot be written.
+            StoreError: the file cannot be written.
         """
         try:
             draft = path.with_name(f".{path.name}.draft")
             draft.unlink(missing_ok=True)
-            # From the first byte on, only this user's: it has the environments of all jobs, and digests of tokens.
+            # Readable by this user only, from the first byte on: it has the environments of jobs, digests of tokens.
             os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
             copy = sqlite3.connect(draft)
             try:
@@ -172,7 +172,7 @@ class Store:
         rows = [(job.name, job.submitted, _text(job)) for job in jobs]
         self._db.executemany("INSERT OR REPLACE INTO jobs VALUES (?, ?, ?)", rows)
 
-    def _put_events(self, events: Sequence[Event], now: float) -> None:
+    def _put_events(self, events: Sequence[JobEvent], now: float) -> None:
         rows = [(event.job, now, event.text) for event in events]
         self._db.executemany("INSERT INTO events (job, at, text) VALUES (?, ?, ?)", rows)
         for job in {event.job for event in events}:
@@ -185,7 +185,7 @@ class Store:
 
 @contextlib.contextmanager
 def _transaction(db: sqlite3.Connection) -> Iterator[None]:
-    """Make one change of several, which is on the disk at the end, or not made at all.
+    """Make several changes in one transaction, which is on the disk at the end, or rolled back.
 
     Raises:
         StoreError: it cannot be written.
@@ -196,7 +196,7 @@ def _transaction(db: sqlite3.Connection) -> Iterator[None]:
             yield
             db.execute("COMMIT")
         except BaseException:
-            if db.in_transaction:  # SQLite may have taken it back itself, as on a full disk.
+            if db.in_transaction:  # SQLite may have rolled it back itself, as on a full disk.
                 db.execute("ROLLBACK")
             raise
     except sqlite3.Error as error:

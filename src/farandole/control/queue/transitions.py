@@ -1,4 +1,4 @@
-"""How one job gets on: by what is seen of its attempt, and by slots that it is given or has to give back. Pure."""
+"""Transitions of one job: by the observed state of its attempt, and by slots that it gets or gives back. Pure."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from farandole.control.queue.model import (
     Action,
     AttemptFact,
     AttemptReport,
+    AttemptState,
     Phase,
     QueueJob,
-    Seen,
     SetHosts,
     StartAttempt,
     StopAttempt,
-    Why,
+    StopReason,
     in_words,
 )
 from farandole.control.scheduler.handover import Slots, count, larger
 
 
 def observed(job: QueueJob, fact: AttemptFact, down: Collection[str], now: float) -> QueueJob:
-    """Return the job after a look at its attempt.
+    """Return the job after an observation of its attempt.
 
     Args:
-        job: one with an attempt.
-        fact: what was seen.
+        job: a job with an attempt.
+        fact: the observation.
         down: hosts that do not answer.
         now: seconds since 1970.
     """
-    gone = fact.seen is Seen.ORPHANED and not job.spec.is_elastic
-    if gone or fact.seen in (Seen.ENDED, Seen.MACHINE_LOST):
+    gone = fact.seen is AttemptState.ORPHANED and not job.spec.is_elastic
+    if gone or fact.seen in (AttemptState.ENDED, AttemptState.MACHINE_LOST):
         return _over(job, fact, down, now)
-    if fact.seen is Seen.NOTHING and job.phase is Phase.RUNNING:
-        return replace(job, phase=Phase.STARTING)  # Its files are gone: this is a copy of the queue on another machine.
-    if fact.seen is Seen.RUNS and job.phase is Phase.STARTING:
+    if fact.seen is AttemptState.NOTHING and job.phase is Phase.RUNNING:
+        return replace(job, phase=Phase.STARTING)  # No files: this is a copy of the queue on another machine.
+    if fact.seen is AttemptState.RUNS and job.phase is Phase.STARTING:
         job = replace(job, phase=Phase.RUNNING)
     if job.phase is Phase.RUNNING:
         job = replace(job, held=_held(job, fact.report), largest_run=max(job.largest_run, _workers(job, fact.report)))
@@ -44,14 +44,14 @@ def observed(job: QueueJob, fact: AttemptFact, down: Collection[str], now: float
 
 
 def _workers(job: QueueJob, report: AttemptReport | None) -> int:
-    """Return how many workers a job runs with. An elastic one has none that are known before it has said so."""
+    """Return the number of workers of a job; 0 for an elastic job before its first report."""
     if report is None:
         return 0 if job.spec.is_elastic else count(job.slots)
     return report.workers
 
 
 def _held(job: QueueJob, report: AttemptReport | None) -> Slots:
-    """Return what an elastic job may still use: more than its slots, until it says that the others have left."""
+    """Return the slots that an elastic job may still use: more than its own until it reports that workers have left."""
     if not job.spec.is_elastic or job.held == job.slots:
         return job.held
     if report is None or report.at <= job.changed:
@@ -60,9 +60,9 @@ def _held(job: QueueJob, report: AttemptReport | None) -> Slots:
     for host, number in job.held.items():
         mine, said = job.slots.get(host, 0), report.hosts.get(host)
         if said is None:
-            left = 0  # It does not know the host any more.
+            left = 0  # The job does not know the host any more.
         elif said.slots > mine:
-            left = number  # It has not read yet that there are fewer, or workers are still leaving the host.
+            left = number  # It has not read the smaller number yet, or workers are still leaving the host.
         else:
             left = min(number, said.workers)
         if max(mine, left):
@@ -71,21 +71,21 @@ def _held(job: QueueJob, report: AttemptReport | None) -> Slots:
 
 
 def _over(job: QueueJob, fact: AttemptFact, down: Collection[str], now: float) -> QueueJob:
-    """Return the job when nothing of its attempt runs any more."""
+    """Return the job once no process of its attempt runs any more."""
     was, why, code = job.phase, job.why_stopped, fact.exit_code
     lost = sorted(host for host in job.slots if host in down)
     job = replace(without_slots(job, now), held={}, why_stopped=None, urgent=False)
-    # One that saves itself after another signal than SIGTERM says by no code whether there was anything left to do.
+    # If a job saves its state after another signal than SIGTERM, its exit code does not show whether work was left.
     saved_itself = was is Phase.STOPPING and fact.was_told and job.spec.signal != "SIGTERM"
     if code == 0 and not saved_itself:
         return replace(job, phase=Phase.SUCCEEDED, finished=now, exit_code=0, reason="")
     if was is Phase.STOPPING:
-        if why is Why.CANCEL:
+        if why is StopReason.CANCEL:
             return replace(job, phase=Phase.CANCELLED, finished=now, exit_code=code, reason="")
-        if why is Why.SUSPEND:
+        if why is StopReason.SUSPEND:
             return replace(job, phase=Phase.SUSPENDED, reason="until farandole resume")
         return _again(job, "")
-    if fact.seen is Seen.MACHINE_LOST:
+    if fact.seen is AttemptState.MACHINE_LOST:
         return _again(job, "the queue's machine was restarted; it begins again")
     if lost:
         return _again(job, f"host {', '.join(lost)} was lost; it begins again")
@@ -101,20 +101,20 @@ def _again(job: QueueJob, reason: str) -> QueueJob:
 
 
 def started(job: QueueJob, slots: Slots, now: float) -> QueueJob:
-    """Return a waiting job with slots, and the next attempt."""
+    """Return a waiting job with slots, and with its next attempt."""
     assert job.phase is Phase.WAITING
     job = with_slots(job, slots, now, moved=False)
     return replace(job, phase=Phase.STARTING, attempt=job.attempt + 1, held=dict(slots), reason="")
 
 
 def with_slots(job: QueueJob, slots: Slots, now: float, *, moved: bool) -> QueueJob:
-    """Return a job that has other slots from now on.
+    """Return a job with other slots.
 
     Args:
-        job: one that has slots, or waits for some.
-        slots: not empty.
+        job: a job that has slots, or waits for some.
+        slots: the new slots; not empty.
         now: seconds since 1970.
-        moved: whether they are of the same type and shape as those before, which counts as no change.
+        moved: whether the new slots are of the same type and shape as the old ones, which counts as no change.
     """
     return replace(
         job,
@@ -126,48 +126,48 @@ def with_slots(job: QueueJob, slots: Slots, now: float, *, moved: bool) -> Queue
 
 
 def without_slots(job: QueueJob, now: float) -> QueueJob:
-    """Return a job that has none any more; it may still hold them."""
+    """Return a job without slots; it may still hold its former ones."""
     if not job.has_slots:
         return job
     return replace(job, slots={}, account=job.account.changed(0, now))
 
 
-def stopped(job: QueueJob, why: Why, reason: str, now: float) -> QueueJob:
-    """Return a job whose attempt is to end."""
+def stopped(job: QueueJob, why: StopReason, reason: str, now: float) -> QueueJob:
+    """Return a job whose attempt is to be ended."""
     job = without_slots(job, now)
     return replace(job, phase=Phase.STOPPING, why_stopped=why, reason=reason)
 
 
 def shrunk(job: QueueJob, slots: Slots, now: float) -> QueueJob:
-    """Return an elastic job without hosts that it has lost: their workers hold nothing any more."""
+    """Return an elastic job without hosts that it has lost, whose workers hold nothing any more."""
     job = with_slots(job, slots, now, moved=False)
     return replace(job, held={host: number for host, number in job.held.items() if host in slots})
 
 
 def actions_of(job: QueueJob, fact: AttemptFact) -> list[Action]:
-    """Return what is to be done about a job, by what it is and what was seen; done twice, it does no harm."""
+    """Return the actions for a job in its state and with its observed attempt; all may be repeated."""
     attempt = job.attempt
     if job.phase is Phase.STARTING:
         return [StartAttempt(job.name, attempt)]
     if job.phase is Phase.RUNNING and job.spec.is_elastic:
-        begin: list[Action] = [StartAttempt(job.name, attempt)] if fact.seen is Seen.ORPHANED else []
+        begin: list[Action] = [StartAttempt(job.name, attempt)] if fact.seen is AttemptState.ORPHANED else []
         return [*begin, SetHosts(job.name, attempt, job.slots)]
     if job.phase is Phase.STOPPING:
-        begin = [StartAttempt(job.name, attempt)] if fact.seen is Seen.ORPHANED and job.spec.is_elastic else []
+        begin = [StartAttempt(job.name, attempt)] if fact.seen is AttemptState.ORPHANED and job.spec.is_elastic else []
         return [StopAttempt(job.name, attempt, _how(job)), *begin]
     return []
 
 
 def _how(job: QueueJob) -> str:
-    if job.urgent or job.why_stopped is Why.HOST_LOST:
+    if job.urgent or job.why_stopped is StopReason.HOST_LOST:
         return "kill"
-    if job.why_stopped is not Why.CANCEL:
+    if job.why_stopped is not StopReason.CANCEL:
         return "kill" if job.spec.how_suspended == "requeue" else "suspend"
     return "cancel"
 
 
-def story(before: QueueJob, after: QueueJob) -> str:
-    """Return what has happened to a job, in a sentence; "" if nothing that people want to read."""
+def describe_change(before: QueueJob, after: QueueJob) -> str:
+    """Return a sentence on what has happened to a job; "" if nothing that a user wants to read."""
     if after.phase is before.phase:
         changed = after.slots != before.slots and after.has_slots
         return f"has {in_words(after.slots)} now" if changed else ""

@@ -1,4 +1,4 @@
-"""What policies are shown of the queue, and what their decisions mean for it: between hosts by name and by index."""
+"""The policies' view of the queue, in which hosts have indices; and the way back to hosts by name."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from farandole.control.scheduler.cluster import Cluster, Node
 from farandole.control.scheduler.handover import Slots
 from farandole.control.scheduler.job import JobView, Report
 
-WhatIsKnown = Mapping[str, float]
-"""For each application, the seconds that its finished jobs took on average."""
+AverageDurations = Mapping[str, float]
+"""For each application, the average seconds that its finished jobs ran."""
 
 
 def cluster_of(hosts: Sequence[QueueHost], jobs: Iterable[QueueJob]) -> Cluster:
-    """Return the hosts that can be used. One that is draining has the slots that jobs which cannot move have there."""
+    """Return the usable hosts. A draining host has only the slots of jobs there that cannot move."""
     kept: dict[str, int] = {}
     for job in jobs:
         if job.has_slots and not job.spec.is_elastic:
@@ -34,13 +34,13 @@ def view_of(
     job: QueueJob,
     cluster: Cluster,
     settings: QueueSettings,
-    known: WhatIsKnown,
+    known: AverageDurations,
     report: Report | None = None,
     draining: Collection[str] = (),
 ) -> JobView:
-    """Return what a policy may see of a job.
+    """Return the policies' view of a job.
 
-    One that has slots on a host that is draining keeps them, unless it is elastic: nobody else could have them.
+    A job with slots on a draining host keeps them unless it is elastic: no other job could use them.
     """
     spec, account = job.spec, job.account
     most = job.wanted or spec.workers.max
@@ -66,14 +66,14 @@ def _queue(job: QueueJob, settings: QueueSettings) -> str:
     return user_queue(job.spec.queue, job.owner.name) if has_quota else job.spec.queue
 
 
-def is_alike(one: Slots, other: Slots, cluster: Cluster) -> bool:
-    """Return whether two allocations have one type and one shape: what decides how fast a job is."""
+def have_same_shape(one: Slots, other: Slots, cluster: Cluster) -> bool:
+    """Return whether two allocations have the same type and shape, and so the same speed."""
     first, second = cluster.allocation(one), cluster.allocation(other)
     return first is not None and second is not None and (first.type, first.shape) == (second.type, second.shape)
 
 
-def what_is_known(jobs: Iterable[QueueJob]) -> WhatIsKnown:
-    """Return what finished jobs of each application needed, on average."""
+def average_durations(jobs: Iterable[QueueJob]) -> AverageDurations:
+    """Return the average seconds that finished jobs of each application ran."""
     times: dict[str, list[float]] = {}
     for job in jobs:
         if job.phase is Phase.SUCCEEDED and job.spec.application:
@@ -82,7 +82,7 @@ def what_is_known(jobs: Iterable[QueueJob]) -> WhatIsKnown:
 
 
 def most_slots(hosts: Sequence[QueueHost]) -> int:
-    """Return the most slots that one job can ever have: jobs have slots of one type only."""
+    """Return the most slots that one job can ever have: all slots of a job have the same type."""
     of_type: dict[str, int] = {}
     for host in hosts:
         of_type[host.type] = of_type.get(host.type, 0) + host.slots
