@@ -329,7 +329,7 @@ def test_an_agent_whose_door_is_taken_ends_its_workers() -> None:
 def test_nobody_takes_over_an_agent_that_is_not_there() -> None:
     async def run() -> None:
         agent = await AgentClient.start(Host("here"), True, SshOptions(), ("nobody", "no one"))
-        with pytest.raises(AgentLost, match="there is no agent of this job any more that waits for a launcher"):
+        with pytest.raises(AgentLost, match="no agent of this job waits for a launcher any more"):
             await agent.ready()
         await agent.close()
 

@@ -31,7 +31,7 @@ def keep(cache: Cache, content: bytes, seconds_ago: float = 0) -> bytes:
     digest = hashlib.sha256(content).digest()
     partial = cache.begin(digest)
     os.write(partial.fd, content)
-    cache.keep(partial, digest)
+    cache.add(partial, digest)
     age(cache.object(digest), seconds_ago)
     return digest
 
@@ -87,7 +87,7 @@ def test_partial_content_is_one_agents_at_a_time(cache: Cache) -> None:
     resumed = cache.resume(digest)
     assert resumed is not None
     assert resumed.size() == 3
-    cache.keep(second, digest)
+    cache.add(second, digest)
     resumed.close()
 
 

@@ -21,9 +21,9 @@ class Host:
         self.heard: list[str] = []
         self.launcher = LauncherConnection(self.loop, self, launcher.fileno(), launcher.fileno())
         launcher.detach()  # The connection closes it.
-        self.relay = RosterRelay(self.loop, self.launcher.say)
+        self.relay = RosterRelay(self.loop, self.launcher.send)
 
-    def obey(self, message: ToAgent) -> None:
+    def carry_out(self, message: ToAgent) -> None:
         """Nothing is ordered here."""
 
     def wants_to_wait(self) -> bool:
@@ -116,7 +116,7 @@ def test_an_end_that_is_noticed_while_something_is_said_comes_after_it() -> None
     with host_with_a_worker(an_hour("is-said")) as (host, launcher, _):
         launcher.close()
         for message in (RelayOpened(7), Relayed(7, b"x"), Closed(0, 1)):
-            host.launcher.say(message)
+            host.launcher.send(message)
         assert host.heard == []
         assert host.launcher.waits
         host.loop.turn(0.0)

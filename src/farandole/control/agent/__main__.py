@@ -4,7 +4,7 @@ from farandole.control.agent import cannot_run
 
 try:
     from farandole.control.agent.agent import main
-except Exception as error:  # What is missing may be anything, and an old Python may raise anything.
+except Exception as error:  # Anything may be missing, and an old Python may raise any error.
     cannot_run.tell(error)
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ Guarantees:
 - When the launcher has announced heartbeats (`Beat`) and they stop, everything is killed at once in any case: the
   launcher may be alive, and relies on that.
 - When the agent itself is killed, the kernel kills the workers.
-- It says `Ended` only when no process is left that a worker started, directly or indirectly, in any session: the agent
+- It sends `Ended` only when no process is left that a worker started, directly or indirectly, in any session: the agent
   is a child subreaper, so an orphan becomes its child instead of init's.
 
 It is single-threaded, because PR_SET_PDEATHSIG applies to threads, not processes. No call may block: its standard
@@ -89,8 +89,8 @@ class Agent:
         self._parent: int | None = None
         """Watches the process that started this one, as long as it leads to the launcher."""
         self._launcher = LauncherConnection(self._loop, self, control, report)
-        self._relay = RosterRelay(self._loop, self._launcher.say)
-        self._connect_listeners = ConnectListeners(self._loop, self._launcher.say)
+        self._relay = RosterRelay(self._loop, self._launcher.send)
+        self._connect_listeners = ConnectListeners(self._loop, self._launcher.send)
         self._tasks = Tasks(self._loop)
         self._files: Files | None = None
         """Created when files arrive."""
@@ -104,8 +104,8 @@ class Agent:
         self._goes_on = False
         """Whether the job is elastic: it can continue without this host."""
         self._cleanup = WorkerCleanup(self._loop, self._departed)
-        self._stop_watch = StopWatch(self._loop, lambda rank, stopped: self._launcher.say(Stalled(rank, stopped)))
-        self._output = WorkerOutput(self._loop, self._launcher.say, lambda: self._launcher.stands)
+        self._stop_watch = StopWatch(self._loop, lambda rank, stopped: self._launcher.send(Stalled(rank, stopped)))
+        self._output = WorkerOutput(self._loop, self._launcher.send, lambda: self._launcher.is_up)
         self._ending = False
         self._kill_at = 0.0
         self._look_at = 0.0
@@ -118,7 +118,7 @@ class Agent:
         become_subreaper()
         self._watch_signals()
         self._watch_launcher()
-        self._launcher.say(host_facts.look(self._relay.address))
+        self._launcher.send(host_facts.collect_facts(self._relay.address))
         while not self._finished():
             self._loop.turn(_LOOK_SECONDS if self._ending else None)
         self._oom.close()
@@ -127,7 +127,7 @@ class Agent:
 
     # --- the launcher -------------------------------------------------------------------------------------------
 
-    def obey(self, message: ToAgent) -> None:
+    def carry_out(self, message: ToAgent) -> None:
         """Carry out an order of the launcher."""
         if isinstance(message, Start):
             self._connect_listeners.close()
@@ -148,25 +148,25 @@ class Agent:
         elif isinstance(message, Outlive):
             self._launcher.outlive(message)
         elif isinstance(message, Task):
-            self._tasks.start(message, self._launcher.say)
+            self._tasks.start(message, self._launcher.send)
         elif isinstance(message, Look):
-            look(message, self._tasks, self._launcher.say)
+            look(message, self._tasks, self._launcher.send)
         elif isinstance(message, OpenPorts):
             self._connect_listeners.open(message)
         elif isinstance(message, TryConnect):
-            ConnectRound(self._loop, self._launcher.say, message)
+            ConnectRound(self._loop, self._launcher.send, message)
         elif isinstance(message, ToFiles):
             self._take_files(message)
         else:
-            self._relay.obey(message)
+            self._relay.carry_out(message)
 
     def _take_files(self, message: ToFiles) -> None:
         if self._files is None:
             # Most jobs do without this, so hundreds of agents need not load it.
             from farandole.control.agent.files import Files
 
-            self._files = Files(self._loop, self._launcher.say)
-        self._files.obey(message)
+            self._files = Files(self._loop, self._launcher.send)
+        self._files.carry_out(message)
 
     def _watch_launcher(self) -> None:
         """Notice the launcher's death even if another process has inherited the other end of our input."""
@@ -206,12 +206,12 @@ class Agent:
         """Report the state to a new launcher. If it is already gone, the agent is already waiting for another one."""
         spool = self._launcher.spool
         streams = [*self._output.open, *spool.closed]
-        self._launcher.say(host_facts.look(self._relay.address))
-        self._launcher.say(self._exits.report(self._workers, streams, seconds, spool.lost))
-        self._launcher.say_all(Stalled(rank, True) for rank in self._stop_watch.stopped())
+        self._launcher.send(host_facts.collect_facts(self._relay.address))
+        self._launcher.send(self._exits.report(self._workers, streams, seconds, spool.lost))
+        self._launcher.send_all(Stalled(rank, True) for rank in self._stop_watch.stopped())
         self._output.launcher_is_back(spool.size_of)
-        self._launcher.say_all(spool.take())
-        if self._launcher.stands:
+        self._launcher.send_all(spool.take())
+        if self._launcher.is_up:
             self._relay.serve()
 
     def alone(self) -> None:
@@ -239,7 +239,7 @@ class Agent:
         try:
             stderr, stderr_writer = os.pipe()
         except OSError as error:
-            self._launcher.say(NotStarted(order.rank, str(error)))
+            self._launcher.send(NotStarted(order.rank, str(error)))
             return
         # The worker gets it twice: as standard error, which it may redirect, and under this number.
         status = os.fstat(stderr_writer)
@@ -258,7 +258,7 @@ class Agent:
             )
         except (OSError, subprocess.SubprocessError, ValueError) as error:
             os.close(stderr)
-            self._launcher.say(NotStarted(order.rank, str(error)))
+            self._launcher.send(NotStarted(order.rank, str(error)))
             return
         finally:
             os.close(stderr_writer)
@@ -274,7 +274,7 @@ class Agent:
             self._goes_on = True
             self._elastic.add(order.rank)
             self._stop_watch.add(process.pid, order.rank)
-        self._launcher.say(Started(order.rank, process.pid))
+        self._launcher.send(Started(order.rank, process.pid))
 
     def _watch_signals(self) -> None:
         read_end, write_end = os.pipe()
@@ -299,7 +299,7 @@ class Agent:
             self._end(End(_GRACE_SECONDS))  # No launcher is there to let workers leave gracefully.
         elif self._goes_on and not self._ending:
             self._goes_on = False  # A second request is final.
-            self._launcher.say(Leaving())
+            self._launcher.send(Leaving())
         else:
             self._launcher.give_up()
 
@@ -317,7 +317,7 @@ class Agent:
                 end = self._exited(rank, pid, code)
                 if self._launcher.may_be_continued:
                     self._exits.note(end)
-                self._launcher.say(end)
+                self._launcher.send(end)
                 self._depart(rank, pid)
             else:
                 self._tasks.ended(pid, code)
@@ -377,9 +377,9 @@ class Agent:
                 self._give_up_at = self._give_up_at or now + _KILL_SECONDS
             if self._give_up_at is None or now < self._give_up_at:
                 return False
-        if self._launcher.stands and not self._output.read_rest_of_all():
+        if self._launcher.is_up and not self._output.read_rest_of_all():
             return False
-        self._launcher.say(Ended(tuple(living)))
+        self._launcher.send(Ended(tuple(living)))
         while self._launcher.has_unsent:
             self._loop.turn()
         return True

@@ -1,18 +1,18 @@
-"""What is kept on a host of the files that launchers have sent.
+"""The cache, on one host, of files that launchers have sent.
 
-    objects/ab/cdef...   a file's content, named by its SHA-256. It was renamed to here after it had been checked, so
-                         one that has its size is complete
-    partial/abcdef...    content that is still arriving, or was when its job broke off; locked by the agent that writes
-                         it. Another agent that receives the same at the same time writes abcdef....1, and so on
+    objects/ab/cdef...   the content of a file, named by its SHA-256. It is checked before it is renamed to here, so
+                         an object that has its size is complete
+    partial/abcdef...    incomplete content, perhaps of an interrupted job; locked by the agent that writes
+                         it. Another agent that receives the same content writes abcdef....1, and so on
     trees/<job>/         the working directory of one job, with copies of objects: workers may write into it
-        .farandole.lock      held by the agent as long as it lives: what it holds is not pruned
-        .farandole.placed    what was put here; not there until all is
+        .farandole.lock      held by the agent while it lives: a locked tree is not pruned
+        .farandole.placed    the entries of the tree; written once all of them are in place
         <name>/              the root of the tree
 
-Objects need no lock: whoever uses one marks it used, and what was used within `UNTOUCHED_SECONDS` is not pruned.
+Objects need no lock: using one updates its time, and objects used within `UNTOUCHED_SECONDS` are not pruned.
 
-Several agents may use one cache, on several hosts too, where home directories are shared. Where the file system knows
-no locks, a lock is never had: partial content is then not taken up again, and trees are not pruned.
+Several agents may share one cache, also on several hosts with a shared home directory. On file systems without locks,
+no lock is ever acquired: partial content is not resumed, and trees are not pruned.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ import msgspec
 from farandole.control.agent.protocol import Entry, File, Link
 
 KEPT_SECONDS = 30 * 24 * 3600.0
-"""What has not been used for so long is pruned."""
+"""Age in seconds, since their last use, at which files are pruned."""
 KEPT_BYTES = 10_000_000_000
-"""Of objects that are kept; more of those that were used last stay only within `UNTOUCHED_SECONDS`."""
+"""Total size of the objects that are kept; beyond it, only those used within `UNTOUCHED_SECONDS` stay."""
 UNTOUCHED_SECONDS = 24 * 3600.0
-"""What was used within this time may be in use, and stays in any case."""
+"""Seconds since their last use within which files may be in use, and are never pruned."""
 
 _MARK_AGAIN_SECONDS = 3600.0
 _FRESH_SECONDS = 60.0
@@ -44,46 +44,46 @@ _NOTHING_PLACED = msgspec.msgpack.encode(())
 
 
 def default_directory() -> bytes:
-    """Return where files are kept when nobody says otherwise."""
+    """Return the default cache directory."""
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return os.path.join(os.fsencode(base), b"farandole", b"ship")
 
 
 class OwnFile:
-    """An open file that nobody else writes as long as it is open."""
+    """An open file that no other process writes while it is open."""
 
     def __init__(self, fd: int, path: bytes) -> None:
         self.fd = fd
         self.path = path
 
     def size(self) -> int:
-        """Return how many bytes are in it."""
+        """Return its size in bytes."""
         return os.fstat(self.fd).st_size
 
     def close(self) -> None:
-        """Leave it to others."""
+        """Release it to others."""
         os.close(self.fd)
 
 
 class Tree:
-    """The directory of one job's tree, not to be pruned as long as it is open."""
+    """The directory of one job's tree, which is not pruned while it is open."""
 
     def __init__(self, path: bytes, lock: OwnFile | None) -> None:
         self.path = path
         self._lock = lock
 
     def seal(self, entries: tuple[Entry, ...]) -> None:
-        """Take down that all entries are in their places."""
+        """Record that all entries are in place."""
         _write(os.path.join(self.path, _PLACED), msgspec.msgpack.encode(entries))
 
     def close(self) -> None:
-        """Leave it to pruning."""
+        """Release it to pruning."""
         if self._lock is not None:
             self._lock.close()
 
 
 class Cache:
-    """The files that are kept in `directory`."""
+    """The cached files in `directory`."""
 
     def __init__(self, directory: bytes) -> None:
         self.directory = directory
@@ -96,25 +96,25 @@ class Cache:
     # --- objects --------------------------------------------------------------------------------------------------
 
     def object(self, digest: bytes) -> bytes:
-        """Return where the content with that digest is, once it is there."""
+        """Return the path of the object with that digest, whether or not it exists."""
         name = digest.hex().encode()
         return os.path.join(self._objects, name[:2], name[2:])
 
     def has(self, digest: bytes, size: int) -> bool:
-        """Find out whether that content is there, and mark it used."""
+        """Return whether that object exists, and mark it used."""
         path = self.object(digest)
         try:
             found = os.stat(path)
         except FileNotFoundError:
             return False
         if found.st_size != size:
-            return False  # The host crashed before what had been renamed was on its disk.
+            return False  # The host crashed before the renamed content was on its disk.
         if found.st_mtime < time.time() - _MARK_AGAIN_SECONDS:
             os.utime(path)
         return True
 
-    def keep(self, partial: OwnFile, digest: bytes) -> None:
-        """Make an object of content that has been checked."""
+    def add(self, partial: OwnFile, digest: bytes) -> None:
+        """Turn checked content into an object."""
         path = self.object(digest)
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         os.fchmod(partial.fd, 0o400)
@@ -125,7 +125,7 @@ class Cache:
     # --- partial content --------------------------------------------------------------------------------------------
 
     def resume(self, digest: bytes) -> OwnFile | None:
-        """Take over what has arrived of that content, if there is any that nobody else is writing."""
+        """Return the partial content of a file that an earlier job left, locked; None if there is none to lock."""
         partial = _lock(self._partial_path(digest, 0), os.O_RDWR)
         if partial is not None and partial.size() == 0:
             partial.close()
@@ -133,13 +133,13 @@ class Cache:
         return partial
 
     def begin(self, digest: bytes) -> OwnFile:
-        """Return a place for that content to arrive."""
+        """Return a new, locked file for the content with that digest."""
         for number in range(_PARTIALS_AT_ONCE):
             partial = _lock(self._partial_path(digest, number), os.O_RDWR | os.O_CREAT)
             if partial is not None:
                 os.ftruncate(partial.fd, 0)
                 return partial
-        # No locks here, or a crowd.
+        # There are no locks here, or too many agents.
         path = self._partial_path(digest, os.getpid()) + b"." + os.urandom(4).hex().encode()
         return OwnFile(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600), path)
 
@@ -150,7 +150,7 @@ class Cache:
     # --- trees ------------------------------------------------------------------------------------------------------
 
     def new_tree(self, job: str) -> Tree:
-        """Make the place for a job's tree."""
+        """Create the directory for a job's tree."""
         number = 0
         while True:
             name = os.fsencode(job if number == 0 else f"{job}.{number}")
@@ -165,9 +165,9 @@ class Cache:
     # --- pruning ----------------------------------------------------------------------------------------------------
 
     def prune(self, now: float) -> Iterator[None]:
-        """Remove what is in nobody's way and of no more use, a little at each step.
+        """Remove files that are no longer of use, a few at each step.
 
-        Of the tree of a job that has ended, what was shipped goes; what workers wrote stays for `KEPT_SECONDS`.
+        Of the tree of a job that has ended, shipped files are removed; files of workers stay for `KEPT_SECONDS`.
         """
         yield from self._prune_objects(now)
         yield from self._prune_partials(now)
@@ -206,7 +206,7 @@ class Cache:
     def _prune_tree(self, tree: bytes, now: float) -> Iterator[None]:
         entry = _lstat(tree)
         if entry is None or now - entry.st_mtime < _FRESH_SECONDS:
-            return  # It may be about to be locked.
+            return  # An agent may be about to lock it.
         lock = _lock(os.path.join(tree, _LOCK), os.O_RDWR | os.O_CREAT)
         if lock is None:
             return
@@ -216,7 +216,7 @@ class Cache:
             lock.close()
 
     def _strip(self, tree: bytes, now: float) -> Iterator[None]:
-        """Remove what was shipped, and the whole tree if that was all, or if it is old."""
+        """Remove shipped files, and the whole tree if nothing else is in it or if it is old."""
         placed = os.path.join(tree, _PLACED)
         sealed = _lstat(placed)
         if sealed is None or now - sealed.st_mtime > KEPT_SECONDS:
@@ -227,14 +227,14 @@ class Cache:
         roots = [os.path.join(tree, name) for name in _list(tree) if name not in (_LOCK, _PLACED)]
         shipped = {os.path.join(root, entry.path): entry for root in roots for entry in entries}
         for root in roots:
-            # By what is there, not by what was shipped: a worker may have put a link in a directory's place.
+            # By the files that exist, not by those that were shipped: a worker may have replaced a directory by a link.
             for directory, directories, files in os.walk(root, topdown=False):
                 for name in (*directories, *files):
                     path = os.path.join(directory, name)
                     if _is_as_shipped(path, shipped.get(path)):
                         _remove(path)
                     yield
-                _remove(directory)  # If nothing is left in it.
+                _remove(directory)  # Only if it is empty.
         if not any(_exists(root) for root in roots):
             yield from _remove_all(tree)
         elif entries:
@@ -242,7 +242,7 @@ class Cache:
 
 
 def _lock(path: bytes, flags: int) -> OwnFile | None:
-    """Open a file that nobody else has locked, and lock it; None when that cannot be had, or there is no file."""
+    """Open and lock a file; return None if it is locked elsewhere, cannot be locked, or does not exist."""
     try:
         fd = os.open(path, flags, 0o600)
     except FileNotFoundError:
@@ -252,7 +252,7 @@ def _lock(path: bytes, flags: int) -> OwnFile | None:
         if os.fstat(fd).st_ino == os.stat(path).st_ino:
             return OwnFile(fd, path)
     except OSError as error:
-        # Somebody has it, or there are no locks here; or it was renamed away before we got it.
+        # Another process has the lock, or there are no locks here; or the file was renamed before it was locked.
         if error.errno not in (errno.EWOULDBLOCK, errno.EACCES, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOENT):
             os.close(fd)
             raise
@@ -261,7 +261,7 @@ def _lock(path: bytes, flags: int) -> OwnFile | None:
 
 
 def _write(path: bytes, data: bytes) -> None:
-    """Write a file that is there whole or not at all."""
+    """Write a file atomically."""
     new = path + b".new"
     with open(new, "wb") as file:
         file.write(data)
@@ -287,7 +287,7 @@ def _exists(path: bytes) -> bool:
 
 
 def _remove(path: bytes) -> None:
-    """Remove a file or an empty directory, if that can be done: another agent may have been quicker."""
+    """Remove a file or an empty directory, if possible: another agent may have removed it already."""
     entry = _lstat(path)
     if entry is None:
         return
@@ -310,7 +310,7 @@ def _is_as_shipped(path: bytes, entry: Entry | None) -> bool:
 
 
 def _remove_all(root: bytes) -> Iterator[None]:
-    # What is below a directory comes before it. Links to directories are listed among these, and not followed.
+    # The content of a directory comes before the directory. Links to directories are listed, but not followed.
     for directory, directories, files in os.walk(root, topdown=False):
         for name in (*directories, *files):
             _remove(os.path.join(directory, name))

@@ -76,7 +76,7 @@ class ConnectListeners:
             try:
                 connection.send(self._token)
             except OSError:
-                pass  # It hung up: then it learns nothing.
+                pass  # It closed the connection, and learns nothing.
 
 
 class ConnectRound:

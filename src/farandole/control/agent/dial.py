@@ -1,16 +1,16 @@
 """`python -m farandole.control.agent.dial`: offers this host to a launcher that cannot reach it, and brings its agent
 there.
 
-It dials the launcher, both sides prove that they hold the secret of the job, and from then on bytes are passed on
-between the launcher and an agent that is started here. That is what ssh does elsewhere, the other way round: this host
-needs no server, and the launcher no right to start anything on it. In a pod this is process 1.
+It dials the launcher, both sides prove that they hold the secret of the job, and from then on bytes are passed
+between the launcher and an agent that is started here. It is the reverse of what ssh does elsewhere: this host needs no
+server, and the launcher needs no right to start anything on it. In a pod this is process 1.
 
-- When the connection ends, the agent waits for another launcher, if it was told to (see `failover`),
-  and its workers go on. This process dials again, until a launcher says what becomes of them.
+- When the connection ends, the agent waits for another launcher, if it was allowed to (see `failover`), and its workers
+    continue. This process dials again, until a launcher decides about them.
 - A launcher that has given this host up says so. Then the agent and its workers are ended before this host is offered
-  anew: so when the launcher hears that no agent lives here, that is certain.
+    again, so a launcher that is told that no agent lives here can rely on it.
 - When the agent ends, so does this process, with code 0 if the agent has.
-- SIGTERM is passed on: an agent of an elastic job leaves in good order.
+- SIGTERM is passed on: an agent of an elastic job leaves gracefully.
 """
 
 from __future__ import annotations

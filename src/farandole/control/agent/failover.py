@@ -163,13 +163,13 @@ class ExitRecords:
             del self._known[next(iter(self._known))]
 
     def report(self, workers: dict[int, int], streams: list[tuple[int, int]], alone: float, lost: int) -> Resumed:
-        """Return what the next launcher is told first.
+        """Return the first message to the next launcher.
 
         Args:
-            workers: those that live, rank by process id.
-            streams: of what is printed, those that have not ended or of whose end it has to be told.
-            alone: seconds for which there was no launcher.
-            lost: bytes of what was printed meanwhile that were not kept.
+            workers: the live workers, as rank by process id.
+            streams: rank and number of the output streams that are open, or whose end the launcher must be told.
+            alone: seconds without a launcher.
+            lost: number of bytes of output that were dropped meanwhile.
         """
         living = tuple(Started(rank, pid) for pid, rank in workers.items())
         return Resumed(os.getpid(), living, tuple(self._known.values()), tuple(streams), alone, lost)

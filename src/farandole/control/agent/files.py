@@ -1,12 +1,12 @@
-"""Receives the tree that the workers of this host are to run in, and lays it out.
+"""Receives the tree that the workers of this host run in, and lays it out.
 
-`Receiver` does what `control.agent.protocol` says of files. It opens no connection and never takes long: a message
-carries little, and what is much (checking, copying, pruning) is done a slice at a time, in `step`. `Files` turns it in
-the agent's loop.
+`Receiver` implements the part of `control.agent.protocol` about files. It opens no connection and never blocks for
+long: a message is small, and long work (checking, copying, pruning) is done a slice at a time, in `step`. `Files` runs
+it in the agent's loop.
 
 A file's content arrives in the cache (`control.agent.cache`) and becomes an object when its hash is right. The tree
-has copies, not links: workers may write into their working directory, and must not change what the next job gets. On
-file systems that can, a copy shares its blocks with the object until somebody writes.
+contains copies, not links: workers may write into their working directory, and must not change the files of the next
+job. On file systems that can, a copy shares its blocks with the object until one of them is written.
 """
 
 from __future__ import annotations
@@ -46,32 +46,32 @@ if TYPE_CHECKING:
 
 _SLICE_SECONDS = 0.005
 _SLICE_BYTES = 4 * 1024 * 1024
-# Files that an interrupted job left partly and that are taken up again. Each is held open from the offer on.
+# Most partial files of interrupted jobs that are resumed. Each is held open from the offer on.
 _MOST_RESUMED = 64
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
-# What copy_file_range says where it cannot be used; the rest is trouble.
+# The errors of copy_file_range that mean that it cannot be used here; others are failures.
 _CANNOT_COPY = (errno.ENOSYS, errno.EXDEV, errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM, errno.EBADF)
 
 
 class _Arriving:
-    """A file that is lacking."""
+    """A file of the tree that is not in the cache yet."""
 
     def __init__(self, size: int, partial: OwnFile | None) -> None:
         self.size = size
         self.partial = partial
-        """Where it arrives; None before its first byte."""
+        """The file that its content is written to; None before the first byte."""
         self.have = 0 if partial is None else partial.size()
         self.hash: _Hash | None = None if self.have else hashlib.sha256()
-        """Of what has arrived; None when a part of that came to an earlier job."""
+        """The hash of the content so far; None if a part of it was received for an earlier job."""
         self.broken = False
-        """The rest of it is of no use: it must begin anew."""
+        """Whether the remaining data is of no use, and the file must be sent again from its beginning."""
 
 
 class Receiver:
-    """Takes one tree for one job.
+    """Receives one tree for one job.
 
     Args:
-        cache: where files are kept, when the launcher does not say; for tests.
+        cache: the cache directory if the launcher names none; for tests.
     """
 
     def __init__(self, cache: bytes | None = None) -> None:
@@ -82,7 +82,7 @@ class Receiver:
         self._entries: list[Entry] = []
         self._lacking: dict[bytes, _Arriving] = {}
         self._resumed = 0
-        """How many files an earlier job had left partly."""
+        """Number of partial files of an earlier job that were resumed."""
         self._all_offered = False
         self._placing = False
         self._failed = False
@@ -90,11 +90,11 @@ class Receiver:
 
     @property
     def busy(self) -> bool:
-        """Whether `step` has something to do."""
+        """Whether `step` has work to do."""
         return bool(self._tasks)
 
-    def obey(self, order: ToFiles) -> list[FromFiles]:
-        """Do what a message asks for and return the answers."""
+    def carry_out(self, order: ToFiles) -> list[FromFiles]:
+        """Carry out an order and return the answers."""
         if self._failed:
             return []
         try:
@@ -103,7 +103,7 @@ class Receiver:
             return [self._fail(_reason(error), self._hint(error))]
 
     def step(self) -> list[FromFiles]:
-        """Work a few milliseconds on what was left to do and return what is to be told."""
+        """Work for a few milliseconds, and return the messages for the launcher."""
         said: list[FromFiles] = []
         enough = time.monotonic() + _SLICE_SECONDS
         while self._tasks:
@@ -121,7 +121,7 @@ class Receiver:
         return said
 
     def close(self) -> None:
-        """Let go of everything; what has arrived stays for a later job."""
+        """Release all files; partial content stays for a later job."""
         self._tasks.clear()
         for arriving in self._lacking.values():
             if arriving.partial is not None:
@@ -139,10 +139,10 @@ class Receiver:
     def _hint(self, error: OSError) -> str:
         directory = os.fsdecode(self._directory)
         if error.errno in _NO_ROOM:
-            return f"make room for {directory}, or name a directory that has some with --ship-cache"
+            return f"free disk space for {directory}, or name a directory with enough space with --ship-cache"
         return f"{directory} must be a directory that can be written to; --ship-cache names another one"
 
-    # --- what is offered --------------------------------------------------------------------------------------------
+    # --- offers --------------------------------------------------------------------------------------------------
 
     def _offered(self, offer: Offer) -> list[FromFiles]:
         cache = self._open(offer)
@@ -172,7 +172,7 @@ class Receiver:
         return self._cache
 
     def _lacks(self, cache: Cache, file: File) -> bool:
-        # Nothing needs to come of a file without content.
+        # A file without content needs no transfer.
         return file.size > 0 and file.digest not in self._lacking and not cache.has(file.digest, file.size)
 
     def _taken_up(self, cache: Cache, file: File) -> OwnFile | None:
@@ -185,7 +185,7 @@ class Receiver:
         self._resumed += partial is not None
         return partial
 
-    # --- what arrives -------------------------------------------------------------------------------------------------
+    # --- transfers -----------------------------------------------------------------------------------------------
 
     def _arrived(self, piece: Piece) -> list[FromFiles]:
         said: list[FromFiles] = [Received()]
@@ -225,17 +225,17 @@ class Receiver:
         return Damaged(digest)
 
     def _check(self, digest: bytes, arriving: _Arriving, found: bytes) -> list[FromFiles]:
-        """Make an object of what has arrived, if it is what was offered."""
+        """Turn the received content into an object, if it has the offered digest."""
         assert self._cache is not None and arriving.partial is not None
         if found != digest:
             return [self._begin_anew(digest, arriving)]
-        self._cache.keep(arriving.partial, digest)
+        self._cache.add(arriving.partial, digest)
         del self._lacking[digest]
         self._place_when_complete()
         return []
 
     def _check_again(self, digest: bytes, arriving: _Arriving) -> Iterator[FromFiles | None]:
-        """Check a file whose beginning was left by an earlier job."""
+        """Check a file whose beginning an earlier job received."""
         assert arriving.partial is not None
         found = hashlib.sha256()
         offset = 0
@@ -257,7 +257,7 @@ class Receiver:
         root = os.path.join(self._tree.path, os.fsencode(self._name))
         os.mkdir(root)
         made = {root}
-        # Links last: nothing is ever written through one.
+        # Links last, so that nothing is ever written through one.
         for entry in sorted(self._entries, key=lambda entry: isinstance(entry, Link)):
             path = os.path.join(root, entry.path)
             _make_directories(path if isinstance(entry, Directory) else os.path.dirname(path), made)
@@ -289,15 +289,15 @@ class Receiver:
         try:
             yield from cache.prune(time.time())
         except (OSError, RecursionError, msgspec.DecodeError):
-            return  # A cache that cannot be tidied is no reason to fail a job.
+            return  # A cache that cannot be pruned does not fail a job.
 
 
 class Files:
     """A receiver in the agent's loop.
 
     Args:
-        loop: where it works, between other things.
-        say: takes what the launcher is to be told.
+        loop: the event loop of the agent.
+        say: sends a message to the launcher.
     """
 
     def __init__(self, loop: Loop, say: Callable[[FromFiles], None]) -> None:
@@ -307,17 +307,17 @@ class Files:
         self._going_on = False
         self._stopped = False
 
-    def obey(self, order: ToFiles) -> None:
-        """Do what a message asks for."""
+    def carry_out(self, order: ToFiles) -> None:
+        """Carry out an order."""
         if self._stopped:
             return
-        for message in self._receiver.obey(order):
+        for message in self._receiver.carry_out(order):
             self._say(message)
         if not self._going_on:
             self._go_on()
 
     def stop(self) -> None:
-        """Do nothing more. The tree stays this agent's: workers may still be in it."""
+        """Stop working. The tree stays locked: workers may still be in it."""
         self._stopped = True
 
     def _go_on(self) -> None:
@@ -330,7 +330,7 @@ class Files:
 
 
 def _copy_content(source: int, target: int, size: int) -> Iterator[None]:
-    """Copy so many bytes, a slice at each step; within the kernel where that can be done."""
+    """Copy `size` bytes, a slice at each step; within the kernel where possible."""
     left = size
     in_kernel = True
     while left > 0:
@@ -363,7 +363,7 @@ def _make_directories(path: bytes, made: set[bytes]) -> None:
 
 
 def _unpacked(piece: Piece) -> bytes | None:
-    """Return what a piece carries; None if it is damaged."""
+    """Return the data of a piece; None if it is damaged."""
     if not piece.packed:
         return piece.data
     unpacker = zlib.decompressobj()

@@ -1,12 +1,12 @@
-"""Run a shell command, and end all its processes when the process that asked for it says so or dies.
+"""Runs a shell command, and ends all its processes when the process that asked for it orders that, or dies.
 
-A program with the arguments `FD GRACE COMMAND`. It runs the command in a session of its own, with this process's
-standard streams and environment, and ends with its exit code as a shell gives it. `FD` is the reading end of a pipe.
-When the last writer closes the pipe, or is killed, every process below this one gets SIGTERM, and after `GRACE` seconds
-SIGKILL.
+A program with the arguments `FD GRACE COMMAND`. It runs the command in its own session, with this process's standard
+streams and environment, and exits with the command's exit code in the form that shells use. `FD` is the reading end of
+a pipe. When the last writer closes the pipe, or is killed, every process below this one gets SIGTERM, and after `GRACE`
+seconds SIGKILL.
 
-This process adopts what the command leaves behind, so that a child that has begun a session of its own, or whose parent
-has died, is found as well.
+This process adopts orphans of the command, so that a child with its own session, or whose parent has died, is found as
+well.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LOOK_SECONDS = 0.02
 
 
 def main() -> int:
-    """Run the command that the arguments name; return its exit code."""
+    """Run the command given by the arguments; return its exit code."""
     control, grace, command = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3]
     become_subreaper()
     shell = subprocess.Popen(command, shell=True, start_new_session=True, preexec_fn=die_with_parent(os.getpid()))
@@ -33,7 +33,7 @@ def main() -> int:
 
 
 def _wait(shell: int) -> int:
-    """Wait for the shell. Adopted processes that end meanwhile are waited for as well, so that none stays a zombie."""
+    """Wait for the shell, and reap adopted processes that end meanwhile, so that none stays a zombie."""
     while True:
         pid, status = os.wait()
         if pid == shell:
@@ -43,7 +43,7 @@ def _wait(shell: int) -> int:
 
 
 def _kill_session(shell: int) -> None:
-    """Kill what the command has left in its session, so that its output ends."""
+    """Kill the processes that the command has left in its session, so that its output ends."""
     try:
         os.killpg(shell, signal.SIGKILL)
     except ProcessLookupError:
@@ -51,7 +51,7 @@ def _kill_session(shell: int) -> None:
 
 
 def _end_on_order(control: int, grace: float) -> None:
-    os.read(control, 1)  # Blocks until nobody can write any more.
+    os.read(control, 1)  # Blocks until no process can write any more.
     own = os.getpid()
     send(descendants(own), signal.SIGTERM)
     deadline = time.monotonic() + grace

@@ -1,4 +1,4 @@
-"""What an agent tells of its host before anything else."""
+"""The facts about its host that an agent reports first."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from farandole.base.wire.interfaces import addresses
 from farandole.control.agent.protocol import Interface, Ready
 
 
-def look(roster: str) -> Ready:
+def collect_facts(roster: str) -> Ready:
     """Return the facts about this machine; `roster` is where workers reach the roster."""
     return Ready(
         version=own_version(),
@@ -34,7 +34,7 @@ def look(roster: str) -> Ready:
 
 
 def machine_id() -> str:
-    """Return what is the same for two processes if, and only if, they see the same kernel and the same network."""
+    """Return an id that two processes share if, and only if, they see the same kernel and the same network."""
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:
             boot = file.read().strip()
@@ -44,7 +44,7 @@ def machine_id() -> str:
 
 
 def count_gpus() -> int:
-    """Return how many NVIDIA GPUs there are, without any driver library."""
+    """Return the number of NVIDIA GPUs, without any driver library."""
     devices = [name for name in os.listdir("/dev") if re.fullmatch(r"nvidia[0-9]+", name)]
     if devices:
         return len(devices)
@@ -59,9 +59,9 @@ def count_gpus() -> int:
 
 
 def visible_gpus(environment: Mapping[str, str], count: Callable[[], int]) -> int:
-    """Return how many GPUs CUDA will show to a process with that environment.
+    """Return the number of GPUs that CUDA shows to a process with that environment.
 
-    As CUDA reads it, the list in CUDA_VISIBLE_DEVICES ends at the first entry that is no device, such as -1.
+    As in CUDA, the list in CUDA_VISIBLE_DEVICES ends at the first entry that is not a device, such as -1.
     """
     listed = environment.get("CUDA_VISIBLE_DEVICES")
     if listed is None:

@@ -1,13 +1,12 @@
-"""The agent's connection to its launcher: frames both ways, signs of life, and failover from one launcher to the next.
+"""The agent's connection to its launcher: frames in both directions, heartbeats, and failover to the next launcher.
 
-The connection *stands* while a launcher reads what is sent on it. When it ends, the launcher has died, or the network
-is broken. If that launcher has allowed it (`Outlive`), the agent waits for another one; otherwise it is *alone* for
-good.
-A launcher that has promised signs of life (`Beat`) and sends none is not waited for, and no other one either: it may
-live, and rely on this agent to end its workers.
+The connection is *up* while a launcher reads from it. When it ends, the launcher has died, or the network is broken. If
+that launcher has allowed it (`Outlive`), the agent waits for another one; otherwise it is *alone* for good.
+After a launcher that has promised heartbeats (`Beat`) falls silent, the agent does not wait for it or for another one:
+it may be alive, and rely on this agent to end its workers.
 
-Whatever is said may be what shows that the launcher is gone. The owner hears of that only when the loop has done all
-else of this turn: so nobody who says something finds its own connections closed when `say` returns.
+Sending may show that the launcher is gone. The owner is told only after all other work of this turn of the loop, so no
+caller finds its own connections closed when `send` returns.
 """
 
 from __future__ import annotations
@@ -27,44 +26,44 @@ from farandole.control.agent.protocol import GREETING, Beat, Closed, Credit, Fro
 if TYPE_CHECKING:
     import socket
 
-# Between two signs of life to a launcher that has asked for them.
+# Seconds between two heartbeats to a launcher that has asked for them.
 _BEAT_SECONDS = 0.5
-# A launcher that is stopped may stay so for longer than any clock here can be set.
+# A stopped launcher may stay stopped for longer than any timer here can be set.
 _LONGEST_SILENCE = 1e6
 
 
 class Owner(Protocol):
-    """The agent, as its connection calls it."""
+    """The agent, as seen by its connection."""
 
-    def obey(self, message: ToAgent) -> None:
-        """Do what the launcher says."""
+    def carry_out(self, message: ToAgent) -> None:
+        """Carry out an order of the launcher."""
 
     def wants_to_wait(self) -> bool:
-        """Return whether there is anything for which another launcher would be needed."""
+        """Return whether there is anything that needs another launcher."""
 
     def waits(self) -> None:
-        """Record that there is no launcher now, and that another one is waited for."""
+        """Prepare for life without a launcher, until another one connects."""
 
     def taken_over(self, seconds: float) -> None:
-        """Record that another launcher has connected, after so many seconds without one."""
+        """Report to another launcher, which has connected after this many seconds without one."""
 
     def alone(self) -> None:
-        """Record that there is no launcher, and that there will be none."""
+        """Handle that there is no launcher, and that there will be none."""
 
 
 class LauncherConnection:
     """The connection to one launcher after the other.
 
-    Half of its fields belong to the present launcher (`_begin` sets them anew), the others to all of them.
+    Some of its fields belong to the current launcher (`_begin` resets them), the others to all launchers.
 
     Attributes:
-        spool: what workers have printed while there was no launcher, or the last one had not written when it ended.
+        spool: output of workers while there was no launcher, and output that the last one had not written.
 
     Args:
-        loop: of the agent.
-        owner: is called with what the launcher says, and with what becomes of the connection.
-        control: a descriptor on which the launcher is heard.
-        report: one on which it is told; may be the same.
+        loop: the event loop of the agent.
+        owner: receives orders, and changes of the connection.
+        control: the descriptor for reading from the launcher.
+        report: the descriptor for writing to it; may be the same.
     """
 
     def __init__(self, loop: Loop, owner: Owner, control: int, report: int) -> None:
@@ -76,7 +75,7 @@ class LauncherConnection:
         self._outlive: Outlive | None = None
         self._failover: FailoverListener | None = None
         self._waits = False
-        """Whether another launcher is waited for, or is about to be."""
+        """Whether it waits for another launcher, or is about to."""
         self._ended_at = 0.0
         self._alone = False
         self._begin(control, report)
@@ -88,21 +87,21 @@ class LauncherConnection:
         self._stream = FrameStream(PipeEnd(control), PipeEnd(report), LARGEST_FRAME)
         self._stream.post_bytes(GREETING)
         self._silence: Timer | None = None
-        """Runs while the launcher is expected to be heard of."""
+        """Runs while heartbeats of the launcher are expected."""
         self._next_beat: Timer | None = None
         self._within = 0.0
-        """Seconds of silence after which the launcher counts as gone."""
+        """Seconds of silence after which the launcher is considered gone."""
         self._heard_at = time.monotonic()
         self._loop.watch(control, self._read)
 
     @property
-    def stands(self) -> bool:
+    def is_up(self) -> bool:
         """Whether there is a launcher."""
         return self._stands
 
     @property
     def waits(self) -> bool:
-        """Whether another launcher is waited for."""
+        """Whether it waits for another launcher."""
         return self._waits
 
     @property
@@ -112,15 +111,15 @@ class LauncherConnection:
 
     @property
     def has_unsent(self) -> bool:
-        """Whether something is still to be read by the launcher."""
+        """Whether there is data that the launcher has not read."""
         return self._stands and self._stream.unsent
 
-    # --- talking ------------------------------------------------------------------------------------------------
+    # --- sending -------------------------------------------------------------------------------------------------
 
-    def say(self, message: FromAgent) -> None:
-        """Tell the launcher; without one, only what workers print is kept: all else the next one is told as it is then.
+    def send(self, message: FromAgent) -> None:
+        """Send a message; without a launcher, only output is kept: the next one gets all else as it is then.
 
-        Nothing here waits: what the launcher does not read yet stays in a buffer.
+        This never blocks: data that the launcher does not read yet stays in a buffer.
         """
         if self._stands:
             if isinstance(message, Output | Closed) and self.may_be_continued:
@@ -130,13 +129,13 @@ class LauncherConnection:
         elif self.waits and isinstance(message, Output | Closed):
             self.spool.add(message)
 
-    def say_all(self, messages: Iterable[FromAgent]) -> None:
-        """Tell the launcher one after the other."""
+    def send_all(self, messages: Iterable[FromAgent]) -> None:
+        """Send several messages in order."""
         for message in messages:
-            self.say(message)
+            self.send(message)
 
     def written(self, credit: Credit) -> None:
-        """Record that the launcher has written what a worker printed: the next one need not be told that."""
+        """Record that the launcher has written output, which the next one need not receive."""
         self._unwritten.written(credit)
 
     def outlive(self, order: Outlive) -> None:
@@ -144,7 +143,7 @@ class LauncherConnection:
         self._outlive = order
 
     def expect(self, seconds: float) -> None:
-        """Count the launcher as gone if it is not heard of within that time, and let it hear of us from now on."""
+        """Consider the launcher gone after this many seconds of silence, and send it heartbeats from now on."""
         if self._silence is not None:
             self._silence.cancel()
         self._within = min(seconds, _LONGEST_SILENCE)
@@ -173,11 +172,11 @@ class LauncherConnection:
         if payloads is not None:
             self._heard_at = time.monotonic()
             for payload in payloads:
-                self._owner.obey(self._codec.decode(payload))
+                self._owner.carry_out(self._codec.decode(payload))
 
     def _beat(self) -> None:
-        if not self._stream.unsent:  # Otherwise what is on its way is the sign of life.
-            self.say(Beat())
+        if not self._stream.unsent:  # Otherwise the unsent data is the sign of life.
+            self.send(Beat())
         if not self._stands:
             return
         self._next_beat = self._loop.call_later(_BEAT_SECONDS, self._beat)
@@ -185,7 +184,7 @@ class LauncherConnection:
     # --- ending -------------------------------------------------------------------------------------------------
 
     def _silent(self) -> None:
-        # Whatever was heard is a sign of life: a beat may have to wait behind pieces of files.
+        # Any data is a sign of life: a heartbeat may have to wait behind pieces of files.
         left = self._heard_at + self._within - time.monotonic()
         if left > 0:
             self._silence = self._loop.call_later(left, self._silent)
@@ -193,10 +192,10 @@ class LauncherConnection:
             self.give_up()
 
     def ended(self) -> None:
-        """Record that the launcher is gone, or the way to it; no-op when that is known. The owner is told later."""
+        """Handle the loss of the launcher or of the connection to it; no-op if known. The owner is told later."""
         if not self._stands:
             return
-        # After a silence, a launcher that lives may have given us up, and count on our end.
+        # After a silence, a live launcher may have given this host up, and rely on its end.
         silent = self._silence is not None and time.monotonic() - self._heard_at > self._within / 2
         if self._outlive is None or silent or not self._owner.wants_to_wait():
             self.give_up()
@@ -209,7 +208,7 @@ class LauncherConnection:
         self._loop.call_later(0.0, self._wait)
 
     def _wait(self) -> None:
-        """Let another launcher connect. Not before the owner knows that there is none now."""
+        """Let another launcher connect. Only after the owner knows that there is none now."""
         if self._alone:
             return
         assert self._outlive is not None
@@ -220,7 +219,7 @@ class LauncherConnection:
             self.give_up()  # No launcher could connect: the name is taken, or no descriptor is left.
 
     def give_up(self) -> None:
-        """Have no launcher any more; no-op when there is none. The owner is told later."""
+        """Stop having a launcher; no-op if there is none. The owner is told later."""
         if self._alone:
             return
         self._alone = True

@@ -1,10 +1,10 @@
-"""Whether the kernel killed a worker because memory ran out, as the kernel itself says.
+"""Finds out whether the kernel killed a worker because memory ran out, from the kernel's own records.
 
-Three witnesses, from the surest: the kernel log names the process; the memory cgroup in which the workers run counts
-its victims, in version 2 of cgroups those of the cgroups below it too; the whole machine counts its own. The log may be
-closed to us, and counters do not tell which process it was: what has grown since `note` counts, each victim once.
+Three sources, the most certain first: the kernel log names the process; the memory cgroup of the workers counts its
+victims, in cgroups v2 also those of the cgroups below it; the whole machine counts its own. The log may be unreadable,
+and counters do not tell which process it was: their increase since `note` counts, each victim once.
 
-The functions are pure and take the kernel's texts; `OomWatch` reads them.
+The functions are pure and parse the kernel's texts; `OomWatch` reads them.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 _VICTIM = re.compile(r"\bKilled process (\d+)\b(?:.*\banon-rss:(\d+)kB)?")
 _KMSG_RECORD = 8192
-# cgroup v1 says "no limit" by the largest number of pages, in bytes: far above all memory there is.
+# cgroups v1 show "no limit" as the largest number of pages, in bytes: far above all memory that exists.
 _NO_LIMIT = 1 << 60
-# The kernel gives the namespace in which the machine starts always this number (PROC_PID_INIT_INO).
+# The kernel always gives this number to the namespace in which the machine starts (PROC_PID_INIT_INO).
 _FIRST_PID_NAMESPACE = 0xEFFFFFFC
 
 
@@ -25,28 +25,28 @@ class Cgroup(NamedTuple):
     """The memory cgroup of a process."""
 
     name: str
-    """As /proc/PID/cgroup has it."""
+    """As in /proc/PID/cgroup."""
     folder: str
-    """Where its files are."""
+    """The folder of its files."""
     root: str
-    """The folder of the topmost cgroup that can be seen."""
+    """The folder of the topmost visible cgroup."""
     version: int
 
 
 class Victim(NamedTuple):
-    """A process that the kernel log says was killed."""
+    """A process that was killed according to the kernel log."""
 
     pid: int
     resident: int | None
-    """Bytes of memory that were its own; None if the log does not say."""
+    """Its resident memory in bytes; None if the log does not say."""
 
 
 def memory_cgroup(cgroups: str, mounts: str) -> Cgroup | None:
-    """Find a process's memory cgroup.
+    """Return the memory cgroup of a process.
 
     Args:
-        cgroups: its /proc/PID/cgroup.
-        mounts: its /proc/PID/mountinfo.
+        cgroups: the content of its /proc/PID/cgroup.
+        mounts: the content of its /proc/PID/mountinfo.
     """
     names = _cgroup_names(cgroups)
     found = None
@@ -64,7 +64,7 @@ def memory_cgroup(cgroups: str, mounts: str) -> Cgroup | None:
 
 
 def _cgroup_names(cgroups: str) -> dict[str, str]:
-    """Return the cgroup of each controller of version 1, and under "" that of version 2."""
+    """Return the cgroup of each v1 controller, and under "" that of v2."""
     names = {}
     for line in cgroups.splitlines():
         _, controllers, name = [*line.split(":", 2), "", ""][:3]
@@ -73,7 +73,7 @@ def _cgroup_names(cgroups: str) -> dict[str, str]:
 
 
 def _cgroup_at(name: str, mounted: str, mount_point: str, version: int) -> Cgroup:
-    """Place a cgroup below a mount that shows the hierarchy from `mounted` on."""
+    """Locate a cgroup below a mount that shows the hierarchy from `mounted` on."""
     below = name
     if mounted != "/" and (name == mounted or name.startswith(mounted + "/")):
         below = name[len(mounted) :]
@@ -82,7 +82,7 @@ def _cgroup_at(name: str, mounted: str, mount_point: str, version: int) -> Cgrou
 
 
 def counted(text: str, name: str) -> int:
-    """Return a number of a file of `name number` lines; 0 if it is not there.
+    """Return a number from a file of `name number` lines; 0 if it is not there.
 
     Example:
         >>> counted("low 0\\noom 3\\noom_kill 2\\n", "oom_kill")
@@ -102,7 +102,7 @@ def limit_in(text: str) -> int | None:
 
 
 def victim_in(record: str) -> Victim | None:
-    """Return whom a record of the kernel log says the kernel killed for want of memory, if anybody.
+    """Return the process that the kernel killed because of lack of memory, from a record of the kernel log.
 
     Example:
         >>> victim_in("3,9,7,-;Out of memory: Killed process 12 (python) total-vm:9kB, anon-rss:4kB, file-rss:0kB")
@@ -115,7 +115,7 @@ def victim_in(record: str) -> Victim | None:
 
 
 def size(count: int) -> str:
-    """Write a number of bytes for people.
+    """Format a number of bytes for people.
 
     Example:
         >>> size(1536 * 1024 * 1024)
@@ -130,26 +130,26 @@ def size(count: int) -> str:
 
 
 class _KernelLog:
-    """What the kernel has said since this was made, as far as we may read it."""
+    """The records of the kernel log since this was created, as far as they may be read."""
 
     def __init__(self) -> None:
         self._fd = -1
         try:
             if os.stat("/proc/self/ns/pid").st_ino != _FIRST_PID_NAMESPACE:
-                return  # The log has the process ids of the whole machine, and ours are others.
+                return  # The log has process ids of the whole machine, which differ from ours.
             self._fd = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             os.lseek(self._fd, 0, os.SEEK_END)
         except OSError:
             self.close()
 
     def read(self) -> list[str]:
-        """Return the records that are new."""
+        """Return the new records."""
         records = []
         while self._fd >= 0:
             try:
                 records.append(os.read(self._fd, _KMSG_RECORD).decode("utf-8", "replace"))
             except BrokenPipeError:
-                continue  # Records were overwritten before we read them; the next read gives the oldest left.
+                continue  # Records were overwritten before we read them; the next read returns the oldest one left.
             except OSError:
                 break
         return records
@@ -161,7 +161,7 @@ class _KernelLog:
 
 
 class OomWatch:
-    """Looks whether the kernel kills for want of memory, on the host and in the cgroup of this process.
+    """Detects processes killed because of lack of memory, on the host and in the cgroup of this process.
 
     Example:
         >>> watch = OomWatch()
@@ -174,24 +174,24 @@ class OomWatch:
         self._cgroup = memory_cgroup(_read("/proc/self/cgroup"), _read("/proc/self/mountinfo"))
         self._log: _KernelLog | None = None
         self._victims: dict[int, Victim] = {}
-        """Whom the log has named and nobody has asked about, by process id."""
+        """Victims named by the log that `killed` has not been asked about, by process id."""
         self._told = 0
-        """For how many processes `killed` has blamed the kernel."""
+        """Number of processes for which `killed` has returned evidence."""
         self._in_cgroup_before = 0
         self._on_host_before = 0
 
     def note(self) -> None:
-        """Remember how things are before the first worker starts; later calls do nothing."""
+        """Remember the counters before the first worker starts; later calls do nothing."""
         if self._log is None:
             self._log = _KernelLog()
             self._in_cgroup_before, self._on_host_before = self._count_in_cgroup(), _count_on_host()
 
     def killed(self, pid: int) -> str:
-        """Return the evidence that the kernel killed this process, which ended by SIGKILL, for want of memory.
+        """Return the evidence that the kernel killed this process, which ended by SIGKILL, because of lack of memory.
 
         Returns:
-            What a person should read, such as `the kernel did it: out of memory (it used 498 MiB; ...)`; "" when
-            nothing speaks for it.
+            A text for people, such as `the kernel did it: out of memory (it used 498 MiB; ...)`; "" if there is no
+            evidence.
         """
         if self._log is None:
             return ""
@@ -220,7 +220,7 @@ class OomWatch:
         return counted(_read(f"{self._cgroup.folder}/{name}"), "oom_kill")
 
     def _limit(self) -> list[str]:
-        """Say which limit is the tightest on the way from the cgroup to the topmost one."""
+        """Return the tightest limit between this cgroup and the topmost one, in words."""
         if self._cgroup is None:
             return []
         name = "memory.max" if self._cgroup.version == 2 else "memory.limit_in_bytes"

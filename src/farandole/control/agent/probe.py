@@ -1,4 +1,4 @@
-"""Looks, before anything starts, whether the workers of this host can be started, and with which versions."""
+"""Checks, before anything starts, whether the workers of this host can be started, and with which versions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from farandole.control.agent.tasks import Tasks
 if TYPE_CHECKING:
     import ast
 
-# What decides whether a script can run at all, and whose versions should be the same everywhere.
+# The packages that decide whether a script can run at all, and whose versions should be the same everywhere.
 FRAMEWORKS = ("torch", "tensorflow", "keras", "jax", "mxnet", "numpy", "farandole", "horovod")
 _SECONDS = 20.0
 
@@ -31,13 +31,13 @@ def version(name):
 versions = {name: version(name) for name in sys.argv[2:]}
 print(json.dumps({"python": platform.python_version(), "path": sys.executable, "versions": versions}))
 """
-# Where a script uses one of these, it may find modules that nobody else finds.
+# A script that uses one of these may find modules that no other process finds.
 _OWN_IMPORTS = {"importlib", "pkg_resources", "runpy", "site", "zipimport"}
 _OWN_PATHS = {"path", "meta_path", "path_hooks", "modules"}
 
 
 def look(order: Look, tasks: Tasks, say: Callable[[FromAgent], None]) -> None:
-    """Answer at once, or, when a Python must be asked, as soon as that has answered."""
+    """Answer at once, or, if a Python interpreter must be asked, once it has answered."""
     environment = {**os.environ, **order.environment}
     wrong = what_is_wrong(order.command, order.directory, environment)
     if wrong is not None:
@@ -55,12 +55,12 @@ def look(order: Look, tasks: Tasks, say: Callable[[FromAgent], None]) -> None:
 
 
 def imported_by(path: str) -> list[str]:
-    """Return which modules a script cannot do without; none when it is not Python.
+    """Return the modules that a script needs; none if it is not Python.
 
-    These are the frameworks that it imports, at whatever place in it, and what it imports at its top level in any case.
-    A script that changes where modules are found may have others where only it finds them: they are left out.
+    These are the frameworks that it imports anywhere, and all modules that it imports unconditionally at its top level.
+    A script that changes the module search path may find others itself: they are omitted.
     """
-    import ast  # A hundredth of a second, for Python scripts only.
+    import ast  # It costs 10 ms, for Python scripts only.
 
     try:
         with open(path, "rb") as file:

@@ -1,4 +1,4 @@
-"""What the agent asks of the kernel: which process is whose child, and dies with which other. Linux only."""
+"""The kernel's process relations: which process is the child of which, and dies with which other. Linux only."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def become_subreaper() -> None:
-    """Adopt every descendant whose parent dies, so that none of them can get out of reach.
+    """Adopt every descendant whose parent dies, so that none of them escapes.
 
     Raises:
         OSError: the kernel refuses.
@@ -25,7 +25,7 @@ def become_subreaper() -> None:
 
 
 def die_with_parent(parent: int, signum: int = signal.SIGKILL) -> Callable[[], None]:
-    """Return what a child calls between fork and exec so that it gets a signal when `parent` is killed.
+    """Return a function for a child to call between fork and exec, so that it gets a signal when `parent` is killed.
 
     The thread that forks must live as long as the parent: the kernel sends the signal when that *thread* ends.
     """
@@ -33,13 +33,13 @@ def die_with_parent(parent: int, signum: int = signal.SIGKILL) -> Callable[[], N
     def arrange() -> None:
         _libc.prctl(_PR_SET_PDEATHSIG, signum, 0, 0, 0)
         if os.getppid() != parent:
-            os._exit(128 + signal.SIGKILL)  # The parent died before the kernel knew that we care.
+            os._exit(128 + signal.SIGKILL)  # The parent died before the request took effect.
 
     return arrange
 
 
 class ProcessTree:
-    """Which process is whose child, as it was a moment ago."""
+    """A snapshot of parents and children."""
 
     def __init__(self) -> None:
         self._children: dict[int, list[int]] = {}
@@ -70,7 +70,7 @@ def descendants(ancestor: int) -> list[int]:
 
 
 def carrying(variable: str) -> list[int]:
-    """Return the living processes that were started with `NAME=value` in their environment, without this one."""
+    """Return the live processes that were started with `NAME=value` in their environment, without this one."""
     others = (int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) != os.getpid())
     return [pid for pid in others if started_with(pid, variable)]
 
@@ -81,11 +81,11 @@ def started_with(pid: int, variable: str) -> bool:
         with open(f"/proc/{pid}/environ", "rb") as file:
             return variable.encode() in file.read().split(b"\0")
     except OSError:
-        return False  # Gone, or another user's.
+        return False  # It is gone, or belongs to another user.
 
 
 def session_of(pid: int) -> int:
-    """Return the session of a process, which is the id of the process that began it; 0 when it is gone."""
+    """Return the session of a process: the id of the process that began it; 0 if the process is gone."""
     try:
         return os.getsid(pid)
     except OSError:
@@ -99,7 +99,7 @@ def is_stopped(pid: int) -> bool:
 
 
 def send(pids: Iterable[int], signum: int) -> None:
-    """Send a signal to each; a process that is gone already, or belongs to another user, is passed over."""
+    """Send a signal to each process, except those that are gone or belong to another user."""
     for pid in pids:
         try:
             os.kill(pid, signum)
@@ -108,10 +108,10 @@ def send(pids: Iterable[int], signum: int) -> None:
 
 
 def _stat(pid: int) -> list[bytes] | None:
-    """Return the fields of /proc/PID/stat after the command's name; None when the process is gone."""
+    """Return the fields of /proc/PID/stat after the command's name; None if the process is gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
-            # The command name stands in parentheses and may contain anything, parentheses too.
+            # The command name is in parentheses and may contain anything, parentheses too.
             return file.read().rpartition(b")")[2].split()
     except OSError:
         return None

@@ -1,22 +1,23 @@
-"""What the launcher and its agents say to each other, in frames, over the agent's standard input and output.
+"""The protocol of the launcher and its agents: frames over the agent's standard input and output.
 
-No proof is needed: nobody else holds the ends of these pipes. Between hosts, ssh has proven both sides.
+No authentication is needed: no other process holds the ends of these pipes. Between hosts, ssh has authenticated both
+sides.
 
-The agent says `Ready` first. What has a `number` is a question; the answer carries the same number.
+The agent sends `Ready` first. A message with a `number` is a question; its answer carries the same number.
 
-Output is under flow control. Of each stream of each worker the agent sends at most `WINDOW` bytes ahead of what the
-launcher has written; `Credit` says how much more that is now. So a reader that is slow costs a bounded amount of memory
-and slows down only the workers that print. The same holds for each relayed connection, in both directions. Of files
-the launcher has a bounded number of bytes on the way: the agent says when it has taken a piece.
+Output is under flow control. For each stream of each worker the agent sends at most `WINDOW` bytes ahead of what the
+launcher has written; `Credit` allows more. So a slow reader costs a bounded amount of memory, and slows down only the
+workers that print. The same holds for each relayed connection, in both directions. For files, the launcher has a
+bounded number of bytes in transit: the agent confirms each piece.
 
-An agent on another host and its launcher send each other a `Beat` when there is nothing else to say.
+An agent on another host and its launcher send each other a `Beat` when there is nothing else to send.
 """
 
 from __future__ import annotations
 
 import msgspec
 
-# Comes before the first frame: what a login's start-up files print may come before it.
+# Precedes the first frame: the start-up files of a login may print text before it.
 GREETING = b"\nfarandole agent: frames follow\n"
 
 WINDOW = 256 * 1024
@@ -25,7 +26,7 @@ STDOUT = 1
 STDERR = 2
 
 PIECE_BYTES = 256 * 1024
-"""Most bytes of a file in one message: small enough that an agent is never long at one."""
+"""Most bytes of a file in one message: small enough that an agent is never busy for long with one."""
 
 
 # --- to an agent ---------------------------------------------------------------------------------------------
@@ -39,21 +40,21 @@ class Start(msgspec.Struct, frozen=True, tag="start"):
     environment: dict[str, str]
     directory: str
     inherit: bool = False
-    """Whether the agent's own environment, which is what a login on this host gives, lies under that."""
+    """Whether the agent's own environment, which is that of a login on this host, is the base of the worker's."""
     elastic: bool = False
-    """Whether the job goes on when this worker ends: what it leaves behind ends with it, the agent says when it is
-    stopped, and says `Leaving` when it is itself to go. `rank` is the number of the worker then."""
+    """Whether the job continues when this worker ends: then its remaining processes are ended too, the agent reports
+    when it is stopped, and sends `Leaving` when it must itself go. `rank` is the number of the worker then."""
 
 
 class Stop(msgspec.Struct, frozen=True, tag="stop"):
-    """End one worker and everything it started: SIGTERM, and SIGKILL after `grace` seconds. For elastic workers."""
+    """End one worker and its descendants: SIGTERM, and SIGKILL after `grace` seconds. For elastic workers."""
 
     rank: int
     grace: float
 
 
 class Credit(msgspec.Struct, frozen=True, tag="credit"):
-    """So many more bytes of that stream were written and may follow."""
+    """This many more bytes of that stream were written, and may follow."""
 
     rank: int
     stream: int
@@ -61,35 +62,35 @@ class Credit(msgspec.Struct, frozen=True, tag="credit"):
 
 
 class End(msgspec.Struct, frozen=True, tag="end"):
-    """End all workers and everything they started: SIGTERM, and SIGKILL after `grace` seconds. Answered by `Ended`.
+    """End all workers and their descendants: SIGTERM, and SIGKILL after `grace` seconds. Answered by `Ended`.
 
-    A second one with less grace makes it shorter.
+    A second one with a shorter grace period shortens the first.
     """
 
     grace: float
 
 
 class SendSignal(msgspec.Struct, frozen=True, tag="send-signal"):
-    """Send the workers, and nothing that they have started, this signal."""
+    """Send a signal to the workers, but not to their child processes."""
 
     number: int
     worker: int | None = None
-    """Only this one, by the number with which it was started; None: all."""
+    """The number of the only worker to signal; None: all."""
 
 
 class Beat(msgspec.Struct, frozen=True, tag="beat"):
-    """The sender lives. Sent by both sides."""
+    """The sender is alive. Sent by both sides."""
 
     within: float = 0.0
-    """From the launcher: seconds within which the agent will hear of it again; infinite when it is to be stopped."""
+    """From the launcher: seconds until its next message at the latest; infinite if it is about to be stopped."""
 
 
 class Outlive(msgspec.Struct, frozen=True, tag="outlive"):
-    """When the launcher's end of this connection closes, wait for another launcher before all workers are ended."""
+    """When the launcher's end of this connection closes, wait for another launcher before ending all workers."""
 
     socket_name: str
-    """Of the socket on which the agent waits (see `agent.failover_socket`). Each launcher gives another name: a process
-    on this host can read the names that were used, and take them first."""
+    """Name of the socket on which the agent waits (see `agent.failover_socket`). Each launcher gives a new name, since
+    any process on this host can read the names that were used, and take them first."""
     seconds: float
 
 
@@ -99,21 +100,21 @@ class Task(msgspec.Struct, frozen=True, tag="task"):
     number: int
     command: tuple[str, ...]
     environment: dict[str, str]
-    """On top of the agent's."""
+    """Added to the agent's environment."""
     directory: str
     input: bytes
     seconds: float
-    """After which it is killed."""
+    """Seconds after which it is killed."""
 
 
 class Look(msgspec.Struct, frozen=True, tag="look"):
-    """Find out whether a command can be started here. Answered by `Looked`."""
+    """Check whether a command can be started here. Answered by `Looked`."""
 
     number: int
     command: tuple[str, ...]
     directory: str
     environment: dict[str, str]
-    """On top of the agent's."""
+    """Added to the agent's environment."""
 
 
 class OpenPorts(msgspec.Struct, frozen=True, tag="open-ports"):
@@ -127,18 +128,18 @@ class OpenPorts(msgspec.Struct, frozen=True, tag="open-ports"):
 
 
 class ConnectTarget(msgspec.Struct, frozen=True):
-    """Where a host may be reached."""
+    """The addresses at which a host may be reached."""
 
     host: int
     """Its number in the answer."""
     address: str
     port: int
     token: bytes
-    """What the other side sends first, so that another machine with the same address is not mistaken for it."""
+    """The first bytes from the other side, so that another machine with the same address is not mistaken for it."""
 
 
 class TryConnect(msgspec.Struct, frozen=True, tag="try-connect"):
-    """Try to reach other hosts, all at once. Answered by `ConnectTried`, at the latest after so many seconds."""
+    """Try to reach other hosts, all at once. Answered by `ConnectTried` within `seconds`."""
 
     number: int
     targets: tuple[ConnectTarget, ...]
@@ -146,14 +147,14 @@ class TryConnect(msgspec.Struct, frozen=True, tag="try-connect"):
 
 
 class Relayed(msgspec.Struct, frozen=True, tag="relayed"):
-    """Bytes of a relayed connection. Sent by both sides."""
+    """Data of a relayed connection. Sent by both sides."""
 
     link: int
     data: bytes
 
 
 class RelayCredit(msgspec.Struct, frozen=True, tag="relay-credit"):
-    """So many bytes of a relayed connection have been passed on, and as many more may follow. Sent by both sides."""
+    """This many bytes of a relayed connection were passed on, and as many more may follow. Sent by both sides."""
 
     link: int
     count: int
@@ -172,34 +173,34 @@ class Interface(msgspec.Struct, frozen=True):
     """One address of a host."""
 
     name: str
-    """Of the network interface."""
+    """Name of the network interface."""
     address: str
     """IPv4 or IPv6, with a scope if it needs one."""
     prefix: int
-    """Bits that are the same for all of its network."""
+    """Length of the network prefix, in bits."""
     speed: int
-    """Megabits per second, as the kernel says; 0 when it does not."""
+    """Megabits per second according to the kernel; 0 if unknown."""
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
-    """The agent obeys from now on; this is what its host is like. The first message."""
+    """The agent is ready for orders; the facts about its host. The first message."""
 
     version: str
-    """Of farandole."""
+    """Version of farandole."""
     python: str
     hostname: str
     machine: str
     """The same for two agents if, and only if, they see the same kernel and the same network."""
     cores: int
     load: float
-    """Processes that want to run, on average of the last minute."""
+    """Load average of the last minute."""
     gpus: int
     interfaces: tuple[Interface, ...]
     """Without loopback."""
     roster: str
     """host:port at which workers of this host reach the roster through the agent."""
     free_port: int
-    """That was free a moment ago on all addresses."""
+    """A port that was free on all addresses a moment ago."""
     clock: float
     """Seconds since 1970."""
 
@@ -211,59 +212,59 @@ class TaskEnded(msgspec.Struct, frozen=True, tag="task-ended"):
     code: int
     """Exit code, or minus the number of the signal that ended it; 127 when it could not be started."""
     output: bytes
-    """The last it wrote, standard output and error together."""
+    """The end of its standard output and error, merged."""
 
 
 class Looked(msgspec.Struct, frozen=True, tag="looked"):
-    """Whether it can."""
+    """The result of `Look`."""
 
     number: int
     problem: str = ""
-    """Why not; empty when it can."""
+    """Why the command cannot be started; "" if it can."""
     hint: str = ""
     versions: dict[str, str] = {}
-    """Of `python` and of the frameworks that the script imports, if it is a Python script."""
+    """Versions of `python` and of the frameworks that the script imports, if it is a Python script."""
     missing: tuple[str, ...] = ()
-    """Modules that the script imports, and that are not there."""
+    """Modules that the script imports, and that are not installed."""
     python: str = ""
     """Path of the interpreter that lacks them."""
 
 
 class PortsOpened(msgspec.Struct, frozen=True, tag="ports-opened"):
-    """Where the agent listens."""
+    """The ports on which the agent listens."""
 
     number: int
     ports: tuple[int, ...]
-    """For each address; 0 where it cannot listen."""
+    """One for each address; 0 if the agent cannot listen there."""
     token: bytes
 
 
 class ConnectOutcome(msgspec.Struct, frozen=True):
-    """What came of connecting to one target."""
+    """The result of connecting to one target."""
 
     host: int
     address: str
     seconds: float
-    """Until the other side answered."""
+    """Seconds until the other side answered."""
     trouble: str
-    """Why it did not answer; empty when it did."""
+    """Why it did not answer; "" if it did."""
 
 
 class ConnectTried(msgspec.Struct, frozen=True, tag="connect-tried"):
-    """What came of connecting to all targets."""
+    """The results of connecting to all targets."""
 
     number: int
     answers: tuple[ConnectOutcome, ...]
 
 
 class RelayOpened(msgspec.Struct, frozen=True, tag="relay-opened"):
-    """Somebody on this host has connected to what should be the roster."""
+    """A process on this host has connected to the address of the roster."""
 
     link: int
 
 
 class Started(msgspec.Struct, frozen=True, tag="started"):
-    """The worker runs."""
+    """The worker was started."""
 
     rank: int
     pid: int
@@ -277,20 +278,20 @@ class NotStarted(msgspec.Struct, frozen=True, tag="not-started"):
 
 
 class Resumed(msgspec.Struct, frozen=True, tag="resumed"):
-    """To a launcher that has taken over, right after `Ready`: what there is now."""
+    """The state of the agent, for a launcher that has taken over, right after `Ready`."""
 
     pid: int
-    """Of the agent."""
+    """Process id of the agent."""
     workers: tuple[Started, ...]
-    """Those that live."""
+    """The live workers."""
     ends: tuple[Exited, ...]
-    """Of the others, as far as they are remembered. The launcher before may have heard of them."""
+    """The ends of the others, as far as they are recorded. The previous launcher may have received them."""
     streams: tuple[tuple[int, int], ...]
-    """By rank and number: of what workers print, the streams of which more is to come, be it their end."""
+    """Rank and number of the output streams from which messages follow, even if only of their end."""
     alone: float
-    """Seconds for which there was no launcher."""
+    """Seconds without a launcher."""
     lost: int
-    """Bytes that workers have printed meanwhile, and that were not kept."""
+    """Number of bytes of output that were dropped meanwhile."""
 
 
 class Output(msgspec.Struct, frozen=True, tag="output"):
@@ -302,37 +303,37 @@ class Output(msgspec.Struct, frozen=True, tag="output"):
 
 
 class Closed(msgspec.Struct, frozen=True, tag="closed"):
-    """Nothing more will come on that stream."""
+    """That stream has ended."""
 
     rank: int
     stream: int
 
 
 class Exited(msgspec.Struct, frozen=True, tag="exited"):
-    """The worker's process ended. Its output, and what it started, may live on."""
+    """The worker's process ended. Its output and its child processes may outlive it."""
 
     rank: int
     code: int
     """Exit code, or minus the number of the signal that ended it."""
     error_file: bytes = b""
-    """What it wrote where TORCHELASTIC_ERROR_FILE says."""
+    """Content of the file named in TORCHELASTIC_ERROR_FILE."""
     out_of_memory: str = ""
-    """In which words the kernel says that it killed it for want of memory."""
+    """The kernel's evidence that it was killed because of lack of memory."""
 
 
 class Stalled(msgspec.Struct, frozen=True, tag="stalled"):
-    """The worker's process is stopped, or goes on again. Only of elastic workers."""
+    """The worker's process was stopped, or was continued. Only for elastic workers."""
 
     rank: int
     stopped: bool
 
 
 class Leaving(msgspec.Struct, frozen=True, tag="leaving"):
-    """Somebody wants the agent to go, by SIGTERM. It stays until it is told to end, but no longer than it must."""
+    """The agent was asked to end by SIGTERM. It stays until it is ordered to end, but no longer than necessary."""
 
 
 class Ended(msgspec.Struct, frozen=True, tag="ended"):
-    """Nothing of the job is left on this host, except processes that even SIGKILL did not end. The last message."""
+    """Nothing of the job is left on this host, except processes that survived even SIGKILL. The last message."""
 
     survivors: tuple[int, ...] = ()
 
@@ -340,10 +341,10 @@ class Ended(msgspec.Struct, frozen=True, tag="ended"):
 # --- files -----------------------------------------------------------------------------------------------------
 #
 # The launcher offers a tree, a batch of entries at a time; the agent answers each `Offer` with `Lacking`. After the
-# last one the launcher sends what is lacking, in pieces, and the agent answers each `Piece` with `Received`. When all
-# is there, which may be at once, the agent lays the tree out and says `Shipped`; or `NotShipped`, at any time.
+# last one the launcher sends the missing files in pieces, and the agent answers each `Piece` with `Received`. When all
+# files are there, which may be at once, the agent lays the tree out and sends `Shipped`; or `NotShipped`, at any time.
 #
-# Paths are bytes, relative to the tree's root, because nothing else can say every name that a file may have.
+# Paths are bytes, relative to the tree's root, because no other type can express every file name.
 
 
 class File(msgspec.Struct, frozen=True, array_like=True, tag="file"):
@@ -353,7 +354,7 @@ class File(msgspec.Struct, frozen=True, array_like=True, tag="file"):
     size: int
     executable: bool
     modified_ns: int
-    """Since the epoch. The file on the host gets it too."""
+    """Nanoseconds since the epoch. The file on the host gets it too."""
     digest: bytes
     """SHA-256 of the content, 32 bytes."""
 
@@ -366,7 +367,7 @@ class Link(msgspec.Struct, frozen=True, array_like=True, tag="link"):
 
 
 class Directory(msgspec.Struct, frozen=True, array_like=True, tag="directory"):
-    """A directory of a tree that would not be there without it, because nothing of the tree is in it."""
+    """An empty directory of a tree, which no file implies."""
 
     path: bytes
 
@@ -375,56 +376,56 @@ Entry = File | Link | Directory
 
 
 class Offer(msgspec.Struct, frozen=True, tag="offer"):
-    """A part of the tree that the workers are to run in. Answered by `Lacking`."""
+    """A part of the tree that the workers run in. Answered by `Lacking`."""
 
     job: str
-    """Id of the job; the tree is its own."""
+    """Id of the job, which owns the tree."""
     name: str
-    """What the tree's root is called."""
+    """Name of the tree's root."""
     cache: str
-    """The directory for what is shipped; "" is farandole/ship in the user's cache directory."""
+    """The directory for shipped files; "" is farandole/ship in the user's cache directory."""
     entries: tuple[Entry, ...]
     last: bool
 
 
 class Piece(msgspec.Struct, frozen=True, tag="piece"):
-    """Bytes of a file that is lacking. Answered by `Received`."""
+    """A piece of a missing file. Answered by `Received`."""
 
     digest: bytes
-    """Of the whole file."""
+    """Digest of the whole file."""
     offset: int
-    """Of its first byte in the file; pieces of a file come in order."""
+    """Offset of its first byte in the file; pieces of a file come in order."""
     data: bytes
     packed: bool
     """Whether the data is compressed by zlib."""
 
 
 class Lacking(msgspec.Struct, frozen=True, tag="lacking"):
-    """What of the files of an `Offer` is not on this host, and no earlier `Lacking` has named."""
+    """The files of an `Offer` that are not on this host, and that no earlier `Lacking` has named."""
 
     files: tuple[tuple[bytes, int], ...]
-    """Digest, and how many bytes of the file are here already: what an interrupted job left."""
+    """Digest of each file, and the number of its bytes that an interrupted job has already received."""
 
 
 class Received(msgspec.Struct, frozen=True, tag="received"):
-    """One more piece was taken, in the order they were sent."""
+    """One more piece was received, in order."""
 
 
 class Damaged(msgspec.Struct, frozen=True, tag="damaged"):
-    """What came of that file is not what was offered, and was thrown away. It should be sent from its beginning."""
+    """The received content of that file was wrong, and was dropped. It must be sent from its beginning."""
 
     digest: bytes
 
 
 class Shipped(msgspec.Struct, frozen=True, tag="shipped"):
-    """The whole tree is here."""
+    """The whole tree is in place."""
 
     directory: str
-    """Its root."""
+    """Root of the tree."""
 
 
 class NotShipped(msgspec.Struct, frozen=True, tag="not-shipped"):
-    """The tree cannot be had on this host. Nothing more is taken."""
+    """The tree cannot be placed on this host. No more messages about it are accepted."""
 
     reason: str
     hint: str

@@ -1,7 +1,7 @@
-"""Takes the workers of this host to the roster: a listener on loopback, from where it goes on through the agent's pipe.
+"""Connects the workers of this host to the roster: a listener on loopback, relayed through the agent's pipe.
 
 So the launcher opens no port to any network, and workers reach it wherever ssh does. The bytes are passed on unread:
-the proof is between worker and roster.
+worker and roster authenticate each other.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ class _Link:
         self.number = number
         self.connection = connection
         self.ahead = 0
-        """Bytes that the launcher has not passed on yet."""
+        """Number of bytes that the launcher has not passed on yet."""
         self.unsent = bytearray()
         self.closing = False
-        """The roster has hung up: close when all is sent."""
+        """Whether the roster has closed the connection, which closes once all data is sent."""
 
 
 class RosterRelay:
-    """Serves for as long as the agent lives.
+    """A relay that serves while the agent lives.
 
     Args:
-        loop: calls back when a worker says something.
-        say: takes it to the launcher.
+        loop: the event loop of the agent.
+        say: sends a message to the launcher.
     """
 
     def __init__(self, loop: Loop, say: Callable[[FromAgent], None]) -> None:
@@ -63,12 +63,12 @@ class RosterRelay:
             self._close(link)
 
     def serve(self) -> None:
-        """Let them in again: there is another launcher."""
+        """Accept connections again: there is another launcher."""
         self._serving = True
         self._listen_again()
 
-    def obey(self, message: Relay) -> None:
-        """Do what the launcher says about a connection. It may be gone here already."""
+    def carry_out(self, message: Relay) -> None:
+        """Carry out an order about a connection, which may already be closed here."""
         link = self._links.get(message.link)
         if link is None:
             return
@@ -86,7 +86,7 @@ class RosterRelay:
         try:
             connection, _ = self._listener.accept()
         except OSError:
-            # It hung up before it was accepted; or no descriptor is left, and looking again at once would be no rest.
+            # It was closed before it was accepted; or no descriptor is left, and an immediate retry would spin.
             self._loop.watch(self._listener.fileno())
             self._loop.call_later(_REST_SECONDS, self._listen_again)
             return

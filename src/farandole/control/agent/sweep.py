@@ -1,4 +1,4 @@
-"""Kills what a dead agent can no longer kill: processes with a mark in their environment, such as a job's id.
+"""Kills processes that a dead agent has left: those with a mark in their environment, such as a job's id.
 
 `python -m farandole.control.agent.sweep` reads the mark, `NAME=value`, from standard input.
 """
@@ -15,14 +15,14 @@ SECONDS = 5.0
 
 
 def sweep_step(mark: str) -> list[int]:
-    """Send SIGKILL to what has this variable, `NAME=value`, on this machine, and return what that was."""
+    """Send SIGKILL to all processes on this machine with this variable, `NAME=value`, and return their ids."""
     left = carrying(mark)
     send(left, signal.SIGKILL)
     return left
 
 
 def main() -> None:
-    """Sweep until nothing is left, or it takes too long."""
+    """Sweep until nothing is left, or a time limit is reached."""
     mark = sys.stdin.read().strip()
     deadline = time.monotonic() + SECONDS
     while mark and sweep_step(mark) and time.monotonic() < deadline:

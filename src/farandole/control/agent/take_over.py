@@ -1,10 +1,10 @@
-"""`python -m farandole.control.agent.take_over`: takes a launcher to the agent on this host that has lost its own.
+"""`python -m farandole.control.agent.take_over`: connects a launcher to the agent on this host that has lost its own.
 
-The first line of its standard input has the names of the sockets on which the agent may wait, with spaces between them.
-They are secret: a process that takes the agent's next name first keeps the agent from waiting there. After that line,
-bytes are passed on between standard input and output and that agent, until either side ends.
+The first line of its standard input has the names of the sockets on which the agent may wait, separated by spaces. They
+are secret: a process that binds the agent's next name first prevents the agent from waiting there. After that line,
+bytes are passed between standard input and output and that agent, until either side ends.
 
-It imports next to nothing: it is waited for, while workers of the job use the processors.
+It imports next to nothing: the launcher waits for it while workers of the job use the processors.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import time
 
 from farandole.control.agent.failover_socket import address_of, is_of_this_user
 
-# The agent notices within that time that its launcher is gone.
+# Seconds within which the agent notices that its launcher is gone.
 CONNECT_SECONDS = 5.0
 _REST_SECONDS = 0.02
 _CHUNK = 64 * 1024
@@ -25,14 +25,14 @@ _CHUNK = 64 * 1024
 
 def _read_names() -> list[str]:
     line = b""
-    # One by one: what follows is the agent's.
+    # Byte by byte: all that follows is for the agent.
     while not line.endswith(b"\n") and (byte := os.read(0, 1)):
         line += byte
     return line.decode().split()
 
 
 def find_agent(names: list[str]) -> socket.socket | None:
-    """Return a connection to the agent that waits at one of these names, or None."""
+    """Return a connection to the agent that waits at one of these names; None if there is none."""
     deadline = time.monotonic() + CONNECT_SECONDS
     while time.monotonic() < deadline:
         for name in names:
@@ -45,7 +45,7 @@ def find_agent(names: list[str]) -> socket.socket | None:
 def _connect(name: str) -> socket.socket | None:
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        connection.setblocking(False)  # Another process may have the name by now, and accept nothing.
+        connection.setblocking(False)  # Another process may own the name by now, and never accept.
         connection.connect(address_of(name))
         if is_of_this_user(connection):
             connection.setblocking(True)
@@ -78,10 +78,10 @@ def _down_to_the_end(connection: socket.socket) -> None:
 
 
 def main() -> None:
-    """Pass bytes on to the end."""
+    """Pass bytes until either side ends."""
     connection = find_agent(_read_names())
     if connection is None:
-        sys.exit("there is no agent of this job any more that waits for a launcher")
+        sys.exit("no agent of this job waits for a launcher any more")
     threading.Thread(target=_down_to_the_end, args=(connection,), daemon=True).start()
     try:
         _pass_up(connection)

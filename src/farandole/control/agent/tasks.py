@@ -1,4 +1,4 @@
-"""Commands that the launcher has run to their end on this host, before there are workers and beside them."""
+"""Commands that the launcher runs to their end on this host, before workers start and beside them."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class _Running:
 
 
 class Tasks:
-    """The running ones, by process id. The agent reaps all children, and says which have ended."""
+    """Running tasks by process id. The agent reaps all children, and reports which have ended."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
         self._running: dict[int, _Running] = {}
 
     def start(self, task: Task, ended: Callable[[TaskEnded], None]) -> None:
-        """Begin a task; `ended` is called in the end, or at once when it cannot be started."""
+        """Start a task; `ended` is called at its end, or at once if it cannot be started."""
         given, output = _private_file(), _private_file()
         os.write(given, task.input)
         os.lseek(given, 0, os.SEEK_SET)
@@ -57,7 +57,7 @@ class Tasks:
         self._running[process.pid] = _Running(task.number, output, timer, ended)
 
     def ended(self, pid: int, code: int) -> None:
-        """Record that a child has ended; no-op when it is no task."""
+        """Record that a child has ended; no-op if it is not a task."""
         if pid not in self._running:
             return
         running = self._running.pop(pid)
@@ -69,5 +69,5 @@ class Tasks:
 
 
 def _private_file() -> int:
-    """Return a file without a name: what a task writes does not wait for a reader."""
+    """Return an unnamed file, so that a task never waits for a reader of its output."""
     return os.memfd_create("farandole-task", os.MFD_CLOEXEC)

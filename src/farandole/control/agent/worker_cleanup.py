@@ -1,10 +1,10 @@
-"""Workers that end one by one, while others of the same host run on: nothing of them may stay.
+"""Ends single workers of a host, with all their processes, while others keep running.
 
-A worker that is told to stop gets SIGTERM, and SIGKILL when its time is up; so does what a worker leaves behind when
-its process ends by itself. What belongs to a worker is known by three marks, because a process can lose each: it
-descends from the worker's process, it is of the worker's session, it has the worker's number in its environment.
+A worker that is stopped gets SIGTERM, and SIGKILL when its grace period is over; so do the processes that remain when a
+worker ends by itself. A process belongs to a worker by any of three marks, because it can lose each of them: it
+descends from the worker's process, it is in the worker's session, it has the worker's number in its environment.
 
-Stopped workers (state T) are noticed, because the others of their world wait for them.
+Workers in state T (stopped) are reported, because the other workers of their world wait for them.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from farandole.control.agent.event_loop import Loop, Timer
 from farandole.control.agent.process_tree import ProcessTree, is_stopped, send, session_of, started_with
 
 WORKER_VARIABLE = "FARANDOLE_WORKER"
-# What a worker leaves behind may tidy up for so long.
+# Seconds that the remaining processes of a worker have to clean up.
 LEFTOVER_SECONDS = 1.0
 _LOOK_SECONDS = 0.02
 _STOPPED_LOOK_SECONDS = 0.5
 
 
 class _Ending:
-    """A worker that is being ended, or whose leftovers are."""
+    """A worker that is being ended, or whose remaining processes are."""
 
     def __init__(self, pid: int, kill_at: float) -> None:
         self.pid = pid
@@ -39,8 +39,8 @@ class WorkerCleanup:
     """Ends single workers of an agent.
 
     Args:
-        loop: of the agent.
-        gone: called with the rank when nothing of the worker is left.
+        loop: the event loop of the agent.
+        gone: called with the rank when no process of the worker is left.
     """
 
     def __init__(self, loop: Loop, gone: Callable[[int], None]) -> None:
@@ -51,20 +51,20 @@ class WorkerCleanup:
         self._timer: Timer | None = None
 
     def stop(self, rank: int, pid: int, grace: float) -> None:
-        """End a worker and what it started: SIGTERM, and SIGKILL after so many seconds. Again: make it shorter."""
+        """End a worker and its processes: SIGTERM, and SIGKILL after `grace` seconds. A second call shortens that."""
         kill_at = time.monotonic() + grace
         ending = self._under_way.setdefault(rank, _Ending(pid, kill_at))
         ending.kill_at = min(ending.kill_at, kill_at)
         self._look()
 
     def is_taken(self, pid: int) -> None:
-        """Record that the kernel has given this process id to another worker."""
+        """Record that the kernel has reused this process id for another worker."""
         for ending in self._under_way.values():
             if ending.pid == pid:
                 ending.pid = 0
 
     def killed(self, rank: int) -> bool:
-        """Return whether this worker was sent SIGKILL from here."""
+        """Return whether SIGKILL was sent to this worker from here."""
         ending = self._under_way.get(rank)
         return ending is not None and ending.killed
 
@@ -91,14 +91,14 @@ class WorkerCleanup:
         fresh = [pid for pid in left if pid not in ending.terminated]
         ending.terminated.update(fresh)
         send(fresh, signal.SIGTERM)
-        send(fresh, signal.SIGCONT)  # A stopped process takes no notice of SIGTERM.
+        send(fresh, signal.SIGCONT)  # A stopped process does not handle SIGTERM.
 
 
 class StopWatch:
-    """Notices workers that are stopped, and that go on.
+    """Notices workers that are stopped, and that are continued.
 
     Args:
-        loop: of the agent.
+        loop: the event loop of the agent.
         changed: called with the rank, and whether it is stopped now.
     """
 
@@ -111,19 +111,19 @@ class StopWatch:
         self._timer: Timer | None = None
 
     def add(self, pid: int, rank: int) -> None:
-        """Watch a worker from now on."""
+        """Start to watch a worker."""
         self._ranks[pid] = rank
         self._stopped[pid] = False
         if self._timer is None:
             self._timer = self._loop.call_later(_STOPPED_LOOK_SECONDS, self._look)
 
     def remove(self, pid: int) -> None:
-        """Watch it no more; no-op if it was not watched."""
+        """Stop watching a worker; no-op if it was not watched."""
         self._ranks.pop(pid, None)
         self._stopped.pop(pid, None)
 
     def stopped(self) -> list[int]:
-        """Return the ranks of those that are stopped, as far as that was noticed."""
+        """Return the ranks of the workers that were found stopped."""
         return [rank for pid, rank in self._ranks.items() if self._stopped[pid]]
 
     def _look(self) -> None:
@@ -136,7 +136,7 @@ class StopWatch:
 
 
 def _of_worker(rank: int, pid: int, tree: ProcessTree) -> list[int]:
-    """Return the processes, of those below the agent, that belong to a worker. `pid` is 0 if that is not known."""
+    """Return the processes below the agent that belong to a worker; `pid` is 0 if it is unknown."""
     known = {pid, *tree.below(pid)} if pid else set()
     mark = f"{WORKER_VARIABLE}={rank}"
 

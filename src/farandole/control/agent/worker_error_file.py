@@ -1,7 +1,7 @@
-"""Where workers may write why they fail, as PyTorch's `@record` does: a private file for each, named in a variable.
+"""Private files in which workers may write why they fail, as PyTorch's `@record` does; a variable names each file.
 
-The files lie in a folder that the agent removes at its end. An agent that is killed cannot, so the next one on the host
-does: a folder whose lock nobody holds has no agent any more.
+The files are in a folder that the agent removes at its end. An agent that is killed cannot, so the next one on the host
+does: a folder whose lock is free has no agent any more.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ import os
 VARIABLE = "TORCHELASTIC_ERROR_FILE"
 _FOLDER = "farandole-errors-"
 LARGEST = 256 * 1024
-"""Bytes of an error file that are read; a traceback is far shorter."""
+"""Most bytes of an error file that are read; a traceback is far shorter."""
 
 
 class ErrorFiles:
-    """A folder that only this user can enter, with room for a file of each worker of this host."""
+    """A folder that only this user can enter, with a file for each worker of this host."""
 
     def __init__(self) -> None:
-        """Make the folder.
+        """Create the folder.
 
         Raises:
-            OSError: it cannot be made; then workers do without.
+            OSError: it cannot be created; then workers run without error files.
         """
-        # Not `tempfile`: an agent loads as little as it can, and this is all that it needs of it.
+        # Not `tempfile`: an agent loads as little as possible, and needs only this of it.
         parent = os.environ.get("TMPDIR") or "/tmp"
         _tidy(parent)
         name = f"{os.getuid()}-{os.urandom(8).hex()}"
@@ -33,18 +33,18 @@ class ErrorFiles:
         os.mkdir(unlocked, 0o700)
         self._lock = os.open(unlocked, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
-        # Only now by the name that others look for: they would take it for abandoned.
+        # Renamed only when locked: other agents would take an unlocked folder for abandoned.
         os.rename(unlocked, self._folder)
 
     def path(self, rank: int) -> str:
-        """Return where this worker's file is to be. It does not exist yet."""
+        """Return the path of this worker's file, which does not exist yet."""
         return os.path.join(self._folder, f"{rank}.json")
 
     def take(self, rank: int) -> bytes:
-        """Return what the worker wrote, at most `LARGEST` bytes, and remove it; b"" if it wrote nothing."""
+        """Return the content of the worker's file, at most `LARGEST` bytes, and remove it; b"" if there is none."""
         path = self.path(rank)
         try:
-            # Whatever the worker has put there, reading it may not block.
+            # Whatever the worker has put there, reading it must not block.
             fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:
             return b""
@@ -57,7 +57,7 @@ class ErrorFiles:
             _remove(path)
 
     def close(self) -> None:
-        """Remove the folder and what is in it. No-op the second time."""
+        """Remove the folder with its content. No-op the second time."""
         if self._lock >= 0:
             _remove_folder(self._folder)
             os.close(self._lock)
@@ -65,7 +65,7 @@ class ErrorFiles:
 
 
 def _tidy(parent: str) -> None:
-    """Remove what agents of this user left that were killed."""
+    """Remove folders that killed agents of this user have left."""
     for name in os.listdir(parent):
         if not name.startswith(f"{_FOLDER}{os.getuid()}-"):
             continue
@@ -73,7 +73,7 @@ def _tidy(parent: str) -> None:
         try:
             lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:
-            continue  # Just removed by its agent, or a stranger's.
+            continue  # Just removed by its agent, or owned by another user.
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             _remove_folder(folder)
@@ -89,7 +89,7 @@ def _remove_folder(folder: str) -> None:
             _remove(os.path.join(folder, name))
         os.rmdir(folder)
     except OSError:
-        pass  # A worker put a folder of its own there, or somebody has tidied up.
+        pass  # A worker created a folder in it, or another process has removed it.
 
 
 def _read(fd: int) -> bytes:

@@ -1,7 +1,7 @@
-"""What the workers of one host print, on its way to the launcher, under flow control.
+"""Forwards the output of the workers of one host to the launcher, under flow control.
 
-Of each stream at most `WINDOW` bytes are sent ahead of what the launcher has written. While there is no launcher,
-everything is read, so that workers can go on printing; `farandole.control.agent.failover` keeps the latest part.
+For each stream at most `WINDOW` bytes are sent ahead of what the launcher has written. Without a launcher everything is
+read, so that workers can keep printing; `farandole.control.agent.failover` keeps the latest part.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from farandole.control.agent.event_loop import Loop
 from farandole.control.agent.protocol import STDERR, STDOUT, WINDOW, Closed, Credit, Output
 
 _CHUNK = 64 * 1024
-# What a dead worker has left in its pipes is read a piece at a time, with such pauses.
+# Seconds between two reads of what a dead worker has left in its pipes.
 _PAUSE_SECONDS = 0.02
 
 
@@ -25,16 +25,16 @@ class _Stream:
         self.stream = stream
         self.fd = fd
         self.ahead = 0
-        """Bytes that the launcher has not written yet."""
+        """Number of bytes that the launcher has not written yet."""
 
 
 class WorkerOutput:
     """The standard output and error of all workers of this host.
 
     Args:
-        loop: of the agent.
-        say: takes what is read to the launcher.
-        has_launcher: says whether there is one now.
+        loop: the event loop of the agent.
+        say: sends a message to the launcher.
+        has_launcher: returns whether there is a launcher now.
     """
 
     def __init__(self, loop: Loop, say: Callable[[Output | Closed], None], has_launcher: Callable[[], bool]) -> None:
@@ -44,42 +44,42 @@ class WorkerOutput:
         self._streams: dict[tuple[int, int], _Stream] = {}
 
     def add(self, rank: int, stream: int, fd: int) -> None:
-        """Read a worker's stream from now on; the descriptor belongs to this object."""
+        """Start to read a worker's stream; the descriptor belongs to this object from now on."""
         os.set_blocking(fd, False)
         self._streams[rank, stream] = _Stream(rank, stream, fd)
         self._watch(self._streams[rank, stream])
 
     @property
     def open(self) -> list[tuple[int, int]]:
-        """The streams that have not ended, by rank and number."""
+        """The open streams, by rank and number."""
         return [*self._streams]
 
     def written(self, credit: Credit) -> None:
-        """Record that the launcher has written some of a stream: as much more may follow."""
+        """Record that the launcher has written some of a stream, so that as much may follow."""
         stream = self._streams.get((credit.rank, credit.stream))
         if stream is not None:
             stream.ahead -= credit.count
             self._watch(stream)
 
     def launcher_is_gone(self) -> None:
-        """Read all that workers print, however much that is."""
+        """Read all output of workers, without limit."""
         for stream in self._streams.values():
             self._watch(stream)
 
     def launcher_is_back(self, unsent: Callable[[int, int], int]) -> None:
-        """Begin flow control anew.
+        """Restart flow control.
 
         Args:
-            unsent: returns, by rank and number of a stream, how many bytes of it the launcher is about to be sent.
+            unsent: returns, by rank and number of a stream, the bytes of it that the launcher has yet to receive.
         """
         for stream in self._streams.values():
             stream.ahead = unsent(stream.rank, stream.stream)
             self._watch(stream)
 
     def read_rest(self, rank: int) -> None:
-        """Read what a dead worker has left in its pipes, until they are empty; then close them.
+        """Read what a dead worker has left in its pipes until they are empty; then close them.
 
-        A process outside the job may hold the other ends: nothing of the worker's can come from there any more.
+        A process outside the job may hold the other ends, but no output of the worker can come from it.
         """
         streams = [self._streams.get((rank, number)) for number in (STDOUT, STDERR)]
         for stream in streams:
@@ -89,13 +89,13 @@ class WorkerOutput:
             self._loop.call_later(_PAUSE_SECONDS, lambda: self.read_rest(rank))
 
     def read_rest_of_all(self) -> bool:
-        """Read a piece of what dead workers have left in their pipes; return whether nothing is left."""
+        """Read a piece of what dead workers have left in their pipes; return whether all pipes are empty."""
         for stream in list(self._streams.values()):
             self._read_piece(stream)
         return not self._streams
 
     def _read_piece(self, stream: _Stream) -> None:
-        """Read a piece, as far as flow control allows; close the stream when it is empty."""
+        """Read a piece, as far as flow control allows; close the stream if it is empty."""
         if stream.ahead < WINDOW and not self._forward(stream):
             self._close(stream)
 
@@ -104,7 +104,7 @@ class WorkerOutput:
         self._loop.watch(stream.fd, (lambda: self._forward(stream)) if wanted else None)
 
     def _forward(self, stream: _Stream) -> bool:
-        """Send on what there is to read; False when there was nothing."""
+        """Forward available output; return False if there was none."""
         try:
             data = os.read(stream.fd, _CHUNK)
         except BlockingIOError:

@@ -1,7 +1,7 @@
-"""What one host is like, found out in well under a second, without loading a framework or the native library.
+"""Inspects one host in well under a second, without loading a framework or the native library.
 
-`python -m farandole.control.agent.inspect` prints it as one JSON document; with `--import` every framework is imported
-too, in processes of their own. Each part fails by itself: what could not be found out is in `Facts.unknown`.
+`python -m farandole.control.agent.inspect` prints the facts as one JSON document; with `--import` every framework is
+also imported, each in its own process. Each part fails separately: `Facts.unknown` lists facts that could not be found.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _Part = TypeVar("_Part")
 
 
 def inspect(view: View | None = None, *, try_import: bool = False) -> Facts:
-    """Return what this host is like.
+    """Return the facts about this host.
 
     Args:
-        view: what is looked at; by default this host.
-        try_import: also import every framework that is installed, which takes seconds.
+        view: the host to inspect; by default this one.
+        try_import: also import every installed framework, which takes seconds.
     """
     view = View() if view is None else view
     _ask_ahead(view)

@@ -1,4 +1,4 @@
-"""Prints what this host is like, as JSON, for a launcher on another one."""
+"""Prints the facts about this host, as JSON, for a launcher on another one."""
 
 import sys
 
@@ -7,7 +7,7 @@ from farandole.control.agent import cannot_run
 try:
     from farandole.base.wire.encoding import encode_json
     from farandole.control.agent.inspect import inspect
-except Exception as error:  # What is missing may be anything, and an old Python may raise anything.
+except Exception as error:  # Anything may be missing, and an old Python may raise any error.
     cannot_run.tell(error)
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""What there is to know about one host, as plain data that travels as JSON.
+"""The facts about one host, as plain data that travels as JSON.
 
-`None` and empty values mean that there is none of it, or that it could not be found out; `Facts.unknown` says which.
+`None` and empty values mean that there is none, or that the fact could not be found; `Facts.unknown` says which.
 """
 
 from __future__ import annotations
@@ -13,54 +13,54 @@ class System(msgspec.Struct, frozen=True, kw_only=True):
 
     hostname: str = ""
     boot: str | None = None
-    """The kernel's name for the time since it started: two hosts with the same are the same machine."""
+    """The kernel's boot id: two hosts with the same one are the same machine."""
     kernel: str = ""
     distribution: str | None = None
     architecture: str = ""
 
 
 class NativeBackend(msgspec.Struct, frozen=True, kw_only=True):
-    """A row of the native library's table of backends: what can run collectives."""
+    """A row of the native library's table of backends, which run collectives."""
 
     name: str
     absent: str = ""
-    """Why this build lacks it; "" if it is there."""
+    """Why this build lacks it; "" if it is included."""
     unusable: str = ""
     """Why it cannot be used on this host; "" if it can."""
     found: str = ""
-    """What it would use here, such as a library; "" if it needs nothing."""
+    """The resource that it would use here, such as a library; "" if it needs none."""
     memory: tuple[str, ...] = ()
-    """The kinds of memory that it takes: `host`, `device`."""
+    """The kinds of memory that it accepts: `host`, `device`."""
 
 
 class Software(msgspec.Struct, frozen=True, kw_only=True):
-    """farandole and the Python that runs it."""
+    """farandole and its Python interpreter."""
 
     version: str = ""
     folder: str = ""
     library: str | None = None
-    """Path of the native library, once a process could load it."""
+    """Path of the native library, if a process could load it."""
     library_version: str | None = None
     library_error: str | None = None
     backends: tuple[NativeBackend, ...] = ()
-    """Of the native library, in the order of preference."""
+    """The backends of the native library, in order of preference."""
     python: str = ""
     executable: str = ""
     prefix: str = ""
-    """The virtual environment, or where Python is installed."""
+    """The virtual environment, or the installation directory of Python."""
 
 
 class Framework(msgspec.Struct, frozen=True, kw_only=True):
-    """A framework that is installed."""
+    """An installed framework."""
 
     name: str
     version: str | None = None
-    """None: it can be imported from somewhere, but was not installed as a package."""
+    """None: it can be imported, but was not installed as a package."""
     import_seconds: float | None = None
-    """None: nobody asked for it to be imported, or it cannot be."""
+    """Seconds that its import took; None if it was not imported, or cannot be."""
     import_error: str | None = None
     detail: str | None = None
-    """What it says of itself when it is imported, such as whether it finds GPUs."""
+    """Its own description when it is imported, such as whether it finds GPUs."""
 
 
 class NumaNode(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,20 +68,20 @@ class NumaNode(msgspec.Struct, frozen=True, kw_only=True):
 
     number: int
     cores: str
-    """As the kernel writes it, such as `0-7,16-23`."""
+    """In the kernel's form, such as `0-7,16-23`."""
     memory_bytes: int | None = None
 
 
 class Processor(msgspec.Struct, frozen=True, kw_only=True):
-    """Cores, and how much of them this process may use."""
+    """Cores, and the share of them that this process may use."""
 
     model: str | None = None
     cores: int = 0
-    """That are online."""
+    """Number of cores that are online."""
     allowed: int = 0
-    """That this process may run on."""
+    """Number of cores that this process may run on."""
     quota: float | None = None
-    """Cores' worth of time that the cgroup allows; None: no limit."""
+    """CPU time that the cgroup allows, in cores; None: no limit."""
     numa: tuple[NumaNode, ...] = ()
 
 
@@ -91,16 +91,16 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     total: int | None = None
     available: int | None = None
     limit: int | None = None
-    """Of the cgroup; None: no limit."""
+    """The cgroup's limit; None: no limit."""
     used: int | None = None
-    """Of that limit."""
+    """The part of that limit in use."""
     shm_total: int | None = None
     """Size of /dev/shm."""
     shm_free: int | None = None
     huge_pages: str | None = None
-    """How the kernel gives huge pages to ordinary memory, such as `madvise`."""
+    """The kernel's setting of transparent huge pages for ordinary memory, such as `madvise`."""
     shared_huge_pages: str | None = None
-    """The same for a memfd, where the arena lives."""
+    """The same for a memfd, which holds the arena."""
 
 
 class Limit(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,7 +111,7 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """What one process or one user may have."""
+    """Resource limits of one process or one user."""
 
     open_files: Limit = Limit()
     locked_bytes: Limit = Limit()
@@ -120,15 +120,15 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Kernel(msgspec.Struct, frozen=True, kw_only=True):
-    """What farandole asks of the kernel, and what may stand in the way."""
+    """Kernel features that farandole needs, and restrictions on them."""
 
     trials: dict[str, str] = {}
-    """By name of a trial: "" when it works, else what the kernel said."""
+    """By trial: "" if it succeeded, otherwise the kernel's error."""
     ptrace_scope: int | None = None
     seccomp: int | None = None
     """0: none, 1: strict, 2: filtered."""
     user_namespaces: int | None = None
-    """How many may be made."""
+    """The limit on their number."""
 
 
 class Address(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,12 +143,12 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     kind: str
-    """`loopback`, `physical`, or what kind of virtual one it is."""
+    """`loopback`, `physical`, or the kind of a virtual one."""
     state: str
-    """`up` or `down`, as the kernel sees it."""
+    """`up` or `down`, according to the kernel."""
     carrier: bool | None = None
     speed: int | None = None
-    """Megabits a second; None: the driver does not know."""
+    """Megabits per second; None if the driver does not know."""
     mtu: int | None = None
     driver: str | None = None
     addresses: tuple[Address, ...] = ()
@@ -177,7 +177,7 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GpuLink(msgspec.Struct, frozen=True, kw_only=True):
-    """How two GPUs are connected, in nvidia-smi's words: `NV18`, `PIX`, `SYS` ..."""
+    """The connection of two GPUs, in nvidia-smi's terms: `NV18`, `PIX`, `SYS` ..."""
 
     first: int
     second: int
@@ -185,40 +185,40 @@ class GpuLink(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Gpus(msgspec.Struct, frozen=True, kw_only=True):
-    """NVIDIA GPUs, and what of their driver is there."""
+    """NVIDIA GPUs, and the parts of their driver that are present."""
 
     devices: tuple[Gpu, ...] = ()
     links: tuple[GpuLink, ...] = ()
     nvlinks: dict[int, int] = {}
-    """By index: active NVLinks."""
+    """Number of active NVLinks, by index of the GPU."""
     driver: str | None = None
     nodes: int = 0
-    """Files /dev/nvidia0, /dev/nvidia1 ..."""
+    """Number of files /dev/nvidia0, /dev/nvidia1 ..."""
     tool: bool = False
-    """Whether there is nvidia-smi."""
+    """Whether nvidia-smi is installed."""
     visible: str | None = None
-    """CUDA_VISIBLE_DEVICES."""
+    """The value of CUDA_VISIBLE_DEVICES."""
     other: tuple[str, ...] = ()
-    """GPUs of other makers, such as /dev/kfd."""
+    """GPUs of other vendors, such as /dev/kfd."""
 
 
 class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
-    """What this process runs in."""
+    """The container and the batch job that this process runs in."""
 
     container: str | None = None
     """docker, podman, kubernetes, apptainer, or just `container`."""
     batch: str | None = None
-    """slurm, lsf or pbs, when this process belongs to a job of it."""
+    """slurm, lsf or pbs, if this process belongs to one of its jobs."""
     batch_job: dict[str, str] = {}
-    """What the batch system says of the job."""
+    """The batch system's variables that describe the job."""
     batch_tools: tuple[str, ...] = ()
     """Commands of batch systems that are installed, such as srun."""
     variables: dict[str, str] = {}
-    """Those that matter here; what may be a secret is `***`."""
+    """The relevant environment variables; possible secrets are `***`."""
 
 
 class Program(msgspec.Struct, frozen=True, kw_only=True):
-    """A program that jobs are started with."""
+    """A program that starts jobs."""
 
     name: str
     path: str
@@ -226,21 +226,21 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Clock(msgspec.Struct, frozen=True, kw_only=True):
-    """Clocks."""
+    """The clocks of the host."""
 
     source: str | None = None
     synchronised: bool | None = None
     error_seconds: float | None = None
-    """By how much the kernel thinks the time of day may be wrong."""
+    """The kernel's estimate of the error of the time of day, in seconds."""
     now: float = 0.0
-    """The time of day when all this was found out."""
+    """The time of day of the inspection, in seconds since 1970."""
     ahead: float | None = None
-    """By how many seconds at least it is ahead of the asking host's clock, or behind when negative; 0: no difference
-    can be seen; None: nobody has compared them."""
+    """The least number of seconds by which it is ahead of the asking host's clock (negative: behind); 0 if there is no
+    visible difference; None if they were not compared."""
 
 
 class Cache(msgspec.Struct, frozen=True, kw_only=True):
-    """Where farandole keeps what it found or was sent."""
+    """The directory in which farandole caches files."""
 
     folder: str = ""
     free: int | None = None
@@ -248,7 +248,7 @@ class Cache(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """All of it."""
+    """All facts about one host."""
 
     system: System = System()
     software: Software = Software()
@@ -265,4 +265,4 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock = Clock()
     cache: Cache = Cache()
     unknown: dict[str, str] = {}
-    """By file, program or part: why it could not be found out."""
+    """By file, program or part: why it could not be read."""

@@ -1,4 +1,4 @@
-"""GPUs and how they are connected: files of the driver, and nvidia-smi where it is there."""
+"""GPUs and their connections, from files of the driver and from nvidia-smi if it is installed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OTHER_MAKERS = {"/dev/kfd": "AMD (/dev/kfd)", "/dev/accel/accel0": "an accelera
 
 
 def gpus(view: View) -> Gpus:
-    """Return what is known of the GPUs."""
+    """Return the facts about the GPUs."""
     nodes = [name for name in view.names("/dev") if re.fullmatch(r"nvidia[0-9]+", name)]
     tool = view.programs.path("nvidia-smi") is not None
     listing = view.programs.answer(*_LIST) or ""
@@ -49,7 +49,7 @@ def _gpu(line: str) -> Gpu | None:
 
 
 def _driver(view: View, listing: str) -> str | None:
-    """Return the version of the driver: as nvidia-smi or, failing that, as the kernel module says."""
+    """Return the version of the driver, from nvidia-smi or else from the kernel module."""
     for line in listing.splitlines():
         if _gpu(line) is not None:
             return line.rpartition(",")[2].strip()
@@ -76,7 +76,7 @@ def _is_gpu(word: str) -> bool:
 
 
 def _nvlinks(told: str) -> dict[int, int]:
-    """Count the links of each GPU that have a speed in what `nvidia-smi nvlink --status` prints."""
+    """Return the number of links with a speed of each GPU, from the output of `nvidia-smi nvlink --status`."""
     counts: dict[int, int] = {}
     gpu = -1
     for line in told.splitlines():

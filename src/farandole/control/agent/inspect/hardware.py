@@ -1,4 +1,4 @@
-"""Processor, memory, disk and clocks, as /proc and /sys show them."""
+"""Processor, memory, disk and clocks, from /proc and /sys."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from farandole.control.agent.inspect.view import View, whole_number
 
 _NODES = "/sys/devices/system/node"
 _KIB = 1024
-# What cgroups of the first version say when there is no limit: the largest number of whole pages.
+# The value that cgroups v1 show for "no limit": the largest number of whole pages.
 _NO_LIMIT = 1 << 62
 
 
 def system(view: View) -> System:
-    """Return which machine this is."""
+    """Return the facts about the machine as a whole."""
     release, architecture = view.uname()
     named = re.search(r'^PRETTY_NAME="?([^"\n]+)', view.quiet_text("/etc/os-release") or "", re.MULTILINE)
     return System(
@@ -29,7 +29,7 @@ def system(view: View) -> System:
 
 
 def processor(view: View) -> Processor:
-    """Return the cores, and how many of them this process may use."""
+    """Return the cores, and the share of them that this process may use."""
     model = re.search(r"^model name\s*:\s*(.+)$", view.text("/proc/cpuinfo") or "", re.MULTILINE)
     return Processor(
         model=model[1] if model else None,
@@ -49,7 +49,7 @@ def processor(view: View) -> Processor:
 
 
 def count_cores(listed: str | None) -> int:
-    """Return how many cores a list of the kernel names.
+    """Return the number of cores in a list of the kernel.
 
     Example:
         >>> count_cores("0-3,8")
@@ -64,7 +64,7 @@ def count_cores(listed: str | None) -> int:
 
 
 def memory(view: View) -> Memory:
-    """Return how much memory there is."""
+    """Return the memory of the host, and its limits."""
     told = view.text("/proc/meminfo")
     limit, used = _memory_limit(view)
     shm = view.space("/dev/shm")
@@ -91,16 +91,16 @@ def _chosen(told: str | None) -> str | None:
     return found[1] if found else None
 
 
-# --- cgroups: the strictest limit on the way from this process's group up to the root counts --------------------------
+# --- cgroups: the strictest limit between this process's group and the root applies -----------------------------------
 
 
 def group_files(view: View, controller: str, name: str) -> list[str]:
-    """Return where a file of this process's cgroup and of those above it may be, the closest first.
+    """Return the possible paths of a file of this process's cgroup and of its ancestors, the closest first.
 
     Args:
-        view: of this host.
-        controller: its name in the first version, such as `memory`; "" is the second version.
-        name: of the file.
+        view: the host to inspect.
+        controller: name of the controller in v1, such as `memory`; "" means v2.
+        name: name of the file.
     """
     mount = f"/sys/fs/cgroup/{controller}".rstrip("/")
     group = "/"
@@ -142,7 +142,7 @@ def _memory_limit(view: View) -> tuple[int | None, int | None]:
 
 
 def clock(view: View) -> Clock:
-    """Return what is known of the clocks."""
+    """Return the facts about the clocks."""
     told = view.time_of_day()
     return Clock(
         source=view.quiet_text("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
@@ -153,20 +153,19 @@ def clock(view: View) -> Clock:
 
 
 def cache(view: View) -> Cache:
-    """Return where farandole keeps things, and how much room there is."""
+    """Return the cache directory, and the free space there."""
     home = view.environment.get("HOME") or os.path.expanduser("~")
     folder = os.path.join(view.environment.get("XDG_CACHE_HOME") or os.path.join(home, ".cache"), "farandole")
     there = folder
     while not view.exists(there) and there != "/":
-        # The folder is made when something is kept for the first time; until then, the file system it will be on is
-        # what counts.
+        # The folder is created at its first use; until then, its future file system counts.
         there = os.path.dirname(there)
     space = view.space(there)
     return Cache(folder=folder, free=space[1] if space else None, writable=view.may_write(there))
 
 
 def process_limit(view: View) -> int | None:
-    """Return how many processes the cgroup allows."""
+    """Return the cgroup's limit on the number of processes."""
     paths = group_files(view, "", "pids.max") + group_files(view, "pids", "pids.max")
     limits = [whole_number(view.quiet_text(path)) for path in paths]
     return min((limit for limit in limits if limit is not None), default=None)

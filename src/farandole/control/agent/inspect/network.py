@@ -1,4 +1,4 @@
-"""Network interfaces and RDMA adapters, as /sys shows them."""
+"""Network interfaces and RDMA adapters, from /sys."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def interfaces(view: View) -> tuple[Interface, ...]:
 def _interface(view: View, name: str, addresses: tuple[Address, ...]) -> Interface:
     folder = f"{_NET}/{name}"
     flags = int(view.quiet_text(f"{folder}/flags") or "0", 16)
-    # The kernel gives neither for an interface that is down; for a virtual one, the speed is made up, or -1.
+    # The kernel knows neither for an interface that is down; the speed of a virtual one is arbitrary, or -1.
     carrier, speed = view.number(f"{folder}/carrier"), view.number(f"{folder}/speed")
     return Interface(
         name=name,

@@ -1,4 +1,4 @@
-"""What is installed: farandole and its native library, Python, frameworks, and programs that start jobs."""
+"""Installed software: farandole and its native library, Python, frameworks, and programs that start jobs."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from farandole.control.agent.inspect.view import View
 
 IMPORT_SECONDS = 60.0
 
-# Where farandole is imported from.
+# The directory that farandole is imported from.
 _PACKAGES = str(Path(PACKAGE_FOLDER).parent)
 
-# What it is imported as, and the names it may be installed under.
+# The import name of each framework, and the names that it may be installed under.
 _FRAMEWORKS = {
     "torch": ("torch",),
     "tensorflow": ("tensorflow", "tensorflow-cpu", "tensorflow-gpu", "tf-nightly"),
@@ -84,7 +84,7 @@ _VERSIONS = {"ssh": ("-V",), "mpirun": ("--version",)}
 
 
 def library_question() -> tuple[str, ...]:
-    """Return the program whose answer says whether the native library can be loaded."""
+    """Return the program whose answer shows whether the native library can be loaded."""
     return sys.executable, "-c", _LOAD_LIBRARY, _PACKAGES
 
 
@@ -94,14 +94,14 @@ def program_questions(view: View) -> list[tuple[str, ...]]:
 
 
 def software(view: View) -> Software:
-    """Return what is known of farandole and Python."""
+    """Return the facts about farandole and Python."""
     told = _json(view.programs.answer(*library_question()))
     return Software(
         version=own_version(),
         folder=PACKAGE_FOLDER,
         library=told.get("path"),
         library_version=told.get("version"),
-        library_error=None if "path" in told else told.get("error", "the process that was to load it ended early"),
+        library_error=None if "path" in told else told.get("error", "the process that loads it ended early"),
         backends=msgspec.convert(told.get("backends", ()), tuple[NativeBackend, ...]),
         python=platform.python_version(),
         executable=sys.executable,
@@ -110,11 +110,11 @@ def software(view: View) -> Software:
 
 
 def frameworks(view: View, try_import: bool) -> tuple[Framework, ...]:
-    """Return the frameworks that are installed.
+    """Return the installed frameworks.
 
     Args:
-        view: of this host.
-        try_import: also import each of them, one after the other, in a process of its own.
+        view: the host to inspect.
+        try_import: also import each of them, one after the other, each in its own process.
     """
     found = []
     for name, distributions in _FRAMEWORKS.items():
@@ -136,12 +136,12 @@ def frameworks(view: View, try_import: bool) -> tuple[Framework, ...]:
 def _try_import(view: View, name: str) -> dict[str, Any]:
     question = (sys.executable, "-c", _IMPORT_FRAMEWORK, name, _PACKAGES)
     answer = view.programs.answer(*question, seconds=IMPORT_SECONDS)
-    why = f"the import did not end well, or not within {IMPORT_SECONDS:g} s"
+    why = f"the import failed, or took longer than {IMPORT_SECONDS:g} s"
     return _json(answer) or {"error": why}
 
 
 def _json(answer: str | None) -> dict[str, Any]:
-    """Return the object in the last line of an answer; what is before it may be anything."""
+    """Return the object in the last line of an answer; any text may precede it."""
     try:
         told = json.loads((answer or "").strip().splitlines()[-1])
     except (ValueError, IndexError):
@@ -150,7 +150,7 @@ def _json(answer: str | None) -> dict[str, Any]:
 
 
 def programs(view: View) -> tuple[Program, ...]:
-    """Return the programs that are there of those that start jobs."""
+    """Return the installed programs that start jobs."""
     found = []
     for path, *words in program_questions(view):
         answer = view.programs.answer(path, *words) or ""
@@ -165,7 +165,7 @@ def _ssh_version(answer: str) -> str | None:
 
 
 def _mpi_version(answer: str) -> str | None:
-    """Return which MPI it is, by what `mpirun --version` prints."""
+    """Return the name and version of an MPI, from the output of `mpirun --version`."""
     for pattern, name in (
         (r"\(Open MPI\)\s+(\S+)", "Open MPI"),
         (r"Intel\(R\) MPI Library.*?Version\s+(\d[\w.]*)", "Intel MPI"),

@@ -1,4 +1,4 @@
-"""What this process runs in: limits, kernel, container, and the job of a batch system."""
+"""The surroundings of this process: limits, kernel, container, and the job of a batch system."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from farandole.control.agent.inspect.facts import Kernel, Limit, Limits, Surroun
 from farandole.control.agent.inspect.hardware import process_limit
 from farandole.control.agent.inspect.view import View, whole_number
 
-# A variable that says that we are in a job, and those that describe it.
+# For each batch system: a variable that is set in its jobs, and those that describe the job.
 _BATCH = {
     "slurm": (
         "SLURM_JOB_ID",
@@ -25,7 +25,7 @@ _SECRET = re.compile(r"SECRET|TOKEN|PASS|KEY|CREDENTIAL", re.IGNORECASE)
 
 
 def limits(view: View) -> Limits:
-    """Return what `ulimit` and the cgroup allow."""
+    """Return the limits that `ulimit` and the cgroup set."""
     return Limits(
         open_files=_limit(view, resource.RLIMIT_NOFILE),
         locked_bytes=_limit(view, resource.RLIMIT_MEMLOCK),
@@ -40,7 +40,7 @@ def _limit(view: View, which: int) -> Limit:
 
 
 def kernel(view: View) -> Kernel:
-    """Return what the kernel lets us do."""
+    """Return the features that the kernel allows this process."""
     seccomp = re.search(r"^Seccomp:\s*([0-9]+)$", view.quiet_text("/proc/self/status") or "", re.MULTILINE)
     return Kernel(
         trials=view.trials(),
@@ -51,7 +51,7 @@ def kernel(view: View) -> Kernel:
 
 
 def surroundings(view: View) -> Surroundings:
-    """Return the container, the batch system and the variables that matter."""
+    """Return the container, the batch system and the relevant variables."""
     environment = view.environment
     batch = next((name for name, (sign, _) in _BATCH.items() if environment.get(sign)), None)
     described = _BATCH[batch][1] if batch else ()
@@ -69,7 +69,7 @@ def surroundings(view: View) -> Surroundings:
 
 
 def _container(view: View) -> str | None:
-    """Say what kind of container this is, the outermost sign first: a Kubernetes pod is also one of containerd."""
+    """Return the kind of container, the outermost sign first: a Kubernetes pod is also one of containerd."""
     if view.environment.get("KUBERNETES_SERVICE_HOST"):
         return "kubernetes"
     if view.environment.get("APPTAINER_CONTAINER") or view.environment.get("SINGULARITY_CONTAINER"):

@@ -1,4 +1,4 @@
-"""Tries what farandole will ask of the kernel, and says what came of it. Each trial leaves nothing behind."""
+"""Tries the kernel features that farandole needs. No trial leaves anything behind."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MICROSECONDS = 1e6
 
 
 def try_all() -> dict[str, str]:
-    """Return, by name of a trial, "" when it worked, or what the kernel said."""
+    """Return, by trial, "" if it succeeded, otherwise the kernel's error."""
     return {name: _outcome(trial) for name, trial in _TRIALS.items()}
 
 
@@ -88,7 +88,7 @@ _TRIALS: dict[str, Callable[[], None]] = {
 
 
 class _Timex(ctypes.Structure):
-    """`struct timex`, up to what is read; the rest is room for what the kernel writes."""
+    """The beginning of `struct timex`; the rest is space that the kernel writes to."""
 
     _fields_ = (
         ("modes", ctypes.c_uint),
@@ -102,7 +102,7 @@ class _Timex(ctypes.Structure):
 
 
 def kernel_time() -> tuple[bool, float] | None:
-    """Return whether the kernel's clock is synchronised, and by how many seconds it may be wrong; None: not told."""
+    """Return whether the kernel's clock is synchronised, and its possible error in seconds; None if unknown."""
     told = _Timex()
     if ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.byref(told)) < 0:
         return None

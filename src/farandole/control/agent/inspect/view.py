@@ -1,7 +1,7 @@
-"""The eyes of the inspection: files below a root, programs with a time limit, and what only the kernel itself tells.
+"""The inspection's view of a host: files below a root, programs with a time limit, and facts of the kernel.
 
-Nothing here raises because something is missing. What is not there is None or empty; what is there and cannot be seen
-is that as well, and `unknown` says why.
+Nothing here raises because something is missing. Missing values are None or empty; so are values that cannot be read,
+for which `unknown` has the reason.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ PROGRAM_SECONDS = 3.0
 
 
 class Programs:
-    """Small programs, which answer while others are asked.
+    """Small programs that run concurrently.
 
     Args:
-        unknown: takes why a program gave no answer.
+        unknown: receives the reason why a program gave no answer.
     """
 
     def __init__(self, unknown: dict[str, str]) -> None:
@@ -34,11 +34,11 @@ class Programs:
         self._answers: dict[tuple[str, ...], str | None] = {}
 
     def path(self, name: str) -> str | None:
-        """Return where a program is, as a shell would find it."""
+        """Return the path of a program, as a shell would find it; None if it is not installed."""
         return shutil.which(name)
 
     def start(self, *words: str) -> None:
-        """Start a program whose answer will be wanted; one that is not there is passed over."""
+        """Start a program whose output will be needed; no-op if it is not installed."""
         if words in self._running or self.path(words[0]) is None:
             return
         try:
@@ -56,7 +56,7 @@ class Programs:
             self._unknown[_short(words)] = str(error)
 
     def answer(self, *words: str, seconds: float = PROGRAM_SECONDS) -> str | None:
-        """Return what a program prints; None when it is not there, fails, or takes too long."""
+        """Return the output of a program; None if it is not installed, fails, or takes too long."""
         self.start(*words)
         process = self._running.pop(words, None)
         if process is not None:
@@ -78,7 +78,7 @@ class Programs:
 
 
 def _short(words: tuple[str, ...]) -> str:
-    """Name a program with the words up to its first option, such as `nvidia-smi topo`."""
+    """Return the name of a program with its words up to the first option, such as `nvidia-smi topo`."""
     options = [number for number, word in enumerate(words) if word.startswith("-")]
     return " ".join([Path(words[0]).name, *words[1 : min(options, default=len(words))]])
 
@@ -89,7 +89,7 @@ def _give_up(process: subprocess.Popen[str]) -> None:
     except ProcessLookupError:
         pass
     deadline = time.monotonic() + 0.5
-    # A program that hangs in a driver does not even die; it is not waited for.
+    # A program that hangs in a driver cannot even be killed; it is not waited for.
     while process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.01)
     process.returncode = process.returncode or -signal.SIGKILL
@@ -98,12 +98,12 @@ def _give_up(process: subprocess.Popen[str]) -> None:
 
 
 class View:
-    """What the inspection sees of a host.
+    """The inspection's view of a host.
 
     Args:
-        root: the folder that /proc, /sys, /dev and /etc are looked for in.
-        environment: of this process.
-        programs: how programs are asked; by default by running them.
+        root: the folder that contains /proc, /sys, /dev and /etc.
+        environment: the environment of this process.
+        programs: runs programs; by default real ones.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class View:
     # --- files ------------------------------------------------------------------------------------------------------
 
     def text(self, path: str) -> str | None:
-        """Return a file's content, without white space around it."""
+        """Return a file's content, without surrounding white space; None if it cannot be read."""
         try:
             return self._place(path).read_text(errors="replace").strip()
         except FileNotFoundError:
@@ -130,18 +130,18 @@ class View:
             return None
 
     def quiet_text(self, path: str) -> str | None:
-        """Return the same of a file that often cannot be read, for no reason worth telling."""
+        """Return the same, for a file that often cannot be read, without recording the reason."""
         try:
             return self._place(path).read_text(errors="replace").strip()
         except OSError:
             return None
 
     def number(self, path: str) -> int | None:
-        """Return the number in a file; None when there is a word instead, such as `max`."""
+        """Return the number in a file; None if it contains a word, such as `max`."""
         return whole_number(self.quiet_text(path))
 
     def names(self, path: str) -> list[str]:
-        """Return what is in a folder, in the order of names."""
+        """Return the sorted names in a folder."""
         try:
             return sorted(os.listdir(self._place(path)))
         except (FileNotFoundError, NotADirectoryError):
@@ -151,18 +151,18 @@ class View:
             return []
 
     def exists(self, path: str) -> bool:
-        """Return whether there is such a file or folder."""
+        """Return whether a file or folder exists."""
         return os.path.exists(self._place(path))
 
     def link(self, path: str) -> str | None:
-        """Return the last name in what a symbolic link points to."""
+        """Return the last component of the target of a symbolic link."""
         try:
             return os.path.basename(os.readlink(self._place(path)))
         except OSError:
             return None
 
     def space(self, path: str) -> tuple[int, int] | None:
-        """Return the bytes of the file system that a path is in: all, and those that are free."""
+        """Return the total and the free bytes of the file system that contains a path."""
         try:
             found = os.statvfs(self._place(path))
         except OSError:
@@ -170,7 +170,7 @@ class View:
         return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
 
     def may_write(self, path: str) -> bool:
-        """Return whether this process may write there."""
+        """Return whether this process may write to a path."""
         return os.access(self._place(path), os.W_OK)
 
     def _place(self, path: str) -> Path:
@@ -182,11 +182,11 @@ class View:
         """Return the version of a package without importing it.
 
         Args:
-            name: what it is imported as.
+            name: the import name.
             distributions: the names that it may be installed under.
 
         Returns:
-            None when it is not there; a version of None when it is there, but was not installed.
+            None if it is not installed; a version of None if it can be imported, but was not installed.
         """
         for distribution in distributions:
             try:
@@ -194,7 +194,7 @@ class View:
             except metadata.PackageNotFoundError:
                 continue
         spec = util.find_spec(name)
-        # Any folder of that name would do as a namespace package, which has no origin.
+        # Any folder of that name could be imported as a namespace package, which has no origin.
         return None if spec is None or spec.origin is None else (None,)
 
     # --- the kernel -------------------------------------------------------------------------------------------------
@@ -209,7 +209,7 @@ class View:
         return told.release, told.machine
 
     def allowed_cores(self) -> int:
-        """Return how many cores this process may run on."""
+        """Return the number of cores that this process may run on."""
         return len(os.sched_getaffinity(0))
 
     def limit(self, which: int) -> tuple[int | None, int | None]:
@@ -225,20 +225,20 @@ class View:
         return [(each.interface, each.address.partition("%")[0], each.prefix) for each in every_address()]
 
     def trials(self) -> dict[str, str]:
-        """Return what the kernel says to what farandole will ask of it."""
+        """Return the results of the trials of kernel features."""
         from farandole.control.agent.inspect.trials import try_all
 
         return try_all()
 
     def time_of_day(self) -> tuple[bool, float] | None:
-        """Return whether the kernel's clock is synchronised, and by how many seconds it may be wrong."""
+        """Return whether the kernel's clock is synchronised, and its possible error in seconds."""
         from farandole.control.agent.inspect.trials import kernel_time
 
         return kernel_time()
 
 
 def whole_number(text: str | None) -> int | None:
-    """Return the number that a text is, or None."""
+    """Return the whole number in a text; None if it is not one."""
     try:
         return None if text is None else int(text)
     except ValueError:
