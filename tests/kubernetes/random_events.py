@@ -163,7 +163,7 @@ class RandomEvents:
     def _is_saved(self, launcher: str) -> bool:
         """Return whether another launcher could follow this one; if none could, its workers would end with it."""
         log = self._cluster.kubectl("logs", "-n", NAMESPACE, launcher, check=False)
-        return "cannot be written down" not in log.rpartition("is written down again")[2]
+        return "failover state cannot be written" not in log.rpartition("failover state is written again")[2]
 
     def _await_full(self) -> None:
         """Wait until each job trains with all workers that it wants: none is forgotten."""

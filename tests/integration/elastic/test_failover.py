@@ -175,7 +175,7 @@ def test_the_port_of_the_roster_is_waited_for(training: Training, home: Path) ->
     kill_daemon(home)
     with squat(port):
         os.kill(stopped, signal.SIGCONT)
-        training.job.says(f"warning: port {port}, at which workers look for the roster, cannot be had again yet")
+        training.job.says(f"warning: port {port}, at which workers look for the roster, is still in use")
     os.kill(training.books.pid(1), signal.SIGKILL)
     training.await_steps(5, size=3)
     training.finish()
@@ -447,10 +447,10 @@ def test_nobody_waits_for_a_successor_that_would_know_nothing(training: Training
     obstacle = home / NAME / ".launcher.left"
     obstruct(obstacle)
     os.kill(training.books.pid(0), signal.SIGKILL)
-    training.job.says(r"warning: .* cannot be written down \(.*/\.launcher\.left: Is a directory\)")
+    training.job.says(r"warning: the failover state cannot be written \(.*/\.launcher\.left: Is a directory\)")
     obstacle.rmdir()
     os.kill(training.books.pid(1), signal.SIGKILL)
-    training.job.says("farandole: what another launcher has to know is written down again")
+    training.job.says("farandole: the failover state is written again")
     training.await_steps(5, size=3)
     kill_daemon(home)
     training.job.says(TAKEN_OVER)
@@ -458,7 +458,7 @@ def test_nobody_waits_for_a_successor_that_would_know_nothing(training: Training
 
     obstruct(obstacle)
     os.kill(members_of(training)[-1], signal.SIGKILL)
-    until(lambda: training.job.said.count("cannot be written down") == 2, "it is told again")
+    until(lambda: training.job.said.count("failover state cannot be written") == 2, "it is told again")
     comes_to_rest(training.job)  # Then the agent knows that it is not to wait for anybody.
     os.kill(daemon(home), signal.SIGKILL)
     assert training.job.end() == 1

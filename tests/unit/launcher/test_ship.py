@@ -334,7 +334,7 @@ def test_a_full_disk_is_told(project: Path, tmp_path: Path, monkeypatch: pytest.
         patch.setattr(agent_files.os, "pwrite", full)
         error = failure(Wire(manifest, tmp_path / "cache"))
     assert error.message == "No space left on device"
-    assert error.hint == f"make room for {tmp_path}/cache, or name a directory that has some with --ship-cache"
+    assert error.hint == f"free disk space for {tmp_path}/cache, or name a directory with enough space with --ship-cache"
     assert snapshot(Wire(manifest, tmp_path / "cache").run()) == snapshot(project)
 
 

@@ -40,8 +40,8 @@ def test_it_is_waited_for_and_that_is_said_once() -> None:
     asyncio.run(taken.listen_again())
     assert taken.attempts == -1
     assert taken.said == [
-        "warning: port 4711, at which workers look for the roster, cannot be had again yet (Address already in use); "
-        "waiting for it, for 30 s at most"
+        "warning: port 4711, at which workers look for the roster, is still in use (Address already in use); "
+        "waiting for it, 30 s at most"
     ]
 
 

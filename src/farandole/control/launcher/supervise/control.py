@@ -1,8 +1,8 @@
-"""What a job daemon asks of the job that it runs.
+"""The requests that a job daemon makes of its running job.
 
-`ElasticJob` is such a job. Its methods are called in the loop's thread and return at once: what
-takes its time goes on behind them, and is told on the console. Those that change something return one line for people
-that says what happens now, and raise `SpecError` when it cannot be done.
+`ElasticJob` implements them. The methods are called in the loop's thread and return at once: slow work continues in the
+background, and reports to the console. Methods that change something return one line for people about what happens now,
+and raise `SpecError` if the change is not possible.
 """
 
 from __future__ import annotations
@@ -23,56 +23,56 @@ class HostRow(msgspec.Struct, frozen=True):
     name: str
     slots: int
     workers: tuple[int, ...]
-    """The numbers of the workers that live there."""
+    """The numbers of the live workers there."""
     state: str
-    """For people, in a few words: `ready`, `draining`, `tried again in 8 s`."""
+    """A few words for people: `ready`, `draining`, `tried again in 8 s`."""
 
 
 class Status(TypedDict):
-    """How a job is, as `farandole jobs` shows it."""
+    """The status of a job, as `farandole jobs` shows it."""
 
     size: int
-    """Workers of the current world; 0 before the first."""
+    """Number of workers of the current world; 0 before the first."""
     generation: int
     waits_for: str
-    """For what the job waits, and until when; "" when it goes on."""
+    """The reason why the job waits, and until when; "" if it does not wait."""
     steps_per_second: float | None
-    """Of the last seconds; None while that is not known."""
+    """Average of the last seconds; None if unknown."""
     measures: tuple[Measures, ...]
-    """What a training whose batch adapts itself has measured, the latest at the end."""
+    """The measurements of a training with an adaptive batch size, latest last."""
     scheduled_batch: int
-    """The batch of all workers that `schedule_batch` has set; 0: the job chooses."""
+    """The batch of all workers that `schedule_batch` has set, in samples; 0 if the job chooses."""
 
 
 class Job(Protocol):
-    """An elastic job that runs."""
+    """A running elastic job."""
 
     def stop(self, code: int, why: str) -> None:
-        """End the job in good order; a second time: at once. `code` becomes its exit code."""
+        """End the job with its grace period, or at once at the second call. `code` becomes its exit code."""
 
     def add_host(self, host: Host, slots: int) -> str:
-        """Let workers run on another host as well, or on more slots of one that the job has."""
+        """Let workers run on another host, or on more slots of a host that the job has."""
 
     def remove_host(self, name: str) -> str:
-        """Take a host away at once, with the workers that live there."""
+        """Remove a host at once, with its workers."""
 
     def drain_host(self, name: str) -> str:
-        """Take a host away when the workers there have finished their step and left."""
+        """Remove a host once its workers have finished their step and left."""
 
     def scale(self, workers: int) -> str:
-        """Let the job have at most so many workers."""
+        """Limit the number of workers."""
 
     def schedule_batch(self, samples: int) -> str:
-        """Let a training whose batch adapts itself have that one; 0: as it chooses."""
+        """Set the batch of a training with an adaptive batch size, in samples; 0 lets the job choose."""
 
     def kill(self, rank: int, number: int) -> str:
-        """Send one worker a signal."""
+        """Send a signal to one worker."""
 
     def list_hosts(self) -> Sequence[HostRow]:
         """Return all hosts that the job has or waits for."""
 
     def status(self) -> Status:
-        """Return how the job is."""
+        """Return the status of the job."""
 
     def view(self) -> JobView:
-        """Return all that can be seen of the job, but what its workers print."""
+        """Return the whole state of the job, except its output."""

@@ -1,4 +1,4 @@
-"""Has a job decided on, event by event, and when its time has come."""
+"""Runs a job's decision function for each event, and when its timers expire."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from farandole.control.launcher.slots.slot_rules import next_due
 
 
 class Decisions:
-    """Has the one state of a job.
+    """The owner of a job's state.
 
     Attributes:
-        state: as it was decided last.
+        state: the state after the last decision.
 
     Args:
-        state: before anything has happened, or as another launcher has left it.
-        carry_out: called with the state before, and with the actions that follow from the new one.
+        state: the initial state, or the state that another launcher has left.
+        carry_out: called with the previous state, and with the actions that follow from the new one.
         log: called with every reason.
     """
 
@@ -37,7 +37,7 @@ class Decisions:
         self._timer: asyncio.TimerHandle | None = None
 
     def happened(self, event: Event) -> None:
-        """Decide what follows, and have it carried out. What happens meanwhile waits for its turn."""
+        """Decide on an event, and carry the decision out. Events that occur meanwhile are queued."""
         self._events.append(event)
         if self._deciding:
             return
@@ -54,7 +54,7 @@ class Decisions:
         self._set_timer()
 
     def close(self) -> None:
-        """Decide no more by itself, because time has passed."""
+        """Stop deciding when timers expire."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -64,5 +64,5 @@ class Decisions:
         now = time.monotonic()
         due = next_due(self.state, now)
         if due < math.inf:
-            # A little late: at exactly that time it would not be past yet.
+            # A little late: at exactly that time, the deadline would not have passed.
             self._timer = asyncio.get_running_loop().call_later(due - now + 0.001, self.happened, Tick())

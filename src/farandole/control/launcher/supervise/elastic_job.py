@@ -1,4 +1,4 @@
-"""What can be asked of an elastic job, and changed, while it runs: see `control.Job`."""
+"""The requests about a running elastic job, and changes of it: see `control.Job`."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from farandole.errors import SpecError
 
 
 class ElasticJob:
-    """Answers questions about an elastic job, and changes its hosts and its size.
+    """Answers requests about an elastic job, and changes its hosts and its size.
 
     Args:
-        supervisor: of the job.
-        discovery: which has given its first answer.
+        supervisor: the supervisor of the job.
+        discovery: the host discovery, which has given its first answer.
     """
 
     def __init__(self, supervisor: Supervisor, discovery: Discovery) -> None:
@@ -40,14 +40,14 @@ class ElasticJob:
         self.send_signal = supervisor.send_signal
 
     async def begin(self, take_over: Callable[[], Awaitable[None]] | None) -> None:
-        """Begin the job, or go on with it after another launcher.
+        """Begin the job, or continue it after another launcher.
 
         Args:
-            take_over: takes over what that has left; None: the job begins.
+            take_over: takes over the job that another launcher has left; None starts a new job.
 
         Raises:
-            NothingLeft: another launcher had it, and nothing of it lives.
-            SpecError: it cannot begin; nothing was started.
+            NothingLeft: nothing of the job that another launcher had is alive.
+            SpecError: the job cannot begin; nothing was started.
         """
         if take_over is None:
             self._supervisor.workers.prepare_folders()
@@ -65,16 +65,16 @@ class ElasticJob:
         self._supervisor.happened(events.HostsChanged(tuple((host.label, slots_of(host)) for host in hosts)))
 
     def add_host(self, host: Host, slots: int) -> str:
-        """Let workers run on another host as well, or on more slots of one that the job has; say what happens now."""
+        """Let workers run on another host, or on more slots of a host that the job has; return what happens now."""
         self._supervisor.hosts.known.add(Host(host.name, slots, host.python))
         self._hosts_changed()
         return f"host {host.label} has {count(slots, 'slot')} now; workers start there as far as the job needs them"
 
     def remove_host(self, name: str) -> str:
-        """Take a host away at once, with the workers that live there; say what happens now.
+        """Remove a host at once, with its workers; return what happens now.
 
         Raises:
-            SpecError: the job does not have it.
+            SpecError: the job does not have the host.
         """
         here = self._take_away(name)
         self._supervisor.happened(events.HostRemoved(name))
@@ -82,10 +82,10 @@ class ElasticJob:
         return f"host {name} is removed, with {named(here) if here else 'no worker'}"
 
     def drain_host(self, name: str) -> str:
-        """Take a host away when the workers there have finished their step and left; say what happens now.
+        """Remove a host once its workers have finished their step and left; return what happens now.
 
         Raises:
-            SpecError: the job does not have it.
+            SpecError: the job does not have the host.
         """
         here = self._take_away(name)
         self._hosts_changed()
@@ -96,27 +96,29 @@ class ElasticJob:
         return [worker for worker, (site, _) in living(self._supervisor.state).items() if site.label == name]
 
     def scale(self, workers: int) -> str:
-        """Let the job have at most so many workers; say what happens now.
+        """Limit the number of workers; return what happens now.
 
         Raises:
-            SpecError: it cannot go on with so few.
+            SpecError: the job cannot continue with so few.
         """
         least = self._supervisor.state.limits.min_size
         if workers < least:
             raise SpecError(
-                f"the job cannot go on with {count(workers, 'worker')}", f"it was started with --min-np {least}"
+                f"the job cannot continue with {count(workers, 'worker')}", f"it was started with --min-np {least}"
             )
         return self.resize(least, workers)
 
     def resize(self, min_size: int, max_size: int | None) -> str:
-        """Let the job have another size; say what happens now."""
+        """Change the size of the job; return what happens now."""
         self._supervisor.happened(Resized(min_size, ANY_SIZE if max_size is None else max_size))
         return f"{self._supervisor.state.limits.in_words} from now on"
 
     def schedule_batch(self, samples: int) -> str:
-        """Let a training whose batch adapts itself have that one; 0: as it chooses. Say what happens now."""
+        """Set the batch of a training with an adaptive batch size, or let the job choose (0). Return what happens."""
         self._supervisor.service.schedule_batch(samples)
-        return f"a batch of {samples} from now on, if it adapts itself" if samples else "a batch as the job chooses"
+        return (
+            f"a batch of {samples} from now on, if its size is adaptive" if samples else "a batch of the job's choice"
+        )
 
     def list_hosts(self) -> Sequence[HostRow]:
         """Return all hosts that the job has or waits for."""
@@ -132,12 +134,12 @@ class ElasticJob:
         ]
 
     def view(self) -> JobView:
-        """Return all that can be seen of the job, but what its workers print."""
+        """Return the whole state of the job, except its output."""
         view = view_of(self._supervisor)
         return msgspec.structs.replace(view, state=self._supervisor.messages.waits_for)
 
     def status(self) -> Status:
-        """Return how the job is."""
+        """Return the status of the job."""
         state = self._supervisor.state
         return {
             "size": len(state.world),

@@ -1,4 +1,4 @@
-"""The end of a job: how long it may take, and what is done when it does not come."""
+"""The end of a job: its time limit, and the measures when the end does not come."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from farandole.control.launcher.job.host_list import Host
 from farandole.control.launcher.job.ssh_and_ship import SshOptions
 from farandole.control.launcher.supervise.output_flow import OutputFlow
 
-# An agent that has been told to end all, and is silent for so long, is stuck itself.
+# Seconds of silence after which an agent that was ordered to end is considered stuck.
 STUCK_SECONDS = 20.0
-# An interrupted job does not wait longer than this for a reader of its output that does not read.
+# Seconds that an interrupted job waits at most for a stalled reader of its output.
 READER_SECONDS = 2.0
 
 
@@ -27,32 +27,32 @@ async def watch_end(
     agents: Callable[[], Iterable[AgentClient]],
     flow: OutputFlow,
 ) -> None:
-    """Kill agents that are stuck. From the beginning of the end on: a launcher that has nothing to do sleeps.
+    """Kill agents that are stuck. Started when the end begins, so that an idle launcher sleeps.
 
     Args:
-        kill_at: returns when, on the monotonic clock, agents kill what is left.
+        kill_at: returns when agents kill the remaining processes, on the monotonic clock, in seconds.
         stopped: returns whether the user wants the job to end.
-        agents: returns those that have not ended.
-        flow: of what the workers print.
+        agents: returns the agents that have not ended.
+        flow: the output of the workers.
     """
     while True:
         await asyncio.sleep(0.25)
         now = time.monotonic()
         reader_stuck = flow.unwritten > 0
         if reader_stuck and not stopped():
-            continue  # As any program, the launcher waits for the reader of its output.
+            continue  # Like any program, the launcher waits for the reader of its output.
         timeout = READER_SECONDS if reader_stuck else STUCK_SECONDS
         for agent in agents():
-            # Beats of another host say that its agent lives, not that it gets on.
+            # Heartbeats from another host prove that its agent is alive, not that it makes progress.
             if now > max(kill_at(), agent.heard_at if agent.local else kill_at()) + timeout:
                 agent.kill()
 
 
 async def sweep_here(mark: str) -> tuple[int, ...]:
-    """Kill what a dead agent of this machine can no longer kill; return what even that does not end.
+    """Kill processes that a dead agent of this machine has left; return those that survive even SIGKILL.
 
     Args:
-        mark: a variable, as `NAME=value`, that all of it has in its environment.
+        mark: a variable, as `NAME=value`, in the environment of all these processes.
     """
     deadline = time.monotonic() + STUCK_SECONDS
     while left := sweep.sweep_step(mark):
@@ -63,7 +63,7 @@ async def sweep_here(mark: str) -> tuple[int, ...]:
 
 
 async def sweep_elsewhere(host: Host, ssh: SshOptions, mark: str) -> bool:
-    """Do the same on a host whose agent is lost; False if it cannot be reached."""
+    """Do the same on a host whose agent is lost; return False if the host cannot be reached."""
     fresh = None
     try:
         fresh = await AgentClient.start(host, False, ssh)

@@ -1,7 +1,7 @@
-"""What a launcher leaves to its successor: a few files beside each other, each replaced as a whole.
+"""The files that a launcher leaves to its successor, each replaced atomically.
 
-They have the job's secret in them, and are for their user's eyes only. Nothing here waits for a disk: what is left is
-to outlive the process, not the machine, because the workers do not outlive that either.
+They contain the job's secret, so only their user can read them. They are not synced to disk: they must outlive the
+process but not the machine, since the workers do not outlive that either.
 """
 
 from __future__ import annotations
@@ -16,49 +16,49 @@ from farandole.control.launcher.agents.send_gate import SendGate
 from farandole.errors import SpecError
 
 STATE = "state"
-"""What is decided on (`JobState`); written before anything is done that follows from it."""
+"""The decided state (`JobState`); written before any action that follows from it."""
 LAUNCHER = "launcher"
-"""What else the launcher knows, as of processes and their output."""
+"""Other facts that the launcher knows, about processes and their output."""
 PARTS = (STATE, LAUNCHER)
 
 
 class NothingLeft(SpecError):
-    """Of the job that was to be taken over, nothing lives any more."""
+    """Nothing of the job that was to be taken over is alive."""
 
 
 class NotTakenOver(SpecError):
-    """The job goes on, and was not taken over. That can be tried again, as what was left is still there."""
+    """The job continues, but was not taken over. This can be retried: the files are still there."""
 
 
 class FailoverStore(Protocol):
-    """Where a launcher leaves what its successor has to know.
+    """The storage in which a launcher leaves the facts that its successor needs.
 
     Attributes:
-        gate: lets what follows from something pass when that is written.
-        trouble: why something could not be written the last time.
+        gate: delays messages until the facts that they follow from are written.
+        trouble: the error of the last failed write.
     """
 
     gate: SendGate
     trouble: str
 
     def keep(self, part: str, content: bytes) -> bool:
-        """Replace one part, or begin to; return whether that was possible."""
+        """Replace one part, or begin to; return whether that succeeded."""
 
     def watch(self, changed: Callable[[bool], None]) -> None:
-        """Call with False when it turns out later that it was not possible, and with True when all is written again."""
+        """Call `changed` with False if a write turns out to have failed, and with True once all is written again."""
 
     def left(self, part: str) -> bytes | None:
-        """Return what was left; None: nothing was."""
+        """Return the content of a part; None if there is none."""
 
     def is_whole(self) -> bool:
-        """Return whether a job can be taken over from what was left."""
+        """Return whether a job can be taken over from the parts."""
 
 
 class FailoverFiles:
     """The files of one job.
 
     Args:
-        directory: where they are.
+        directory: the directory of the files.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -67,12 +67,12 @@ class FailoverFiles:
         self.trouble = ""
 
     def watch(self, changed: Callable[[bool], None]) -> None:
-        """Nothing turns out later: a file is written at once, or not at all."""
+        """Do nothing: a file is written at once, or not at all."""
 
     def keep(self, part: str, content: bytes) -> bool:
-        """Replace one of them, and return whether that was possible.
+        """Replace one file, and return whether that succeeded.
 
-        On a full disk there is none then: no launcher may go on from what is not true any more.
+        On a full disk the file is removed, so that no launcher continues from an outdated one.
         """
         draft = self._directory / f".{part}.left"
         try:
@@ -86,18 +86,18 @@ class FailoverFiles:
         return True
 
     def left(self, part: str) -> bytes | None:
-        """Return what was left; None: nothing was."""
+        """Return the content of a file; None if there is none."""
         try:
             return self._path(part).read_bytes()
         except OSError:
             return None
 
     def is_whole(self) -> bool:
-        """Return whether a job can be taken over from what was left."""
+        """Return whether a job can be taken over from the files."""
         return all(self._path(part).exists() for part in PARTS)
 
     def clear(self) -> None:
-        """Leave nothing: the job has ended."""
+        """Remove the files: the job has ended."""
         for part in PARTS:
             self._remove(part)
 

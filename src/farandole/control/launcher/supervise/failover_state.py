@@ -1,8 +1,8 @@
-"""What the launcher of an elastic job has to know to go on where another was killed.
+"""The facts with which the launcher of an elastic job continues after another one was killed.
 
-Read by a process of the same installation, which belongs to the same user or job: so what is not a `JobState` is
-pickled. Its times are on the monotonic clock of the machine that wrote it, and moved to the reader's if that is another
-one.
+They are read by a process of the same installation that belongs to the same user or job, so everything except
+`JobState` is pickled. Times are on the monotonic clock of the writer's machine, and are converted to the reader's clock
+if that is another machine.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from farandole.control.launcher.supervise.moved_clock import ClockReading, moved
 from farandole.control.launcher.supervise.workers import Worker, Workers
 from farandole.control.roster.membership import without_connections
 
-# Another number for every change of what is written, or how.
+# Changes with every change of the format or the content.
 _FORMAT = b"farandole failover 2\n"
-# Events come in bunches, and one writing will do for all of a bunch.
+# Seconds: events come in bursts, and one write suffices for a burst.
 _WRITE_SECONDS = 0.02
-# Of what each worker has written to standard error; only that of the first to fail is ever shown.
+# Bytes of each worker's standard error; only that of the first worker to fail is ever shown.
 _TAIL_BYTES = 4 * 1024
 
 
@@ -47,7 +47,7 @@ class SavedHost:
 
     @classmethod
     def of(cls, job_host: JobHost) -> SavedHost:
-        """Return what is left of it."""
+        """Return the saved form of a host."""
         return cls(
             job_host.host, job_host.agent.local, job_host.plan, job_host.token, job_host.notice, job_host.socket_names
         )
@@ -59,17 +59,17 @@ class SavedWorker:
 
     record: WorkerRecord
     token: str
-    """Of its host."""
+    """Token of its host."""
     started_at: float
     told: bool
     was_member: bool
     stopped: bool
     over: bool
-    """Everyone has been told of its end."""
+    """Whether its end was reported to everyone."""
 
     @classmethod
     def of(cls, worker: Worker) -> SavedWorker:
-        """Return what is left of it."""
+        """Return the saved form of a worker."""
         record = replace(worker.record, stderr_tail=worker.record.stderr_tail[-_TAIL_BYTES:])
         return cls(
             record,
@@ -84,11 +84,11 @@ class SavedWorker:
 
 @dataclass(frozen=True)
 class LauncherFacts:
-    """What a launcher knows and does not decide on."""
+    """The launcher's facts that are not part of the decided state."""
 
     identity: Identity
     roster: str
-    """host:port at which workers look for it."""
+    """host:port at which workers look for the roster."""
     hosts: HostSet
     job_hosts: tuple[SavedHost, ...]
     workers: tuple[SavedWorker, ...]
@@ -96,7 +96,7 @@ class LauncherFacts:
 
     @classmethod
     def of(cls, setup: HostSetup, hosts: JobHosts, workers: Workers, history: JobHistory) -> LauncherFacts:
-        """Return what is known now."""
+        """Return the current facts."""
         return cls(
             setup.identity,
             setup.roster,
@@ -109,16 +109,16 @@ class LauncherFacts:
 
 @dataclass(frozen=True)
 class FailoverState(LauncherFacts):
-    """All that a successor has to know, but what the agents and the workers say themselves."""
+    """All facts that a successor needs, except those that agents and workers report themselves."""
 
     state: JobState
 
 
 def read_failover_state(store: FailoverStore | None) -> FailoverState | None:
-    """Return what an earlier launcher of this job has left; None: there was none.
+    """Return the facts that an earlier launcher of this job has left; None if there was none.
 
     Raises:
-        NotTakenOver: it cannot be read.
+        NotTakenOver: they cannot be read.
     """
     if store is None or not store.is_whole():
         return None
@@ -126,10 +126,10 @@ def read_failover_state(store: FailoverStore | None) -> FailoverState | None:
         here = ClockReading()
         clock, state = decode(_content(store, STATE), tuple[ClockReading, JobState])
         facts: LauncherFacts
-        written_at, facts = pickle.loads(_content(store, LAUNCHER))  # Our own, where nobody else can write.
-    except Exception as error:  # Whatever reading what another version has written may raise.
+        written_at, facts = pickle.loads(_content(store, LAUNCHER))  # Written by us, where no other user can write.
+    except Exception as error:  # A file of another version may raise any error.
         raise NotTakenOver(
-            f"what the killed launcher has left cannot be read: {error}",
+            f"the files of the killed launcher cannot be read: {error}",
             "was another version of farandole installed since? take the job over with the one that started it",
         ) from error
     seconds = written_at.seconds_to(here)
@@ -145,18 +145,18 @@ def _content(store: FailoverStore, part: str) -> bytes:
     content = store.left(part)
     assert content is not None
     if not content.startswith(_FORMAT):
-        raise ValueError(f"it is in the format of another version, not in {_FORMAT.decode().strip()!r}")
+        raise ValueError(f"it has the format of another version, not {_FORMAT.decode().strip()!r}")
     return content[len(_FORMAT) :]
 
 
 class FailoverWriter:
-    """Writes down what a successor has to know, when that changes.
+    """Writes the facts that a successor needs when they change.
 
     Args:
-        store: where; None: nowhere, and when this launcher is killed its workers are ended.
-        take: returns the facts as they are now.
-        followed: called with False when a successor could not go on from what is written, as on a full disk, and with
-            True when it could again.
+        store: the storage; None writes nothing, and the workers end when this launcher is killed.
+        take: returns the current facts.
+        followed: called with False if a successor could not continue from the written facts, as on a full disk, and
+            with True once it could again.
     """
 
     def __init__(
@@ -166,10 +166,10 @@ class FailoverWriter:
         self._take = take
         self._followed = followed
         self._written: tuple[JobState, tuple[str, ...]] | None = None
-        """The state that was written last, and the hosts that could start workers then."""
+        """The last written state, and the hosts that could start workers then."""
         self._timer: asyncio.TimerHandle | None = None
         self._untold: set[str] = set()
-        """What could not be written down as it is now."""
+        """The parts that could not be written in their current form."""
         if store is not None:
             store.watch(self._turned_out)
 
@@ -181,15 +181,15 @@ class FailoverWriter:
 
     @property
     def trouble(self) -> str:
-        """Why something could not be written down the last time."""
+        """The error of the last failed write."""
         return self._store.trouble if self._store is not None else ""
 
     def decided(self, state: JobState, hosts: Iterable[str]) -> None:
-        """Write down what was decided, at once if anything follows from it, and the rest soon.
+        """Write a decided state: at once if anything follows from it, and the rest soon.
 
         Args:
-            state: of the job.
-            hosts: those that can start workers: a successor must know a host before a worker is started there.
+            state: the state of the job.
+            hosts: hosts that can start workers: a successor must know a host before a worker is started there.
         """
         if self._store is None:
             return
@@ -204,12 +204,12 @@ class FailoverWriter:
         self.changes()
 
     def changes(self) -> None:
-        """Write down soon what has changed and nothing follows from."""
+        """Write soon, after changes that nothing follows from."""
         if self._store is not None and self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_WRITE_SECONDS, self._write_launcher)
 
     def write(self) -> None:
-        """Write all of it down now."""
+        """Write everything now."""
         self._write_launcher()
         if self._store is not None and self._written is not None:
             self._keep_state(self._store, self._written[0])
@@ -232,12 +232,12 @@ class FailoverWriter:
             self._followed(not held)
 
     def close(self) -> None:
-        """Write nothing more by itself."""
+        """Stop the delayed writes."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
 
 def _essence(state: JobState) -> JobState:
-    """Return what of a state is worth being written down: nothing that belongs to a connection or a timer."""
+    """Return the part of a state that must be written: without facts about connections and timers."""
     return replace(state, roster=without_connections(state.elastic_roster))

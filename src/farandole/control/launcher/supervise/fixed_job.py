@@ -1,4 +1,4 @@
-"""How a job of fixed size begins: all workers of a plan start together."""
+"""The start of a job of fixed size: all workers of a plan start together."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def fixed_state(plan: Plan, places: tuple[Place, ...]) -> JobState:
     """Return the state of a job whose workers are all about to be started.
 
     Args:
-        plan: which worker runs where.
+        plan: the hosts of all workers.
         places: the same for the roster, by rank.
     """
     sites = tuple(
@@ -38,12 +38,12 @@ def begin_fixed(job: Supervisor, hosts: Sequence[JobHost], context: LaunchContex
     """Start all workers.
 
     Args:
-        job: that begins.
-        hosts: that are ready, each with its part of the plan.
-        context: what starting the job was given.
+        job: the job's supervisor.
+        hosts: the hosts, which are ready, each with its part of the plan.
+        context: the context of the launch.
 
     Raises:
-        SpecError: what the workers print cannot be kept.
+        SpecError: the output of workers cannot be stored.
     """
     _take_on_workers(job, hosts)
     job.status.workers_placed(

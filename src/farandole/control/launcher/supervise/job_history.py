@@ -1,4 +1,4 @@
-"""What has happened to a job, for those who look at it later: its worlds, losses, joins and stalls."""
+"""The history of a job, for display: its worlds, losses, joins and stalls."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from farandole.control.launcher.wording import count
 from farandole.control.roster.events import Announce
 
 MOST_MOMENTS = 1000
-# What a launcher leaves to its successor is written often, on Kubernetes into an object of limited size.
+# Number of moments left to a successor: they are written often, on Kubernetes into an object of limited size.
 SAVED_MOMENTS = 50
 
 
 @dataclass(frozen=True)
 class SavedHistory:
-    """What the successor of a launcher has to know of what happened before."""
+    """The history that a successor of the launcher needs."""
 
     moments: tuple[Moment, ...] = ()
     losses: int = 0
@@ -34,11 +34,11 @@ class JobHistory:
     """Keeps the last moments of a job, and counts all. Used in the loop's thread.
 
     Attributes:
-        losses, joins, stalls: how many there were.
-        reports: by worker, what it told last.
+        losses, joins, stalls: their numbers.
+        reports: the last progress report of each worker.
 
     Args:
-        clock: the time of day, in seconds since 1970.
+        clock: returns the time of day, in seconds since 1970.
     """
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
@@ -50,7 +50,7 @@ class JobHistory:
 
     @property
     def moments(self) -> tuple[Moment, ...]:
-        """The last ones, the newest at the end."""
+        """The last moments, newest last."""
         return tuple(self._moments)
 
     def begins(self, size: int) -> None:
@@ -58,12 +58,12 @@ class JobHistory:
         self._add("world", world_sentence(size, 1), size, 1)
 
     def world_begins(self, world: Announce, workers: Workers, at: float) -> None:
-        """Record a world of an elastic job: what it has lost, and what has joined it.
+        """Record a world of an elastic job, with its losses and joins.
 
         Args:
-            world: as it was announced.
-            workers: of the job; by now it should be known how those ended that were lost.
-            at: when it began, in seconds since 1970.
+            world: the world, as it was announced.
+            workers: the workers of the job; by now the ends of the lost ones should be known.
+            at: when the world began, in seconds since 1970.
         """
         size, generation = len(world.workers), world.generation
         for lost in world.lost:
@@ -83,7 +83,7 @@ class JobHistory:
         self._add("world", world_sentence(size, generation), size, generation, at)
 
     def progress(self, worker: int, told: Progress, workers: Workers, state: JobState) -> None:
-        """Record what a worker tells of itself."""
+        """Record a worker's progress report."""
         self.reports[worker] = told
         more = told.stalls - self._stalls_by_worker.get(worker, 0)
         self._stalls_by_worker[worker] = told.stalls
@@ -95,18 +95,18 @@ class JobHistory:
             self._add("stall", text, len(state.world), state.generation)
 
     def saved(self) -> SavedHistory:
-        """Return what a successor of this launcher has to know: all counts, and the last moments."""
+        """Return the history for a successor of this launcher: all counts, and the last moments."""
         moments = self.moments[-SAVED_MOMENTS:]
         return SavedHistory(moments, self.losses, self.joins, self.stalls, dict(self._stalls_by_worker))
 
     def go_on_from(self, saved: SavedHistory) -> None:
-        """Go on where the history of an earlier launcher of this job ended."""
+        """Continue the history of an earlier launcher of this job."""
         self.losses, self.joins, self.stalls = saved.losses, saved.joins, saved.stalls
         self._stalls_by_worker = dict(saved.stalls_by_worker)
         self._moments.extend(saved.moments)
 
     def forget(self, workers: Workers) -> None:
-        """Forget what workers have told that nobody knows any more."""
+        """Forget reports of workers that are not known any more."""
         for worker in self.reports.keys() - workers.by_number.keys():
             del self.reports[worker]
 
@@ -115,7 +115,7 @@ class JobHistory:
 
 
 def world_sentence(size: int, generation: int) -> str:
-    """Say that a world begins.
+    """Return a sentence about the beginning of a world.
 
     Example:
         >>> world_sentence(1, 4)

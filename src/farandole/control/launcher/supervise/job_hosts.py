@@ -1,8 +1,8 @@
-"""The hosts of a job that can start workers: how a host becomes one of them, and how it ceases to be one.
+"""The hosts of a job that can start workers: how they become ready, and how they are left or lost.
 
-Where the job goes on without a host that is lost, the workers there are *suspects* at once. They count as ended when
-that is certain: what the agent left behind was swept away, or the agent must have ended them itself, because it has
-heard nothing for so long.
+If the job can continue without a lost host, the workers there are *suspects* at once. They count as ended when that is
+certain: the processes that the agent left were swept, or the agent must have ended them itself, because it has received
+nothing for long enough.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from farandole.control.launcher.supervise.ending import sweep_elsewhere, sweep_h
 from farandole.control.launcher.supervise.worker_control import WorkerControl
 from farandole.control.launcher.supervise.workers import Workers
 
-# For so long the agent of another host waits for another launcher when the connection to this one ends. That may have
-# ended though this launcher lives, and then its workers must have ended soon.
+# Seconds for which the agent of another host waits for another launcher when the connection to this one ends. Since
+# this launcher may be alive then, the workers there must end soon.
 OUTLIVE_SECONDS = 10.0
 
 
 class JobHosts:
-    """The hosts that can start workers, those that are made ready, and those that are being left.
+    """The hosts that can start workers, those that are being made ready, and those that are being left.
 
     Attributes:
-        known: all that the job has.
-        ready: those that can start workers, by the name of the host.
-        survivors: processes that even SIGKILL did not end, in words.
+        known: all hosts of the job.
+        ready: hosts that can start workers, by name.
+        survivors: descriptions of processes that survived even SIGKILL.
     """
 
     def __init__(
@@ -52,19 +52,19 @@ class JobHosts:
         log: Callable[[str], None],
         outlive: float,
     ) -> None:
-        """Have none yet.
+        """Start without hosts.
 
         Args:
-            spec: of the job.
-            setup: makes hosts ready while the job runs; None: all were ready before.
-            workers: of the job.
-            control: takes what is said of workers.
-            happened: called with what becomes of hosts.
+            spec: the launch of the job.
+            setup: makes hosts ready while the job runs; None if all were ready before.
+            workers: the workers of the job.
+            control: receives the agents' messages about workers.
+            happened: called with events about hosts.
             ends: returns whether the job is being ended.
-            background: of the job.
+            background: the background tasks of the job.
             log: takes lines that are printed with --verbose only.
-            outlive: for how many seconds an agent of this machine waits for another launcher when this one is killed;
-                0: there will be none.
+            outlive: seconds for which an agent of this machine waits for another launcher when this one is killed; 0 if
+                there will be none.
         """
         self.known = HostSet()
         self.ready: dict[str, JobHost] = {}
@@ -87,7 +87,7 @@ class JobHosts:
         return self._spec.elastic is not None
 
     def agents(self) -> list[AgentClient]:
-        """Return the agents of those that can start workers."""
+        """Return the agents of the ready hosts."""
         return [job_host.agent for job_host in self.ready.values()]
 
     def reach(self, label: str) -> None:
@@ -95,14 +95,14 @@ class JobHosts:
         self._setting_up[label] = self._background.spawn(self._set_up(self.known.hosts[label]))
 
     def leave(self, label: str) -> None:
-        """Have nothing more to do with a host."""
+        """Stop using a host."""
         if label in self._setting_up:
             self._setting_up.pop(label).cancel()
         if label in self.ready:
             self.ready.pop(label).agent.tell(End(0))
 
     async def close(self) -> None:
-        """Return when all agents have ended, which were told to, or are lost."""
+        """Return when all agents have ended as ordered, or are lost."""
         for task in list(self._setting_up.values()):
             task.cancel()
         await asyncio.gather(*self._setting_up.values(), return_exceptions=True)
@@ -129,19 +129,19 @@ class JobHosts:
         self._happened(events.HostReady(host.label))
 
     def have(self, job_host: JobHost) -> None:
-        """Have a host that can start workers."""
+        """Add a host that can start workers."""
         self.ready[job_host.host.label] = job_host
         task = self._background.spawn(self._listen(job_host))
         self._listening.add(task)
         task.add_done_callback(self._listening.discard)
 
     def may_be_followed(self, followed: bool) -> None:
-        """Have agents wait for another launcher, or not as long as there could be none."""
+        """Let agents wait for another launcher, or not while there could be none."""
         self._followed = followed
         self.let_all_outlive()
 
     def let_all_outlive(self) -> None:
-        """Tell the agents where to wait from now on; a successor has to know that already."""
+        """Send the agents the place where they wait for a successor, which must know it already."""
         for job_host in self.ready.values():
             self._let_outlive(job_host)
 
@@ -153,7 +153,7 @@ class JobHosts:
             agent.tell(Outlive(job_host.socket_names[-1], seconds if self._followed else 0.0))
 
     async def _listen(self, job_host: JobHost) -> None:
-        """Take a host's messages until all of it has ended, or is lost."""
+        """Handle a host's messages until all of it has ended, or is lost."""
         agent, label = job_host.agent, job_host.host.label
         watches = []
         if self._setup is not None:
@@ -176,9 +176,9 @@ class JobHosts:
 
     async def _watch(self, agent: AgentClient) -> None:
         try:
-            await agent.ready()  # One that is taken over is reached only now.
+            await agent.ready()  # An agent that is taken over is reached only now.
         except AgentLost:
-            return  # Whatever listens to it hears of that too.
+            return  # Its listener notices that, too.
         await agent.watch(self._spec.host_timeout)
 
     def _take(self, job_host: JobHost, message: FromAgent) -> None:
@@ -203,7 +203,7 @@ class JobHosts:
             self._happened(events.HostNotReady(label, str(lost)))
 
     def _forget(self, job_host: JobHost) -> bool:
-        """Have this host no more; return whether it was its host's."""
+        """Forget a host; return whether it was the current one of its name."""
         current = self.ready.get(job_host.host.label) is job_host
         if current:
             del self.ready[job_host.host.label]
@@ -226,5 +226,5 @@ class JobHosts:
             alone = OUTLIVE_SECONDS if self._outlive and not lost.silent else self._spec.host_timeout
             await asyncio.sleep(max(0.0, alone + FENCED_SECONDS - since))
         elif not lost.silent:
-            # Where nothing is heard, nothing can be said; the agent there ends its workers by itself.
+            # Without an answer nothing is known; the agent there ends its workers by itself.
             self._log(f"host {job_host.host.label} cannot be reached to see whether anything is left there")

@@ -1,4 +1,4 @@
-"""What a training whose batch adapts itself has measured."""
+"""The measurements of a training with an adaptive batch size."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import Counter
 from farandole.base.wire.rendezvous import Measures
 
 MOST_MEASURES = 64
-"""Configurations of which the latest measurement is kept."""
+"""Number of configurations whose latest measurement is kept."""
 
 
 class JobMeasures:
@@ -18,7 +18,7 @@ class JobMeasures:
 
     @property
     def latest(self) -> tuple[Measures, ...]:
-        """One for each configuration, the latest of all at the end."""
+        """The latest measurement of each configuration, the latest of all last."""
         return tuple(self._by_configuration.values())
 
     def add(self, measures: Measures) -> None:
@@ -28,6 +28,6 @@ class JobMeasures:
         kept.pop(configuration, None)
         kept[configuration] = measures
         if len(kept) > MOST_MEASURES:
-            # The hosts with the most go first: hosts on which it was once say how fast their type is.
+            # Those of the hosts with the most go first: one measurement suffices for the speed of a type.
             most, _ = Counter(hosts for hosts, _, _ in kept).most_common(1)[0]
             del kept[next(key for key in kept if key[0] == most)]

@@ -1,4 +1,4 @@
-"""The metrics of a job, and where Prometheus finds those of its workers, served while the job runs."""
+"""The metrics of a job, and the addresses of its workers' metrics for Prometheus, served while the job runs."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ _Answer = TypeVar("_Answer")
 def serve_job_metrics(
     spec: LaunchSpec, machine: Machine, job: Supervisor, name: str, say: Callable[[str], None]
 ) -> Iterator[None]:
-    """Serve the job's metrics, if the user wants that, until the block ends.
+    """Serve the job's metrics until the block ends, if the user has configured that.
 
     Args:
-        spec: of the job; its setting `metrics` says where.
-        machine: whose environment has the token.
-        job: is asked in the loop's thread, which this must be.
-        name: by which the job is known.
-        say: tells the user where they are.
+        spec: the launch of the job; its setting `metrics` gives the address.
+        machine: this machine, whose environment has the token.
+        job: the supervisor, called in the loop's thread, which must be the current one.
+        name: name of the job.
+        say: prints the address for the user.
 
     Raises:
-        SpecError: they cannot be served.
+        SpecError: the metrics cannot be served.
     """
     if (wanted := spec.settings.get("metrics")) is None:
         yield
@@ -72,7 +72,7 @@ def serve_job_metrics(
 
 
 def _asker(loop: asyncio.AbstractEventLoop) -> Callable[[Callable[[], _Answer]], _Answer]:
-    """Return a function that lets the loop's thread find an answer, for other threads."""
+    """Return a function with which other threads have the loop's thread find an answer."""
 
     def ask(question: Callable[[], _Answer]) -> _Answer:
         async def answer() -> _Answer:
@@ -105,7 +105,7 @@ def read_job(view: JobView, name: str, command: Sequence[str]) -> Reading:
 
 
 def find_targets(view: JobView, name: str, own: MetricsAddress) -> list[dict[str, Any]]:
-    """Return what Prometheus' HTTP service discovery expects: a group for the job itself, and one for each worker.
+    """Return the answer of Prometheus' HTTP service discovery: a group for the job itself, and one for each worker.
 
     A worker that listens on all addresses of its host is named by that host.
     """

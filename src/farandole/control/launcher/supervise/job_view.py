@@ -1,4 +1,4 @@
-"""Everything that can be seen of a job that this process supervises."""
+"""The visible state of a job that this process supervises."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from farandole.control.launcher.supervise.supervisor import Supervisor
 _NOTHING_TOLD = Progress(0, 0.0)
 _NO_PACE = Pace(0, None, None)
 MOST_ENDED = 20
-"""Of workers that have ended, only the last are shown."""
+"""Number of ended workers that are shown: the last ones."""
 
 
 def view_of(job: Supervisor) -> JobView:
-    """Return what can be seen of the job now, without its name and what its workers print."""
+    """Return the current state of the job, without its name and its output."""
     workers, history, status, world = job.workers, job.history, job.status.now, job.state.world
     history.forget(workers)
     slowest, paces = status.slowest, status.paces

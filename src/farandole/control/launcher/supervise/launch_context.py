@@ -1,4 +1,4 @@
-"""What starting a job of any kind is given."""
+"""The context of a launch, for jobs of any kind."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ SECRET_BYTES = 32
 
 @dataclass(frozen=True)
 class LaunchContext:
-    """One job, and what is told of it."""
+    """One job, and the objects that report on it."""
 
     spec: LaunchSpec
     machine: Machine
-    """The one that this runs on."""
+    """The machine that the launcher runs on."""
     console: Console
-    """Where output goes."""
+    """The terminal for the output."""
     log: Callable[[str], None]
-    """Takes lines that are printed with --verbose only."""
+    """Receives lines that are printed with --verbose only."""
     started: Callable[[Running], None]
     """Called with the job, whose `stop` ends it early."""
     call: bytes | None
     """The pickled call that the workers fetch, if they run a function."""
     observer: Observer
-    """Hears of failures at once."""
+    """Is told of failures at once."""
     name: str = ""
-    """By which the user knows the job; "": it has none."""
+    """The name of the job; "" if it has none."""

@@ -1,4 +1,4 @@
-"""What people are told of an elastic job: what happened to its workers, what the job does now, how long it took."""
+"""The messages about an elastic job: ends of its workers, what the job does now, and how long that took."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from farandole.control.launcher.wording import count
 from farandole.control.roster.events import Announce, Departure, Hold
 
 MOST_NAMED = 3
-# The line about the next world also tells of a worker that has ended, unless that world does not come so soon.
+# Seconds to wait for the line about the next world, which also reports workers that have ended.
 TOLD_SECONDS = 1.0
-# For how long the line about a new world waits to know how those ended that it has lost.
+# Seconds that the line about a new world waits for the reasons of its losses.
 ENDS_SECONDS = 0.5
-# What the job waits for is told when it takes longer.
+# Seconds after which a wait of the job is reported.
 WAIT_SECONDS = 10.0
 
 
 class Messages:
-    """Tells people what happens to a job, when it is known well enough to be told in one line.
+    """Prints messages about a job, once enough is known for one line.
 
     Args:
-        console: where.
-        workers: of the job.
+        console: the terminal that messages are written to.
+        workers: the workers of the job.
         state: returns the state of the job.
     """
 
@@ -42,11 +42,11 @@ class Messages:
 
     @property
     def waits_for(self) -> str:
-        """For what the job waits; "" when it goes on."""
+        """The reason why the job waits; "" if it does not wait."""
         return self._hold.reason
 
     async def world(self, world: Announce, seconds: float) -> None:
-        """Tell of a world that has just begun, after that many seconds without one."""
+        """Report a world that has just begun, after that many seconds without one."""
         lost = [self._workers.by_number[each.worker] for each in world.lost if each.worker in self._workers.by_number]
         for worker in lost:
             worker.told = True
@@ -54,14 +54,14 @@ class Messages:
             try:
                 await asyncio.wait_for(asyncio.gather(*(worker.over.wait() for worker in lost)), ENDS_SECONDS)
             except (TimeoutError, asyncio.TimeoutError):
-                pass  # What the others noticed of it has to do.
+                pass  # Then the observation of the other workers must suffice.
             over = self._state().end is not None
             self._console.say(
                 world_message(world, seconds, self._workers.host_of, self._workers.how_it_ended, over=over)
             )
 
     async def end(self, worker: Worker, world: Sequence[int]) -> None:
-        """Tell of a worker that has failed, unless the line about the next world does."""
+        """Report a worker that has failed, unless the line about the next world does."""
         if worker.number in world:
             await asyncio.sleep(TOLD_SECONDS)
         if not worker.told:
@@ -71,7 +71,7 @@ class Messages:
             self._console.say(end_message(worker, world, self.waits_for, time.monotonic(), over=over))
 
     def waits(self, hold: Hold) -> None:
-        """Tell for what the job waits, if it does so for long; a hold of no kind: it waits no more."""
+        """Report the reason of a long wait; a hold of no kind ends the wait."""
         if (hold.kind, hold.arrivals) != (self._hold.kind, self._hold.arrivals):
             self._waits_since = time.monotonic()
         self._hold = hold
@@ -88,13 +88,13 @@ class Messages:
 
 
 def take_over_message(workers: int, hosts: int, seconds: float, lost: int) -> str:
-    """Return the line for a launcher that has taken over from one that was killed.
+    """Return the line of a launcher that has taken over from one that was killed.
 
     Args:
-        workers: that live.
-        hosts: on how many.
-        seconds: for which they were without a launcher.
-        lost: bytes of what they have printed meanwhile that were not kept.
+        workers: number of live workers.
+        hosts: number of their hosts.
+        seconds: seconds for which they had no launcher.
+        lost: bytes of output that were dropped meanwhile.
     """
     where = f"{count(workers, 'worker')} on {count(hosts, 'host')} {'goes' if workers == 1 else 'go'} on"
     missing = f"; of what was printed meanwhile, {lost} bytes are lost" if lost else ""
@@ -102,13 +102,13 @@ def take_over_message(workers: int, hosts: int, seconds: float, lost: int) -> st
 
 
 def end_message(worker: Worker, world: Sequence[int], waits_for: str, now: float, *, over: bool = False) -> str:
-    """Return the line for a worker that has failed, and without which no world goes on yet.
+    """Return the line for a worker that has failed, and after which no new world has begun yet.
 
     Args:
-        worker: whose end is known.
-        world: the latest one.
-        waits_for: for what the job waits; "" when it does not.
-        now: on the monotonic clock.
+        worker: the worker, whose end is known.
+        world: the worker numbers of the latest world.
+        waits_for: the reason why the job waits; "" if it does not.
+        now: the current time on the monotonic clock, in seconds.
         over: whether the job is about to end.
     """
     name = f"worker {worker.number} on {worker.host}"
@@ -138,11 +138,11 @@ def world_message(
     """Return the line for a world that has just begun.
 
     Args:
-        world: as it was announced.
-        seconds: since the world before was turned away from; for the first one, since the job began.
-        where: from a worker to the host that it is on, or was.
-        how: from a loss to how the worker's process ended; "" when that is not known.
-        over: whether the job has come to its end since.
+        world: the world, as it was announced.
+        seconds: seconds since the previous world was given up; for the first one, since the job began.
+        where: returns the current or last host of a worker.
+        how: returns how the process of a lost worker ended; "" if unknown.
+        over: whether the job has ended since.
 
     Example:
         >>> lost = (Departure(2, 5, "closed its connections"),)
@@ -171,13 +171,13 @@ def world_message(
 
 
 def how_in_words(how: str) -> str:
-    """Write how a worker was lost, to stand behind its name.
+    """Format how a worker was lost, to follow its name.
 
     Example:
         >>> how_in_words("was killed by SIGKILL"), how_in_words("its process ended without saying goodbye")
         (' was killed by SIGKILL', ': its process ended without saying goodbye')
     """
-    how = how.partition(", so ")[0]  # What follows is for a reader of the traceback.
+    how = how.partition(", so ")[0]  # The rest is for readers of the traceback.
     return f": {how}" if how.startswith(("it ", "its ")) else f" {how}"
 
 
@@ -196,7 +196,7 @@ def _shortened(events: Sequence[str], what: str) -> list[str]:
 
 
 def duration(seconds: float) -> str:
-    """Write a time for people.
+    """Format a duration for people.
 
     Example:
         >>> duration(0.0234), duration(3.21), duration(75)

@@ -1,8 +1,7 @@
-"""Times of a launcher on another machine, whose monotonic clock is another one.
+"""Converts times of a launcher on another machine, which has another monotonic clock.
 
-A successor on the same machine reads the clock that the launcher before has read. Elsewhere, the times of day of the
-two machines say how far their clocks are apart: within the error of those, which is of no importance to times that are
-seconds and minutes.
+A successor on the same machine reads the same clock. Between machines, the difference of their clocks follows from
+their times of day, within the error of those, which does not matter for times of seconds and minutes.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from farandole.control.launcher.slots.job_state import JobState, Site, Slot
 
 @dataclass(frozen=True)
 class ClockReading:
-    """What a monotonic clock says, and which one that is."""
+    """A reading of a monotonic clock, and the identity of that clock."""
 
     identity: str = field(default_factory=clock.identity)
     monotonic: float = field(default_factory=time.monotonic)
@@ -25,20 +24,20 @@ class ClockReading:
     """Seconds since 1970."""
 
     def seconds_to(self, other: ClockReading) -> float:
-        """Return what to add to a time on this clock to get the same moment on the other one."""
+        """Return the seconds to add to a time on this clock to get the same moment on the other one."""
         if self.identity and self.identity == other.identity:
             return 0.0
         return (other.monotonic - self.monotonic) - (other.wall - self.wall)
 
 
 def moved_record(record: WorkerRecord, seconds: float) -> WorkerRecord:
-    """Return it on a clock that is so many seconds ahead."""
+    """Return a record on a clock that is ahead by `seconds`."""
     report = None if record.report_time is None else record.report_time + seconds
     return replace(record, exit_time=record.exit_time + seconds if record.ended else 0.0, report_time=report)
 
 
 def moved_state(state: JobState, seconds: float) -> JobState:
-    """Return it on a clock that is so many seconds ahead."""
+    """Return a state on a clock that is ahead by `seconds`."""
     return replace(
         state,
         sites=tuple(_moved_site(site, seconds) for site in state.sites),

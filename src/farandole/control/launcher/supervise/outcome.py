@@ -1,4 +1,4 @@
-"""How a job ended, from how its workers did: a pure function, but for the error files that it writes."""
+"""The outcome of a job, from the ends of its workers: a pure function except for the error files that it writes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from farandole.control.launcher.plan.model import HostPlan, Plan, WorkerPlan
 from farandole.control.launcher.slots.job_state import End
 from farandole.control.launcher.supervise.workers import Workers
 
-# Failures further apart than that have nothing to do with each other: by then, others are in the places of the first.
+# Seconds beyond which failures are unrelated: by then, new workers have replaced the first ones.
 TOGETHER_SECONDS = 120.0
 
 
@@ -24,36 +24,36 @@ class Outcome:
 
     exit_code: int
     report: str = ""
-    """For people; "" when all went well or the user ended it."""
+    """For people; "" if all went well or the user ended it."""
     rank: int | None = None
     """The rank that failed first."""
     results: tuple[bytes | None, ...] = ()
-    """What workers of `farandole.run` sent back: of the latest world by rank, then of others that finished."""
+    """Results of the workers of `farandole.run`: of the latest world by rank, then of others that finished."""
     raised: bytes | None = None
-    """What the worker that failed first sent back."""
+    """The exception of the worker that failed first, as it was sent."""
 
 
 class Running(Protocol):
     """A job that can be ended early."""
 
     def stop(self, code: int, why: str) -> None:
-        """End the job because the user wants it; a second time: at once. `code` becomes the exit code."""
+        """End the job for the user, at once at the second call. `code` becomes the exit code."""
 
     def send_signal(self, number: int) -> None:
-        """Send all workers a signal, which means what they make of it."""
+        """Send a signal to all workers, whose programs decide about it."""
 
     def pause(self) -> None:
-        """Let the agents know that the launcher is about to be stopped, so that they do not miss it."""
+        """Tell the agents that the launcher is about to be stopped, so that they do not consider it lost."""
 
 
 class Observer:
-    """Hears what becomes of the workers while they run; this one keeps it to itself. Called in the loop's thread."""
+    """Is told of failures while workers run; this one ignores them. Called in the loop's thread."""
 
     def worker_failed(self, rank: int, code: int) -> None:
-        """A worker ended otherwise than with exit code 0; `code` is as a shell gives it."""
+        """Handle a worker's failure; `code` is its exit code, or 128 plus the number of a signal."""
 
     def ends_others(self, rank: int) -> None:
-        """The other workers are ended, because this one has failed."""
+        """Handle that the other workers are ended because this one has failed."""
 
 
 def outcome_of(
@@ -64,14 +64,14 @@ def outcome_of(
     results: Mapping[int, bytes],
     hint: Callable[[HostPlan, str], str],
 ) -> tuple[Outcome, str]:
-    """Return how a job ended, and what went wrong when that was written down.
+    """Return the outcome of a job, and the error if its record could not be written.
 
     Args:
-        spec: what the user wanted.
-        end: why and since when the launcher has ended what was left.
-        workers: its last workers.
-        world: the numbers of those of the latest world, by rank.
-        results: what workers of `farandole.run` sent back, by worker.
+        spec: the launch of the job.
+        end: why and since when the launcher has ended the remaining workers.
+        workers: the last workers of the job.
+        world: the worker numbers of the latest world, by rank.
+        results: the results of workers of `farandole.run`, by worker.
         hint: see `Preparation.hint`.
     """
     records = [worker.record for worker in workers.by_number.values()]
@@ -97,20 +97,20 @@ def outcome_of(
 
 
 def _to_blame(end: End, world: Sequence[int], records: Sequence[WorkerRecord]) -> WorkerRecord | None:
-    """Return the worker of whose failure the report is to tell."""
+    """Return the worker whose failure the report is about."""
     ended_at = end.since
     if end.worker is not None:
         return next((record for record in records if record.rank == end.worker), None)
     if end.why:
         return first_failure(_last_to_fail(records, ended_at), ended_at)
     succeeded_at = min((record.exit_time for record in records if record.exit_code == 0), default=ended_at)
-    # A worker that failed before others finished was replaced, or the others did without it.
+    # A worker that failed before others finished was replaced, or the others continued without it.
     last = [record for record in records if (record.rank in world if world else record.exit_time >= succeeded_at)]
     return first_failure(last, ended_at)
 
 
 def _last_to_fail(records: Sequence[WorkerRecord], ended_at: float) -> list[WorkerRecord]:
-    """Return the workers whose failures came one soon after the other, up to the last one: what was before is past."""
+    """Return the workers that failed in quick succession, up to the last failure; earlier failures are history."""
     failed = [record for record in records if record.failed_by_itself(ended_at)]
     failed.sort(key=lambda record: record.failure_time)
     begin = max(
@@ -125,7 +125,7 @@ def _last_to_fail(records: Sequence[WorkerRecord], ended_at: float) -> list[Work
 
 
 def _plan_of(workers: Workers, numbers: Sequence[int]) -> Plan:
-    """Return a plan in which just these workers are, each on its host."""
+    """Return a plan of only these workers, each on its host."""
     plans = [worker.job_host.plan for worker in workers.by_number.values()]
     hosts = {plan.hosts[0].name: plan.hosts[0] for plan in plans}
     return replace(
@@ -142,9 +142,9 @@ def _plan_of(workers: Workers, numbers: Sequence[int]) -> Plan:
 
 
 def _by_rank(results: Mapping[int, bytes], workers: Workers, world: Sequence[int]) -> tuple[bytes | None, ...]:
-    """Return the results of the workers of the latest world by rank, and then those of other workers that finished.
+    """Return the results of the latest world's workers by rank, followed by those of other workers that finished.
 
-    A function need not call `init()`, and a worker may finish before the latest world begins: then its number decides.
+    A function need not call `init()`, and a worker may finish before the latest world begins: then its number counts.
     """
     ended_well = {number for number, worker in workers.by_number.items() if worker.record.exit_code == 0}
     others = sorted(ended_well.intersection(results).difference(world))

@@ -1,4 +1,4 @@
-"""What workers print, between their agents and the console: bytes that were written give the agent credit for more."""
+"""The flow of output from the agents to the console: written bytes give the agent credit for more."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from farandole.control.launcher.output.console import WorkerStream
 
 # Not for every line: a quarter of the window is soon enough to keep the worker going.
 CREDIT_BYTES = WINDOW // 4
-# What was written that long before a launcher is killed may be written again by the next one.
+# Seconds before a launcher is killed within which written output may be written again by the next one.
 PROMPT_SECONDS = 0.05
 
 
@@ -23,19 +23,19 @@ class _Channel:
         self.shown = shown
         self.unwritten = 0
         self.owed = 0
-        """Bytes written, for which the agent got no credit yet."""
+        """Number of bytes written for which the agent got no credit yet."""
         self.closed = False
         self.timer: asyncio.TimerHandle | None = None
 
 
 class OutputFlow:
-    """The output of all workers of a job. Used in the loop's thread, but for what `written` returns.
+    """The output of all workers of a job. Used in the loop's thread, except for the functions that `written` returns.
 
     Attributes:
-        unwritten: bytes that the agents sent and the console has not written yet.
+        unwritten: number of bytes that the agents sent and the console has not written yet.
 
     Args:
-        prompt: whether agents soon get credit for every byte, because they keep those without for the next launcher.
+        prompt: whether agents get credit for every byte soon, as they keep unconfirmed output for the next launcher.
     """
 
     def __init__(self, prompt: bool = False) -> None:
@@ -45,12 +45,12 @@ class OutputFlow:
         self._channels: dict[tuple[int, int], _Channel] = {}
 
     def add(self, agents: Mapping[int, AgentClient], streams: Mapping[tuple[int, int], WorkerStream]) -> None:
-        """Take on workers: their agents, by rank, and their streams."""
+        """Add workers: their agents, by rank, and their streams."""
         for (rank, number), shown in streams.items():
             self._channels[rank, number] = _Channel(agents[rank], shown)
 
     def written(self, rank: int, stream: int) -> Callable[[int], None]:
-        """Return what a stream calls, in any thread, with the number of bytes that it has taken care of."""
+        """Return a function for a stream to call, in any thread, with the number of bytes that it has handled."""
 
         def written(written_bytes: int) -> None:
             try:
@@ -61,7 +61,7 @@ class OutputFlow:
         return written
 
     def take(self, message: Output | Closed) -> None:
-        """Pass on what an agent says."""
+        """Pass on an agent's message."""
         if isinstance(message, Output):
             channel = self._channels[message.rank, message.stream]
             self.unwritten += len(message.data)
@@ -71,7 +71,7 @@ class OutputFlow:
             self._close(message.rank, message.stream)
 
     def close(self, rank: int) -> None:
-        """End the streams of a worker of which nothing more will be heard."""
+        """End the streams of a worker that will send no more."""
         for worker, stream in [each for each in self._channels if each[0] == rank]:
             self._close(worker, stream)
 
@@ -104,7 +104,7 @@ class OutputFlow:
         channel.owed = 0
 
     def _forget_written(self, rank: int, stream: int) -> None:
-        """Forget a stream that is closed, once all of it was written."""
+        """Forget a closed stream once all of it was written."""
         channel = self._channels[rank, stream]
         if not channel.closed or channel.unwritten:
             return

@@ -1,4 +1,4 @@
-"""The roster's port, which the successor of a killed launcher needs again: another process may have taken it."""
+"""The roster's port, which the successor of a killed launcher must get again, though another process may have it."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from collections.abc import Awaitable, Callable
 
 from farandole.base.wire.address import parse_address
 
-# What has it by chance, such as the near end of a connection, often lets go of it soon; workers look for it longer.
+# Seconds: an accidental owner, such as the local end of a connection, often releases it soon; workers look longer.
 PORT_SECONDS = 30.0
 _REST_SECONDS = 0.1
 
 
 class PortLost(Exception):
-    """It cannot be listened at: most likely another process has it, and keeps it."""
+    """The port cannot be listened on: most likely another process uses it."""
 
 
 async def listen_again(
     listen: Callable[[], Awaitable[object]], address: str, say: Callable[[str], None], wanted: Callable[[], bool]
 ) -> None:
-    """Listen where a launcher before did; do not wait for it when that is not wanted any more.
+    """Listen on the port of an earlier launcher, unless the job no longer needs that.
 
     Args:
-        listen: raises OSError as long as it cannot be.
+        listen: starts to listen; raises OSError while that is not possible.
         address: host:port.
-        say: tells people.
-        wanted: whether the job goes on.
+        say: prints a message for people.
+        wanted: returns whether the job still needs the port.
 
     Raises:
-        PortLost: it could not be within `PORT_SECONDS`.
+        PortLost: the port was not free within `PORT_SECONDS` seconds.
     """
     port = parse_address(address)[1]
     deadline = time.monotonic() + PORT_SECONDS
@@ -42,7 +42,8 @@ async def listen_again(
         except OSError as error:
             if not wanted():
                 return
-            why = str(error) if error.errno is None else os.strerror(error.errno)  # asyncio's own is a whole sentence.
+            # asyncio's own text is a whole sentence.
+            why = str(error) if error.errno is None else os.strerror(error.errno)
         if time.monotonic() > deadline:
             raise PortLost(
                 f"workers look for the roster at port {port}, which the launcher that has taken over could not get "
@@ -50,8 +51,8 @@ async def listen_again(
             )
         if not told:
             say(
-                f"warning: port {port}, at which workers look for the roster, cannot be had again yet ({why}); "
-                f"waiting for it, for {PORT_SECONDS:g} s at most"
+                f"warning: port {port}, at which workers look for the roster, is still in use ({why}); "
+                f"waiting for it, {PORT_SECONDS:g} s at most"
             )
             told = True
         await asyncio.sleep(_REST_SECONDS)

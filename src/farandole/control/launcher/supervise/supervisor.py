@@ -1,9 +1,9 @@
 """Supervises a job from its first worker to its end: one supervisor for jobs of fixed size and for elastic ones.
 
-Everything here runs in one asyncio loop, the roster too. The console's threads only call back through the loop.
+Everything here runs in one asyncio loop, including the roster. The console's threads only call back through the loop.
 
-The supervisor has the one state of the job. What happens to hosts and workers becomes an event; `slots.decide` decides
-what follows, and the supervisor carries it out: events that this causes wait for their turn.
+The supervisor holds the one state of the job. Everything that happens to hosts and workers becomes an event;
+`slots.decide` decides, and the supervisor carries the actions out: events that these cause are queued.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from farandole.control.roster import fixed
 from farandole.control.roster.events import Announce, Evict, Hold
 from farandole.control.roster.service import Report, RosterService
 
-# Workers of an elastic job should know of the end before SIGTERM comes, which means something else while it goes on.
+# Seconds between the announcement of the end and SIGTERM, which has another meaning while an elastic job runs.
 NOTICE_SECONDS = 0.05
 
 
@@ -53,25 +53,25 @@ class Supervisor:
     """One job from start to end.
 
     Attributes:
-        decisions: has the state of the job, and decides.
-        workers: their processes, and what they print.
+        decisions: holds the state of the job, and decides.
+        workers: the worker processes and their output.
         service: the workers' side of the roster.
-        hosts: of the job.
+        hosts: the hosts of the job.
         status: the line about the job on a terminal.
-        history: what has happened to the job.
-        messages: what people are told of an elastic job.
-        failover: what a successor has to know.
-        measures: what the training has measured.
-        background: tasks of the job.
+        history: the history of the job.
+        messages: prints messages about an elastic job.
+        failover: writes the facts that a successor needs.
+        measures: the measurements of the training.
+        background: the background tasks of the job.
         holds_end: whether the end of the job waits, because not all of its agents are known yet.
-        has_taken_over: whether the hosts that another launcher had are this one's now.
+        has_taken_over: whether this launcher has taken over the hosts of another one.
 
     Args:
-        context: what starting the job was given.
-        state: of the job, before anything has happened or as another launcher has left it.
-        secret: what workers must prove to hold.
-        setup: makes hosts ready while the job runs; None: all were ready before.
-        store: where an elastic job leaves what a successor has to know; None: nowhere.
+        context: the context of the launch.
+        state: the initial state of the job, or the state that another launcher has left.
+        secret: the secret that workers must prove to hold.
+        setup: makes hosts ready while the job runs; None if all were ready before.
+        store: the storage of the facts that the successor of an elastic job's launcher needs; None for none.
     """
 
     def __init__(
@@ -111,22 +111,22 @@ class Supervisor:
         )
         self.measures = JobMeasures()
         self._kill_at = math.inf
-        """When agents kill what is left of the job, on the monotonic clock."""
+        """When agents kill the remaining processes of the job, on the monotonic clock, in seconds."""
         self._over = asyncio.Event()
 
     # --- called from outside, in the loop's thread --------------------------------------------------------------
 
     def stop(self, code: int, why: str) -> None:
-        """End the job because the user wants it; a second time: at once. `code` becomes the exit code."""
+        """End the job for the user, at once at the second call. `code` becomes the exit code."""
         self.happened(events.StopAsked(code, why, self._context.spec.end_grace))
 
     def send_signal(self, number: int) -> None:
-        """Send all workers a signal, which means what they make of it."""
+        """Send a signal to all workers, whose programs decide about it."""
         for agent in self.hosts.agents():
             agent.tell(SendSignal(number))
 
     def kill(self, rank: int, number: int) -> str:
-        """Send one worker a signal; return what follows from it, for people.
+        """Send a signal to one worker; return the consequences, for people.
 
         Raises:
             SpecError: there is no such worker.
@@ -138,14 +138,14 @@ class Supervisor:
         return f"{named}; {follows}"
 
     def pause(self) -> None:
-        """Let the agents know that the launcher is about to be stopped, so that they do not miss it."""
+        """Tell the agents that the launcher is about to be stopped, so that they do not consider it lost."""
         for agent in self.hosts.agents():
             if not agent.local:
                 agent.pause()
 
     @property
     def state(self) -> JobState:
-        """All that is decided on."""
+        """The decided state of the job."""
         return self.decisions.state
 
     @property
@@ -159,12 +159,12 @@ class Supervisor:
 
     @property
     def grace_left(self) -> float:
-        """Seconds until what is left is killed, once the job is being ended."""
+        """Seconds until the remaining processes are killed, once the job is being ended."""
         return max(0.0, self._kill_at - time.monotonic())
 
     @property
     def timeline(self) -> str:
-        """The file in which rank 0 keeps the job's timeline, on its host; "" when none is kept from the beginning."""
+        """The file in which rank 0 keeps the job's timeline, on its host; "" if none is kept from the beginning."""
         path: str = self._context.spec.settings.get("timeline") or ""
         return "" if path.upper() in ("", "DYNAMIC") else os.path.abspath(path)
 
@@ -172,13 +172,13 @@ class Supervisor:
         """Begin the job, and return when nothing of it is left.
 
         Args:
-            begin: begins it, or takes it over.
-            hint: what to do about what the worker that failed first has said; "" if that is not known better than from
-                the failure alone.
+            begin: begins the job, or takes it over.
+            hint: returns advice about the output of the worker that failed first; "" if there is none beyond that of
+                the failure itself.
 
         Raises:
-            NothingLeft: another launcher had it, and nothing of it lives.
-            SpecError: it cannot begin; nothing was started.
+            NothingLeft: nothing of the job that another launcher had is alive.
+            SpecError: the job cannot begin; nothing was started.
         """
         try:
             await begin()
@@ -191,17 +191,17 @@ class Supervisor:
             self.failover.close()
             await self.background.end()
         for survivor in self.hosts.survivors:
-            self._context.console.say(f"warning: {survivor} survived SIGKILL; see there: ps -o pid,stat,cmd PID")
+            self._context.console.say(f"warning: {survivor} survived SIGKILL; run there: ps -o pid,stat,cmd PID")
         return self._outcome(hint)
 
     # --- facts become events -------------------------------------------------------------------------------------
 
     def happened(self, event: Event) -> None:
-        """Decide what follows, and carry it out. What happens meanwhile waits for its turn."""
+        """Decide on an event, and carry the decision out. Events that occur meanwhile are queued."""
         self.decisions.happened(event)
 
     def _reported(self, worker: int, report: Report) -> None:
-        """Record what a worker says of itself."""
+        """Record a worker's report about itself."""
         if isinstance(report, Failure):
             if worker in self.workers.by_number:
                 self.workers.by_number[worker].reported(report)
@@ -214,12 +214,12 @@ class Supervisor:
             self.measures.add(report)
 
     def worker_over(self, worker: Worker) -> None:
-        """Record that a worker has certainly ended, and has nothing more to say."""
+        """Record that a worker has certainly ended, and sends nothing more."""
         record, ends = worker.record, self.ends
         worker.over.set()
         self.status.worker_ended(record.rank)
         self.service.process_ended(record.rank)
-        # An elastic job's worker that the launcher ends has not failed; why it was ended is told where that is decided.
+        # An elastic job's worker that the launcher ends has not failed; the decision gives the reason.
         failed = record.failed and not (self._elastic and (worker.stopped or ends))
         if failed:
             self._context.observer.worker_failed(record.rank, as_shell(record))
@@ -265,7 +265,7 @@ class Supervisor:
             self._note(action)
 
     def _note(self, action: Action) -> None:
-        """Do the launcher's part of what the roster has decided in an elastic job."""
+        """Do the launcher's part of a decision of the roster in an elastic job."""
         if isinstance(action, Evict):
             self._context.log(f"worker {action.worker} is ended: {action.why}")
             if action.worker in self.workers.by_number:
@@ -279,10 +279,10 @@ class Supervisor:
             self.background.spawn(self._tell_world(action, self.service.seconds_without_world, time.time()))
 
     async def _tell_world(self, world: Announce, seconds: float, at: float) -> None:
-        """Tell of a world, and remember it, when it is known how those ended that the one before has lost."""
+        """Report and record a world, once the reasons of its losses are known."""
         await self.messages.world(world, seconds)
         self.history.world_begins(world, self.workers, at)
-        self.failover.changes()  # A successor is to know it, too.
+        self.failover.changes()  # A successor must know it, too.
 
     def _show_places(self) -> None:
         self.status.workers_placed(
@@ -294,7 +294,7 @@ class Supervisor:
         )
 
     def _end(self, action: events.EndJob) -> None:
-        """End the job: all that still lives gets SIGTERM, and SIGKILL after the grace."""
+        """End the job: all live processes get SIGTERM, and SIGKILL after the grace period."""
         if self.holds_end:
             return
         assert action.grace is not None
@@ -318,11 +318,11 @@ class Supervisor:
         return self.state.end is not None and self.state.end.stop_code is not None
 
     def end_agents(self, grace: float) -> None:
-        """Have all agents end their workers, and then themselves."""
+        """Order all agents to end their workers, and then themselves."""
         for agent in self.hosts.agents():
             agent.tell(EndAgent(grace))
 
-    # --- what is left of the job ---------------------------------------------------------------------------------
+    # --- after the job -------------------------------------------------------------------------------------------
 
     def _outcome(self, hint: Callable[[HostPlan, str], str]) -> Outcome:
         end = self.state.end
@@ -340,12 +340,12 @@ class Supervisor:
         return LauncherFacts.of(setup, self.hosts, self.workers, self.history)
 
     def _may_be_followed(self, followed: bool) -> None:
-        """Tell the user whether another launcher could go on from the failover files."""
+        """Tell the user whether another launcher could continue from the failover files."""
         self.hosts.may_be_followed(followed)
         if followed:
-            self._context.console.say("farandole: what another launcher has to know is written down again")
+            self._context.console.say("farandole: the failover state is written again")
         else:
             self._context.console.say(
-                f"warning: what another launcher has to know cannot be written down ({self.failover.trouble}); if this "
-                "one is killed now, the workers end with it"
+                f"warning: the failover state cannot be written ({self.failover.trouble}); if this "
+                "launcher is killed now, the workers end with it"
             )

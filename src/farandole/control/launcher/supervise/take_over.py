@@ -1,7 +1,7 @@
 """Takes a job over from a launcher that was killed: its hosts with their agents, its workers, its roster.
 
-Everything is as the other one has written it down, and as the agents say it is now; what lies between becomes events as
-if it had just happened.
+The initial state is the one that the other launcher wrote; differences from what agents report now become events, as if
+they had just happened.
 """
 
 from __future__ import annotations
@@ -25,33 +25,33 @@ from farandole.control.launcher.supervise.roster_port import PortLost, listen_ag
 from farandole.control.launcher.supervise.supervisor import Supervisor
 from farandole.control.launcher.supervise.workers import Worker, Workers
 
-# By then a host has let us in and led us to its agent, or it is lost like one that falls silent.
+# Seconds within which a host must lead to its agent; otherwise it is lost like one that falls silent.
 TAKE_OVER_SECONDS = 15.0
-# Between two attempts to start what leads to an agent.
+# Seconds between two attempts to start the process that leads to an agent.
 _REST_SECONDS = 0.5
 
 
 async def take_over(
     job: Supervisor, left: FailoverState, setup: HostSetup, listen: Callable[[], Awaitable[object]], console: Console
 ) -> None:
-    """Go on where the launcher before was killed; the supervisor has the state already that it has left.
+    """Continue the job of a killed launcher; the supervisor already has the state that it left.
 
     Args:
-        job: of this launcher.
-        left: what the launcher before has left.
+        job: the supervisor of this launcher.
+        left: the facts that the killed launcher has left.
         setup: leads to the agents.
         listen: lets workers reach the roster.
         console: the terminal that messages are written to.
 
     Raises:
-        NothingLeft: nothing of the job lives.
-        AgentLost: there is no ssh any more.
+        NothingLeft: nothing of the job is alive.
+        AgentLost: ssh is missing on this machine.
     """
     job.holds_end = True
     job.service.hold_back()
     job.hosts.known = left.hosts
     job.history.go_on_from(left.history)
-    # Already now: workers that stand still tell who has ended, and for whom nobody needs to wait.
+    # Already now: workers that wait tell which others have ended, and so need not be waited for.
     listening = asyncio.create_task(listen_again(listen, setup.roster, console.say, lambda: not job.ends))
     try:
         told = await take_over_hosts(left, setup, job.hosts, job.workers, lambda label: _holds_up(job, left, label))
@@ -75,13 +75,13 @@ async def take_over(
 
 
 def _holds_up(job: Supervisor, left: FailoverState, label: str) -> bool:
-    """Return whether to wait for a host only holds others up: these stand still, and its workers have ended."""
+    """Return whether waiting for a host only delays the others: these stand still, and its workers have ended."""
     here = {number for number, (site, _) in living(left.state).items() if site.label == label}
     return job.service.stands_still and here.intersection(left.state.world) <= job.service.known_to_have_ended
 
 
 async def _heard(job: Supervisor, listening: asyncio.Task[None]) -> None:
-    """Wait until workers reach the roster where they look for it; end the job if that cannot be."""
+    """Wait until workers can reach the roster at its old address; end the job if that fails."""
     try:
         await listening
     except PortLost as error:
@@ -90,11 +90,11 @@ async def _heard(job: Supervisor, listening: asyncio.Task[None]) -> None:
 
 
 def _tell_what_happened(job: Supervisor) -> None:
-    """Let the decisions follow that come from what happened while there was no launcher."""
+    """Make the decisions that follow from events that occurred while there was no launcher."""
     for worker in [each for each in job.workers.by_number.values() if each.record.ended and not each.over.is_set()]:
         job.worker_over(worker)
     for number in living(job.state).keys() - job.workers.by_number.keys():
-        # Its host was being left, and no agent would tell of its end any more.
+        # Its host was being left, and no agent would report its end any more.
         lost = "lost with its launcher"
         job.happened(events.WorkerEnded(number, events.KILLED, lost, f"was {lost}"))
     for site in [each for each in job.state.sites if each.phase == "reaching"]:
@@ -111,14 +111,14 @@ async def take_over_hosts(
     workers: Workers,
     holds_up: Callable[[str], bool],
 ) -> str:
-    """Have the hosts, agents and workers that the launcher before had; return the line that tells people.
+    """Adopt the hosts, agents and workers of the previous launcher; return the line for people.
 
     Args:
-        holds_up: returns whether to wait for a host only holds others up.
+        holds_up: returns whether waiting for a host only delays the others.
 
     Raises:
-        NothingLeft: there are none any more.
-        AgentLost: there is no ssh any more.
+        NothingLeft: none of them is left.
+        AgentLost: ssh is missing on this machine.
     """
     found = await asyncio.gather(*(_reach(left, setup, holds_up) for left in failover.job_hosts))
     by_token = {job_host.token: job_host for job_host in found}
@@ -134,7 +134,7 @@ async def take_over_hosts(
         job_hosts.have(job_host)
         site = site_of(failover.state, job_host.host.label)
         if site is None or site.phase != "ready":
-            # The launcher before was about to make certain that nothing of it is left.
+            # The previous launcher was about to make certain that nothing of it is left.
             job_host.agent.lose("the launcher was killed when this host was lost already")
     answers = [each for each in await asyncio.gather(*map(_resumed, found)) if each is not None]
     if not answers:
@@ -171,7 +171,7 @@ def _have_worker(workers: Workers, left: SavedWorker, job_host: JobHost) -> None
 
 
 async def _resumed(job_host: JobHost) -> Resumed | None:
-    """Wait until an agent has said how things are; None when it is lost, which its host is told too."""
+    """Wait until an agent has reported its state; None if it is lost, which the host is told too."""
     try:
         return await asyncio.wait_for(job_host.agent.resumed(), TAKE_OVER_SECONDS)
     except AgentLost:

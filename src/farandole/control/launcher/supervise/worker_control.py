@@ -1,6 +1,6 @@
-"""Takes what the agents say of workers.
+"""Handles the agents' messages about workers.
 
-A worker that ends is reported at once; only one that may have last words is waited for a moment.
+The end of a worker is reported at once, except that the last message of a dead worker is awaited for a moment.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from farandole.control.launcher.supervise.workers import WAS_STOPPED, Worker, Wo
 from farandole.control.roster.events import Suspected
 from farandole.control.roster.service import RosterService
 
-# How long the last words of a dead worker may be on their way through its roster connection.
+# Seconds that the last message of a dead worker may take through its roster connection.
 LAST_WORDS_SECONDS = 0.2
-# A worker that is stopped for so long, and half a second that it may take to notice, is counted out.
+# Seconds that a worker may be stopped, and half a second to notice that, before it is excluded.
 STALLED_SECONDS = 0.75
 
 
 class WorkerControl:
-    """Turns what agents say of the workers of one job into events.
+    """Turns the agents' messages about the workers of one job into events.
 
     Args:
-        workers: those workers.
-        service: reads what workers have sent to the roster.
-        happened: called with what cannot wait until a worker's end is certain.
-        status: shows how many there are.
-        over: called with a worker when its end is certain and it has nothing more to say.
-        background: of the job.
+        workers: the workers.
+        service: the workers' side of the roster, which reads their messages.
+        happened: called with events that cannot wait until a worker's end is certain.
+        status: the line that shows the number of workers.
+        over: called with a worker when its end is certain and it sends nothing more.
+        background: the background tasks of the job.
         log: takes lines that are printed with --verbose only.
     """
 
@@ -66,7 +66,7 @@ class WorkerControl:
         self._log = log
 
     def take(self, job_host: JobHost, message: FromAgent) -> None:
-        """Take what an agent says of a worker; what is about something else is passed over."""
+        """Handle an agent's message about a worker; others are ignored."""
         if isinstance(message, Output | Closed):
             if isinstance(message, Output) and message.stream == STDERR and message.rank in self._workers.by_number:
                 self._workers.by_number[message.rank].record.heard(message.data)
@@ -82,7 +82,7 @@ class WorkerControl:
             self._stalled(self._workers.by_number[message.rank], message.stopped)
 
     def _take_over(self, job_host: JobHost, now: Resumed) -> None:
-        """Learn from an agent that has lost another launcher how its workers are by now."""
+        """Update the workers of an agent that has lost another launcher."""
         self._workers.hear_again(job_host, now.streams)
         living = {each.rank for each in now.workers}
         ends = {each.rank: each for each in now.ends}
@@ -95,14 +95,14 @@ class WorkerControl:
                 self._process_ended(worker, NotStarted(worker.number, "the launcher was killed before it did that"))
 
     def have_ended(self, workers: Sequence[Worker], lost: AgentLost) -> None:
-        """Record that the workers of a host have ended with it, which its loss says of all of them."""
+        """Record that the workers of a host have ended with it, and that its loss is the reason."""
         for each in workers:
             each.lost_with_host(lost)
             self._status.worker_ended(each.number)
             each.over.set()
 
     def are_gone(self, workers: Sequence[Worker], lost: AgentLost) -> None:
-        """Record that the workers of a host that is lost have certainly ended."""
+        """Record that the workers of a lost host have certainly ended."""
         for each in workers:
             each.lost_with_host(lost)
             self._workers.flow.close(each.number)
@@ -120,7 +120,7 @@ class WorkerControl:
         worker.process_ended(message)
         worker.stop_timer()
         if isinstance(message, NotStarted):
-            self._workers.flow.close(record.rank)  # It never had any.
+            self._workers.flow.close(record.rank)  # It never had any output.
         if record.exit_code is not None and record.exit_code < 0:
             self._over(worker)
         else:

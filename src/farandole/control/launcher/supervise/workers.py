@@ -1,4 +1,4 @@
-"""The workers of a job: where each is, what it prints, and how those ended that are not there any more."""
+"""The workers of a job: their hosts, their output, and the ends of former workers."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from farandole.control.launcher.supervise.output_flow import OutputFlow
 from farandole.control.roster.events import Departure
 from farandole.errors import SpecError, StateLostError
 
-# Of how many ended workers it is kept how they ended.
+# Number of ended workers whose ends are kept.
 MOST_RECORDS = 256
-# How the others see the end of a process that does not leave its world, and one that they do not hear any more; see
+# The other workers' descriptions of a process that ends without leaving its world, and of one that falls silent; see
 # `native/transport/world_status.cc`.
 _WITHOUT_GOODBYE = "its process ended without saying goodbye"
 _SILENT = "it fell silent"
 WAS_STOPPED = "was stopped (SIGSTOP)"
-# How a worker's report of such an error begins.
+# The beginning of a worker's report of such an error.
 _OF_STATE_LOST = f"{StateLostError.__module__}.{StateLostError.__qualname__}"
 
 
@@ -37,15 +37,15 @@ class Worker:
     """One worker, from its start on.
 
     Attributes:
-        record: what is known of its end; `rank` is the worker's number.
-        job_host: where it is.
-        started_at: on the monotonic clock.
-        over: set when its end was told to everyone.
-        told: whether people know of its end.
+        record: the facts about its end; `rank` is the worker's number.
+        job_host: its host.
+        started_at: when it was started, on the monotonic clock, in seconds.
+        over: set when its end was reported to everyone.
+        told: whether its end was reported to people.
         was_member: whether it is, or was, in a world.
-        stopped: the launcher itself has ended it.
-        is_suspended: whether it is stopped by SIGSTOP, as far as its agent has said, or was when it ended.
-        stalled: runs while it is.
+        stopped: whether the launcher itself has ended it.
+        is_suspended: whether it is stopped by SIGSTOP, according to its agent, or was when it ended.
+        stalled: the timer that runs while it is stopped.
     """
 
     def __init__(self, number: int, job_host: JobHost) -> None:
@@ -61,17 +61,17 @@ class Worker:
 
     @property
     def number(self) -> int:
-        """By which the roster knows it."""
+        """The number by which the roster knows it."""
         return self.record.rank
 
     @property
     def host(self) -> str:
-        """What people call its host."""
+        """The label of its host."""
         return self.job_host.host.label
 
     @property
     def end(self) -> str:
-        """How it ended, in a few words; "" when that is not known, or it left or was ended: the roster knows why."""
+        """How it ended, in a few words; "" if unknown, or if it left or was ended: then the roster knows the reason."""
         by_us = self.stopped and self.record.exit_code in (-signal.SIGTERM, -signal.SIGKILL)
         if not self.record.ended or self.record.exit_code == 0 or by_us:
             return ""
@@ -80,7 +80,7 @@ class Worker:
 
     @property
     def kind_of_end(self) -> str:
-        """How it ended, in the words of `WorkerEnded.how`."""
+        """How it ended, in the terms of `WorkerEnded.how`."""
         code = self.record.exit_code
         if code == 0:
             return SUCCEEDED
@@ -89,7 +89,7 @@ class Worker:
         return STATE_LOST if self.record.exception.startswith(_OF_STATE_LOST) else FAILED
 
     def reported(self, failure: Failure) -> None:
-        """Record what it says about its own failure. Only the first report counts."""
+        """Record its report about its own failure. Only the first report counts."""
         record = self.record
         if record.report_time is None:
             record.report_time = time.monotonic()
@@ -108,39 +108,39 @@ class Worker:
             self.record.not_started = message.reason
 
     def lost_with_host(self, lost: AgentLost) -> None:
-        """Record that its host is lost, and that it has ended with it."""
+        """Record that its host is lost, and that it has ended with the host."""
         self.record.host_lost, self.record.exit_time = str(lost), lost.at
 
     def stop(self, grace: float) -> None:
-        """End it and all that it has started, if it lives: SIGTERM, and SIGKILL after so many seconds."""
+        """End it and all its processes, if it is alive: SIGTERM, and SIGKILL after `grace` seconds."""
         if not self.record.ended:
             self.stopped = True
             self.job_host.agent.tell(Stop(self.number, grace))
 
     def stop_timer(self) -> None:
-        """It is not stopped any more."""
+        """Record that it is no longer stopped."""
         if self.stalled is not None:
             self.stalled.cancel()
             self.stalled = None
 
 
 class Workers:
-    """All workers that live, and the last that have ended.
+    """All live workers, and the last that have ended.
 
     Attributes:
         by_number: the workers.
-        flow: of what they print.
-        noun: what people call a worker, with its number: `rank` where it keeps its rank, `worker` where that changes.
+        flow: the flow of their output.
+        noun: what people call a worker, with its number: `rank` if it keeps its rank, `worker` if ranks change.
 
     Args:
-        spec: of the job.
-        console: where output is shown.
-        ranks: how many there are from the beginning to the end, numbered by their ranks; None: workers come and go.
+        spec: the launch of the job.
+        console: the terminal for the output.
+        ranks: the constant number of workers, numbered by their ranks; None if workers come and go.
     """
 
     def __init__(self, spec: LaunchSpec, console: Console, ranks: int | None) -> None:
         self.by_number: dict[int, Worker] = {}
-        # Of a job that another launcher may take over, agents keep what has not been confirmed.
+        # In a job that another launcher may take over, agents keep unconfirmed output.
         self.flow = OutputFlow(prompt=ranks is None)
         self.noun = "worker" if ranks is None else "rank"
         self._spec = spec
@@ -148,10 +148,10 @@ class Workers:
         self._ranks = ranks
 
     def take_on(self, number: int, job_host: JobHost) -> Worker:
-        """Have one more worker, which is about to be started.
+        """Add a worker that is about to be started.
 
         Raises:
-            SpecError: what a worker of a job of fixed size prints cannot be kept.
+            SpecError: the output of a worker of a job of fixed size cannot be stored.
         """
         worker = self.by_number[number] = Worker(number, job_host)
         ended = [each for each, known in self.by_number.items() if known.over.is_set()]
@@ -161,7 +161,7 @@ class Workers:
         return worker
 
     def hear_again(self, job_host: JobHost, streams: Iterable[tuple[int, int]]) -> None:
-        """Take more of what workers of a host print, after another launcher."""
+        """Continue to receive the output of workers of a host, after another launcher."""
         open_ones = set(streams)
         for number in {number for number, _ in open_ones}:
             ours = {each: stream for each, stream in self._streams(number).items() if each in open_ones}
@@ -172,10 +172,10 @@ class Workers:
         return [each for each in self.by_number.values() if each.job_host is job_host and not each.record.ended]
 
     def of_rank(self, rank: int, world: Sequence[int]) -> Worker:
-        """Return the worker that has this rank now.
+        """Return the worker that has a rank now.
 
         Args:
-            rank: in the world.
+            rank: the rank in the world.
             world: the workers of the latest world, by rank; empty before the first.
 
         Raises:
@@ -194,37 +194,37 @@ class Workers:
         return worker
 
     def host_of(self, number: int) -> str:
-        """Return what people call the host of a worker."""
+        """Return the label of a worker's host."""
         return self.by_number[number].host if number in self.by_number else "a host that is gone"
 
     def how_it_ended(self, loss: Departure) -> str:
-        """Return how a worker that was lost has ended, in a few words; "" when that is not known."""
+        """Return how a lost worker has ended, in a few words; "" if unknown."""
         worker = self.by_number.get(loss.worker)
         if worker is None:
             return ""
-        # As by os._exit(0). A worker that says goodbye is not lost, and of the others the roster knows why they left.
+        # As with os._exit(0). A worker that leaves its world is not lost; the roster knows why others left.
         if worker.record.exit_code == 0 and loss.how == _WITHOUT_GOODBYE:
             return "exited with code 0 without saying goodbye"
         if worker.is_suspended and loss.how.startswith(_SILENT):
-            return WAS_STOPPED  # The others have missed it before its agent's word counted.
+            return WAS_STOPPED  # The others noticed it before its agent reported it.
         return worker.end
 
     def folder(self, number: int) -> Path:
-        """Return where the files of a worker are. Only of jobs with an output directory."""
+        """Return the directory of a worker's files. Only for jobs with an output directory."""
         assert self._spec.output_dir is not None
         if self._ranks is None:
             return worker_folder(self._spec.output_dir, number)
         return rank_folder(self._spec.output_dir, number, self._ranks)
 
     def prepare_folders(self) -> None:
-        """Make the output directory, if there is one, ready for a new job.
+        """Prepare the output directory, if there is one, for a new job.
 
         Raises:
             SpecError: it cannot be used.
         """
         directory = self._spec.output_dir
         if directory is not None and (earlier := begin_attempt(directory)) is not None:
-            self._console.say(f"note: what an earlier run left in {directory} is now in {earlier}")
+            self._console.say(f"note: files of an earlier run in {directory} are now in {earlier}")
 
     def _streams(self, number: int) -> dict[tuple[int, int], WorkerStream]:
         if self._spec.output_dir is None:
@@ -234,8 +234,8 @@ class Workers:
         except SpecError as error:
             if self._ranks is not None:
                 raise  # Nothing has been started yet.
-            # A full disk must not end a training that runs.
-            self._console.say(f"warning: what worker {number} prints is not kept: {error.message}")
+            # A full disk must not end a running training.
+            self._console.say(f"warning: the output of worker {number} is not stored: {error.message}")
             return self._open(number, None)
 
     def _open(self, number: int, folder: Path | None) -> dict[tuple[int, int], WorkerStream]:
