@@ -84,7 +84,7 @@ def test_a_script_that_git_ignores_is_refused_before_anything_starts(hosts: Host
     (bed.desk.path(FOLDER) / ".gitignore").write_text("train.*\n")
     code, out, err = start(bed, "-H h1:1 --ship . python train.py").finish()
     assert (code, out) == (2, "")
-    assert "train.py is to be run, but it is not sent: line 1 of .gitignore says `train.*`" in err
+    assert "the command needs train.py, which is not sent: line 1 of .gitignore says `train.*`" in err
 
 
 def test_a_full_disk_at_the_output_directory_does_not_end_the_training(hosts: Hosts) -> None:

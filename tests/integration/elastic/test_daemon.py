@@ -94,7 +94,7 @@ def test_who_attaches_takes_over(bench: Bench) -> None:
     first.shows("begun")
     second = bench.start("run", "--attach", "test")
     assert first.ends() == 1
-    assert first.text.endswith("farandole: job test is shown elsewhere now\n")
+    assert first.text.endswith("farandole: job test is now shown elsewhere\n")
     second.shows("begun")
     third = bench.start("run", "--attach", "test")
     assert second.ends() == 1
@@ -128,7 +128,7 @@ def test_a_client_may_only_leave(bench: Bench) -> None:
     client.process.send_signal(signal.SIGTERM)
     assert client.ends() == 143
     assert client.text.endswith(
-        "farandole: job test goes on; farandole run --attach test shows it again; farandole stop test ends it\n"
+        "farandole: job test continues; farandole run --attach test shows it again; farandole stop test ends it\n"
     )
     assert bench.ask("stop", "test") == (0, "", "farandole: job test has ended\n")
     code, _, err = bench.ask("run", "--attach", "test")
@@ -152,7 +152,7 @@ def test_a_job_goes_on_when_nobody_reads_its_output(bench: Bench) -> None:
     client.process.stdout.close()
     bench.go("one")
     assert client.ends() == 141
-    assert "nobody reads the output any more; job test goes on" in client.text
+    assert "the output has no reader any more; job test continues" in client.text
     bench.go("two")
     assert bench.ask("run", "--attach", "test")[0] == 7
     bench.nothing_is_left()
@@ -187,7 +187,7 @@ def test_a_daemon_that_is_killed_takes_its_workers_with_it(bench: Bench) -> None
     client.shows("begun")
     os.kill(bench.daemon(), signal.SIGKILL)
     assert client.ends() == 1
-    assert "error: the launcher of job test was killed by SIGKILL; the workers are ended by their agents" in client.text
+    assert "error: the launcher of job test was killed by SIGKILL; the agents end the workers" in client.text
     until(lambda: not processes_with(bench.mark), "nothing runs")
     assert bench.ask("jobs") == (0, "", "no job is running\n")
     bench.nothing_is_left()
@@ -233,7 +233,7 @@ def test_two_jobs_have_names(bench: Bench) -> None:
     assert lines[0].split() == ["name", "state", "workers", "since", "command"]
     assert sorted(line.split()[0] for line in lines[1:]) == ["a", "b"]
     assert all(line.split()[1:3] == ["Running", "1"] and sys.executable in line for line in lines[1:])
-    assert bench.ask("hosts") == (2, "", "error: 2 jobs run: a, b\nhint: say which\n")
+    assert bench.ask("hosts") == (2, "", "error: 2 jobs run: a, b\nhint: give the name of one\n")
     assert bench.ask("run", "--attach", "c") == (2, "", "error: there is no job c\nhint: these run: a, b\n")
     assert bench.ask("stop", "a")[0] == 0
     assert clients[0].ends() == 143
@@ -248,10 +248,10 @@ def test_the_same_command_again_shows_the_job(bench: Bench) -> None:
     first = bench.run(COUNTING)
     first.shows("begun")
     again = bench.run(COUNTING)
-    again.shows("farandole: job test runs already; here it is")
+    again.shows("farandole: job test is already running; showing it")
     assert first.ends() == 1
     other = bench.ask("run", "--job", "test", "-np", "1", "true")
-    assert other[0] == 2 and other[2].startswith("error: job test runs already, and it is another one: ")
+    assert other[0] == 2 and other[2].startswith("error: a job named test is already running, with another command: ")
     bench.go("one")
     bench.go("two")
     assert again.ends() == 7
@@ -338,7 +338,7 @@ def test_a_stranger_is_sent_away(bench: Bench) -> None:
             os.close(directory)
         stranger.settimeout(20)
         assert stranger.recv(1) == b""
-    client.shows("warning: a client was sent away: a process of user 65534 is at the other end, not one of user 0")
+    client.shows("warning: a client was refused: a process of user 65534 is at the other end, not one of user 0")
     assert bench.ask("stop")[0] == 0
     assert client.ends() == 143
 

@@ -146,7 +146,7 @@ def test_a_client_that_is_stopped_can_be_taken_over(bench: Bench) -> None:
     another.shows("begun")
     client.process.send_signal(signal.SIGCONT)
     assert client.ends() == 1
-    assert client.text.endswith("farandole: job test is shown elsewhere now\n")
+    assert client.text.endswith("farandole: job test is now shown elsewhere\n")
     bench.go("one")
     bench.go("two")
     assert another.ends() == 7

@@ -325,7 +325,7 @@ def test_the_same_command_again_takes_the_job_back(training: Training) -> None:
     kill_launcher(training.job)
     path = training.job.directory / "training.py"
     attach(training.job, *THREE, sys.executable, str(path))
-    training.job.says(rf"farandole: job {NAME} runs already; here it is")
+    training.job.says(rf"farandole: job {NAME} is already running; showing it")
     training.job.says(TAKEN_OVER + "3 workers on 1 host go on")
     training.await_steps(5, size=3)
     training.finish()
@@ -348,7 +348,7 @@ def test_who_cannot_take_a_job_over_leaves_it_as_it_is(training: Training, home:
     left.write_bytes(b"of another version")
     done = farandole(training.job, "run", "--attach", NAME)
     assert done.returncode == 2
-    assert "error: what the killed launcher has left cannot be read: " in done.stderr
+    assert "error: the files of the killed launcher cannot be read: " in done.stderr
     left.write_bytes(whole)
     attach(training.job)
     training.job.says(TAKEN_OVER + "3 workers on 1 host go on")
@@ -407,7 +407,7 @@ def test_the_same_command_begins_anew_when_nothing_is_left(start: Callable[..., 
     (job.directory / "finish").touch()
     attach(job, "--job", NAME, "-np", "2", "--min-np", "2", sys.executable, str(job.directory / "worker.py"))
     assert job.end() == 0, job.said
-    assert "it begins anew" in job.said
+    assert "it starts again" in job.said
 
 
 def kill_all(job: Job) -> None:

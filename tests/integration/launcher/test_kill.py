@@ -64,7 +64,7 @@ def test_a_job_of_fixed_size_is_found_by_its_name(jobs: None, start: Callable[..
     assert farandole("hosts", "--json")[1].count('"workers"') == 1
     view = connect(os.environ).view("drill")
     assert (view.name, view.size, len(view.workers)) == ("drill", 2, 2)
-    assert "a job named drill runs already" in farandole("run", "-np", "1", "--job", "drill", "true")[2]
+    assert "a job named drill is already running" in farandole("run", "-np", "1", "--job", "drill", "true")[2]
     assert "has a fixed size" in farandole("scale", "drill", "3")[2]
     assert "is shown only where it was started" in farandole("logs", "drill")[2]
     assert farandole("stop", "drill")[0] == 0

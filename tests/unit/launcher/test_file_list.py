@@ -26,8 +26,8 @@ def test_links_out_of_the_directory_are_kept_and_told_of(project: Path) -> None:
     assert targets[b"inside"] == b"package/deep"
     assert targets[b"package/up"] == b"../outputs"
     assert sorted(manifest.notes) == [
-        "data points out of what is sent: the hosts must have /mnt/data themselves",
-        f"package/common points out of what is sent: the hosts must have {project.parent}/common themselves",
+        "data points out of the directory: the hosts must have their own /mnt/data",
+        f"package/common points out of the directory: the hosts must have their own {project.parent}/common",
     ]
 
 
@@ -53,7 +53,7 @@ def test_too_much_is_refused(project: Path) -> None:
         take_stock(str(project))
     assert caught.value.message == "--ship would send 3 GB, and the limit is 2 GB"
     assert caught.value.hint.startswith(
-        "what is big: data/raw/train.bin (3 GB), words.txt (800 KB), noise.bin (786.4 KB). "
+        "the largest are: data/raw/train.bin (3 GB), words.txt (800 KB), noise.bin (786.4 KB). "
     )
     assert caught.value.hint.endswith("--ship-limit 4G")
 

@@ -42,11 +42,11 @@ def test_why_left_out(path: str, why: str | None, ignoring: Manifest) -> None:
 
 
 def test_what_lies_outside_or_came_later(ignoring: Manifest, project: Path) -> None:
-    assert why_left_out(ignoring, "../beside.txt") == f"it is outside of {project}, which was sent"
+    assert why_left_out(ignoring, "../beside.txt") == f"it is outside the directory that was sent, {project}"
     (project / "new.txt").write_text("")
-    assert why_left_out(ignoring, "new.txt") == "it was not there yet when the job started"
+    assert why_left_out(ignoring, "new.txt") == "it did not exist when the job started"
     (project / ".git").mkdir()
-    assert why_left_out(ignoring, ".git") == "what belongs to git itself (.git) is never sent"
+    assert why_left_out(ignoring, ".git") == "git's own files (.git) are never sent"
 
 
 BIN = "noise.bin is here but was not sent: line 3 of .gitignore says `*.bin`"
@@ -79,7 +79,7 @@ def test_hints_of_what_is_elsewhere(ignoring: Manifest, project: Path) -> None:
     text = "FileNotFoundError: [Errno 2] No such file or directory: {!r}"
     assert hint_for_missing(text.format("../../noise.bin"), ignoring, "package/deep") == BIN
     beside = str(project.parent / "beside.txt")
-    why = f"is here but was not sent: it is outside of {project}, which was sent"
+    why = f"is here but was not sent: it is outside the directory that was sent, {project}"
     assert hint_for_missing(text.format(beside), ignoring) == f"{beside} {why}"
     assert hint_for_missing(text.format("../beside.txt"), ignoring) == f"../beside.txt {why}"
 
@@ -93,7 +93,7 @@ def test_the_script_must_be_sent(ignoring: Manifest, project: Path) -> None:
     assert command_on_hosts(ignoring, ["/bin/sh", "-c", "x"], here) == ("/bin/sh", "-c", "x")
     with pytest.raises(SpecError) as caught:
         command_on_hosts(ignoring, ["python", "key.py"], f"{here}/secret")
-    assert caught.value.message == "key.py is to be run, but it is not sent: line 4 of .gitignore says `/secret/`"
+    assert caught.value.message == "the command needs key.py, which is not sent: line 4 of .gitignore says `/secret/`"
     with pytest.raises(SpecError) as caught:
         command_on_hosts(ignoring, ["python", "../beside.txt"], here)
     assert caught.value.hint == "--ship .."
@@ -104,5 +104,5 @@ def test_where_to_run(ignoring: Manifest, project: Path) -> None:
     assert where_to_run(ignoring, str(project / "package" / "deep")) == "package/deep"
     with pytest.raises(SpecError, match="is not in"):
         where_to_run(ignoring, str(project.parent))
-    with pytest.raises(SpecError, match="is where the workers are to run"):
+    with pytest.raises(SpecError, match="is the workers' working directory"):
         where_to_run(ignoring, str(project / "secret"))

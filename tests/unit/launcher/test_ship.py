@@ -62,7 +62,7 @@ class Wire:
                 self.pieces.append(message)
             order = TO_AGENT.decode(TO_AGENT.encode(message))
             assert isinstance(order, Offer | Piece)
-            self.from_agent += self.receiver.obey(order)
+            self.from_agent += self.receiver.carry_out(order)
         elif self.receiver.busy:
             self.from_agent += self.receiver.step()
         elif self.from_agent:
@@ -334,7 +334,9 @@ def test_a_full_disk_is_told(project: Path, tmp_path: Path, monkeypatch: pytest.
         patch.setattr(agent_files.os, "pwrite", full)
         error = failure(Wire(manifest, tmp_path / "cache"))
     assert error.message == "No space left on device"
-    assert error.hint == f"free disk space for {tmp_path}/cache, or name a directory with enough space with --ship-cache"
+    assert (
+        error.hint == f"free disk space for {tmp_path}/cache, or name a directory with enough space with --ship-cache"
+    )
     assert snapshot(Wire(manifest, tmp_path / "cache").run()) == snapshot(project)
 
 
@@ -364,14 +366,14 @@ def test_after_failure_nothing_is_taken(project: Path, tmp_path: Path) -> None:
     error = failure(wire)
     assert error.message == f"{tmp_path}/cache/objects: Not a directory"
     assert "must be a directory that can be written to" in error.hint
-    assert list(wire.receiver.obey(Offer("job", "x", "", (), True))) == []
+    assert list(wire.receiver.carry_out(Offer("job", "x", "", (), True))) == []
     assert not wire.receiver.busy
 
 
 @pytest.mark.parametrize("path", [b"../x", b"/etc/x", b"a//b", b"", b"a/./b", b"a\0b", b"a/.."])
 def test_no_path_leads_out_of_the_tree(path: bytes, tmp_path: Path) -> None:
     receiver = Receiver(os.fsencode(tmp_path / "cache"))
-    answers = list(receiver.obey(Offer("job", "x", "", (File(path, 0, False, 0, bytes(32)),), True)))
+    answers = list(receiver.carry_out(Offer("job", "x", "", (File(path, 0, False, 0, bytes(32)),), True)))
     assert isinstance(answers[0], NotShipped)
 
 
@@ -380,7 +382,7 @@ def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
     outside.mkdir()
     receiver = Receiver(os.fsencode(tmp_path / "cache"))
     entries = (Link(b"a", os.fsencode(outside)), File(b"a/b", 0, False, 0, bytes(32)))
-    said = list(receiver.obey(Offer("job", "x", "", entries, True)))
+    said = list(receiver.carry_out(Offer("job", "x", "", entries, True)))
     while receiver.busy:
         said += receiver.step()
     assert isinstance(said[-1], NotShipped)
@@ -431,7 +433,7 @@ def test_several_hosts(project: Path, tmp_path: Path) -> None:
         async def agents() -> None:
             while True:
                 host, order = await orders.get()
-                said = list(receivers[host].obey(order))
+                said = list(receivers[host].carry_out(order))
                 while receivers[host].busy:
                     said += receivers[host].step()
                 for message in said:

@@ -50,8 +50,8 @@ def test_a_job_that_can_be_taken_over_is_named(directory: JobDirectory) -> None:
 def test_when_the_workers_of_another_one_are_ended_is_said(directory: JobDirectory) -> None:
     assert client(directory)._lost() == Ended(
         1,
-        "error: the launcher of job owl has ended; the workers are ended by their agents within 60 s\n"
-        "hint: start the job again; what it has saved is kept",
+        "error: the launcher of job owl has ended; the agents end the workers within 60 s\n"
+        "hint: start the job again; its checkpoints are kept",
     )
 
 

@@ -23,7 +23,7 @@ from farandole.control.launcher.job.machine import Machine
 from farandole.control.launcher.job.spec import LaunchSpec
 from farandole.control.launcher.supervise.failover_files import LAUNCHER, STATE
 
-HINT = "make room there, or set XDG_CACHE_HOME to a directory of your own that has some"
+HINT = "free disk space there, or set XDG_CACHE_HOME to a directory of your own with enough space"
 REQUEST = LaunchRequest(LaunchSpec(("no-such-program",), 1), Machine("here", 1, 0, "/", {}))
 
 

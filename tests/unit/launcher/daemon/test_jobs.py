@@ -81,7 +81,7 @@ def test_a_place_that_cannot_be_claimed_is_told_and_in_nobody_elses_way(jobs: Jo
     (path / "lock").mkdir(parents=True)
     with pytest.raises(SpecError, match=rf"{re.escape(str(path / 'lock'))} cannot be written: Is a directory") as error:
         jobs.start("a")
-    assert "make room there" in error.value.hint
+    assert "free disk space there" in error.value.hint
     _, lock = start(jobs, "b")
     assert [each.name for each, _ in jobs.running()] == ["b"]
     os.close(lock)

@@ -65,7 +65,7 @@ def test_a_job_begins_with_the_workers_that_are_asked_for() -> None:
     slots, first, note = on_a_machine(2, num_proc=3, min_size=2, max_size=4)
     assert (slots, first) == (3, 3)
     assert note.startswith(
-        "without hosts, this machine has a slot for each core, and at least -np: 3 slots. -H localhost:4"
+        "no hosts are given, so this machine has a slot for each core, and at least -np: 3 slots. -H localhost:4"
     )
     assert on_a_machine(8, num_proc=3, min_size=2, max_size=4) == (4, 3, "")
     # Nobody has asked for all cores.

@@ -62,6 +62,6 @@ def test_what_hangs_on_connections_and_timers_is_not_written(tmp_path: Path) -> 
 def test_what_another_version_has_written_is_refused(tmp_path: Path, part: str, content: bytes) -> None:
     files = written(tmp_path, a_state())
     files.keep(part, content)
-    with pytest.raises(NotTakenOver, match="cannot be read: it is in the format of another version") as refused:
+    with pytest.raises(NotTakenOver, match="cannot be read: it has the format of another version") as refused:
         read_failover_state(files)
     assert "was another version of farandole installed since?" in refused.value.hint

@@ -241,7 +241,7 @@ def test_the_first_failure_is_the_one_that_follows_from_no_other() -> None:
     assert first_to_blame(failures) == 1
     assert explain(MPICH_PLAN, 3, failures) == (
         "error: rank 1 failed first: ValueError: boom\n\n    Trace\n      back\n\n"
-        "hint: mpirun ended with code 3; what it printed above says how the processes ended"
+        "hint: mpirun ended with code 3; its output above says how the processes ended"
     )
     failures = {1: Failure("", "farandole.errors.MismatchError: shapes", None)}
     assert "\nhint: the message says what each rank sent: " in explain(MPICH_PLAN, 1, failures)

@@ -1,13 +1,13 @@
 """The process that the user starts, sees and signals, while a daemon runs the job.
 
-A client hands its standard output and error to the daemon, which writes there. The client waits, passes on what the
-user wants, and ends with the job's exit code. It imports next to nothing: the daemon loads what a launcher needs.
+A client hands its standard output and error to the daemon, which writes there. The client waits, forwards the user's
+signals, and ends with the job's exit code. It imports next to nothing: the daemon loads the launcher.
 
 | to the client | to the job |
 |---|---|
-| Ctrl-C, SIGTERM | ends in good order, the second time at once; with `--detach`: nothing, the client leaves |
-| Ctrl-Z | nothing; the client stops, and catches up when it goes on |
-| SIGHUP, SIGKILL, nobody reads its output | nothing |
+| Ctrl-C, SIGTERM | ends with its grace period, the second time at once; with `--detach`: nothing, the client leaves |
+| Ctrl-Z | nothing; the client stops, and catches up when it continues |
+| SIGHUP, SIGKILL, its output has no reader | nothing |
 """
 
 from __future__ import annotations
@@ -42,31 +42,31 @@ from farandole.control.launcher.daemon.recent_lines import RECALLED_LINES
 from farandole.control.launcher.failure.record import signal_name
 from farandole.errors import Picklable, SpecError
 
-# The daemon lets go of the terminal in less time.
+# Seconds; the daemon releases the terminal in less time.
 _HIDE_SECONDS = 2.0
-# A daemon that was killed is followed by another within that time.
+# Seconds within which a daemon that was killed has a successor.
 _FOLLOW_SECONDS = 15.0
 _RETRY_SECONDS = 0.02
 _MOST_FOLLOWED = 10
-# A daemon whose socket has ended is about to end itself.
+# Seconds: a daemon whose socket has closed is about to end itself.
 _EXIT_SECONDS = 5.0
 _STOPPING = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
 
 
 class ClientOptions(NamedTuple):
-    """How a client is to behave."""
+    """The behaviour of a client."""
 
     name: str | None = None
-    """Of the job; None: one is made up, or it is the only one."""
+    """The name of the job; None: a new name, or the only job."""
     detach: bool = False
-    """Whether Ctrl-C and SIGTERM let the client leave, and leave the job alone."""
+    """Whether Ctrl-C and SIGTERM make the client leave, without effect on the job."""
 
 
 def run_in_daemon(request: LaunchRequest, options: ClientOptions) -> Ended:
-    """Run a job in a daemon, show it, and return how it ended, or why this process shows it no more.
+    """Run a job in a daemon and show it; return its end, or the reason why this process no longer shows it.
 
     Raises:
-        SpecError: it cannot be started; nothing was.
+        SpecError: the job cannot be started; nothing was.
     """
     _open_what_is_closed()
     jobs = jobs_of_this_user(os.environ)
@@ -80,10 +80,10 @@ def run_in_daemon(request: LaunchRequest, options: ClientOptions) -> Ended:
 
 
 def attach(options: ClientOptions, color: str) -> Ended:
-    """Show a job that runs, or one that has ended meanwhile; return how it ended.
+    """Show a job that is running, or that has ended meanwhile; return its end.
 
     Raises:
-        SpecError: there is none of that name.
+        SpecError: there is no job of that name.
     """
     _open_what_is_closed()
     directory, record = jobs_of_this_user(os.environ).find(options.name, ended_too=True)
@@ -91,18 +91,18 @@ def attach(options: ClientOptions, color: str) -> Ended:
 
 
 def _attach_to_same(jobs: Jobs, options: ClientOptions, request: LaunchRequest) -> Ended:
-    """Show the job of this name, which runs already, if it is the one that was to be started.
+    """Show the running job of this name, if it is the requested one.
 
     Raises:
-        SpecError: it is another one.
+        SpecError: it is another job.
     """
     directory, record = jobs.find(options.name)
     if record.command != request.spec.command:
         raise SpecError(
-            f"job {record.name} runs already, and it is another one: {' '.join(record.command)}",
-            f"choose another name, or end that one: farandole stop {record.name}",
+            f"a job named {record.name} is already running, with another command: {' '.join(record.command)}",
+            f"choose another name, or end that job: farandole stop {record.name}",
         )
-    print(f"farandole: job {record.name} runs already; here it is", file=sys.stderr)
+    print(f"farandole: job {record.name} is already running; showing it", file=sys.stderr)
     return _attach(directory, record, request.spec.output.color, options.detach, pickle.dumps(request))
 
 
@@ -114,7 +114,7 @@ def _attach(directory: JobDirectory, record: JobRecord, color: str, detach: bool
 
 
 def show_end(directory: JobDirectory) -> Ended:
-    """Show the last lines of a job that ended while no client showed it, forget the job, and return how it ended."""
+    """Show the last lines of a job that ended while no client showed it, forget the job, and return its end."""
     ended = directory.ended() or Ended(1)
     with contextlib.suppress(OSError):
         lines = directory.log.read_text(errors="replace").splitlines(keepends=True)
@@ -126,7 +126,7 @@ def show_end(directory: JobDirectory) -> Ended:
 
 
 class _SignalWakeup:
-    """A descriptor that can be read when a signal has come. Without it, a signal just before a wait would be missed."""
+    """A descriptor that becomes readable at a signal. Without it, a signal just before a wait would be missed."""
 
     def __enter__(self) -> int:
         self._reading, self._writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -140,7 +140,7 @@ class _SignalWakeup:
 
 
 class _Leave(Picklable, BaseException):
-    """A signal that ends the client and not the job."""
+    """A signal that ends the client but not the job."""
 
     def __init__(self, signum: int) -> None:
         super().__init__(signum)
@@ -148,10 +148,10 @@ class _Leave(Picklable, BaseException):
 
 
 class _Client:
-    """This process, as it shows one job.
+    """The state of this process while it shows one job.
 
     Args:
-        directory: where the job is found.
+        directory: the job's directory.
         color: whether prefixes have colours; see `OutputOptions`.
         detach: see `ClientOptions`.
         alarm: see `DaemonConnection`.
@@ -163,19 +163,19 @@ class _Client:
         self._detach = detach
         self._alarm = alarm
         self._followed = 0
-        """How many daemons were killed and followed by another."""
+        """Number of daemons that were killed and replaced by a successor."""
         self._link: DaemonConnection | None = None
         self._daemon: subprocess.Popen[bytes] | None = None
         self._hide_until: float | None = None
-        """Set while a Ctrl-Z waits for the daemon to let go of the terminal."""
+        """Set while a Ctrl-Z waits for the daemon to release the terminal."""
         self._hidden = False
-        """Whether the job is not shown here because of a Ctrl-Z."""
+        """Whether the job is hidden here because of a Ctrl-Z."""
         self._reached = False
-        """Whether there is a daemon that can be told something."""
+        """Whether there is a daemon that receives messages."""
         self._early_signals: list[int] = []
-        """Signals that came while there was none."""
+        """Signals that arrived while there was no daemon."""
         self._last_stop: int | None = None
-        """The last signal that this daemon was told of."""
+        """The last signal that was sent to this daemon."""
 
     def __enter__(self) -> _Client:
         return self
@@ -189,14 +189,14 @@ class _Client:
     # --- starting ------------------------------------------------------------------------------------------------
 
     def start(self, request: bytes, lock: int) -> None:
-        """Start the daemon and have it run the job, or go on with one whose daemon was killed.
+        """Start the daemon with the job, or a successor of a killed daemon.
 
         Args:
             request: see `Launch`.
-            lock: the claim to the job's directory.
+            lock: the descriptor that locks the job's directory.
 
         Raises:
-            SpecError: it cannot be started.
+            SpecError: the daemon cannot be started.
         """
         ours, theirs = socket.socketpair()
         with theirs:
@@ -204,8 +204,8 @@ class _Client:
                 self._daemon = subprocess.Popen(
                     [sys.executable, "-m", "farandole.control.launcher.daemon", self._directory.name],
                     stdin=theirs.fileno(),
-                    start_new_session=True,  # What happens to this terminal is nothing to it.
-                    cwd="/",  # python -m looks for modules here first; nothing of the user's may be taken for ours.
+                    start_new_session=True,  # Signals of this terminal must not reach it.
+                    cwd="/",  # python -m imports modules from here first: never from a directory of the user.
                     env=own_environment(),
                 )
             except OSError as error:
@@ -216,10 +216,10 @@ class _Client:
         self._show()
 
     def connect(self, record: JobRecord, request: bytes = b"") -> None:
-        """Reach the daemon that runs; if it was killed, the one that follows; or have the request done anew.
+        """Connect to the running daemon; if it was killed, to its successor; or have the request run again.
 
         Raises:
-            SpecError: that is not possible.
+            SpecError: none of these is possible.
         """
         try:
             self._link = DaemonConnection(self._directory.connect(), self._alarm)
@@ -228,12 +228,12 @@ class _Client:
                 return
             raise SpecError(
                 f"the launcher of job {record.name}, process {record.pid}, cannot be reached: {error}",
-                f"see whether it lives: ps {record.pid}",
+                f"check whether it is alive: ps {record.pid}",
             ) from None
         self._show()
 
     def _follow(self, request: bytes = b"") -> bool:
-        """Reach the successor of a killed daemon, or start one if no other process does; False: there is none."""
+        """Connect to the successor of a killed daemon, started here if need be; return False if there is none."""
         deadline = time.monotonic() + _FOLLOW_SECONDS
         self._followed += 1
         while self._followed <= _MOST_FOLLOWED and time.monotonic() < deadline and self._directory.can_be_taken_over():
@@ -275,14 +275,14 @@ class _Client:
             return self._lost()
 
     def _pass_on_early_signals(self) -> None:
-        """Pass on the signals that came while there was no daemon to be told."""
+        """Forward the signals that arrived while there was no daemon."""
         self._reached = True
         early, self._early_signals = self._early_signals, []
         for signum in early:
             self._stop_signal(signum, None)
 
     def _wait_while_connected(self) -> Ended | None:
-        """Return what `_wait` does; None when the daemon is gone."""
+        """Return the result of `_wait`; None if the daemon is gone."""
         assert self._link is not None
         try:
             return self._wait()
@@ -306,21 +306,21 @@ class _Client:
                 self._reap()
                 raise SpecError(message.message, message.hint)
             if isinstance(message, TakenOver):
-                return Ended(1, f"farandole: job {self._directory.name} is shown elsewhere now")
+                return Ended(1, f"farandole: job {self._directory.name} is now shown elsewhere")
             if isinstance(message, Unread):
                 return Ended(
-                    128 + signal.SIGPIPE, f"farandole: nobody reads the output any more; {self._how_to_return()}"
+                    128 + signal.SIGPIPE, f"farandole: the output has no reader any more; {self._how_to_return()}"
                 )
             if isinstance(message, Hidden) and self._hide_until is not None:
                 self._suspend()
 
     def _receive_deadline(self) -> float | None:
-        """Return until when to wait for a message."""
-        # What came while this process was stopped may be that nothing is to be shown here any more.
+        """Return the deadline for the next message, on the monotonic clock."""
+        # Messages that arrived while this process was stopped may end its display of the job.
         return time.monotonic() if self._hidden else self._hide_until
 
     def _resume(self) -> None:
-        """Do what a Ctrl-Z wants when nothing else has come."""
+        """Carry out a pending Ctrl-Z if no message has arrived."""
         if self._hidden:
             self._show(again=True)
             self._hidden = False
@@ -333,13 +333,13 @@ class _Client:
         return message if message.shown else show_end(self._directory)
 
     def _suspend(self) -> None:
-        """Stop, as Ctrl-Z wants it."""
+        """Stop this process for Ctrl-Z."""
         self._hide_until = None
         self._hidden = True
         os.kill(os.getpid(), signal.SIGSTOP)
 
     def _left(self, signum: int) -> Ended:
-        """Have the terminal tidied up, and return."""
+        """Have the terminal cleaned up, and return."""
         assert self._link is not None
         with contextlib.suppress(WireError):
             self._link.send(Hide())
@@ -351,10 +351,10 @@ class _Client:
 
     def _how_to_return(self) -> str:
         name = self._directory.name
-        return f"job {name} goes on; farandole run --attach {name} shows it again"
+        return f"job {name} continues; farandole run --attach {name} shows it again"
 
     def _lost(self) -> Ended:
-        """Say what became of a daemon that has told this client nothing of its end; the directory may say it."""
+        """Return the end of a daemon that was lost without a message about it; the directory may contain the reason."""
         code = self._reap()
         if self._directory.ended() is not None:
             return show_end(self._directory)
@@ -369,10 +369,10 @@ class _Client:
         if self._directory.can_be_taken_over():
             return f"the workers wait for another one\nhint: take the job over: farandole run --attach {name}"
         within = "" if record is None or not record.outlived else f" within {record.outlived:g} s"
-        return f"the workers are ended by their agents{within}\nhint: start the job again; what it has saved is kept"
+        return f"the agents end the workers{within}\nhint: start the job again; its checkpoints are kept"
 
     def _reap(self) -> int | None:
-        """Wait for the daemon if it is our child, and return its exit code."""
+        """Reap the daemon if it is our child, and return its exit code."""
         if self._daemon is None:
             return None
         try:
@@ -384,7 +384,7 @@ class _Client:
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
-        """Take this process's signals, but those that it was told to ignore."""
+        """Handle this process's signals, except those that it was started to ignore."""
         handlers = {
             signal.SIGINT: self._stop_signal,
             signal.SIGTERM: self._stop_signal,
@@ -412,7 +412,7 @@ class _Client:
             self._link.send(Stop(128 + signum, _STOPPING[signal.Signals(signum)]))
             self._last_stop = signum
         except WireError:
-            self._early_signals.append(signum)  # `_wait` notices it too, and looks for another daemon.
+            self._early_signals.append(signum)  # `_wait` notices it too, and connects to another daemon.
 
     def _pause_signal(self, signum: int, where: object) -> None:
         if self._reached and self._link is not None and self._hide_until is None:
@@ -422,7 +422,7 @@ class _Client:
 
 
 def _open_what_is_closed() -> None:
-    """Put descriptors that lead nowhere in the place of standard ones that are closed, before others get there."""
+    """Replace closed standard descriptors by ones that lead nowhere, before other files get their numbers."""
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= ERR:
         os.set_inheritable(descriptor, True)
     os.close(descriptor)

@@ -1,4 +1,4 @@
-"""The daemon's end of the connection to one client. It never waits: a client that does not read costs memory only."""
+"""The daemon's end of the connection to one client. It never blocks: a client that does not read costs memory only."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from farandole.control.launcher.daemon.client_protocol import MESSAGE_LIMIT, Fro
 
 
 class ClientConnection:
-    """One client.
+    """The connection to one client.
 
     Args:
-        sock: connected to it; belongs to this connection now.
+        sock: a connected socket, which belongs to this object from now on.
         take: called with this connection and each of the client's messages; may raise BadMessage.
-        gone: called once, when either side has closed it.
+        gone: called once, when either side has closed the connection.
     """
 
     def __init__(
@@ -37,29 +37,29 @@ class ClientConnection:
         self._loop = asyncio.get_running_loop()
         self._codec: Codec[FromClient] = Codec(FromClient)
         self._sent = asyncio.Event()
-        """Set while nothing is waiting to be sent."""
+        """Set while no data waits to be sent."""
         self._sent.set()
         self.open = True
-        """Whether the connection stands."""
+        """Whether the connection is open."""
         self._loop.add_reader(self._sock, self._read)
 
     def take_descriptors(self, count: int) -> list[int]:
-        """Return the descriptors that belong to the message that is being taken.
+        """Return the descriptors that belong to the current message.
 
         Raises:
-            BadMessage: they did not come with it.
+            BadMessage: the message came without them.
         """
         return self._sock.take(count)
 
     def post(self, message: msgspec.Struct) -> None:
-        """Send without waiting; no-op when the connection is closed."""
+        """Send without waiting; no-op if the connection is closed."""
         if self.open:
             self._stream.post(self._codec.encode(message))
             self._sent.clear()
             self._write()
 
     async def all_sent(self, seconds: float) -> bool:
-        """Wait until the kernel has all that was posted; False when it does not take it in time, or cannot."""
+        """Wait until the kernel has accepted all data; return False if it has not within `seconds`, or cannot."""
         try:
             await asyncio.wait_for(self._sent.wait(), seconds)
         except (TimeoutError, asyncio.TimeoutError):
@@ -67,7 +67,7 @@ class ClientConnection:
         return not self._stream.unsent
 
     def close(self) -> None:
-        """Close the connection; no-op when it is closed."""
+        """Close the connection; no-op if it is closed."""
         if not self.open:
             return
         self.open = False

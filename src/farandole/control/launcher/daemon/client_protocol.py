@@ -1,7 +1,7 @@
-"""What a daemon and its clients say to each other over a Unix socket, in frames as `wire.frames` has them.
+"""The protocol of a daemon and its clients: frames of `wire.frames` over a Unix socket.
 
-A client shows the job, or is a command that wants to know or change something. Descriptors travel
-beside the bytes (SCM_RIGHTS), with the message that they belong to.
+A client shows the job, or is a command that asks for something or changes something. Descriptors travel with the
+message that they belong to (SCM_RIGHTS).
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ MESSAGE_LIMIT = FRAME_LIMIT
 
 
 class Looks(msgspec.Struct, frozen=True):
-    """How one of a client's two streams is to look, as far as only the client can know it."""
+    """The look of one of a client's two streams, as far as only the client can know it."""
 
     colors: bool = False
     terminal: bool = False
-    """Whether bars and a status line may be drawn on it."""
+    """Whether progress bars and a status line may be drawn on it."""
 
 
 # --- from clients --------------------------------------------------------------------------------------------------
 
 
 class Launch(msgspec.Struct, frozen=True, tag="launch"):
-    """Start this job: the first message to a daemon, from the client that started it. With a descriptor, the claim."""
+    """Start a job: the first message to a daemon, from its parent process. With the descriptor of the lock."""
 
     request: bytes
-    """A pickled `LaunchRequest`. Only the parent process can send it. Empty: a daemon was killed, and its
-    launch request is in the directory; if nothing is left of that, the job has ended."""
+    """A pickled `LaunchRequest`. Empty if a daemon was killed: its launch request is in the directory; if nothing of it
+    is left, the job has ended."""
     directory: str
-    """Of the job, claimed."""
+    """The job's directory, which is locked."""
 
 
 class Show(msgspec.Struct, frozen=True, tag="show"):
@@ -43,72 +43,72 @@ class Show(msgspec.Struct, frozen=True, tag="show"):
     out: Looks
     err: Looks
     again: bool = False
-    """Whether it was shown here before: then only what has come since is caught up on."""
+    """Whether the job was shown here before: then only later output is repeated."""
 
 
 class Hide(msgspec.Struct, frozen=True, tag="hide"):
-    """Write nothing here any more; answered by `Hidden` when that is so."""
+    """Stop writing here; answered by `Hidden` once that is so."""
 
 
 class Stop(msgspec.Struct, frozen=True, tag="stop"):
-    """End the job in good order; a second time: at once."""
+    """End the job with its grace period, or at once at the second message."""
 
     code: int
     why: str
 
 
 class AddHosts(msgspec.Struct, frozen=True, tag="add-hosts"):
-    """Let workers run there as well."""
+    """Let workers run on more hosts."""
 
     hosts: str
-    """As `-H` takes them."""
+    """In the form that `-H` takes."""
 
 
 class RemoveHost(msgspec.Struct, frozen=True, tag="remove-host"):
-    """Take a host away at once."""
+    """Remove a host at once."""
 
     name: str
 
 
 class DrainHost(msgspec.Struct, frozen=True, tag="drain-host"):
-    """Take a host away when its workers have left in good order."""
+    """Remove a host once its workers have left gracefully."""
 
     name: str
 
 
 class ListHosts(msgspec.Struct, frozen=True, tag="list-hosts"):
-    """Which hosts are there?"""
+    """Return the hosts of the job."""
 
 
 class Scale(msgspec.Struct, frozen=True, tag="scale"):
-    """Have at most so many workers from now on."""
+    """Limit the number of workers."""
 
     workers: int
 
 
 class ScheduleBatch(msgspec.Struct, frozen=True, tag="schedule-batch"):
-    """Train with that batch from now on, if the batch adapts itself."""
+    """Set the batch of a training with an adaptive batch size."""
 
     samples: int
-    """Of all workers together; 0: as the job chooses."""
+    """Samples of all workers together; 0 lets the job choose."""
 
 
 class Kill(msgspec.Struct, frozen=True, tag="kill"):
-    """Send one worker a signal."""
+    """Send a signal to one worker."""
 
     rank: int
     signal: int
 
 
 class AskStatus(msgspec.Struct, frozen=True, tag="ask-status"):
-    """How is the job?"""
+    """Return the status of the job."""
 
 
 class AskView(msgspec.Struct, frozen=True, tag="ask-view"):
-    """Everything that can be seen of the job."""
+    """Return the whole visible state of the job."""
 
     lines_from: int = 0
-    """Of what was printed, only lines from this number on."""
+    """The number of the first line of output to return."""
 
 
 HostsRequest = AddHosts | RemoveHost | DrainHost | ListHosts | Scale | ScheduleBatch | Kill
@@ -118,36 +118,36 @@ FromClient = Launch | Show | Hide | Stop | HostsRequest | AskStatus | AskView
 
 
 class Hidden(msgspec.Struct, frozen=True, tag="hidden"):
-    """Nothing is written there any more."""
+    """Nothing is written to the client's descriptors any more."""
 
 
 class TakenOver(msgspec.Struct, frozen=True, tag="taken-over"):
-    """Another client shows the job now."""
+    """Another client now shows the job."""
 
 
 class Unread(msgspec.Struct, frozen=True, tag="unread"):
-    """Nobody reads what this client was to show."""
+    """The client's output has no reader."""
 
 
 class Ended(msgspec.Struct, frozen=True, tag="ended"):
-    """The job has ended; all that belongs to its output has been written."""
+    """The job has ended, and all of its output was written."""
 
     exit_code: int
     report: str = ""
     rank: int | None = None
     shown: bool = True
-    """Whether this client has been shown the last lines; otherwise they are in the job's directory, with this."""
+    """Whether this client was shown the last lines; otherwise they are in the job's directory, with this message."""
 
 
 class Refused(msgspec.Struct, frozen=True, tag="refused"):
-    """It cannot be done: a `SpecError`."""
+    """The request failed with a `SpecError`."""
 
     message: str
     hint: str = ""
 
 
 class Done(msgspec.Struct, frozen=True, tag="done"):
-    """What happens now, in lines for people."""
+    """The change is made; lines for people about what happens now."""
 
     lines: tuple[str, ...]
 
@@ -159,7 +159,7 @@ class HostsAre(msgspec.Struct, frozen=True, tag="hosts-are"):
 
 
 class StatusIs(msgspec.Struct, frozen=True, tag="status-is"):
-    """How the job is; see `control.Status`."""
+    """The status of the job; see `control.Status`."""
 
     size: int
     generation: int
@@ -170,7 +170,7 @@ class StatusIs(msgspec.Struct, frozen=True, tag="status-is"):
 
 
 class ViewIs(msgspec.Struct, frozen=True, tag="view-is"):
-    """What can be seen of the job."""
+    """The visible state of the job."""
 
     view: JobView
 

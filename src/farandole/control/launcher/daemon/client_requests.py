@@ -1,4 +1,4 @@
-"""What commands ask a daemon for, and wait for the answer."""
+"""Requests of commands to a daemon, and their answers."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from farandole.control.launcher.daemon.jobs import JobDirectory
 from farandole.errors import LaunchError, SpecError
 
 ANSWER_SECONDS = 10.0
-# A table of jobs does not wait long for a job that is stuck.
+# Seconds: a table of jobs does not wait long for a job that is stuck.
 _STATUS_SECONDS = 1.0
-# By then, workers that do not end have been killed, and those that cannot be killed have been given up.
+# Seconds after which workers that do not end have been killed, and those that cannot be killed are given up.
 END_SECONDS = 60.0
 _STOPPED_CODE = 143
 
@@ -47,7 +47,7 @@ def ask(directory: JobDirectory, request: msgspec.Struct) -> FromDaemon:
 
 
 def status_of(directory: JobDirectory) -> StatusIs | None:
-    """Return how a job is; None when it does not say."""
+    """Return the status of a job; None if there is no answer."""
     try:
         with _link(directory) as link:
             link.send(AskStatus())
@@ -58,22 +58,22 @@ def status_of(directory: JobDirectory) -> StatusIs | None:
 
 
 def view_of(directory: JobDirectory, lines_from: int) -> JobView:
-    """Return all that can be seen of a job.
+    """Return the visible state of a job.
 
     Raises:
         LaunchError: there is no answer.
     """
     answer = ask(directory, AskView(lines_from))
     if not isinstance(answer, ViewIs):
-        raise LaunchError(f"the launcher of job {directory.name} does not say what there is to see")
+        raise LaunchError(f"the launcher of job {directory.name} has not sent its state")
     return answer.view
 
 
 def stop(directory: JobDirectory) -> None:
-    """End a job in good order, or at once if that was asked for before, and wait until it has ended.
+    """End a job with its grace period, or at once if that was requested before; wait until it has ended.
 
     Raises:
-        LaunchError: it does not end.
+        LaunchError: the job does not end.
     """
     with _link(directory) as link:
         link.send(Stop(_STOPPED_CODE, "farandole stop"))
@@ -84,7 +84,7 @@ def stop(directory: JobDirectory) -> None:
             except WireTimeout:
                 raise
             except ConnectionLost:
-                return  # It ends when the job has.
+                return  # The connection ends with the job.
 
 
 @contextmanager
@@ -92,7 +92,7 @@ def _link(directory: JobDirectory) -> Iterator[DaemonConnection]:
     """Yield a connection to a daemon.
 
     Raises:
-        LaunchError: there is none, or it breaks, or nothing comes in time.
+        LaunchError: there is no daemon, or the connection breaks, or there is no answer in time.
     """
     try:
         link = DaemonConnection(directory.connect())

@@ -1,12 +1,12 @@
-"""Runs the launcher of a job in a session of its own, so that the job outlives the client that started it.
+"""Runs the launcher of a job in its own session, so that the job outlives the client that started it.
 
-The daemon's standard input is the connection to that client, which first says what is to be done. From then on the
-daemon has no terminal, pipe or file of its client but what the client hands it to show the job on, and lets go of that
+The daemon's standard input is the connection to that client, whose first message is the job. From then on the daemon
+has no terminal, pipe or file of its client except those that the client sends it to show the job on, and closes these
 when the client is gone. All later clients connect to a Unix socket in the job's directory (see `jobs`), and must be
 processes of the same user.
 
-When the daemon is killed, another one follows (see `watchdog`), finds in the job's directory what this one has left
-there, and takes over the agents, which wait for it: see `farandole.control.launcher.supervise.take_over`.
+When the daemon is killed, a successor starts (see `watchdog`), reads the files in the job's directory, and takes over
+the agents, which wait for it: see `farandole.control.launcher.supervise.take_over`.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ from farandole.control.launcher.supervise.failover_files import NothingLeft, Not
 from farandole.control.launcher.supervise.outcome import Outcome
 from farandole.errors import SpecError
 
-# What a successor needs that a daemon loads when it knows what is to be done.
+# Modules that a successor needs and a first daemon loads only once it knows its job.
 _ELASTIC = "farandole.control.launcher.start.elastic"
 
 LAUNCH_REQUEST_SECONDS = 30.0
@@ -70,13 +70,13 @@ LAST_WORD_SECONDS = 2.0
 
 
 class JobDaemon:
-    """One job and its clients. Everything is done in the loop's thread.
+    """One job and its clients. Everything runs in the loop's thread.
 
     Args:
-        request: what to run.
-        directory: where the job is found, claimed already.
-        first: the connection to the client that started it, if one did.
-        anew: what to run if a daemon before has left nothing that can be taken over; None: the job has ended then.
+        request: the job to run.
+        directory: the job's directory, which is locked.
+        first: the connection to the client that started this process, if there is one.
+        anew: the job to run if a previous daemon has left nothing to take over; None: the job has ended then.
     """
 
     def __init__(
@@ -87,25 +87,25 @@ class JobDaemon:
         self._directory = directory
         self._failover_files = directory.failover_files()
         self._follows = self._failover_files.is_whole()
-        """There was a daemon before, which was killed."""
+        """Whether this is the successor of a daemon that was killed."""
         self._loop = asyncio.get_running_loop()
         self._log, self._socket = self._make_ready()
         self._display = JobDisplay(self._log, request.spec.output)
         self._console = self._display.console
         self._job: Job | None = None
         self._stops: list[Stop] = []
-        """Orders that came before the job was taken over."""
+        """Orders that arrived before the job was taken over."""
         self._goes_on_without = False
-        """Whether the job goes on without this daemon, which could not take it over."""
+        """Whether the job continues without this daemon, which could not take it over."""
         self._running: asyncio.Task[FromDaemon] | None = None
         if first is not None:
             self._socket.add(ClientConnection(first, self._take, self._socket.gone))
 
     def _make_ready(self) -> tuple[LogFile, JobSocket]:
-        """Return where the output goes, and where clients come.
+        """Return the log of the output, and the socket for clients.
 
         Raises:
-            SpecError: the disk does not take it; nothing was started.
+            SpecError: the disk refuses a file; nothing was started.
             OSError: the same, for a daemon that takes a job over.
         """
         try:
@@ -114,15 +114,15 @@ class JobDaemon:
                 self._directory,
                 self._take,
                 lambda peer: self._display.gone(peer),
-                lambda error: self._console.say(f"warning: a client was sent away: {error}"),
+                lambda error: self._console.say(f"warning: a client was refused: {error}"),
             )
         except OSError as error:
             if self._follows:
-                raise  # Refused, the job would be forgotten, and a client may yet find it.
+                raise  # As a refusal, it would make the client forget the job.
             raise cannot_write(self._directory.path, error) from None
 
     async def run(self) -> None:
-        """Run the job to its end, and tell a client of it, or leave word in the directory.
+        """Run the job to its end, and report the end to a client, or write it to the directory.
 
         Raises:
             SpecError: the job could not be found again; nothing was started.
@@ -133,7 +133,7 @@ class JobDaemon:
         for signum in (signal.SIGTERM, signal.SIGINT):
             if signal.getsignal(signum) is not signal.SIG_IGN:
                 self._loop.add_signal_handler(signum, self._stop, Stop(128 + signum, signum.name))
-        self._loop.add_signal_handler(signal.SIGHUP, lambda: None)  # There is no terminal that could hang up.
+        self._loop.add_signal_handler(signal.SIGHUP, lambda: None)  # There is no terminal whose end would matter.
         self._running = self._loop.create_task(self._run_job())
         alive = self._loop.create_task(self._show_life())
         await self._tell_the_end(await self._running)
@@ -141,14 +141,14 @@ class JobDaemon:
         self._socket.stop()
 
     def _let_go_of_the_client(self) -> None:
-        # What a bug would print is kept where output is kept.
+        # Tracebacks of this process go to the log, like the output.
         for stream in STREAMS:
             os.dup2(self._log.fileno(), stream)
         os.chdir(self._request.machine.directory)
 
     async def _show_life(self) -> None:
         while True:
-            # A file server may take its time, and agents on other hosts wait to hear of this process meanwhile.
+            # A file server may be slow, and agents on other hosts wait for heartbeats of this process meanwhile.
             await asyncio.to_thread(self._directory.show_life)
             await asyncio.sleep(LIFE_SECONDS)
 
@@ -158,7 +158,7 @@ class JobDaemon:
         except SpecError:
             if not self._follows:
                 raise
-            # What the daemon before has written is there, and wrong only about its process.
+            # The record of the previous daemon exists, and is wrong only about the process.
 
     def _record(self) -> JobRecord:
         before = self._directory.record()
@@ -177,7 +177,7 @@ class JobDaemon:
     # --- the job ------------------------------------------------------------------------------------------------
 
     async def _run_job(self) -> FromDaemon:
-        """Run it, and return what its client is told at the end."""
+        """Run the job, and return the last message for its client."""
         try:
             outcome = await self._launch_or_begin_anew()
         except NotTakenOver as error:
@@ -198,7 +198,7 @@ class JobDaemon:
             if self._anew is None:
                 await asyncio.to_thread(self._console.close, READER_SECONDS)
                 raise
-            self._console.say(f"note: {error.message}; it begins anew")
+            self._console.say(f"note: {error.message}; it starts again")
         self._failover_files.clear()
         self._directory.write_launch_request(self._anew)
         self._request, self._follows = pickle.loads(self._anew), False
@@ -223,7 +223,7 @@ class JobDaemon:
     def _started(self, job: Job) -> None:
         self._job = job
         for order in self._stops:
-            self._loop.call_soon(self._stop, order)  # It is about to begin.
+            self._loop.call_soon(self._stop, order)  # The job is about to begin.
         if self._follows:
             return
         name = self._directory.name
@@ -233,13 +233,13 @@ class JobDaemon:
         if self._job is not None:
             self._job.stop(order.code, order.why)
         elif self._follows:
-            self._stops.append(order)  # There are workers, which would go on alone.
+            self._stops.append(order)  # There are workers, which would continue without a launcher.
         elif self._running is not None:
             self._running.cancel()
 
     async def _tell_the_end(self, end: FromDaemon) -> None:
         if not self._goes_on_without:
-            with contextlib.suppress(OSError):  # On a full disk, at least the client is told.
+            with contextlib.suppress(OSError):  # On a full disk, at least the client gets it.
                 self._directory.write_ended(_as_ended(end))
             self._failover_files.clear()
             self._directory.forget_launch_request()
@@ -248,7 +248,7 @@ class JobDaemon:
             return
         shown = self._display.is_shown
         client.post(msgspec.structs.replace(end, shown=shown) if isinstance(end, Ended) else end)
-        # A client that is stopped, with Ctrl-Z, has not seen the last lines, and will look for them here.
+        # A client stopped by Ctrl-Z has not seen the last lines, and will look for them here.
         if await client.all_sent(LAST_WORD_SECONDS) and shown and not self._goes_on_without:
             self._directory.remove()
 
@@ -262,7 +262,7 @@ class JobDaemon:
         elif isinstance(message, Stop):
             self._stop(message)
         elif isinstance(message, Launch):
-            raise BadMessage("a daemon keeps one job")
+            raise BadMessage("a daemon runs only one job")
         else:
             peer.post(self._answer(message))
 
@@ -278,7 +278,7 @@ class JobDaemon:
         if isinstance(question, AskView):
             lines, lines_next = self._display.output_from(question.lines_from)
             return ViewIs(JobView(state="it is being started", name=name, lines=lines, lines_next=lines_next))
-        what = "the job is being started: nothing of it can be asked for or changed yet"
+        what = "the job is being started, and cannot be changed yet"
         return Refused(what, "try again soon")
 
 
@@ -288,7 +288,7 @@ def _find(name: str) -> Any:
 
 
 def _as_ended(end: FromDaemon) -> Ended:
-    """Return what is kept for a client that asks later."""
+    """Return the end in the form that is stored for later clients."""
     if isinstance(end, Ended):
         return end
     assert isinstance(end, Refused)
@@ -296,11 +296,11 @@ def _as_ended(end: FromDaemon) -> Ended:
 
 
 def _receive(sock: socket.socket) -> tuple[Launch, int]:
-    """Return the first message of the client that started this process, and the claim to the job; no byte more is read.
+    """Return the first message of the client that started this process, and the lock; no more bytes are read.
 
     Raises:
-        WireError: there is none.
-        OSError: there is none in time.
+        WireError: there is no such message.
+        OSError: it did not arrive in time.
     """
     sock.settimeout(LAUNCH_REQUEST_SECONDS)
     header, descriptors, _, _ = socket.recv_fds(sock, LENGTH_BYTES, MOST_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
@@ -312,9 +312,9 @@ def _receive(sock: socket.socket) -> tuple[Launch, int]:
         payload += piece
     message: FromClient = Codec[FromClient](FromClient).decode(bytes(payload))
     if not isinstance(message, Launch):
-        raise BadMessage("the first message is not what to launch")
+        raise BadMessage("the first message is not a launch")
     if len(descriptors) != 1:
-        raise BadMessage("a job that nobody has claimed")
+        raise BadMessage("the job's directory is not locked")
     return message, descriptors[0]
 
 
@@ -323,24 +323,24 @@ async def _serve(directory: JobDirectory, first: socket.socket | None, anew: byt
 
 
 def _write_launch_request(directory: JobDirectory, request: bytes) -> None:
-    """Keep what is to be done for a successor. A job that goes on does so as it was begun.
+    """Store the launch request for a successor, which runs the job as it was begun.
 
     Raises:
-        SpecError: it cannot be kept.
+        SpecError: it cannot be stored.
     """
     if request and not directory.failover_files().is_whole():
         directory.write_launch_request(request)
 
 
 def _refuse(client: socket.socket, directory: JobDirectory, error: SpecError) -> None:
-    """Tell the client that the job cannot be kept, and leave nothing of it."""
+    """Tell the client that the job cannot be run, and remove its directory."""
     directory.remove()
     with contextlib.suppress(WireError):
         DaemonConnection(client).send(Refused(error.message, error.hint))
 
 
 def main() -> None:
-    """Keep the job that the client at the other end of standard input asks for."""
+    """Run the job that the client at the other end of standard input requests."""
     let_writes_be_interrupted()
     nowhere = os.open(os.devnull, os.O_RDWR)
     first = socket.socket(fileno=os.dup(0))
@@ -361,7 +361,7 @@ def main() -> None:
             asyncio.run(_serve(directory, None if follows else first, None if follows else message.request or None))
         except SpecError as error:
             _refuse(first, directory, error)
-        # The watchdog has the claim too, and may take a moment to end.
+        # The watchdog holds the lock too, and may take a moment to end.
         fcntl.flock(claim, fcntl.LOCK_UN)
 
     def let_go() -> None:

@@ -1,4 +1,4 @@
-"""The client's end of the socket to a daemon. It waits, and signals may come while it does."""
+"""The client's end of the socket to a daemon. It blocks, and signals may arrive meanwhile."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from farandole.control.launcher.daemon.client_protocol import MESSAGE_LIMIT, Fro
 
 
 def check_peer(sock: socket.socket) -> None:
-    """Find out whether a process of this user is at the other end.
+    """Check that a process of this user is at the other end.
 
     Raises:
-        AuthenticationFailed: it is somebody else's.
+        AuthenticationFailed: it belongs to another user.
     """
     user = user_behind(sock)
     if user != os.geteuid():
@@ -30,11 +30,11 @@ class DaemonConnection:
     """A connection to a daemon. `send` may also be called by a signal handler while `receive` waits.
 
     Args:
-        sock: connected.
+        sock: a connected socket.
         alarm: see `Channel`.
 
     Attributes:
-        unread: whether the daemon is gone and has not read all that was sent, as far as the kernel says so.
+        unread: whether the daemon is gone and has not read all messages, according to the kernel.
     """
 
     def __init__(self, sock: socket.socket, alarm: int | None = None) -> None:
@@ -44,7 +44,7 @@ class DaemonConnection:
         self.unread = False
 
     def send(self, message: msgspec.Struct, descriptors: Sequence[int] = ()) -> None:
-        """Send a message, and descriptors with it.
+        """Send a message, with descriptors.
 
         Raises:
             ConnectionLost: the daemon is gone.
@@ -57,7 +57,7 @@ class DaemonConnection:
 
         Raises:
             ConnectionLost: the daemon is gone.
-            WireTimeout: nothing came in time.
+            WireTimeout: no message arrived in time.
         """
         try:
             return self._codec.decode(self._channel.receive(deadline))

@@ -1,4 +1,4 @@
-"""Where a job is shown: on the descriptors that the attached client has handed over or, without one, in the log."""
+"""The display of a job: on the descriptors that the attached client has sent or, without one, in the log."""
 
 from __future__ import annotations
 
@@ -21,38 +21,37 @@ from farandole.control.launcher.output.line_writer import LineWriter
 from farandole.control.launcher.output.terminal import Look
 
 STREAMS = (STDOUT, STDERR)
-# When a client gets the job's output no longer, what is being written is finished within this time, and its bottom rows
-# are tidied up.
+# Seconds within which output in progress is finished, and the bottom rows are cleared, when a client leaves.
 LEAVING_SECONDS = 0.5
 
 
 class _AttachedClient:
-    """A client that shows the job, or has shown it and may again."""
+    """A client that shows the job, or has shown it and may do so again."""
 
     def __init__(self, peer: ClientConnection) -> None:
         self.peer = peer
         self.sinks: set[OutputSink] = set()
-        """Those on its descriptors that both writing threads have not left yet."""
+        """The sinks on its descriptors that both writing threads have not left yet."""
         self.seen: int | None = None
-        """How many lines of the job there were when its sinks were left; None while it shows the job."""
+        """The number of lines of the job when its sinks were left; None while it shows the job."""
         self.then: FromDaemon | None = None
-        """What it is told when all of them are left."""
+        """The message for it once all sinks are left."""
 
     def sever(self) -> None:
-        """Let go at once of its descriptors."""
+        """Release its descriptors at once."""
         for sink in self.sinks:
             sink.sever()
 
 
 class JobDisplay:
-    """Decides which client the job's output goes to. Everything is done in the loop's thread, but what sinks do.
+    """Decides which client gets the job's output. Everything runs in the loop's thread, except in sinks.
 
     Args:
-        log: gets what no client shows.
-        options: how the output is to look.
+        log: gets the output while no client shows it.
+        options: the look of the output.
 
     Attributes:
-        console: writes to the sinks.
+        console: the console, which writes to the sinks.
     """
 
     def __init__(self, log: LogFile, options: OutputOptions) -> None:
@@ -68,9 +67,9 @@ class JobDisplay:
         self._attached: _AttachedClient | None = None
         """The client that shows the job, or is stopped and may do so again."""
         self._clients: set[_AttachedClient] = set()
-        """All whose sinks have not been left."""
+        """All clients whose sinks have not been left."""
         self._sinks: dict[int, OutputSink] | None = None
-        """Those of the attached client; None while the log is the only one."""
+        """The sinks of the attached client; None while there is only the log."""
 
     @property
     def client(self) -> ClientConnection | None:
@@ -90,7 +89,7 @@ class JobDisplay:
         """Show the job on the descriptors that came with a message, and nowhere else.
 
         Raises:
-            BadMessage: they did not come with it.
+            BadMessage: the message came without them.
         """
         descriptors = peer.take_descriptors(len(STREAMS))
         before = self._attached
@@ -107,7 +106,7 @@ class JobDisplay:
         self._switch_to(sinks)
 
     def hide(self, peer: ClientConnection) -> None:
-        """Show the job no longer to this client, and say so to it when that is done."""
+        """Stop showing the job to this client, and confirm it when that is done."""
         client = self._attached
         if client is None or client.peer is not peer:
             peer.post(Hidden())
@@ -116,7 +115,7 @@ class JobDisplay:
             self._switch_to(None)
 
     def gone(self, peer: ClientConnection) -> None:
-        """Record that a client has hung up."""
+        """Handle that a client has closed its connection."""
         client = self._attached
         if client is not None and client.peer is peer:
             self._attached = None
@@ -127,11 +126,11 @@ class JobDisplay:
         self._sinks = sinks
         for stream, line_writer in self._writers.items():
             line_writer.switch_to(None if sinks is None else sinks[stream])
-            # A thread that waits for something to write would not notice.
+            # A thread that waits for output would not notice.
             self.console.submit(stream, lambda line_writer: None)
 
     def _leave(self, client: _AttachedClient, then: FromDaemon) -> None:
-        """Let the sinks of a client be left in good order, and say so to it when that is done."""
+        """Let the sinks of a client be left after their current line, and confirm it when that is done."""
         if client.sinks:
             client.then = then
             self._loop.call_later(LEAVING_SECONDS, client.sever)
@@ -139,7 +138,7 @@ class JobDisplay:
             client.peer.post(then)
 
     def _left(self, sink: OutputSink) -> None:
-        """Record that all is written to a sink that is to be."""
+        """Handle that all output for a sink is written."""
         for client in [each for each in self._clients if sink in each.sinks]:
             client.sinks.discard(sink)
             if client.seen is None:
@@ -152,7 +151,7 @@ class JobDisplay:
                 client.then = None
 
     def _lost(self, sink: OutputSink) -> None:
-        """Record that nobody reads what is written to a sink."""
+        """Handle that a sink has no reader."""
         client = self._attached
         if client is None or self._sinks is None or sink not in self._sinks.values():
             return  # It was severed.

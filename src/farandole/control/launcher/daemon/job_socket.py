@@ -1,4 +1,4 @@
-"""The socket in a job's directory, at which commands of the job's user connect, and what a running job answers them."""
+"""The socket in a job's directory, to which commands of the job's user connect, and the answers of a running job."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ class JobSocket:
     """Accepts connections of this user. Everything is done in the loop's thread.
 
     Args:
-        directory: of the job, claimed.
+        directory: the job's directory, which is locked.
         take: called with each connection and message; may raise BadMessage.
         gone: called with each connection that was closed.
         refused: called with the reason why a process was refused, such as that it belongs to another user.
 
     Raises:
-        OSError: the socket cannot be made.
+        OSError: the socket cannot be created.
     """
 
     def __init__(
@@ -66,11 +66,11 @@ class JobSocket:
         self._listener.setblocking(False)
 
     def start(self) -> None:
-        """Accept connections from now on."""
+        """Start to accept connections."""
         self._loop.add_reader(self._listener, self._accept)
 
     def add(self, peer: ClientConnection) -> None:
-        """Add a client that is connected already."""
+        """Add a client that is already connected."""
         self._peers.add(peer)
 
     def gone(self, peer: ClientConnection) -> None:
@@ -79,7 +79,7 @@ class JobSocket:
         self._on_gone(peer)
 
     def stop(self) -> None:
-        """Accept no connection any more; those that there are stay."""
+        """Stop accepting connections; open ones stay."""
         self._loop.remove_reader(self._listener)
         self._listener.close()
 
@@ -93,7 +93,7 @@ class JobSocket:
         try:
             sock, _ = self._listener.accept()
         except OSError:
-            return  # It has gone again.
+            return  # It has closed again.
         try:
             check_peer(sock)
         except WireError as error:
@@ -104,16 +104,16 @@ class JobSocket:
 
 
 def answer(job: Job, name: str, question: Question, output_from: OutputFrom | None = None) -> FromDaemon:
-    """Return what a running job answers to a command.
+    """Return the answer of a running job to a command.
 
     Args:
-        job: that is asked.
-        name: of the job.
-        question: of the command.
-        output_from: what is known of the job's output; None: nothing.
+        job: the running job.
+        name: name of the job.
+        question: the command's request.
+        output_from: returns the job's output; None if there is none.
 
     Raises:
-        SpecError: it cannot be done.
+        SpecError: the request cannot be carried out.
     """
     if isinstance(question, AskStatus):
         return StatusIs(**job.status())

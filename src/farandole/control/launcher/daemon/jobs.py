@@ -1,21 +1,21 @@
-"""The jobs of this user that have a daemon: a directory each, in which they are found by name.
+"""The jobs of this user that have a daemon: each has a directory, in which it is found by name.
 
     ~/.cache/farandole/jobs/NAME/
-        lock            locked by the daemon for as long as it lives; so the kernel says whether it does. Its time is
-                        that of the machine's monotonic clock when the daemon was last seen alive, not the time of day
-        socket          where clients reach the daemon
-        job.json        what the job is; no secrets
-        launch-request  what was to be done, and launcher.left and state.left: how far that has come, for the successor
-                        of a daemon that was killed; with the job's secret
-        output.log      what was printed while no client showed it; output.log.1: what was printed before that
-        ended.json      how the job ended, when there was no client to be told
+        lock            locked by the daemon while it lives, so that the kernel releases it when it ends. Its time is
+                        the machine's monotonic clock when the daemon was last alive, not the time of day
+        socket          the socket for clients
+        job.json        the description of the job; no secrets
+        launch-request  the request, and launcher.left and state.left: its progress, for the successor of a daemon
+                        that was killed; with the job's secret
+        output.log      output while no client showed it; output.log.1: output before that
+        ended.json      the end of the job, if there was no client to report it to
 
-The directory is removed when a client was told of the end, or has asked for it. Whichever command looks for jobs
-removes the directories of daemons that were killed and can have no successor, and ends that no command has asked for
-within `KEPT_SECONDS`. Homes may be shared: whether a job of another host runs is not judged here.
+The directory is removed when a client was told of the end, or has asked for it. Every command that lists jobs removes
+the directories of daemons that were killed and can have no successor, and ends that no command has asked for within
+`KEPT_SECONDS`. Home directories may be shared: this machine does not judge whether a job of another host is running.
 
-Not in `XDG_RUNTIME_DIR`, although it is there for sockets: it is removed when its user logs out, and a job that trains
-on behind a closed laptop is to be found again.
+The directories are not in `XDG_RUNTIME_DIR`, though it is meant for sockets: it is removed when its user logs out, and
+a job that keeps training behind a closed laptop must be found again.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ from farandole.control.launcher.supervise.failover_files import FailoverFiles
 from farandole.errors import SpecError
 
 LIFE_SECONDS = 10.0
-"""How often a daemon shows that it lives."""
+"""Seconds between two signs of life of a daemon."""
 KEPT_SECONDS = 30 * 24 * 3600.0
-# A claim without a record belongs to a job that is being started, or to a process that looks whether the job is dead.
+# A lock without a record belongs to a job that is being started, or to a process that checks whether the job is dead.
 _UNSURE_SECONDS = 1.0
 RESERVED = ("add", "drain", "remove")
-"""Words that stand where a name may stand: `farandole hosts add`."""
+"""Words that cannot be names, because they may precede a name: `farandole hosts add`."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _FIRST = "amber bold brave bright calm clever eager fair fleet gentle glad golden happy kind lively lucky mellow merry"
@@ -59,30 +59,30 @@ _Content = TypeVar("_Content", bound=msgspec.Struct)
 
 
 class JobRecord(msgspec.Struct, frozen=True):
-    """What every command of this user may know of a job."""
+    """The facts about a job that every command of this user may know."""
 
     name: str
     pid: int
-    """Of its daemon."""
+    """Process id of its daemon."""
     host: str
-    """On which that runs."""
+    """The host that its daemon runs on."""
     started: float
     """In seconds since 1970."""
     command: tuple[str, ...]
     hosts: tuple[str, ...] = ()
-    """On which its workers were to run in the beginning; empty: only there."""
+    """The hosts that its workers first ran on; empty if only on this one."""
     clock: str = ""
-    """Of the machine, since it was started; see `clock.identity`."""
+    """Identity of the machine's clock since its start; see `clock.identity`."""
     outlived: float = 0.0
-    """For how many seconds its workers go on when the daemon is killed, and wait for another one."""
+    """Seconds for which its workers continue and wait for a new daemon when the daemon is killed."""
 
 
 class JobDirectory:
-    """Where one job is found. Nothing is made or read before a method says so.
+    """The directory of one job. The constructor neither creates nor reads any file.
 
     Attributes:
         path: the directory.
-        name: of the job.
+        name: name of the job.
     """
 
     def __init__(self, path: Path) -> None:
@@ -91,50 +91,50 @@ class JobDirectory:
 
     @property
     def log(self) -> Path:
-        """What was printed while no client showed it."""
+        """The output while no client showed it."""
         return self.path / "output.log"
 
     def failover_files(self) -> FailoverFiles:
-        """Return what the daemon leaves to a successor."""
+        """Return the files that the daemon leaves to a successor."""
         return FailoverFiles(self.path)
 
     def write_launch_request(self, request: bytes) -> None:
-        """Keep what is to be done.
+        """Store the launch request.
 
         Raises:
-            SpecError: the disk does not take it.
+            SpecError: the file cannot be written.
         """
         _write_first(self.path / "launch-request", request)
 
     def launch_request(self) -> bytes:
-        """Return what was to be done.
+        """Return the launch request.
 
         Raises:
-            OSError: it is not known.
+            OSError: there is none.
         """
         return (self.path / "launch-request").read_bytes()
 
     def forget_launch_request(self) -> None:
-        """Keep no longer what is done: it has the user's environment in it."""
+        """Remove the launch request, which contains the user's environment."""
         with contextlib.suppress(OSError):
             (self.path / "launch-request").unlink()
 
     def show_life(self) -> None:
-        """Show that the daemon lives; to be called now and then."""
-        # The time of day jumps, and that of a file server is another one.
+        """Record that the daemon is alive; to be called every `LIFE_SECONDS`."""
+        # The time of day jumps, and a file server has another one.
         now = time.monotonic_ns()
         with contextlib.suppress(OSError):
             os.utime(self.path / "lock", ns=(now, now))
 
     def can_be_continued(self) -> bool:
-        """Return whether another daemon can go on from what this one's has left, if the workers still wait for it."""
+        """Return whether another daemon can continue from this one's files, if the workers still wait for it."""
         record = self.record()
         if record is None or self.ended() is not None or not self.failover_files().is_whole():
             return False
-        return record.clock == clock.identity()  # Otherwise the machine was started again since.
+        return record.clock == clock.identity()  # Otherwise the machine has been restarted since.
 
     def can_be_taken_over(self) -> bool:
-        """Return whether another daemon may find workers that still run, if this job's daemon died at any time."""
+        """Return whether another daemon may find running workers, if this job's daemon died at any time."""
         record = self.record()
         if record is None or not self.can_be_continued():
             return False
@@ -144,37 +144,37 @@ class JobDirectory:
         return False
 
     def record(self) -> JobRecord | None:
-        """Return what is known of the job; None when nothing is."""
+        """Return the record of the job; None if there is none."""
         return _read(self.path / "job.json", JobRecord)
 
     def write_record(self, record: JobRecord) -> None:
-        """Write what is known of the job, as a whole.
+        """Write the record of the job atomically.
 
         Raises:
-            SpecError: the disk does not take it.
+            SpecError: the file cannot be written.
         """
-        self.show_life()  # Before: a lock that was only made has the time of day.
+        self.show_life()  # First, since a new lock file has the time of day.
         _write_first(self.path / "job.json", encode_json(record))
 
     def ended(self) -> Ended | None:
-        """Return how the job ended; None while it runs, or when its end was seen."""
+        """Return the end of the job; None while it runs, or once its end was seen."""
         return _read(self.path / "ended.json", Ended)
 
     def write_ended(self, ended: Ended) -> None:
-        """Keep how the job ended, for whichever client asks.
+        """Store the end of the job for the next client that asks.
 
         Raises:
-            OSError: the disk does not take it.
+            OSError: the file cannot be written.
         """
         _write(self.path / "ended.json", encode_json(ended))
 
     def listen(self) -> socket.socket:
-        """Return a socket that takes clients.
+        """Return a socket that accepts clients.
 
         Raises:
-            OSError: it cannot be made.
+            OSError: it cannot be created.
         """
-        (self.path / "socket").unlink(missing_ok=True)  # That of a daemon that was killed.
+        (self.path / "socket").unlink(missing_ok=True)  # The socket of a daemon that was killed.
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         with self._short_path() as path:
             sock.bind(path)
@@ -185,7 +185,7 @@ class JobDirectory:
         """Return a socket that is connected to the daemon.
 
         Raises:
-            OSError: it cannot be reached, or it belongs to another user.
+            OSError: the daemon cannot be reached, or belongs to another user.
         """
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -200,7 +200,7 @@ class JobDirectory:
 
     @contextlib.contextmanager
     def _short_path(self) -> Iterator[str]:
-        """Yield a path to the socket that is short enough for an address of one: 107 bytes, whatever the home."""
+        """Yield a path to the socket that fits into the 107 bytes of its address, whatever the home directory."""
         directory = os.open(self.path, os.O_PATH | os.O_DIRECTORY)
         try:
             yield f"/proc/self/fd/{directory}/socket"
@@ -208,12 +208,12 @@ class JobDirectory:
             os.close(directory)
 
     def claim(self) -> int | None:
-        """Lock the directory, and return the descriptor that holds the lock; None: another process holds it.
+        """Lock the directory; return the descriptor that holds the lock, or None if another process holds it.
 
-        The directory is made if need be. Every process that has a copy of the descriptor holds the lock.
+        The directory is created if it does not exist. Every process with a copy of the descriptor holds the lock.
 
         Raises:
-            SpecError: it cannot be made.
+            SpecError: the directory cannot be created.
         """
         while True:
             lock = self._open_lock()
@@ -235,7 +235,7 @@ class JobDirectory:
             try:
                 return os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             except FileNotFoundError:
-                continue  # The process that held it has just removed the directory.
+                continue  # The process that held the lock has just removed the directory.
             except OSError as error:
                 with contextlib.suppress(OSError):
                     self.path.rmdir()  # A directory without a lock belongs to no job.
@@ -249,7 +249,7 @@ class JobDirectory:
             return False
 
     def clear(self) -> None:
-        """Remove what an earlier job has left, as the holder of the lock."""
+        """Remove the files of an earlier job, as the holder of the lock."""
         for path in self.path.iterdir():
             if path.name != "lock":
                 path.unlink(missing_ok=True)
@@ -263,17 +263,17 @@ class Jobs:
     """All jobs of this user.
 
     Args:
-        root: the directory that holds theirs.
+        root: the parent of the jobs' directories.
     """
 
     def __init__(self, root: Path) -> None:
         self._root = root
 
     def directory(self, name: str) -> JobDirectory:
-        """Return where a job of this name is, or would be.
+        """Return the directory of a job of this name, whether or not it exists.
 
         Raises:
-            SpecError: that is not a name.
+            SpecError: the name is not valid.
         """
         if not _NAME.fullmatch(name) or name in RESERVED:
             raise SpecError(
@@ -282,12 +282,12 @@ class Jobs:
         return JobDirectory(self._root / name)
 
     def start(self, name: str | None) -> tuple[JobDirectory, int] | None:
-        """Take a name for a new job, a free one if none is given; return where it is, and the claim to it.
+        """Claim a name for a new job, a free one if none is given; return its directory and the lock.
 
-        None: a job of that name runs.
+        Return None if a job of that name is running.
 
         Raises:
-            SpecError: that is not a name, or a job of another host has it.
+            SpecError: the name is not valid, or a job of another host has it.
         """
         self.sweep()
         if name is not None:
@@ -321,14 +321,14 @@ class Jobs:
                 return name
 
     def sweep(self) -> None:
-        """Remove what dead daemons have left, and ends that no client has asked for in a long time."""
+        """Remove files of dead daemons, and ends that no client has asked for within `KEPT_SECONDS`."""
         for directory in self._all():
             record = directory.record()
             if record is not None and record.host != socket.gethostname():
                 continue
             try:
                 lock = directory.claim()
-            except SpecError:  # A full disk is told when something is to be started there.
+            except SpecError:  # A full disk is reported when something is started there.
                 continue
             if lock is None:
                 continue
@@ -339,20 +339,20 @@ class Jobs:
             os.close(lock)
 
     def known(self) -> list[tuple[JobDirectory, JobRecord]]:
-        """Return the jobs that run, or whose end no client was told of, the oldest first."""
+        """Return the jobs that are running, or whose end no client was told of, oldest first."""
         self.sweep()
         found = [(each, record) for each in self._all() if (record := each.record()) is not None]
         return sorted(found, key=lambda job: job[1].started)
 
     def running(self) -> list[tuple[JobDirectory, JobRecord]]:
-        """Return the jobs that run, the oldest first."""
+        """Return the running jobs, oldest first."""
         return [(each, record) for each, record in self.known() if each.ended() is None]
 
     def find(self, name: str | None, *, ended_too: bool = False) -> tuple[JobDirectory, JobRecord]:
-        """Return the job of that name or, without one, the only one.
+        """Return the job of that name or, without a name, the only job.
 
         Raises:
-            SpecError: there is none of that name, or not just one, or it runs on another host.
+            SpecError: there is no such job, or more than one, or it runs on another host.
         """
         jobs = self.known() if ended_too else self.running()
         names = ", ".join(directory.name for directory, _ in jobs)
@@ -362,7 +362,7 @@ class Jobs:
         if not found:
             raise SpecError("no job is running", "start one: farandole run --min-np 1 -np 2 python train.py")
         if len(found) > 1:
-            raise SpecError(f"{len(found)} jobs run: {names}", "say which")
+            raise SpecError(f"{len(found)} jobs run: {names}", "give the name of one")
         directory, record = found[0]
         if record.host != socket.gethostname():
             raise SpecError(f"job {directory.name} runs on host {record.host}", f"log in there: ssh {record.host}")
@@ -373,10 +373,10 @@ class Jobs:
 
 
 def jobs_of_this_user(environment: Mapping[str, str]) -> Jobs:
-    """Return this user's jobs. The directory for them is made if need be.
+    """Return this user's jobs. Their parent directory is created if it does not exist.
 
     Raises:
-        SpecError: there is no place for it.
+        SpecError: there is no directory for it.
     """
     trouble = ""
     for root in _places(environment):
@@ -398,14 +398,14 @@ def _places(environment: Mapping[str, str]) -> Iterator[Path]:
     yield Path(cache if os.path.isabs(cache) else os.path.expanduser("~/.cache")) / "farandole" / "jobs"
     if os.path.isabs(runtime := environment.get("XDG_RUNTIME_DIR", "")):
         yield Path(runtime) / "farandole" / "jobs"
-    yield Path(f"/tmp/farandole-{os.geteuid()}")  # In a container, a user often has no home.
+    yield Path(f"/tmp/farandole-{os.geteuid()}")  # In a container, a user often has no home directory.
 
 
 def _check_private(directory: Path) -> None:
-    """Find out whether only this user can write into a directory, or read what is there.
+    """Check that only this user can read and write a directory.
 
     Raises:
-        OSError: others can.
+        OSError: other users can.
     """
     status = os.lstat(directory)
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
@@ -426,15 +426,15 @@ def _read(path: Path, kind: type[_Content]) -> _Content | None:
 
 
 def cannot_write(path: Path, error: OSError) -> SpecError:
-    """Return what to raise when something that a job cannot do without cannot be made, with what to do about it."""
+    """Return the error about a file that a job needs and that cannot be written."""
     return SpecError(
         f"{path} cannot be written: {error.strerror or error}",
-        "make room there, or set XDG_CACHE_HOME to a directory of your own that has some",
+        "free disk space there, or set XDG_CACHE_HOME to a directory of your own with enough space",
     )
 
 
 def _write_first(path: Path, content: bytes) -> None:
-    """Write what has to be there before a job can start."""
+    """Write a file that must exist before a job can start."""
     try:
         _write(path, content)
     except OSError as error:

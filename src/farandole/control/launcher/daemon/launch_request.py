@@ -1,4 +1,4 @@
-"""What a client asks its daemon to run."""
+"""The request of a client to its daemon to run a job."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ class LaunchRequest:
 
     spec: LaunchSpec
     machine: Machine
-    """As the client sees it: with its folder and its environment."""
+    """This machine as the client sees it: with its working directory and its environment."""
     verbose: bool = False
     observe: Callable[[Console], Observer] | None = None
     """Returns the observer that is told of failures at once; a function or class that can be imported."""
     launch: str = "farandole.control.launcher.start.launch:launch"
-    """What runs the job. A name instead of the function, so that a client need not import all of it."""
+    """The function that runs the job. A name, so that a client need not import its module."""
 
 
 def show_here(color: str, *, again: bool = False) -> Show:
-    """Return what lets a daemon show a job on this process's standard output and error, as they look now."""
+    """Return the message with which a daemon shows a job on this process's standard output and error."""
     looks = [look_of(descriptor, color, os.environ) for descriptor in (OUT, ERR)]
     out, err = (Looks(look.colors, look.terminal is not None) for look in looks)
     return Show(out, err, again)
 
 
 def look_behind(descriptor: int, looks: Looks) -> Look:
-    """Return how a stream is to look that a client has handed over."""
+    """Return the look of a stream that a client has sent."""
     if not looks.terminal:
         return Look(looks.colors)
     return Look(looks.colors, os.fstat(descriptor).st_rdev, lambda: terminal_size(descriptor))

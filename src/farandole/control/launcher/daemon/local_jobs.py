@@ -1,4 +1,4 @@
-"""The place `local`: this user's elastic jobs on this machine, each with a daemon of its own."""
+"""The place `local`: this user's elastic jobs on this machine, each with its own daemon."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ _NO_SUBMIT = "farandole run --min-np 1 -np 2 python train.py starts one here; fa
 
 
 class LocalJobs:
-    """A `JobService` of jobs that were started by `farandole run`."""
+    """A `JobService` of the jobs that `farandole run` has started."""
 
     def __init__(self, jobs: Jobs) -> None:
         self._jobs = jobs
 
     def submit(self, spec: JobSpec) -> str:
-        """Refuse: nothing here would wait for slots."""
-        raise Refused("nothing takes jobs on this machine", _NO_SUBMIT)
+        """Refuse: jobs cannot wait for slots here."""
+        raise Refused("this machine has no queue for jobs", _NO_SUBMIT)
 
     def preview(self, spec: JobSpec) -> str:
-        """Refuse, as `submit` does."""
+        """Refuse, like `submit`."""
         return self.submit(spec)
 
     def jobs(self) -> Sequence[JobStatus]:
-        """Return this user's jobs, the oldest first."""
+        """Return this user's jobs, oldest first."""
         return [_status(directory, record) for directory, record in self._jobs.known()]
 
     def status(self, name: str) -> JobStatus:
-        """Return how a job is, with its workers."""
+        """Return the status of a job, with its workers."""
         directory, record = self._find(name)
         status = _status(directory, record)
         if status.state is not JobState.RUNNING:
@@ -55,17 +55,17 @@ class LocalJobs:
         return _with(status, hosts=hosts, ranks=tuple(sorted(ranks, key=lambda rank: rank.rank)))
 
     def view(self, name: str, lines_from: int = 0) -> JobView:
-        """Return everything that can be seen of a job that runs; see `JobView`."""
+        """Return the visible state of a running job; see `JobView`."""
         try:
             return view_of(self._running(name), lines_from)
         except LaunchError as error:
             raise Unreachable(str(error)) from None
 
     def logs(self, name: str, follow: bool = False, rank: int | None = None) -> Iterator[str]:
-        """Yield what was printed while no terminal showed the job."""
+        """Yield the output while no terminal showed the job."""
         directory, _record = self._find(name)
         if not directory.log.exists() and directory.ended() is None:
-            raise Refused(f"what job {name} prints is shown only where it was started", "it has a fixed size")
+            raise Refused(f"the output of job {name} is shown only where it was started", "it has a fixed size")
 
         def is_over() -> bool:
             return directory.ended() is not None or directory.record() is None
@@ -73,7 +73,7 @@ class LocalJobs:
         return of_rank(follow_file(directory.log, is_over if follow else None), rank)
 
     def scale(self, name: str, workers: int) -> None:
-        """Let the job have at most so many workers."""
+        """Limit the number of workers of a job."""
         try:
             answer = ask(self._running(name), Scale(workers))
         except SpecError as error:
@@ -83,14 +83,14 @@ class LocalJobs:
         assert isinstance(answer, Done)
 
     def cancel(self, name: str) -> None:
-        """End the job in good order; a second time: at once."""
+        """End the job with its grace period, or at once at the second call."""
         try:
             stop(self._running(name))
         except LaunchError as error:
-            raise Unreachable(str(error), "once more kills its workers") from None
+            raise Unreachable(str(error), "repeat the command to kill its workers") from None
 
     def suspend(self, name: str) -> None:
-        """Refuse: a job here has its machine until it ends."""
+        """Refuse: a job here keeps its machine until it ends."""
         self._running(name)
         self._cannot("be suspended")
 
@@ -100,7 +100,7 @@ class LocalJobs:
         self._cannot("be resumed")
 
     def _cannot(self, what: str) -> NoReturn:
-        raise Refused(f"a job that farandole run has started cannot {what}", "a queue can: farandole queue start")
+        raise Refused(f"a job that farandole run has started cannot {what}", "use a queue: farandole queue start")
 
     def _running(self, name: str) -> JobDirectory:
         directory, record = self._find(name)
@@ -143,7 +143,7 @@ def connect(environment: Mapping[str, str]) -> LocalJobs:
     """Return the service of this user's jobs.
 
     Raises:
-        Unreachable: there is no place in which they could be found.
+        Unreachable: there is no directory for them.
     """
     try:
         return LocalJobs(jobs_of_this_user(environment))

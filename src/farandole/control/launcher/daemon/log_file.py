@@ -1,4 +1,4 @@
-"""The file that keeps what is printed while no client shows it."""
+"""The log file of output while no client shows it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ LOG_BYTES = 64 * 1024 * 1024
 
 
 class LogFile:
-    """A file that grows up to a limit and begins anew then; what it was is kept once. Never raises, never waits long.
+    """A file that starts again at a size limit, and keeps its previous content once. Never raises, never waits long.
 
     Args:
-        path: where; beside it, with `.1` at its end, is what it was before.
-        limit: bytes.
+        path: path of the file; the previous content is in the file with `.1` appended to its name.
+        limit: size limit in bytes.
     """
 
     def __init__(self, path: Path, limit: int = LOG_BYTES) -> None:
@@ -26,7 +26,7 @@ class LogFile:
         self._descriptor = self._open()
 
     def __call__(self, data: bytes) -> None:
-        """Write, as far as the disk lets us: a full one must not end a training that runs."""
+        """Write the data if possible: a full disk must not end a running training."""
         with self._lock, contextlib.suppress(OSError):
             if self._written and self._written + len(data) > self._limit:
                 self._begin_anew()

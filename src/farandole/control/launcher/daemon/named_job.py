@@ -1,7 +1,7 @@
-"""A job that other commands find by its name, for as long as its launcher runs.
+"""A job that other commands find by its name while its launcher runs.
 
-It has no client that shows it: the launcher itself answers, and when it ends, so does the job's name. Such jobs are
-those of fixed size that `farandole run --job` has started, and elastic jobs of a queue.
+No client shows it: the launcher itself answers, and the job's name ends with it. Such jobs are those of fixed size that
+`farandole run --job` has started, and elastic jobs of a queue.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from farandole.errors import SpecError
 
 
 class NamedJob:
-    """Answers commands about one job. Everything but `claim` is done in the loop's thread.
+    """Answers commands about one job. Everything except `claim` runs in the loop's thread.
 
     Args:
-        directory: where the job is found.
-        claim: a descriptor that locks the directory; belongs to this object now.
+        directory: the job's directory.
+        claim: the descriptor that locks the directory; belongs to this object from now on.
     """
 
     def __init__(self, directory: JobDirectory, claim: int) -> None:
@@ -40,31 +40,31 @@ class NamedJob:
 
     @classmethod
     def claim(cls, jobs: Jobs, name: str) -> NamedJob:
-        """Take a name.
+        """Claim a name.
 
         Raises:
-            SpecError: it is not a valid name, or another job has it.
+            SpecError: the name is not valid, or another job has it.
         """
         taken = jobs.start(name)
         if taken is None:
-            raise SpecError(f"a job named {name} runs already", "choose another name: --job NAME")
+            raise SpecError(f"a job named {name} is already running", "choose another name: --job NAME")
         return cls(*taken)
 
     def serve(self, job: Job, spec: LaunchSpec, output_from: OutputFrom | None = None) -> None:
         """Let commands find the job, which has been started.
 
         Args:
-            job: that answers.
-            spec: of its launch.
-            output_from: what is known of its output; None: nothing.
+            job: the job, which answers.
+            spec: the spec of its launch.
+            output_from: returns its output; None if there is none.
 
         Raises:
-            SpecError: the disk does not take what they need.
+            SpecError: a file that commands need cannot be written.
         """
 
         def take(peer: ClientConnection, message: FromClient) -> None:
             if isinstance(message, Stop):
-                job.stop(message.code, message.why)  # The client waits until the connection is closed.
+                job.stop(message.code, message.why)  # The client waits for the end of the connection.
                 return
             try:
                 if isinstance(message, Show | Hide | Launch):
@@ -78,7 +78,7 @@ class NamedJob:
 
         name = self._directory.name
         if self._socket is not None:
-            self._socket.close()  # Of a launch that was tried before.
+            self._socket.close()  # The socket of an earlier attempt to launch.
         self._socket = JobSocket(self._directory, take)
         self._socket.start()
         hosts = tuple(host.label for host in spec.hosts)
@@ -87,7 +87,7 @@ class NamedJob:
         )
 
     def close(self) -> None:
-        """Forget the job, which is over; clients that wait for its end are told by the end of their connections."""
+        """Forget the job, which is over; the end of their connections informs clients that wait for it."""
         if self._socket is not None:
             self._socket.close()
         self._directory.remove()
@@ -95,10 +95,10 @@ class NamedJob:
 
 
 class FixedJob:
-    """A job of fixed size, as commands ask it: see `control.Job`.
+    """A job of fixed size, for requests: see `control.Job`.
 
     Args:
-        supervisor: of the job.
+        supervisor: the supervisor of the job.
     """
 
     def __init__(self, supervisor: Supervisor) -> None:
@@ -107,7 +107,7 @@ class FixedJob:
         self.kill = supervisor.kill
 
     def status(self) -> Status:
-        """Return how the job is."""
+        """Return the status of the job."""
         return {
             "size": len(self._supervisor.state.world),
             "generation": 1,
@@ -118,11 +118,11 @@ class FixedJob:
         }
 
     def view(self) -> JobView:
-        """Return all that can be seen of the job, but what its workers print."""
+        """Return the whole state of the job, except its output."""
         return view_of(self._supervisor)
 
     def list_hosts(self) -> Sequence[HostRow]:
-        """Return the hosts of the job with the ranks there that have not ended."""
+        """Return the hosts of the job, with the ranks there that have not ended."""
         workers = self._supervisor.workers.by_number.values()
         rows = []
         for name in dict.fromkeys(worker.host for worker in workers):
@@ -132,6 +132,6 @@ class FixedJob:
         return rows
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
-        raise SpecError("the job has a fixed size", "a job that is started with --min-np can be changed")
+        raise SpecError("the job has a fixed size", "start it with --min-np to be able to change it")
 
     add_host = remove_host = drain_host = scale = schedule_batch = _refuse

@@ -1,10 +1,10 @@
-"""The places that a job is shown on, which change while it runs: clients leave, are killed, or follow each other.
+"""The destinations of a job's output, which change while it runs: clients leave, are killed, or follow each other.
 
-A *sink* is one place that lines go to: a terminal, a pipe, a file, the log. The console has two threads, one for each
-stream, and each writes to the sink of its stream, which is one for both when both are the same terminal. Other
-threads only say which sink is next. A writing thread leaves the old sink and enters the new one by itself, between two
-lines. So that it does not wait for ever before that, the thread that takes a sink away *severs* its descriptors: a
-write that waits fails then, and its lines go to the next sink.
+A *sink* is one destination of lines: a terminal, a pipe, a file, the log. The console has two threads, one for each
+stream, and each writes to the sink of its stream; both have the same sink if both streams are the same terminal. Other
+threads only set the next sink. A writing thread leaves the old sink and enters the new one by itself, between two
+lines. So that it does not block for ever before that, the thread that removes a sink *severs* its descriptors: a
+blocked write then fails, and its lines go to the next sink.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from farandole.control.launcher.output.line_writer import LineWriter, line_write
 from farandole.control.launcher.output.terminal import Look
 
 INTERRUPT_SIGNAL = signal.SIGUSR1
-"""Sent to a thread that waits in a write. It needs a handler that does nothing; see `let_writes_be_interrupted`."""
+"""Sent to a thread that is blocked in a write. Needs a handler that does nothing: see `let_writes_be_interrupted`."""
 
 
 def let_writes_be_interrupted() -> None:
-    """Let a write that waits be interrupted in this process. Only the main thread can do that."""
+    """Let a blocked write be interrupted in this process. Only the main thread can do that."""
     signal.signal(INTERRUPT_SIGNAL, lambda signum, where: None)
 
 
@@ -34,8 +34,8 @@ class SeverableWriter:
     """Writes to a descriptor, which it owns, until another thread severs it.
 
     Args:
-        descriptor: where to.
-        unread_pipe: the writing end of a pipe that nobody reads.
+        descriptor: the descriptor to write to.
+        unread_pipe: the writing end of a pipe without a reader.
     """
 
     def __init__(self, descriptor: int, unread_pipe: int) -> None:
@@ -49,10 +49,10 @@ class SeverableWriter:
         self._closed = False
 
     def __call__(self, data: bytes) -> None:
-        """Write all of it.
+        """Write all data.
 
         Raises:
-            OSError: it has no reader any more, or it was severed.
+            OSError: there is no reader any more, or the writer was severed.
         """
         self._thread = threading.get_ident()
         try:
@@ -61,10 +61,10 @@ class SeverableWriter:
             self._thread = None
 
     def sever(self) -> None:
-        """Let go of the file behind the descriptor, from any thread: a write that waits fails, and later ones too."""
-        # The writing thread may be anywhere. Before the kernel has looked the descriptor up, it finds the pipe that
-        # nobody reads. After that, the signal ends its wait, or keeps it from beginning; Python writes once more, and
-        # finds that pipe.
+        """Release the file behind the descriptor, from any thread: a blocked write and all later ones fail."""
+        # The writing thread may be anywhere. Before the kernel has looked the descriptor up, it finds the pipe without
+        # a reader. After that, the signal interrupts the write, or prevents it; Python writes once more, and finds that
+        # pipe.
         with self._lock:
             if self._closed:
                 return
@@ -80,14 +80,14 @@ class SeverableWriter:
 
 
 class OutputSink:
-    """One place that lines go to.
+    """One destination of lines.
 
     Args:
-        line_writer: shows them.
-        streams: those that are shown there.
-        writer: what is let go of at the end; None: the sink stays.
-        since: how many lines of the job were shown there before.
-        left: called with it, in a writing thread, when all is written that is to be.
+        line_writer: shows the lines.
+        streams: the numbers of the streams that are shown there.
+        writer: the writer to close at the end; None: the sink stays.
+        since: number of lines of the job that were shown there before.
+        left: called with this sink, in a writing thread, once all of its output is written.
     """
 
     def __init__(
@@ -109,10 +109,10 @@ class OutputSink:
         self._entered = False
 
     def enter(self, recent: RecentLines) -> None:
-        """Catch up, once, on what has been shown elsewhere. With the lock.
+        """Catch up, once, on lines that were shown elsewhere. With the lock.
 
         Raises:
-            OSError: it has no reader.
+            OSError: there is no reader.
         """
         if self._entered:
             return
@@ -126,20 +126,20 @@ class OutputSink:
             self.line_writer.show_status(recent.status)
 
     def leave(self, stream: int) -> None:
-        """Write no line of this stream any more. The last one tidies up."""
+        """Write no more lines of this stream. The last stream cleans up."""
         if self._writer is None:
             return
         with self.lock:
             self._staying.discard(stream)
             if self._staying:
                 return
-            with contextlib.suppress(OSError):  # Nobody sees it.
+            with contextlib.suppress(OSError):  # It has no reader.
                 self.line_writer.finish()
             self._writer.close()
         self._left(self)
 
     def sever(self) -> None:
-        """Let go at once of what is behind it, in any thread."""
+        """Release its descriptor at once, in any thread."""
         if self._writer is not None:
             self._writer.sever()
 
@@ -151,14 +151,14 @@ def open_sinks(
     since: int,
     left: Callable[[OutputSink], None],
 ) -> dict[int, OutputSink]:
-    """Return the sinks of both streams: one for both when they are the same terminal.
+    """Return the sinks of both streams: a common one if they are the same terminal.
 
     Args:
-        descriptors: of standard output and error; they belong to the sinks now.
-        looks: of both.
+        descriptors: those of standard output and error; they belong to the sinks from now on.
+        looks: the looks of both.
         unread_pipe: see `SeverableWriter`.
-        since: how many lines of the job were shown there before.
-        left: called with each of them, in a writing thread, when all is written that is to be.
+        since: number of lines of the job that were shown there before.
+        left: called with each sink, in a writing thread, once all of its output is written.
     """
     streams = (STDOUT, STDERR)
     writers = [SeverableWriter(descriptor, unread_pipe) for descriptor in descriptors]

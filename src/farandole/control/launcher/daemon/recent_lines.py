@@ -1,4 +1,4 @@
-"""What was shown of a job lately, for clients that come later."""
+"""The latest output of a job, for clients that come later."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from farandole.control.launcher.output.terminal import Source, plain
 
 RECALLED_LINES = 200
 KEPT_CHARACTERS = 1 << 20
-"""Of what was printed, so much is kept for clients that show more than the last lines."""
+"""Characters of output that are kept for clients that show more than the last lines."""
 LINE_CHARACTERS = 64
-"""What each line counts on top of its text."""
+"""Characters that each line counts in addition to its text."""
 SHOWN_CHARACTERS = 2000
-"""Of a line, they get no more than that."""
+"""Most characters of a line that clients get."""
 SHOWN_LINES = 2000
-"""And at a time no more lines than that."""
+"""Most lines that clients get at a time."""
 
 
 class Line(NamedTuple):
@@ -29,27 +29,27 @@ class Line(NamedTuple):
     number: int
     stream: int
     source: Source | None
-    """Which worker printed it; None: the launcher said it."""
+    """The worker that printed it; None for lines of the launcher."""
     text: str
 
 
 class RecentLines:
-    """What was shown of a job lately. Both writing threads add to it."""
+    """The latest output of a job. Both writing threads add to it."""
 
     def __init__(self, most: int = RECALLED_LINES) -> None:
         self._most = most
         self._lines: collections.deque[Line] = collections.deque()
         self._characters = 0
         self._bars: dict[Source, str] = {}
-        """Lines that may still be covered by the next one; see `terminal`."""
+        """Lines that the next one may replace; see `terminal`."""
         self._lock = threading.Lock()
         self.count = 0
-        """How many there were."""
+        """The number of lines so far."""
         self.status: Callable[[int], str] | None = None
-        """The status line, wherever there is a place for one."""
+        """Returns the status line for a width, wherever there is a place for one."""
 
     def add(self, stream: int, source: Source | None, texts: Iterable[str]) -> None:
-        """Keep lines; of progress bars only what they have become at the end."""
+        """Keep lines; of progress bars only their final state."""
         with self._lock:
             for text in texts:
                 if source is not None and not text.endswith("\n"):
@@ -64,13 +64,13 @@ class RecentLines:
                 self._characters -= len(self._lines.popleft().text) + LINE_CHARACTERS
 
     def since(self, number: int, streams: Sequence[int]) -> list[Line]:
-        """Return the lines of these streams that came after so many."""
+        """Return the lines of these streams after the first `number` lines."""
         with self._lock:
             number = max(number, self.count - self._most)
             return [line for line in self._lines if line.number >= number and line.stream in streams]
 
     def output_from(self, number: int) -> tuple[tuple[OutputLine, ...], int]:
-        """Return the lines from this number on, the last ones if they are many, and the number of the next one."""
+        """Return the lines from a number on, only the last ones if there are many, and the number of the next line."""
         with self._lock:
             first = max(0, number - self._lines[0].number) if self._lines else 0
             found = list(itertools.islice(self._lines, max(first, len(self._lines) - SHOWN_LINES), None))
@@ -81,6 +81,6 @@ class RecentLines:
 def _shown(line: Line) -> OutputLine:
     text = plain(line.text.rstrip("\r\n"))
     if line.source is not None:
-        text = text.replace(line.source.prefix, "", 1)  # With time stamps, it does not begin the line.
+        text = text.replace(line.source.prefix, "", 1)  # With time stamps, the prefix does not begin the line.
     worker = None if line.source is None else line.source.rank
     return OutputLine(line.number, worker, line.stream == STDERR, text[:SHOWN_CHARACTERS])

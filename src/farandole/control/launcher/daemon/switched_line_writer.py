@@ -1,4 +1,4 @@
-"""What one thread of the console writes to, while others decide which output sink the lines go to."""
+"""The line writer of one thread of the console, while other threads decide which sink the lines go to."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from farandole.control.launcher.output.terminal import Source
 
 
 class SwitchedLineWriter(LineWriter):
-    """What the console's thread for one stream writes to: the sink that it is on.
+    """Writes the lines of one stream to the current sink.
 
     Args:
-        stream: which.
-        log: the sink for when there is no other, which takes all.
+        stream: number of the stream.
+        log: the sink that is used when there is no other, and accepts everything.
         recent: gets every line.
         lost: called, in the writing thread, with a sink that has no reader any more.
     """
@@ -27,14 +27,14 @@ class SwitchedLineWriter(LineWriter):
         self._recent = recent
         self._lost = lost
         self._lock = threading.Lock()
-        """Held while these change."""
+        """Held while the fields below change."""
         self._current = log
         self._next = log
         self._skipped: list[OutputSink] = []
-        """Those that were next and are not any more."""
+        """Sinks that were next and are not any more."""
 
     def switch_to(self, sink: OutputSink | None) -> None:
-        """Go on there with the next line; None: in the log. May be called in any thread."""
+        """Continue on another sink with the next line; None: in the log. May be called in any thread."""
         with self._lock:
             if self._next is not self._current:
                 self._skipped.append(self._next)
@@ -45,7 +45,7 @@ class SwitchedLineWriter(LineWriter):
         self._do(lambda line_writer: line_writer.show(source, lines), source, lines)
 
     def say(self, text: str) -> None:
-        """Write a line of the launcher's own."""
+        """Write a line of the launcher."""
         self._do(lambda line_writer: line_writer.say(text), None, [text])
 
     def end(self, source: Source) -> None:
@@ -58,11 +58,11 @@ class SwitchedLineWriter(LineWriter):
         self._do(lambda line_writer: line_writer.show_status(status))
 
     def rest(self) -> None:
-        """Record that there is nothing else to write now."""
+        """Record that nothing waits to be written."""
         self._do(lambda line_writer: line_writer.rest())
 
     def finish(self) -> None:
-        """Leave the sink; nothing comes any more."""
+        """Leave the sink: no more lines follow."""
         self._settle().leave(self._stream)
 
     def _do(self, call: Callable[[LineWriter], None], source: Source | None = None, lines: Sequence[str] = ()) -> None:
@@ -72,7 +72,7 @@ class SwitchedLineWriter(LineWriter):
                 try:
                     sink.enter(self._recent)
                     call(sink.line_writer)
-                    # Not before: what cannot be written here is written, and so remembered, elsewhere.
+                    # Not earlier: lines that cannot be written here are written, and so remembered, elsewhere.
                     self._recent.add(self._stream, source, lines)
                     return
                 except OSError:
@@ -80,7 +80,7 @@ class SwitchedLineWriter(LineWriter):
             self._fall_back(sink)
 
     def _settle(self) -> OutputSink:
-        """Go to the sink that is next, and return it."""
+        """Switch to the next sink, and return it."""
         with self._lock:
             left, self._skipped = self._skipped, []
             if self._next is not self._current:

@@ -1,7 +1,7 @@
-"""Starts a successor of a daemon that is killed.
+"""Starts a successor when a daemon is killed.
 
-A daemon is the child of its watchdog, a process that only waits for the daemon's end, and so has little memory and
-little reason to fail. The successor is forked from the watchdog: it need not be found, and has little to load.
+A daemon is the child of its watchdog, a process that only waits for the daemon's end, and so has little memory and few
+reasons to fail. The successor is forked from the watchdog: it is found without a search, and has little to load.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ import time
 from collections.abc import Callable
 from typing import NoReturn
 
-# After more deaths within that time, no other daemon is started.
+# Seconds; after more deaths within this time, no other daemon is started.
 MOST_SUCCESSORS = 5
 WITHIN_SECONDS = 60.0
-# While a job starts, the processor is left to its daemon and its workers.
+# Seconds: while a job starts, the processor is left to its daemon and its workers.
 BEGIN_SECONDS = 10.0
-# Where a daemon was killed for want of memory, there may be none for another process at first. A client waits longer.
+# Seconds: if a daemon was killed because of lack of memory, a new process may not fit at first. A client waits longer.
 FORK_SECONDS = 10.0
 _REST_SECONDS = 0.1
-# They are meant for the daemon, which gets them too when they are sent to a group of processes, or by name.
+# These signals are meant for the daemon, which gets them too when they are sent to a process group, or by name.
 _NOT_OURS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def run_watched(
     keep: Callable[[bool], None], alone: Callable[[], None], prepare: Callable[[], None], can_go_on: Callable[[], bool]
 ) -> None:
-    """Return in a daemon's process when that has ended; the watchdog's own never does.
+    """Run daemons; return in a daemon's process when it has ended, and never in the watchdog's.
 
     Args:
-        keep: does a daemon's work, in a process of its own; told whether it follows a daemon that was killed.
-        alone: lets go, in the watchdog, of what is the first daemon's.
-        prepare: loads, in the watchdog, what a successor will need; called when the first daemon has had time to begin.
-        can_go_on: says whether there is a job that a successor can go on with.
+        keep: does a daemon's work, in its own process; its argument is whether it follows a daemon that was killed.
+        alone: releases, in the watchdog, the resources of the first daemon.
+        prepare: loads, in the watchdog, the modules of a successor; called when the first daemon has had time to begin.
+        can_go_on: returns whether there is a job that a successor can continue.
     """
     successors: collections.deque[float] = collections.deque(maxlen=MOST_SUCCESSORS)
     handlers = {signum: signal.getsignal(signum) for signum in _NOT_OURS}
@@ -60,10 +60,10 @@ def run_watched(
 
 
 def _prepare(prepare: Callable[[], None], pid: int) -> None:
-    """Prepare for a successor, but end like the daemon if that ends by itself meanwhile.
+    """Prepare for a successor, but end like the daemon if it ends by itself meanwhile.
 
     Loading modules may take long on a busy machine, and the client waits for the end of this process. A daemon that is
-    killed is followed when they are loaded.
+    killed gets its successor once they are loaded.
     """
 
     def child_changed(signum: int, frame: object) -> None:
@@ -73,17 +73,17 @@ def _prepare(prepare: Callable[[], None], pid: int) -> None:
 
     before = signal.signal(signal.SIGCHLD, child_changed)
     try:
-        child_changed(signal.SIGCHLD, None)  # It may have ended before the handler was there.
+        child_changed(signal.SIGCHLD, None)  # It may have ended before the handler was installed.
         prepare()
     finally:
         signal.signal(signal.SIGCHLD, before)
 
 
 def _fork() -> int:
-    """Fork, and try again for a while where there is no room for another process.
+    """Fork, with retries while there is no memory for another process.
 
     Raises:
-        OSError: there is none.
+        OSError: the retries have failed.
     """
     deadline = time.monotonic() + FORK_SECONDS
     while True:
@@ -96,7 +96,7 @@ def _fork() -> int:
 
 
 def _ends_within(pid: int, seconds: float) -> bool:
-    """Wait so long for the end of a process; return whether it has come, or that cannot be known."""
+    """Wait for the end of a process; return whether it has come within `seconds`, or cannot be known."""
     try:
         process = os.pidfd_open(pid)
     except (OSError, AttributeError):

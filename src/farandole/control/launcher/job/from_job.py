@@ -1,7 +1,7 @@
 """From the description of a job to the launch of it. Pure.
 
-A `JobSpec` (`farandole.control.jobs.spec`) says what a job is, wherever it runs. Its launch adds where its workers are
-now, and what holds for all jobs there, such as how ssh reaches the hosts.
+A `JobSpec` (`farandole.control.jobs.spec`) describes a job, wherever it runs. Its launch adds the current hosts of its
+workers, and the options that hold for all jobs there, such as how ssh reaches the hosts.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from farandole.control.launcher.job.spec import START_TIMEOUT_SECONDS, LaunchSpe
 from farandole.control.launcher.job.worker_settings import with_backend, with_metrics
 
 FOR_ALL = LaunchSpec(command=(), num_proc=None)
-"""What holds for all jobs where nobody has chosen anything."""
+"""The launch options of all jobs where no administrator has chosen any."""
 
 
 def fixed_launch(job: JobSpec, hosts: Sequence[Host], for_all: LaunchSpec = FOR_ALL) -> LaunchSpec:
     """Return the launch of a job of fixed size.
 
     Args:
-        job: its description.
-        hosts: where its workers run, with a slot for each of them.
-        for_all: what holds for all jobs; its command and its hosts do not count.
+        job: the job's description.
+        hosts: the hosts of its workers, with a slot for each of them.
+        for_all: the launch options of all jobs; their command and hosts do not count.
 
     Raises:
-        SpecError: it cannot be launched.
+        SpecError: the job cannot be launched.
     """
     size = sum(host.slots or 0 for host in hosts)
     launch = replace(for_all, num_proc=size, hosts=tuple(hosts), elastic=None, end_grace=job.grace)
@@ -45,14 +45,14 @@ def elastic_launch(
     """Return the launch of an elastic job.
 
     Args:
-        job: its description.
+        job: the job's description.
         num_proc: number of workers to begin with.
-        discovery: where its hosts are found, as in `Elastic`.
-        for_all: what holds for all jobs; its command and its hosts do not count.
-        changes: other fields of `Elastic`, which win over those of `for_all`.
+        discovery: the source of its hosts, as in `Elastic`.
+        for_all: the launch options of all jobs; their command and hosts do not count.
+        changes: other fields of `Elastic`, which override those of `for_all`.
 
     Raises:
-        SpecError: it cannot be launched.
+        SpecError: the job cannot be launched.
     """
     elastic = replace(
         for_all.elastic or Elastic(min_size=1, max_size=None),
@@ -75,7 +75,7 @@ def _of(job: JobSpec, launch: LaunchSpec) -> LaunchSpec:
 
 
 def with_environment(launch: LaunchSpec, environment: Mapping[str, str]) -> LaunchSpec:
-    """Return a launch with what the launcher's environment asks for, unless it is chosen.
+    """Return a launch with options from the launcher's environment, unless they are set.
 
     Raises:
         SpecError: a variable has no valid value.
@@ -98,7 +98,7 @@ def to_plain(launch: LaunchSpec) -> dict[str, Any]:
 
 
 def from_plain(plain: Mapping[str, Any]) -> LaunchSpec:
-    """Return the launch that `to_plain` made plain; what is missing has its default."""
+    """Return the launch that `to_plain` made plain; missing values have their defaults."""
     return msgspec.convert({"command": (), "num_proc": None, **plain}, LaunchSpec, dec_hook=_rich)
 
 

@@ -137,8 +137,8 @@ def with_python(hosts: Iterable[Host], pythons: Iterable[str]) -> tuple[Host, ..
     """Return the hosts with the Python to use there.
 
     Args:
-        hosts: of a job.
-        pythons: `HOST=PATH`, or `PATH` for all hosts that have none yet. Hosts that are not there are skipped.
+        hosts: the hosts of a job.
+        pythons: `HOST=PATH`, or `PATH` for all hosts that have none yet. Unknown hosts are skipped.
     """
     hosts = tuple(hosts)
     for text in pythons:

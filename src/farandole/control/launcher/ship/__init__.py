@@ -1,1 +1,1 @@
-"""Sending the code to the hosts of a job: what is sent, what git ignores, and how it gets there."""
+"""Sends the code to the hosts of a job: which files are sent, which ones git ignores, and how they get there."""

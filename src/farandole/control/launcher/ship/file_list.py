@@ -1,11 +1,11 @@
-"""What `--ship` sends: the files of a directory that git would not ignore, each with its hash.
+"""The files that `--ship` sends: those of a directory that git would not ignore, each with its hash.
 
 `take_stock` walks the directory. Links stay links: one that points out of the directory keeps its target, as an
-absolute path, since data often lies at one path on all hosts; a note says so. `.git` is never sent.
+absolute path, since data often has the same path on all hosts; a note says so. `.git` is never sent.
 
-Hashes are kept between runs, so that what has not changed is not read again. A file is taken for unchanged when its
-size, its times and its inode are what they were. The time of its last change of state (ctime) is among these: no
-program can set that back.
+Hashes are kept between runs, so that unchanged files are not read again. A file counts as unchanged if its size, its
+times and its inode are the same. Its ctime (the time of its last change of state) is among these: no program can set
+that back.
 """
 
 from __future__ import annotations
@@ -26,61 +26,61 @@ from farandole.control.launcher.wording import SIZE_UNITS
 from farandole.errors import SpecError
 
 _READ_BYTES = 1024 * 1024
-# A file that was changed just before it was hashed may change again without another time: clocks of file systems tick
-# slowly, some every 2 s.
+# A file that was changed just before it was hashed may change again without a new time: file system clocks are coarse,
+# some have steps of 2 s.
 _TICK_NS = 2_000_000_000
 _HASHES_KEPT_SECONDS = 30 * 24 * 3600.0
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """A directory as it was when stock was taken."""
+    """The content of a directory at one time."""
 
     root: bytes
     """The directory, as an absolute path without links."""
     entries: tuple[Entry, ...]
     notes: tuple[str, ...] = ()
-    """What the user should know of what is not sent as it is."""
+    """Notes for the user about entries that are not sent as they are."""
     files: dict[bytes, File] = field(default_factory=dict)
     """By digest: a file with that content."""
 
     @property
     def name(self) -> str:
-        """What the directory is called on the hosts."""
+        """The name of the directory on the hosts."""
         return os.fsdecode(os.path.basename(self.root)).encode("utf-8", "replace").decode() or "root"
 
     @property
     def size(self) -> int:
-        """Bytes of all different contents."""
+        """Total size of all different contents, in bytes."""
         return sum(file.size for file in self.files.values())
 
     def path_of(self, file: File) -> bytes:
-        """Return where a file is."""
+        """Return the path of a file."""
         return os.path.join(self.root, file.path)
 
 
 def take_stock(directory: str, limit: ShipLimit | None = None, hashes: Hashes | None = None) -> Manifest:
-    """Find out what there is to send of a directory. This reads files: it may take its time.
+    """Return the manifest of a directory. This reads files, so it may take long.
 
     Args:
-        directory: what to send.
-        limit: refuse more than that.
-        hashes: what is known from earlier runs; without it, every file is read.
+        directory: the directory to send.
+        limit: the most that may be sent.
+        hashes: the hashes of earlier runs; without them, every file is read.
 
     Raises:
-        SpecError: it is not a directory, it has more than the limit, something in it cannot be read, or nothing is
-            left of it.
+        SpecError: the path is not a directory, it exceeds the limit, something in it cannot be read, or there is
+            nothing to send.
     """
     root = os.fsencode(os.path.realpath(directory))
     if not os.path.isdir(root):
-        raise SpecError(f"--ship {directory} is not a directory", "--ship . sends the one you are in")
+        raise SpecError(f"--ship {directory} is not a directory", "use --ship . for the current directory")
     walk = _Walk(root, limit or ShipLimit())
     walk.run()
     walk.check_size()
     if not walk.found:
         raise SpecError(
-            f"there is nothing to send in {directory}: it is empty, or all in it is ignored",
-            "see what git check-ignore -v * says there",
+            f"there is nothing to send in {directory}: it is empty, or git ignores all its files",
+            "to see which rules ignore them, run there: git check-ignore -v *",
         )
     digests = hashes or Hashes()
     files = [_file(root, path, digests) for path in walk.files]
@@ -91,10 +91,10 @@ def take_stock(directory: str, limit: ShipLimit | None = None, hashes: Hashes | 
 
 
 class Hashes:
-    """Digests of files as they were, kept in a file of the user's cache.
+    """Digests of files in known states, kept in a file of the user's cache.
 
     Args:
-        path: the file; without it, nothing is kept.
+        path: the cache file; without it, nothing is kept.
     """
 
     def __init__(self, path: str | None = None) -> None:
@@ -104,17 +104,17 @@ class Hashes:
 
     @classmethod
     def of(cls, directory: str) -> Hashes:
-        """Return what is known of the files of a directory."""
+        """Return the known digests of a directory's files."""
         name = hashlib.sha256(os.fsencode(os.path.realpath(directory))).hexdigest()[:32]
         base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
         return cls(os.path.join(base, "farandole", "ship", "hashes", name))
 
     def digest(self, path: bytes) -> tuple[bytes, os.stat_result]:
-        """Return the SHA-256 of a file's content and the state in which it had that.
+        """Return the SHA-256 of a file's content, and the state in which the file had that content.
 
         Raises:
-            OSError: it cannot be read.
-            SpecError: it changes all the time.
+            OSError: the file cannot be read.
+            SpecError: the file keeps changing.
         """
         before = os.stat(path, follow_symlinks=False)
         known = self._known.get(path)
@@ -127,7 +127,7 @@ class Hashes:
         return known.digest, before
 
     def save(self) -> None:
-        """Keep what has been seen, and forget the rest."""
+        """Store the digests that were used, and forget the others."""
         if self._path is None or self._seen == self._known:
             return
         folder = os.path.dirname(self._path)
@@ -139,7 +139,7 @@ class Hashes:
             os.replace(new, self._path)
             _forget_old(folder)
         except OSError:
-            return  # No cache, then: it would only save time.
+            return  # Without a cache: it only saves time.
 
 
 class _Known(msgspec.Struct, frozen=True, array_like=True):
@@ -185,7 +185,7 @@ def _unreadable(path: bytes, error: OSError) -> SpecError:
     name = os.fsdecode(path)
     return SpecError(
         f"--ship: {name} cannot be read: {error.strerror}",
-        f"make it readable, or leave it out: add /{name} to .gitignore",
+        f"make it readable, or exclude it: add /{name} to .gitignore",
     )
 
 
@@ -193,7 +193,7 @@ def _unreadable(path: bytes, error: OSError) -> SpecError:
 
 
 class _Walk:
-    """Collects what is to be sent of the directory `root`, as paths relative to it."""
+    """Collects the files of the directory `root` to send, as paths relative to it."""
 
     def __init__(self, root: bytes, limit: ShipLimit) -> None:
         self._root = root
@@ -224,12 +224,12 @@ class _Walk:
         if total > self._limit.size:
             raise SpecError(
                 f"--ship would send {in_units(total)}, and the limit is {in_units(self._limit.size)}",
-                f"what is big: {_largest(self._sizes)}. Add to .gitignore what the hosts do not need, or raise the "
+                f"the largest are: {_largest(self._sizes)}. Add to .gitignore what the hosts do not need, or raise the "
                 f"limit: --ship-limit {_enough(total)}",
             )
 
     def _directory(self, directory: bytes, outside: Rules) -> list[tuple[bytes, Rules]]:
-        """Take what is in a directory; return the directories in it that are to be looked into."""
+        """Add the entries of a directory; return its subdirectories to walk."""
         absolute = os.path.join(self._root, directory).rstrip(b"/") or b"/"
         rules = entered(outside, absolute, self._root)
         below = []
@@ -250,7 +250,7 @@ class _Walk:
             else:
                 self._take(path, entry.stat(follow_symlinks=False))
         if empty and directory:
-            # Scripts write into directories of which git knows nothing, since all in them is ignored.
+            # Scripts may write into directories that git does not know, since all their files are ignored.
             self.directories.append(Directory(directory))
         return below
 
@@ -268,7 +268,7 @@ class _Walk:
         most = _largest(dict.fromkeys(self._sizes, 1), files=True)
         return SpecError(
             f"--ship would send more than {self._limit.files} files",
-            f"where there are many: {most}. Add to .gitignore what the hosts do not need, or raise the limit: "
+            f"most are in: {most}. Add to .gitignore what the hosts do not need, or raise the limit: "
             f"--ship-limit {_enough(self._limit.size)},{10 * self._limit.files}",
         )
 
@@ -277,7 +277,7 @@ class _Walk:
         target = os.readlink(absolute)
         pointed_at = os.path.normpath(os.path.join(os.path.dirname(absolute), target))
         if os.path.isabs(target):
-            # The way to the root may lead through links, which the target spells out and the root does not.
+            # The path to the root may contain links, which are resolved in the target but not in the root.
             pointed_at = os.path.join(os.path.realpath(os.path.dirname(pointed_at)), os.path.basename(pointed_at))
         inside = (pointed_at + b"/").startswith(self._root.rstrip(b"/") + b"/")
         if inside and os.path.isabs(target):
@@ -285,7 +285,7 @@ class _Walk:
         elif not inside:
             target = pointed_at
             self.notes.append(
-                f"{os.fsdecode(path)} points out of what is sent: the hosts must have {os.fsdecode(target)} themselves"
+                f"{os.fsdecode(path)} points out of the directory: the hosts must have their own {os.fsdecode(target)}"
             )
         self.links.append(Link(path, target))
 
@@ -293,7 +293,7 @@ class _Walk:
         try:
             found = os.stat(os.path.join(self._root, path), follow_symlinks=False)
         except OSError:
-            return  # Deleted here, and not yet in the repository.
+            return  # Deleted here, but not yet in the repository.
         if not stat.S_ISDIR(found.st_mode):
             self._take(path, found)
 
@@ -302,7 +302,7 @@ class _Walk:
 
 
 def in_units(size: int) -> str:
-    """Write a number of bytes for people.
+    """Format a number of bytes for people.
 
     Example:
         >>> in_units(2_340_000_000)
@@ -320,7 +320,7 @@ def _enough(size: int) -> str:
 
 
 def _largest(sizes: dict[bytes, int], count: int = 3, *, files: bool = False) -> str:
-    """Name the few files and directories that most of it is in."""
+    """Return the few files and directories that contain most of the size, in words."""
     totals: dict[bytes, dict[bytes, int]] = {}
     for path, size in sizes.items():
         while path:
@@ -338,7 +338,7 @@ def _largest(sizes: dict[bytes, int], count: int = 3, *, files: bool = False) ->
 
 
 def _where_most_is(path: bytes, size: int, totals: dict[bytes, dict[bytes, int]]) -> bytes:
-    """Go down from a directory as long as one in it has nearly all of its size."""
+    """Descend from a directory while one in it has nearly all of its size."""
     while path in totals:
         below, its_size = max(totals[path].items(), key=lambda item: item[1])
         if its_size < 0.9 * size:

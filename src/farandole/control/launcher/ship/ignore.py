@@ -1,15 +1,15 @@
-"""Which files git would ignore, and which line says so.
+"""Decides which files git ignores, and by which rule.
 
 Git's own rules, after gitignore(5) and git's dir.c and wildmatch.c. Each directory and file is judged by itself, from
-the root down, and what is below an ignored directory is never looked at:
+the root down, and the content of an ignored directory is never examined:
 
 - the rules of one file are tried from the last line to the first, and the first that matches decides;
 - the .gitignore of the innermost directory comes first, then those of the directories above it, up to the top of the
   repository, then .git/info/exclude, then the user's own file (core.excludesFile). A file without a rule for a path
   leaves it to the next.
 
-Libraries match a path by the patterns of its parent directories as well, so that `!sub/` in one file takes
-`sub/a.log` out of the hands of `*.log` in the next one; git does not. So the translation of patterns is here.
+Libraries match a path by the patterns of its parent directories as well, so that `!sub/` in one file
+exempts `sub/a.log` from `*.log` in the next one; git does not. So the patterns are translated here.
 
 Paths are bytes, as git takes them: a `?` is one byte.
 """
@@ -49,14 +49,14 @@ class Rule:
     """One line of a file of rules."""
 
     file: str
-    """Where it stands, as messages name it."""
+    """The file of the rule, as messages name it."""
     line: int
     text: str
     ignores: bool
-    """Whether it ignores what it matches; otherwise it takes that back (`!`)."""
+    """Whether it ignores the paths that it matches; otherwise it includes them again (`!`)."""
     only_directories: bool
     by_name: bool
-    """Whether it looks at the last part of a path only."""
+    """Whether it only matches the last component of a path."""
     regex: re.Pattern[bytes]
 
     def __str__(self) -> str:
@@ -67,16 +67,16 @@ class RuleFile:
     """The rules of one file.
 
     Args:
-        base: the directory that they speak of, as an absolute path.
-        file: what the file is called to the user.
-        content: what is in it.
+        base: the directory that the rules apply to, as an absolute path.
+        file: the name of the file in messages.
+        content: the content of the file.
     """
 
     def __init__(self, base: bytes, file: str, content: bytes) -> None:
         self._skip = len(base.rstrip(b"/")) + 1
         self._rules = [rule for rule in _rules(file, content) if rule is not None]
         self._rules.reverse()
-        # Most paths match nothing, and are told so by two searches.
+        # Most paths match no rule, which two searches show.
         self._any_name = _any_of([rule.regex for rule in self._rules if rule.by_name])
         self._any_path = _any_of([rule.regex for rule in self._rules if not rule.by_name])
 
@@ -106,11 +106,11 @@ def decide(rules: Rules, path: bytes, is_directory: bool) -> Rule | None:
     return None
 
 
-# --- where rules stand ---------------------------------------------------------------------------------------------
+# --- files of rules ------------------------------------------------------------------------------------------------
 
 
 def outer_rules(root: bytes) -> Rules:
-    """Return the rules that hold for a directory from outside of it: what `entered` adds to on the way down."""
+    """Return the rules for a directory from outside of it, which `entered` extends on the way down."""
     top = repository_of(root)
     if top is None:
         return ()
@@ -129,9 +129,9 @@ def outer_rules(root: bytes) -> Rules:
 
 
 def entered(rules: Rules, directory: bytes, root: bytes) -> Rules:
-    """Return the rules that hold within a directory, given those that hold for it."""
+    """Return the rules within a directory, given the rules for the directory itself."""
     path = os.path.join(directory, b".gitignore")
-    # As git does: links in a stranger's repository could lead out of it.
+    # As git does: links in an untrusted repository could lead out of it.
     if not os.path.lexists(path) or os.path.islink(path):
         return rules
     return (*_read(directory, path, os.fsdecode(os.path.relpath(path, root))), *rules)
@@ -148,7 +148,7 @@ def repository_of(directory: bytes) -> bytes | None:
 
 
 def tracked_though_ignored(root: bytes) -> list[bytes]:
-    """Return the files below `root`, relative to it, that rules match but that were added to the repository anyway."""
+    """Return the files below `root`, relative to it, that match an ignore rule but are in the repository anyway."""
     if repository_of(root) is None:
         return []
     listed = _git(root, "ls-files", "-z", "--cached", "--ignored", "--exclude-standard")
@@ -177,7 +177,7 @@ def _users_rules(top: bytes) -> bytes:
 
 
 def _git(directory: bytes, *arguments: str) -> bytes | None:
-    """Return what git prints; None when there is no git, or it has no answer."""
+    """Return the output of git; None if git is not installed, or fails."""
     program = shutil.which("git")
     if program is None:
         return None
@@ -194,7 +194,7 @@ def _content(path: bytes) -> bytes:
         with open(path, "rb") as file:
             return file.read()
     except OSError as error:
-        # Going on without them would send files that the user wants to keep here.
+        # Without the rules, files would be sent that the user wants to keep here.
         raise SpecError(f"{os.fsdecode(path)} cannot be read: {error.strerror}") from None
 
 
@@ -222,7 +222,7 @@ def _rule(file: str, number: int, line: bytes) -> Rule | None:
 
 
 def _without_trailing_spaces(line: bytes) -> bytes:
-    """Remove the spaces at the end, except those after a backslash."""
+    """Remove trailing spaces, except after a backslash."""
     stripped = line.rstrip(b" ")
     backslashes = len(stripped) - len(stripped.rstrip(b"\\"))
     return line[: len(stripped) + 1] if backslashes % 2 and len(stripped) < len(line) else stripped
@@ -236,9 +236,9 @@ def _any_of(patterns: Sequence[re.Pattern[bytes]]) -> re.Pattern[bytes]:
 
 
 def _regex(pattern: bytes, by_name: bool) -> bytes | None:
-    """Translate a pattern; None when it can match nothing."""
+    """Translate a pattern; None if it can match nothing."""
     parts = []
-    # Git compares what stands before the first wildcard first, and takes what follows for a pattern of its own.
+    # Git first compares the part before the first wildcard, and treats the rest as a separate pattern.
     found = re.search(rb"[*?[\\]", pattern)
     beginning = found.start() if found else len(pattern)
     at = 0
@@ -263,7 +263,7 @@ def _regex(pattern: bytes, by_name: bool) -> bytes | None:
 
 
 def _stars(pattern: bytes, start: int, beginning: int, by_name: bool) -> tuple[bytes, int]:
-    """Translate a run of stars; return what it is and where it ends."""
+    """Translate a run of stars; return the translation and the index after the run."""
     end = start
     while pattern[end : end + 1] == b"*":
         end += 1
@@ -277,7 +277,7 @@ def _stars(pattern: bytes, start: int, beginning: int, by_name: bool) -> tuple[b
 
 
 def _bracket(pattern: bytes, start: int) -> tuple[set[int] | None, int]:
-    """Read `[...]`; return the bytes that it matches and where it ends. None: it is malformed and matches nothing."""
+    """Parse `[...]`; return the bytes that it matches and the index after it. None if it is malformed."""
     at = start + 1
     negated = pattern[at : at + 1] in (b"!", b"^")
     at += negated
@@ -309,7 +309,7 @@ def _bracket(pattern: bytes, start: int) -> tuple[set[int] | None, int]:
 
 
 def _member(pattern: bytes, at: int) -> tuple[int | None, int]:
-    """Read one character of a bracket, which a backslash may stand before."""
+    """Parse one character of a bracket, possibly with a preceding backslash."""
     at += pattern[at] == ord("\\")
     return (pattern[at], at + 1) if at < len(pattern) else (None, at)
 

@@ -1,4 +1,4 @@
-"""Why a file is not where the workers run, when it is here: what `--ship` left out, and which rule says so."""
+"""Explains why a file that is here is missing where the workers run: `--ship` excluded it by a rule."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _SAYS_MISSING = re.compile(
 )
 _MISSING = re.compile(r"No such file or directory: ['\"]([^'\"\n]+)['\"]")
 _QUOTED = re.compile(r"'([^'\n]+)'|\"([^\"\n]+)\"")
-# As the C library's perror and programs of the shell have it: `cat: data.bin: No such file or directory`.
+# The form of the C library's perror and of the shell's programs: `cat: data.bin: No such file or directory`.
 _UNQUOTED = re.compile(r"(\S+): No such file or directory")
 _NO_MODULE = re.compile(r"No module named '([\w.]+)'")
 _MOST_CANDIDATES = 50
 
 
 def why_left_out(manifest: Manifest, path: str) -> str | None:
-    """Say why a file or directory that is here was not sent; None when it was, or is not here.
+    """Return why a file or directory that is here was not sent; None if it was sent, or is not here.
 
     Args:
-        manifest: what was sent.
-        path: absolute, or relative to the directory that was sent.
+        manifest: the content that was sent.
+        path: an absolute path, or one relative to the directory that was sent.
 
     Example: "line 3 of .gitignore says `*.bin`"
     """
@@ -36,14 +36,14 @@ def why_left_out(manifest: Manifest, path: str) -> str | None:
         return None
     relative = _relative(manifest, path)
     if relative is None:
-        return f"it is outside of {os.fsdecode(manifest.root)}, which was sent"
+        return f"it is outside the directory that was sent, {os.fsdecode(manifest.root)}"
     if relative == b"." or _is_sent(manifest, relative):
         return None
     return _rule_against(manifest.root, relative)
 
 
 def _relative(manifest: Manifest, path: str) -> bytes | None:
-    """Return a path relative to the root, without following a link that it ends with; None when it is not below it."""
+    """Return a path relative to the root, without resolving a link at its end; None if it is not below the root."""
     absolute = os.path.normpath(os.path.join(manifest.root, os.fsencode(path)))
     if absolute == manifest.root:
         return b"."
@@ -61,25 +61,25 @@ def _rule_against(root: bytes, relative: bytes) -> str | None:
     directory = root
     for part in relative.split(b"/"):
         if part == b".git":
-            return "what belongs to git itself (.git) is never sent"
+            return "git's own files (.git) are never sent"
         rules = entered(rules, directory, root)
         directory = os.path.join(directory, part)
         rule = decide(rules, directory, os.path.isdir(directory) and not os.path.islink(directory))
         if rule is not None and rule.ignores:
             return None if relative in tracked_though_ignored(root) else str(rule)
     if os.path.isfile(directory) or os.path.isdir(directory):
-        return "it was not there yet when the job started"
+        return "it did not exist when the job started"
     return "it is neither a file, a directory nor a link"
 
 
 def hint_for_missing(text: str, manifest: Manifest, where: str = "", directories: Sequence[str] = ()) -> str:
-    """Return a hint for a failure that names a file or a module that is here and was not sent; "" if it does not.
+    """Return a hint for a failure that names a file or module that is here but was not sent; "" if it names none.
 
     Args:
-        text: what the worker said: its exception, or the end of its standard error.
-        manifest: what was sent.
+        text: the worker's exception, or the end of its standard error.
+        manifest: the content that was sent.
         where: the workers' working directory, relative to the tree's root.
-        directories: the roots of the tree on the hosts, by which the text may call the file.
+        directories: the roots of the tree on the hosts, with which the text may name the file.
 
     Example: "data.bin is here but was not sent: line 3 of .gitignore says `*.bin`"
     """
@@ -91,7 +91,7 @@ def hint_for_missing(text: str, manifest: Manifest, where: str = "", directories
         for candidate in _and_parents(path, root):
             if candidate.startswith(root + "/") and (why := why_left_out(manifest, candidate)) is not None:
                 return f"{os.path.relpath(candidate, root)} is here but was not sent: {why}"
-    # Only what is surely missed: a traceback names many files that lie elsewhere.
+    # Only files that are certainly missing: a traceback names many files in other places.
     for named in _MISSING.findall(text):
         if (
             _within(named, directories) is None
@@ -102,7 +102,7 @@ def hint_for_missing(text: str, manifest: Manifest, where: str = "", directories
 
 
 def _named_files(text: str) -> list[str]:
-    """Return what a text may mean by files, those said last first."""
+    """Return the possible file names in a text, last first."""
     named = [one or other for one, other in _QUOTED.findall(text)]
     named += _UNQUOTED.findall(text)
     for module in _NO_MODULE.findall(text):
@@ -120,37 +120,37 @@ def _within(named: str, directories: Sequence[str]) -> str | None:
 
 
 def _and_parents(path: str, root: str) -> Iterator[str]:
-    """Return a path and the directories above it, up to the root: a file may be missing because one of these is."""
+    """Yield a path and the directories above it, up to the root: any of them may be the reason."""
     while path not in ("", "/", ".", root):
         yield path
         path = os.path.dirname(path)
 
 
 def where_to_run(manifest: Manifest, directory: str) -> str:
-    """Return where in the tree the workers of a job run that is started in `directory`, relative to the tree's root.
+    """Return the working directory of the workers, relative to the tree's root, for a job that starts in `directory`.
 
     Raises:
-        SpecError: the directory is not within what is sent.
+        SpecError: the directory is not within the tree.
     """
     root = os.fsdecode(manifest.root)
     relative = os.path.relpath(os.path.realpath(directory), root)
     if relative.split("/")[0] == "..":
         raise SpecError(f"{directory} is not in {root}, which --ship sends", "start from within it, or --ship .")
     if relative != "." and (why := why_left_out(manifest, relative)) is not None:
-        raise SpecError(f"{directory} is where the workers are to run, but it is not sent: {why}")
+        raise SpecError(f"{directory} is the workers' working directory, but it is not sent: {why}")
     return "" if relative == "." else relative
 
 
 def command_on_hosts(manifest: Manifest, command: Sequence[str], directory: str) -> tuple[str, ...]:
-    """Return the command as it can be run in the tree: a script within it is named by a path relative to `directory`.
+    """Return the command for the hosts: a script in the tree is named by a path relative to `directory`.
 
     Args:
-        manifest: what is sent.
-        command: as the user gave it.
-        directory: where the user gave it; within what is sent.
+        manifest: the content that is sent.
+        command: the user's command.
+        directory: the user's working directory, within the tree.
 
     Raises:
-        SpecError: the script or the program is here and is not sent.
+        SpecError: the script or the program is here but is not sent.
     """
     there = list(command)
     script = python_script(command)
@@ -168,10 +168,12 @@ def _on_hosts(manifest: Manifest, named: str, directory: str, hint: str) -> str:
     path = os.path.join(directory, named)
     relative = _relative(manifest, path)
     if relative is None and os.path.isabs(named):
-        return named  # The hosts may have it in the same place: an interpreter, a shared file system.
+        return named  # The hosts may have it at the same path: an interpreter, a shared file system.
     why = why_left_out(manifest, path)
     if why is not None:
-        raise SpecError(f"{named} is to be run, but it is not sent: {why}", "--ship .." if relative is None else hint)
+        raise SpecError(
+            f"the command needs {named}, which is not sent: {why}", "--ship .." if relative is None else hint
+        )
     if relative is None or not os.path.isabs(named):
         return named
     return os.path.relpath(os.path.join(os.fsdecode(manifest.root), os.fsdecode(relative)), os.path.realpath(directory))

@@ -1,11 +1,11 @@
-"""Sends a directory to the hosts of a job, and to each only what it has not got.
+"""Sends a directory to the hosts of a job, and to each host only the files that it lacks.
 
-`Shipment` is what goes on with one host, a state machine without I/O of its own: it takes the agent's messages and
-returns what to tell it. `Shipping` drives those of all hosts, and `ship` those of real agents.
+`Shipment` is the state of one host, a state machine without I/O: it receives the agent's messages and returns the
+messages for the agent. `Shipping` drives the shipments of all hosts, and `ship` those of real agents.
 `farandole.control.agent.protocol` has the messages.
 
-Memory is bounded. A host has at most a window of bytes on the way, and the windows of all hosts together are bounded
-as well; a piece that several hosts need at about the same time is read and compressed once.
+Memory is bounded. A host has at most a window of bytes in transit, and the windows of all hosts together are bounded as
+well; a piece that several hosts need at about the same time is read and compressed once.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ from farandole.errors import SpecError
 
 HOST_WINDOW = 4 * 1024 * 1024
 ALL_WINDOWS = 64 * 1024 * 1024
-"""Bytes on the way to one host, and to all of them together."""
-# Longer than in a job that runs: on a network that is filled with files, signs of life come late.
+"""Most bytes in transit to one host, and to all hosts together."""
+# Seconds; longer than in a running job: on a network that is filled with files, heartbeats come late.
 SILENCE_SECONDS = 20.0
 _REMEMBERED_BYTES = 16 * 1024 * 1024
 _SAMPLE_BYTES = 4096
 _BATCH_ENTRIES = 1000
 
 ReadPiece = Callable[[bytes, int], Piece]
-"""Given a digest and an offset, return that piece."""
+"""Returns the piece of a file, given its digest and an offset in bytes."""
 
 
 class PieceReader:
-    """Reads pieces of a manifest's files, and compresses those that get smaller by it."""
+    """Reads pieces of a manifest's files, and compresses those that become smaller."""
 
     def __init__(self, manifest: Manifest) -> None:
         self._manifest = manifest
@@ -57,10 +57,10 @@ class PieceReader:
         self._remembered_bytes = 0
 
     def __call__(self, digest: bytes, offset: int) -> Piece:
-        """Return the piece of the file with that digest that begins at `offset`.
+        """Return the piece that begins at `offset`, in bytes, of the file with that digest.
 
         Raises:
-            SpecError: the file has changed since stock was taken, or cannot be read.
+            SpecError: the file has changed since the manifest was made, or cannot be read.
         """
         key = digest, offset
         if key in self._remembered:
@@ -90,15 +90,15 @@ class PieceReader:
 
 
 def changed(file: File) -> SpecError:
-    """Return the error that says that a file is not what it was."""
+    """Return the error about a file that has changed."""
     return SpecError(
         f"{os.fsdecode(file.path)} changed while it was being sent",
-        "run again when nothing writes to it, or leave it out by .gitignore if the hosts do not need it",
+        "run again when nothing writes to it, or exclude it in .gitignore if the hosts do not need it",
     )
 
 
 def _piece(digest: bytes, offset: int, data: bytes) -> Piece:
-    # Data that does not get smaller shows it at its beginning; compressing all of it would cost more than to send it.
+    # Incompressible data shows at its beginning; compressing all of it would cost more than sending it.
     sample = data[:_SAMPLE_BYTES]
     if len(zlib.compress(sample, 1)) < 0.9 * len(sample):
         packed = zlib.compress(data, 1)
@@ -108,14 +108,14 @@ def _piece(digest: bytes, offset: int, data: bytes) -> Piece:
 
 
 class Shipment:
-    """What one host still needs of a manifest.
+    """The files of a manifest that one host still needs.
 
     Args:
-        manifest: what is sent.
-        read: where pieces come from.
+        manifest: the content to send.
+        read: returns pieces of files.
         job: the job's id.
-        window: bytes that may be on the way. One piece always may.
-        cache: the directory on the host for what is sent; "" leaves it to the host.
+        window: most bytes in transit. One piece is always allowed.
+        cache: the cache directory on the host; "" means the host's default.
     """
 
     def __init__(self, manifest: Manifest, read: ReadPiece, job: str, window: int, cache: str = "") -> None:
@@ -124,25 +124,25 @@ class Shipment:
         self._window = window
         self._offers = _offers(manifest, job, cache)
         self._queue: deque[tuple[bytes, int]] = deque()
-        """Digest and next offset of files that are lacking."""
+        """Digest and next offset of each missing file."""
         self._on_the_way: deque[tuple[int, int]] = deque()
-        """Of each piece that was not received yet: bytes of the message, and bytes of the file."""
+        """For each piece in transit: bytes of the message, and bytes of the file."""
         self._way_bytes = 0
         self._all_offered = False
         self._sent_twice: set[bytes] = set()
         self.total = 0
-        """Bytes that the host lacks, or lacked: known when all has been offered."""
+        """Bytes that the host lacks, or lacked; known once all files were offered."""
         self.done = 0
-        """Bytes of these that it has received."""
+        """The part of these bytes that it has received."""
         self.directory: str | None = None
-        """The tree's root on the host, once all is there."""
+        """The tree's root on the host, once the tree is complete."""
 
     def begin(self) -> list[ToFiles]:
-        """Return what to tell the agent first."""
+        """Return the first messages for the agent."""
         return [next(self._offers)]
 
     def heard(self, message: FromFiles) -> list[ToFiles]:
-        """Take a message of the agent and return what to tell it.
+        """Handle a message of the agent and return the answers.
 
         Raises:
             SpecError: this shipment fails.
@@ -177,7 +177,7 @@ class Shipment:
     def _send_again(self, digest: bytes) -> None:
         file = self._manifest.files[digest]
         if digest in self._sent_twice:
-            # Its size and time have not changed, or it would not have been sent.
+            # Its size and time have not changed; otherwise it would not have been sent.
             raise changed(file)
         self._sent_twice.add(digest)
         self._queue = deque(entry for entry in self._queue if entry[0] != digest)
@@ -204,7 +204,7 @@ def _offers(manifest: Manifest, job: str, cache: str) -> Iterator[Offer]:
 
 
 def _batches(entries: tuple[Entry, ...]) -> Iterator[tuple[Entry, ...]]:
-    """Cut entries into batches that make messages about as large as a piece."""
+    """Cut entries into batches whose messages are about as large as a piece."""
     batch: list[Entry] = []
     size = 0
     for entry in entries:
@@ -221,18 +221,18 @@ def _batches(entries: tuple[Entry, ...]) -> Iterator[tuple[Entry, ...]]:
 
 Tell = Callable[[ToFiles], None]
 Progress = Callable[[int, int], None]
-"""Told bytes that have arrived, and bytes that have to, of all hosts together."""
+"""Called with the bytes that have arrived, and the bytes to send, of all hosts together."""
 
 
 class Shipping:
     """Sends a manifest to several hosts at once.
 
     Args:
-        manifest: what is sent.
-        hosts: by name, how to tell each host's agent something. Whatever the agent answers goes to `heard`.
+        manifest: the content to send.
+        hosts: for each host by name, a function that sends a message to its agent. Answers go to `heard`.
         job: the job's id.
-        progress: is told how far it is, often.
-        cache: the directory on the hosts for what is sent; "" leaves it to them.
+        progress: called often, with the progress.
+        cache: the cache directory on the hosts; "" means their default.
     """
 
     def __init__(
@@ -251,14 +251,14 @@ class Shipping:
         self._done = 0
         self._total = 0
         self._missing = set(hosts)
-        """Hosts that do not have it yet."""
+        """Hosts without the complete tree."""
         self._finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def send(self) -> dict[str, str]:
-        """Send all, and return each host's directory when all of them have it.
+        """Send everything, and return each host's directory once all hosts have the tree.
 
         Raises:
-            SpecError: a host cannot have it, or a file has changed. No other host is waited for.
+            SpecError: a host has failed, or a file has changed. Other hosts are not waited for.
         """
         for host, shipment in self._shipments.items():
             for message in shipment.begin():
@@ -268,9 +268,9 @@ class Shipping:
         return {host: shipment.directory or "" for host, shipment in self._shipments.items()}
 
     def heard(self, host: str, message: FromFiles) -> None:
-        """Take a message of a host's agent."""
+        """Handle a message of a host's agent."""
         if self._finished.done():
-            return  # This host has failed; the others have not been told yet.
+            return  # This host has failed; the others do not know yet.
         shipment = self._shipments[host]
         before = shipment.done, shipment.total
         try:
@@ -289,7 +289,7 @@ class Shipping:
             self._finished.set_result(None)
 
     def lost(self, host: str, why: str) -> None:
-        """Record that a host's agent can be told nothing more."""
+        """Handle the loss of a host's agent."""
         if not self._finished.done() and host in self._missing:
             self._finished.set_exception(SpecError(f"the directory could not be sent: {host}: {why}"))
 
@@ -301,17 +301,17 @@ async def ship(
     progress: Progress = lambda done, total: None,
     cache: str = "",
 ) -> dict[str, str]:
-    """Send a manifest to the hosts of agents, and return by label where the tree is on each.
+    """Send a manifest to the hosts of agents, and return the root of the tree on each host, by label.
 
     Args:
-        manifest: what is sent.
-        agents: of the hosts that are to have it; they are ready, and no worker runs there yet.
+        manifest: the content to send.
+        agents: the agents of the hosts; they are ready, and no worker runs there yet.
         job: the job's id.
-        progress: is told how far it is, often.
-        cache: the directory on the hosts for what is sent; "" leaves it to them.
+        progress: called often, with the progress.
+        cache: the cache directory on the hosts; "" means their default.
 
     Raises:
-        SpecError: a host cannot have it, or was lost, or a file has changed.
+        SpecError: a host has failed, or was lost, or a file has changed.
     """
     shipping = Shipping(manifest, {agent.host.label: agent.tell for agent in agents}, job, progress, cache)
     tasks = []
@@ -328,7 +328,7 @@ async def ship(
         await asyncio.gather(*tasks, return_exceptions=True)
         for agent in agents:
             if not agent.local:
-                agent.pause()  # Silence is counted anew by the watch that follows.
+                agent.pause()  # The watch that follows measures silence from now on.
 
 
 async def _notice_loss(agent: AgentClient, shipping: Shipping) -> None:

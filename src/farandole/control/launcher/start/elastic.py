@@ -1,4 +1,4 @@
-"""Starts an elastic job: wires discovery, policy, setup, roster and supervisor together."""
+"""Starts an elastic job: connects discovery, policy, setup, roster and supervisor."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ from farandole.control.roster.elastic import MAJORITY_SECONDS, Limits, State
 from farandole.control.roster.membership import ANY_SIZE
 from farandole.errors import SpecError
 
-# A worker takes no shorter time to leave than that, though it may be ended earlier.
+# Seconds; the shortest time in which workers believe that they must leave, though they may be ended earlier.
 LEAST_GRACE_SECONDS = 0.001
 _MARGIN_SECONDS = 5.0
 
 
 def first_hosts(spec: LaunchSpec, machine: Machine) -> tuple[Host, ...]:
-    """Return the hosts that the user named; without any, this machine.
+    """Return the hosts that the user named, or this machine if there are none.
 
-    It has as many slots as the job is to begin with, and more if there are GPUs or cores and --max-np allows it.
+    This machine has the slots of the first world, and more if there are GPUs or cores and --max-np allows it.
 
     Raises:
-        SpecError: there is no discovery, and they have too few slots.
+        SpecError: there is no discovery, and the hosts have too few slots.
     """
     elastic = _elastic(spec)
     if elastic.discovery:
@@ -57,13 +57,13 @@ def first_hosts(spec: LaunchSpec, machine: Machine) -> tuple[Host, ...]:
     if slots < elastic.min_size:
         raise SpecError(
             f"the job needs {count(elastic.min_size, 'worker')}, and its hosts have only {count(slots, 'slot')}",
-            "give the hosts more slots, or let them be found: --host-discovery-script FILE",
+            "give the hosts more slots, or use host discovery: --host-discovery-script FILE",
         )
     return hosts
 
 
 def first_state(spec: LaunchSpec) -> JobState:
-    """Return the state of a job of which nothing is known but what the user allows."""
+    """Return the initial state of a job, with only the user's limits."""
     elastic = _elastic(spec)
     policy = SlotPolicy(
         spares=elastic.spares,
@@ -73,7 +73,7 @@ def first_state(spec: LaunchSpec) -> JobState:
         blacklist=elastic.blacklist or elastic.cooldown is not None,
         cooldown=elastic.cooldown,
     )
-    # Agents that dial outlive their launcher: only then is it certain that the workers of a silent host have ended.
+    # Agents that dial outlive their launcher: only by then have the workers of a silent host certainly ended.
     certain = elastic.search_timeout + FENCED_SECONDS + _MARGIN_SECONDS if elastic.hosts_dial else 0.0
     limits = Limits(
         elastic.min_size,
@@ -87,7 +87,7 @@ def first_state(spec: LaunchSpec) -> JobState:
 
 
 def note_on_slots(spec: LaunchSpec, machine: Machine, hosts: Sequence[Host]) -> str:
-    """Return why the job does not come to have --max-np workers; "" if it may, or other hosts may come."""
+    """Return why the job cannot reach --max-np workers; "" if it may, or other hosts may come."""
     elastic = _elastic(spec)
     slots = sum(slots_of(host, elastic.slots) for host in hosts) - elastic.spares
     if elastic.discovery or elastic.max_size is None or slots >= elastic.max_size:
@@ -95,22 +95,22 @@ def note_on_slots(spec: LaunchSpec, machine: Machine, hosts: Sequence[Host]) -> 
     if spec.hosts:
         return f"the hosts have {count(slots, 'slot')}: the job stays below --max-np {elastic.max_size}"
     what = "GPU" if machine.gpus else "core"
-    here = f"without hosts, this machine has a slot for each {what}, and at least -np: {count(slots, 'slot')}"
+    here = f"no hosts are given, so this machine has a slot for each {what}, and at least -np: {count(slots, 'slot')}"
     return f"{here}. -H localhost:{elastic.max_size} lets the job grow to --max-np {elastic.max_size} workers"
 
 
 def exports_of(spec: LaunchSpec) -> tuple[str, ...]:
-    """Return what the workers are told of the job: how long they take to leave, and look for a roster that is lost."""
+    """Return variables for the workers: the time that they have to leave, and to look for a lost roster."""
     elastic = _elastic(spec)
     grace = elastic.grace or LEAST_GRACE_SECONDS
     return f"FARANDOLE_GRACE={grace:g}", f"FARANDOLE_ROSTER_PATIENCE={elastic.search_timeout:g}"
 
 
 async def plan_elastic(spec: LaunchSpec, machine: Machine) -> Plan:
-    """Return what would be started first, with the hosts there are now; no other host is asked anything.
+    """Return the plan of the first workers on the current hosts; no other host is contacted.
 
     Raises:
-        SpecError: it cannot be planned, or it cannot be found out which hosts there are.
+        SpecError: there is no valid plan, or host discovery failed.
     """
     elastic = _elastic(spec)
     _check_command(spec, machine)
@@ -129,13 +129,13 @@ async def launch_elastic(context: LaunchContext, failover_files: FailoverStore |
     """Run an elastic job to its end; see `farandole.control.launcher.start.launch.launch`.
 
     Args:
-        context: of the job.
-        failover_files: where the job leaves what another launcher has to know; None: nowhere.
+        context: the context of the launch.
+        failover_files: the storage of the facts that another launcher needs; None for none.
 
     Raises:
-        NothingLeft: another launcher had it, and nothing of it lives.
-        NotTakenOver: another launcher had it, and it goes on without this one.
-        SpecError: it cannot be started; nothing was.
+        NothingLeft: nothing of the job that another launcher had is alive.
+        NotTakenOver: the job of another launcher continues without this one.
+        SpecError: the job cannot be started; nothing was.
     """
     left = read_failover_state(failover_files)
     job = _ElasticLaunch(context, failover_files, left)
@@ -146,11 +146,11 @@ async def launch_elastic(context: LaunchContext, failover_files: FailoverStore |
     except Exception as error:
         if left is None or job.has_taken_over:
             raise
-        raise NotTakenOver(f"the job could not be taken over: {error}", "its workers go on; try again") from error
+        raise NotTakenOver(f"the job could not be taken over: {error}", "its workers continue; try again") from error
 
 
 class _ElasticLaunch:
-    """One job, from what the user wants, or what another launcher has left of it, to its end."""
+    """One job, from its spec, or from the state that another launcher left, to its end."""
 
     def __init__(
         self, context: LaunchContext, failover_files: FailoverStore | None, left: FailoverState | None
@@ -169,11 +169,11 @@ class _ElasticLaunch:
 
     @property
     def has_taken_over(self) -> bool:
-        """Whether the hosts that another launcher had are this one's now."""
+        """Whether this launcher has taken over the hosts of another one."""
         return self._supervisor is not None and self._supervisor.has_taken_over
 
     async def run(self) -> Outcome:
-        """Run the job to its end; go on with it, if another launcher has left something."""
+        """Run the job to its end, or continue the job that another launcher has left."""
         if self._reception is None:
             return await self._run()
         await self._reception.start(self._context.console.say, self._left is not None)
@@ -193,7 +193,7 @@ class _ElasticLaunch:
         elastic = ElasticJob(job, discovery)
         following = None if left is None else partial(self._take_over, job, left, setup)
         try:
-            # A successor listens only when it knows the workers, and where they look for it.
+            # A successor listens only once it knows the workers, and the address at which they look for it.
             setup.roster = await job.service.start(LOOPBACK) if left is None else left.roster
             context.started(elastic)
             name = context.name or identity.job
@@ -228,12 +228,12 @@ class _ElasticLaunch:
             except SpecError as error:
                 if self._left is None:
                     raise
-                context.console.say(f"warning: hosts that come now get no code: {error.message}")
+                context.console.say(f"warning: hosts that join now get no code: {error.message}")
         return preparation
 
     def _setup(self, preparation: Preparation, identity: Identity) -> HostSetup:
         context = self._context
-        # Without any name of the user's, the one host is this machine, whatever its own name leads to.
+        # Without hosts named by the user, the only host is this machine, whatever its own name resolves to.
         here = frozenset() if self._spreads else frozenset(host.label for host in self._named)
         preemption = PreemptionWatch(self._elastic, context.machine.environment, context.console.say)
         gate = None if self._failover_files is None else self._failover_files.gate
@@ -257,7 +257,7 @@ def _check_command(spec: LaunchSpec, machine: Machine) -> None:
 
 
 def _spreads(spec: LaunchSpec) -> bool:
-    """Return whether workers may come to be on other machines."""
+    """Return whether workers may run on other machines."""
     return bool(_elastic(spec).discovery or spec.hosts)
 
 

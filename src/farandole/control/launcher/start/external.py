@@ -1,7 +1,7 @@
-"""Starts a job through mpirun or srun: they start the workers, this process serves the roster and says what happened.
+"""Starts a job through mpirun or srun: they start the workers; this process serves the roster and reports the outcome.
 
-What workers print goes straight to this process's own output; the other program puts the rank before it. Which rank a
-worker has, it learns from that program too (see `core.surroundings`); on which host it is, the roster learns from it.
+The output of workers goes straight to this process's own output; the other program adds the rank prefix. A worker
+learns its rank from that program too (see `core.surroundings`), and the roster learns the worker's host from it.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ from farandole.control.roster.service import Report, RosterService
 from farandole.errors import SpecError
 
 VERSION_SECONDS = 20.0
-# How long what the other program started may outlive it.
+# Seconds that processes of the other program may outlive it.
 REST_SECONDS = 2.0
 
-# Inside such an allocation, mpirun starts workers on its hosts without being told.
+# Inside such an allocation, mpirun starts workers on its hosts without further options.
 _ALLOCATIONS = ("SLURM_JOB_ID", "PBS_NODEFILE", "PE_HOSTFILE", "LSB_HOSTS", "LSB_MCPU_HOSTS")
-# What Python needs to be the same Python elsewhere.
+# The variables that determine which Python environment is used.
 _PYTHON = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
-# On which host rank 0 will be is not known before it runs.
+# The host of rank 0 is not known before it runs.
 _MASTER = ("MASTER_ADDR", "MASTER_PORT")
-# A launcher that is itself a worker must not pass its own place on.
+# A launcher that is itself a worker must not pass on its own rank.
 _PLACE = ("FARANDOLE_RANK", "FARANDOLE_SIZE", "FARANDOLE_LISTEN")
 
 
@@ -62,13 +62,13 @@ class ExternalPlan:
 
     flavour: Flavour
     command: tuple[str, ...]
-    """What to run here."""
+    """The command to run here."""
     of_workers: tuple[str, ...]
-    """What every worker runs."""
+    """The command of every worker."""
     size: int
     directory: str
     environment: Mapping[str, str]
-    """What every worker gets on top of this process's environment."""
+    """Variables that every worker gets in addition to this process's environment."""
     local: bool
     """Whether all workers are on this machine."""
 
@@ -79,22 +79,22 @@ def plan_external(
     """Plan a job.
 
     Args:
-        starter: the program, and what the user tells it.
-        flavour: whose program it is.
-        spec: what the user wants.
-        machine: the one that this runs on.
-        identity: what is known only when the job starts.
-        roster: where the roster listens.
+        starter: the program, and the user's options for it.
+        flavour: the implementation of the program.
+        spec: the launch of the job.
+        machine: the machine that this runs on.
+        identity: values that are known only when the job starts.
+        roster: address of the roster.
 
     Raises:
-        SpecError: that program cannot start this.
+        SpecError: that program cannot start this job.
     """
     for given, name in ((spec.output_dir, "--output-dir"), (spec.setup, "--setup")):
         if given:
             raise SpecError(
                 f"{name} does not work through {starter.program}", f"{starter.program} has options of its own for that"
             )
-    # Refuses what no launcher could start.
+    # Rejects jobs that no launcher could start.
     plan = make_plan(spec, machine, identity)
     hosts = hosts_in_use(spec, machine) if spec.hosts else ()
     environment = {name: value for name, value in plan.environment.items() if spec.master or name not in _MASTER}
@@ -129,7 +129,7 @@ def plan_external(
 
 def _is_local(flavour: Flavour, spec: LaunchSpec, machine: Machine) -> bool:
     if flavour is Flavour.SLURM:
-        return False  # Slurm knows best what a node is.
+        return False  # Slurm defines the nodes.
     if spec.hosts:
         names = LocalNames()
         return all(names.has(host) for host in spec.hosts)
@@ -137,7 +137,7 @@ def _is_local(flavour: Flavour, spec: LaunchSpec, machine: Machine) -> bool:
 
 
 def render_external(plan: ExternalPlan) -> str:
-    """Write the whole plan for people, without any secret."""
+    """Format the whole plan for people, without any secret."""
     lines = [
         f"{count(plan.size, 'worker')}, started by {plan.flavour.value}",
         "",
@@ -155,14 +155,14 @@ def render_external(plan: ExternalPlan) -> str:
 
 
 def find_flavour(kind: str, machine: Machine) -> Flavour:
-    """Ask the program whose it is.
+    """Ask a program for its implementation.
 
     Raises:
-        SpecError: it is not there, does not answer, or is not known.
+        SpecError: it is not installed, does not answer, or is unknown.
     """
     program = shutil.which(kind, path=machine.environment.get("PATH", os.defpath))
     if program is None:
-        raise SpecError(f"there is no program {kind!r} on the PATH", f"load or install what brings {kind}")
+        raise SpecError(f"there is no program {kind!r} on the PATH", "load its module, or install it")
     try:
         told = subprocess.run(
             [program, "--version"],
@@ -183,10 +183,10 @@ class ExternalJob:
     """A job that another program runs. Everything here runs in the loop's thread.
 
     Args:
-        plan: what to start.
+        plan: the plan of the job.
         inherited: the environment of the program.
-        console: where words to the user go.
-        job: the job's id, which every process of it on this machine carries in its environment.
+        console: the terminal that messages are written to.
+        job: the job's id, which is in the environment of each of its processes on this machine.
     """
 
     def __init__(self, plan: ExternalPlan, inherited: Mapping[str, str], console: Console, job: str) -> None:
@@ -201,30 +201,30 @@ class ExternalJob:
         self._loop = asyncio.get_running_loop()
         self._process: asyncio.subprocess.Process | None = None
         self._failures: dict[int, Failure] = {}
-        """By rank, in the order in which they were heard of."""
+        """Failures by rank, in the order in which they were reported."""
         self._stop_code: int | None = None
 
     def stop(self, code: int, why: str) -> None:
-        """End the job because the user wants it; a second time: at once. `code` becomes the exit code."""
+        """End the job for the user, at once at the second call. `code` becomes the exit code."""
         if self._stop_code is not None:
             self._signal(signal.SIGKILL)
             return
         self._stop_code = code
-        self._console.say(f"farandole: {why}: ending {count(self._plan.size, 'worker')}; once more to kill them")
+        self._console.say(f"farandole: {why}: ending {count(self._plan.size, 'worker')}; repeat to kill them")
         self._signal(signal.SIGTERM)
         self._loop.call_later(GRACE_SECONDS, self._signal, signal.SIGKILL)
 
     def reported(self, rank: int, report: Report) -> None:
-        """Record what a worker says about its own failure. Only the first of each counts."""
+        """Record a worker's report about its own failure. Only its first report counts."""
         if isinstance(report, Failure):
             self._failures.setdefault(rank, report)
 
     async def run(self) -> Outcome:
-        """Start the program, and return when it has ended and nothing of the job is left on this machine."""
+        """Start the program, and return when it has ended and no process of the job is left on this machine."""
         program = self._plan.command[0]
         try:
-            # It gets SIGTERM when this process is killed, which it passes on to where we could not reach. A session of
-            # its own: Ctrl-C reaches this process only, which tells it once.
+            # It gets SIGTERM when this process is killed, and passes it on to other hosts. It has its own session:
+            # Ctrl-C reaches only this process, which forwards it once.
             self._process = await asyncio.create_subprocess_exec(
                 *self._plan.command,
                 stdin=subprocess.DEVNULL,
@@ -251,7 +251,7 @@ class ExternalJob:
                 self._process.send_signal(number)
 
     async def _sweep(self) -> None:
-        """Kill what the program has left behind, found by the job's id in the environment."""
+        """Kill processes that the program has left, found by the job's id in the environment."""
         kill_at = time.monotonic() + REST_SECONDS
         give_up_at = kill_at + GRACE_SECONDS
         while left := carrying(f"FARANDOLE_JOB={self._job}"):
@@ -264,18 +264,18 @@ class ExternalJob:
 
 
 def first_to_blame(failures: Mapping[int, Failure]) -> int | None:
-    """Return the rank that failed first; one that only lost another counts only when no other has failed."""
+    """Return the rank that failed first; one that only lost another rank counts only if no other has failed."""
     roots = [rank for rank, failure in failures.items() if failure.consequence_of is None]
     return next(iter(roots or failures), None)
 
 
 def explain(plan: ExternalPlan, code: int, failures: Mapping[int, Failure]) -> str:
-    """Return which worker failed first, as far as workers have told, and what to do next.
+    """Return which worker failed first, as far as workers have reported, and what to do next.
 
     Args:
-        plan: of the job, with the program that started them.
+        plan: the plan of the job, with the program that started it.
         code: the program's exit code, or minus the signal that ended it.
-        failures: by rank, the first heard of first.
+        failures: by rank, the first reported first.
     """
     program = plan.command[0]
     how = f"was killed by {signal_name(-code)}" if code < 0 else f"ended with code {code}"
@@ -283,13 +283,13 @@ def explain(plan: ExternalPlan, code: int, failures: Mapping[int, Failure]) -> s
     if rank is None:
         return (
             f"error: {program} {how}; no worker has reported an exception\n"
-            f"hint: what {program} and the workers printed above says why"
+            f"hint: the reason is in the output of {program} and the workers above"
         )
     failure = failures[rank]
     lines = [f"error: rank {rank} failed first: {failure.exception}"]
     lines += ["", textwrap.indent(failure.traceback.rstrip(), "    "), ""] if failure.traceback.strip() else []
     known = hint_by_error(failure.exception, plan.of_workers, plan.directory, f"the host of rank {rank}")
-    ended = f"{program} {how}; what it printed above says how the processes ended"
+    ended = f"{program} {how}; its output above says how the processes ended"
     return "\n".join([*lines, f"hint: {known or ended}"])
 
 
@@ -303,19 +303,19 @@ async def launch_external(
     call: bytes | None = None,
     verbose: bool = False,
 ) -> Outcome:
-    """Run a job to its end through another program, and return how it ended. Closes the console.
+    """Run a job to its end through another program, and return its outcome. Closes the console.
 
     Args:
-        starter: the program, and what the user tells it.
-        spec: what the user wants.
-        machine: where the program runs.
-        console: where our own words go. What workers print goes to this process's own output.
+        starter: the program, and the user's options for it.
+        spec: the launch of the job.
+        machine: the machine that the program runs on.
+        console: the terminal for our own messages. The output of workers goes to this process's own output.
         started: called with the job, whose `stop` ends it early.
         call: the pickled call that the workers fetch, if they run a function.
-        verbose: tell the plan and every decision of the roster.
+        verbose: whether to print the plan and every decision of the roster.
 
     Raises:
-        SpecError: it cannot be started; nothing was.
+        SpecError: the job cannot be started; nothing was.
     """
 
     def log(reason: str) -> None:

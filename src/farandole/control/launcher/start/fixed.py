@@ -1,6 +1,6 @@
 """Starts a job of fixed size: reaches all hosts at once, makes them ready together, completes the plan.
 
-All hosts are checked before anything is started, so that one message tells of all that is wrong with any of them.
+All hosts are checked before anything is started, so that one message reports all problems.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def where_hosts_are(spec: LaunchSpec, machine: Machine) -> list[tuple[Host, bool
 
 
 def unknown_sites(hosts: Sequence[tuple[Host, bool]], machine: Machine) -> dict[str, Site]:
-    """Return what is known of hosts that have not been asked anything."""
+    """Return the assumed facts about hosts that have not been asked anything."""
     return {host.label: Site(local=local, cores=machine.cores if local else 0) for host, local in hosts}
 
 
@@ -55,7 +55,7 @@ async def launch_fixed(context: LaunchContext) -> Outcome:
     """Run a job of fixed size to its end; see `farandole.control.launcher.start.launch.launch`.
 
     Raises:
-        SpecError: it cannot be started; nothing was.
+        SpecError: the job cannot be started; nothing was.
     """
     spec, machine = context.spec, context.machine
     job = secrets.token_hex(8)
@@ -64,7 +64,7 @@ async def launch_fixed(context: LaunchContext) -> Outcome:
     all_local = all(local for _, local in hosts)
     if all_local:
         check_command(spec.command, machine.directory, machine.environment)
-    # What the plan refuses is refused before any host is asked.
+    # The plan's errors are raised before any host is contacted.
     preparation.plan(Identity(), unknown_sites(hosts, machine))
     if spec.ship and not all_local:
         await preparation.take_stock()
@@ -141,7 +141,7 @@ def _tell(context: LaunchContext, plan: Plan) -> None:
 
 
 def _master(first: AgentClient, sites: Mapping[str, Site]) -> str:
-    """Return host:port on rank 0's host, for scripts that use torch.distributed as well."""
+    """Return host:port on rank 0's host, for scripts that also use torch.distributed."""
     assert first.facts is not None
     if all(site.local for site in sites.values()):
         return f"{LOOPBACK}:{free_port(LOOPBACK)}"
@@ -149,7 +149,7 @@ def _master(first: AgentClient, sites: Mapping[str, Site]) -> str:
 
 
 def _places(plan: Plan) -> tuple[Place, ...]:
-    """By rank: where each worker runs, for the roster."""
+    """Return each worker's place by rank, for the roster."""
 
     def cross_size(local_rank: int) -> int:
         return sum(len(host.workers) > local_rank for host in plan.hosts)

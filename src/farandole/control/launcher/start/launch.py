@@ -27,23 +27,23 @@ async def launch(
     failover_files: FailoverStore | None = None,
     name: str = "",
 ) -> Outcome:
-    """Run a job to its end and return how it ended. Closes the console.
+    """Run a job to its end and return its outcome. Closes the console.
 
     Args:
-        spec: what the user wants.
-        machine: the one that this runs on.
-        console: where output goes.
+        spec: the launch of the job.
+        machine: the machine that this runs on.
+        console: the terminal for the output.
         started: called with the job, whose `stop` ends it early.
         call: the pickled call that the workers fetch, if they run a function.
-        verbose: tell the plan and every decision of the roster.
-        observer: hears of failures at once.
-        failover_files: where an elastic job leaves what a successor of this process has to know. If there is something,
-            this process is the successor, and takes the job over.
-        name: by which the user knows the job; "": it has none.
+        verbose: whether to print the plan and every decision of the roster.
+        observer: is told of failures at once.
+        failover_files: the storage of the facts that a successor of this process needs. If it has any, this process is
+            the successor, and takes the job over.
+        name: the name of the job; "" if it has none.
 
     Raises:
-        NothingLeft: this was to be the successor, and nothing of the job lives; the console is still open.
-        SpecError: it cannot be started; nothing was.
+        NothingLeft: this is the successor, and nothing of the job is alive; the console is still open.
+        SpecError: the job cannot be started; nothing was.
     """
 
     def log(reason: str) -> None:
@@ -55,7 +55,7 @@ async def launch(
         if spec.elastic is None:
             outcome = await launch_fixed(context)
         else:
-            # Most jobs do without, and start the sooner.
+            # Most jobs do not need it, and start sooner without.
             from farandole.control.launcher.start.elastic import launch_elastic
 
             outcome = await launch_elastic(context, failover_files)
