@@ -23,7 +23,7 @@ class ElasticJob:
 
     Attributes:
         changes: every world that was announced.
-        seconds: for each, since the world before was turned away from.
+        seconds: for each, the time since the previous world was abandoned.
         evicted: workers that the roster wanted to be killed, and why; they are.
         waits: what the roster has said it waits for.
         address: of the roster.
@@ -35,7 +35,7 @@ class ElasticJob:
     def __init__(self, nursery: Nursery, limits: Any, environment: Mapping[str, str] | None = None) -> None:
         from scripted_roster import ScriptedRoster
 
-        from farandole.control.roster.elastic import State
+        from farandole.control.roster.elastic import ElasticState
         from farandole.control.roster.events import Announce, End, Evict, Hold
 
         job = self
@@ -66,7 +66,7 @@ class ElasticJob:
 
         async def make(left: Any) -> ScriptedRoster:
             return ScriptedRoster(
-                left or State(limits),
+                left or ElasticState(limits),
                 job.secret,
                 obey=obey,
                 log=job.log.append,

@@ -24,7 +24,7 @@ from farandole.base.wire.rendezvous import (
 )
 from farandole.base.wire.roster_client import RosterClient
 from farandole.control.roster import fixed
-from farandole.control.roster.elastic import Limits, State
+from farandole.control.roster.elastic import ElasticState, Limits
 from farandole.control.roster.events import Place
 from farandole.control.roster.listener import Client
 
@@ -46,11 +46,11 @@ class Recording(ScriptedRoster):
     heard: list[tuple[int, FromWorker]]
     hangs_up_on: type[msgspec.Struct] = Hello  # which it never hears
 
-    async def _obey(self, client: Client, message: FromWorker) -> None:
+    async def _handle(self, client: Client, message: FromWorker) -> None:
         self.heard.append((client.worker, message))
         if isinstance(message, self.hangs_up_on):
             raise ConnectionLost("it does not like that")
-        await super()._obey(client, message)
+        await super()._handle(client, message)
 
 
 class Breakable(Channel):
@@ -79,7 +79,7 @@ class Roster:
 
     def __init__(self, size: int = 1, *, elastic: Limits | None = None) -> None:
         places = tuple(Place("here", rank, size, 0, 1) for rank in range(size))
-        self._state = State(elastic) if elastic else fixed.State(places)
+        self._state = ElasticState(elastic) if elastic else fixed.FixedState(places)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
         self._thread.start()

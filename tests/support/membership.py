@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farandole.control.roster.elastic import Limits, State, decide
+from farandole.control.roster.elastic import ElasticState, Limits, decide
 from farandole.control.roster.events import (
     Accusation,
     Action,
@@ -13,18 +13,18 @@ from farandole.control.roster.events import (
 )
 
 
-def after(state: State, *events: Event) -> State:
+def after(state: ElasticState, *events: Event) -> ElasticState:
     for event in events:
         state, _, _ = decide(state, event)
     return state
 
 
-def started(*workers: int, least: int = 1, most: int = 4, reset_limit: int | None = None) -> State:
+def started(*workers: int, least: int = 1, most: int = 4, reset_limit: int | None = None) -> ElasticState:
     limits = Limits(least, most, reset_limit=reset_limit)
-    return after(State(limits), *(Expected(worker, f"h{worker}") for worker in workers))
+    return after(ElasticState(limits), *(Expected(worker, f"h{worker}") for worker in workers))
 
 
-def world(*workers: int, least: int = 1, most: int = 4, reset_limit: int | None = None) -> State:
+def world(*workers: int, least: int = 1, most: int = 4, reset_limit: int | None = None) -> ElasticState:
     """Return a job whose first world has begun."""
     fresh = started(*workers, least=least, most=most, reset_limit=reset_limit)
     return after(fresh, *(Joined(worker, f"at {worker}") for worker in workers))

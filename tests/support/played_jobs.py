@@ -24,7 +24,7 @@ from played_engine import Engine, Fabric
 
 from farandole.base.settings.table import Settings
 from farandole.base.wire.rendezvous import Changed, NotWanted, RendezvousError, Revoked, World
-from farandole.control.roster.elastic import Limits, State, decide
+from farandole.control.roster.elastic import ElasticState, Limits, decide
 from farandole.control.roster.events import (
     Accusation,
     Announce,
@@ -69,7 +69,7 @@ class Job:
     Attributes:
         results: what became of the workers' programs, by number.
         killed: workers that were.
-        leaving: workers that were asked to leave, or counted out.
+        leaving: workers that were asked to leave, or excluded.
         timeouts: how often a worker's time to form a world was up.
     """
 
@@ -77,7 +77,7 @@ class Job:
         self.random = random.Random(seed)
         self.program = program
         self.settings = Settings(elastic=True, **settings)
-        self.state = State(limits)
+        self.state = ElasticState(limits)
         self.state_held = False
         self.training = 0
         self.workers: list[Worker] = []

@@ -13,7 +13,7 @@ from scripted_roster import ScriptedRoster
 
 from farandole.base.wire.roster_client import RosterClient
 from farandole.control.roster import fixed
-from farandole.control.roster.elastic import Limits, State
+from farandole.control.roster.elastic import ElasticState, Limits
 from farandole.control.roster.events import Place
 from farandole.control.roster.service import Report
 
@@ -23,7 +23,9 @@ SECRET = os.urandom(32)
 class Running:
     """A service in a thread of its own."""
 
-    def __init__(self, size: int, *, elastic: Limits | None = None, left: State | None = None, **options: Any) -> None:
+    def __init__(
+        self, size: int, *, elastic: Limits | None = None, left: ElasticState | None = None, **options: Any
+    ) -> None:
         self.log: list[str] = []
         self.reports: list[tuple[int, Report]] = []
         self._loop = asyncio.new_event_loop()
@@ -31,7 +33,7 @@ class Running:
         self._thread.start()
         places = tuple(Place(f"host{rank % 2}", rank // 2, (size + 1) // 2, rank % 2, 2) for rank in range(size))
         self.service = ScriptedRoster(
-            left or (State(elastic) if elastic else fixed.State(places)),
+            left or (ElasticState(elastic) if elastic else fixed.FixedState(places)),
             SECRET,
             reported=lambda worker, report: self.reports.append((worker, report)),
             log=self.log.append,
@@ -46,8 +48,8 @@ class Running:
         self._loop.call_soon_threadsafe(lambda: done.set_result(function()))
         done.result(10)
 
-    def silence(self, worker: int) -> None:
-        asyncio.run_coroutine_threadsafe(self.service.silence(worker, 10), self._loop).result(20)
+    def wait_until_read(self, worker: int) -> None:
+        asyncio.run_coroutine_threadsafe(self.service.wait_until_read(worker, 10), self._loop).result(20)
 
     def client(self, worker: int) -> RosterClient:
         return RosterClient.connect(self.address, SECRET, worker=worker, timeout=10)

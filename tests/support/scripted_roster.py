@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from farandole.control.roster import elastic
-from farandole.control.roster.decide import State, decide
+from farandole.control.roster.decide import RosterState, decide
 from farandole.control.roster.events import (
     Action,
     Drained,
@@ -27,18 +27,18 @@ class ScriptedRoster(RosterService):
     Args:
         state: before anything has happened, or as the roster before has left it.
         secret: what workers prove.
-        obey: called with every action, after the workers have been told.
-        remember: called with what the next roster would need, before anything is done that follows from it.
-        follows: whether there was a roster before; then this one answers workers after `resume`.
+        obey: called with every action, after the workers have been notified.
+        remember: called with the state that the next roster needs, before any action that follows from it.
+        follows: whether there was a roster before; then this one is paused until `resume`.
     """
 
     def __init__(
         self,
-        state: State,
+        state: RosterState,
         secret: bytes,
         *,
         obey: Callable[[Action], None] = lambda action: None,
-        remember: Callable[[elastic.State], None] = lambda state: None,
+        remember: Callable[[elastic.ElasticState], None] = lambda state: None,
         follows: bool = False,
         **options: Any,
     ) -> None:
@@ -46,28 +46,28 @@ class ScriptedRoster(RosterService):
         self._obey_action = obey
         self._remember = remember
         if follows:
-            self.hold_back()
+            self.pause()
 
     def happens(self, event: Event) -> None:
         state, actions, reason = decide(self.state, event)
         self._log(reason)
-        if isinstance(state, elastic.State) and without_connections(state) != without_connections(self._elastic):
+        if isinstance(state, elastic.ElasticState) and without_connections(state) != without_connections(self._elastic):
             self._remember(without_connections(state))
         self.decided(state)
         for action in actions:
             self.carry_out(action)
             self._obey_action(action)
-        self.tell_coming()
+        self.notify_coming()
 
     @property
-    def _elastic(self) -> elastic.State:
-        assert isinstance(self.state, elastic.State)
+    def _elastic(self) -> elastic.ElasticState:
+        assert isinstance(self.state, elastic.ElasticState)
         return self.state
 
     def resume(self) -> None:
-        """Go on where the roster before was lost."""
+        """Continue where the previous roster was lost."""
         self.happens(Promised(self._elastic.promised))
-        self.go_on()
+        super().resume()
 
     def expect(self, worker: int, host: str) -> None:
         self.happens(Expected(worker, host))

@@ -22,7 +22,7 @@ from farandole.control.launcher.slots.job_events import (
 from farandole.control.launcher.slots.job_state import JobState, SlotPolicy, Step, living
 from farandole.control.launcher.slots.slot_rules import apply, settle
 from farandole.control.launcher.slots.worker_rules import world_began
-from farandole.control.roster.elastic import Limits, State
+from farandole.control.roster.elastic import ElasticState, Limits
 from farandole.control.roster.events import Resized
 from farandole.control.roster.membership import ANY_SIZE
 
@@ -30,7 +30,7 @@ from farandole.control.roster.membership import ANY_SIZE
 def beginning(min_size: int, max_size: int | None, timeout: float = Limits(1, 1).timeout, **policy: Any) -> JobState:
     """Return the state of a job that knows no host yet."""
     limits = Limits(min_size, ANY_SIZE if max_size is None else max_size, timeout=timeout)
-    return JobState(SlotPolicy(**policy), State(limits))
+    return JobState(SlotPolicy(**policy), ElasticState(limits))
 
 
 def with_roster(state: JobState, **changes: object) -> JobState:

@@ -270,7 +270,7 @@ class _RosterThread:
         places = tuple(Place("localhost", rank, size, 0, 1) for rank in range(size))
         self.failures: list[tuple[int, Any]] = []
         self.progress: list[tuple[int, Any]] = []
-        self._service = self._call(self._make(RosterService, fixed.State(places), secret))
+        self._service = self._call(self._make(RosterService, fixed.FixedState(places), secret))
         self.address: str = self._call(self._service.start())
 
     def settle(self) -> None:

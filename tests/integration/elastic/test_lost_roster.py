@@ -86,7 +86,7 @@ def test_next_roster_hears_who_has_ended_before_it_goes_on(training: Training) -
     training.job.find_roster(goes_on=False)
     service = training.job.service
     until(lambda: service.known_to_have_ended == {0}, "the next roster has heard whose connections have closed")
-    assert service.stands_still
+    assert service.members_wait
     assert service.world == (0, 1, 2), "it has decided nothing"
     training.job.tell(service.resume)
     training.finish(gone={0})

@@ -30,7 +30,7 @@ from farandole.base.wire.rendezvous import (
 )
 from farandole.base.wire.roster_client import RosterClient
 from farandole.control.roster import fixed
-from farandole.control.roster.elastic import Limits, State
+from farandole.control.roster.elastic import ElasticState, Limits
 from farandole.control.roster.events import Action, Evict, Place
 from farandole.control.roster.service import RosterService
 
@@ -175,7 +175,7 @@ def test_who_proves_itself_while_the_door_closes_is_hung_up_on(
 
 def test_ipv6() -> None:
     async def serve() -> None:
-        service = RosterService(fixed.State((Place("here", 0, 1, 0, 1),)), SECRET)
+        service = RosterService(fixed.FixedState((Place("here", 0, 1, 0, 1),)), SECRET)
         try:
             address = await service.start("::1")
         except OSError:
@@ -238,7 +238,7 @@ def test_closing_ends_a_join_in_another_thread_and_it_can_be_made_again(serve: C
         client.close()
         with pytest.raises(RendezvousError):
             waiting.result(10)
-    roster.silence(0)
+    roster.wait_until_read(0)
     with roster.client(0) as again, roster.client(1) as other, ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(again.join, "", 10)
         assert other.join("", 10).generation == waiting.result(10).generation == 1
@@ -249,7 +249,7 @@ def test_the_last_words_of_a_worker_are_heard(serve: Callable[..., Running]) -> 
     client = roster.client(0)
     client.report_failure("Traceback ...", "ValueError: x", None)
     client.close()
-    roster.silence(0)
+    roster.wait_until_read(0)
     assert roster.reports == [(0, Failure("Traceback ...", "ValueError: x", None))]
 
 
@@ -258,7 +258,7 @@ def test_how_a_worker_gets_on_is_heard(serve: Callable[..., Running]) -> None:
     with roster.client(1) as client:
         client.report_progress(7, 0.5)
         client.report_progress(8, 0.75)
-    roster.silence(1)
+    roster.wait_until_read(1)
     assert roster.reports == [(1, Progress(7, 0.5)), (1, Progress(8, 0.75))]
 
 
@@ -267,7 +267,7 @@ def test_what_a_training_measures_is_heard(serve: Callable[..., Running]) -> Non
     told = Measures(32, 512, 64, hosts=1, workers=1, local=32.0, step=0.2, sync=0.0, square=1.0, trace=9.0)
     with roster.client(0) as client:
         client.report_measures(told)
-    roster.silence(0)
+    roster.wait_until_read(0)
     assert roster.reports == [(0, told)]
 
 
@@ -323,7 +323,7 @@ def test_who_has_failed_and_does_not_end_is_killed(serve: Callable[..., Running]
 
 def test_a_roster_goes_on_where_another_was_killed(serve: Callable[..., Running]) -> None:
     """All that it is given is what the other one has written down, before it told anyone."""
-    written: list[State] = []
+    written: list[ElasticState] = []
     first = serve(0, elastic=Limits(1, 3), remember=written.append)
     with ThreadPoolExecutor() as threads:
         for worker in (4, 7):
@@ -334,8 +334,8 @@ def test_a_roster_goes_on_where_another_was_killed(serve: Callable[..., Running]
         clients[0].report_state(training=2)
         for client in clients:
             client.close()
-        first.silence(4)
-        known = msgspec.msgpack.decode(msgspec.msgpack.encode(written[-1]), type=State)
+        first.wait_until_read(4)
+        known = msgspec.msgpack.decode(msgspec.msgpack.encode(written[-1]), type=ElasticState)
 
         second = serve(0, left=known)
         second.do(second.service.resume)
@@ -356,7 +356,7 @@ def test_a_roster_goes_on_where_another_was_killed(serve: Callable[..., Running]
 
 
 def test_what_hangs_on_connections_and_clocks_is_not_written_down(serve: Callable[..., Running]) -> None:
-    written: list[State] = []
+    written: list[ElasticState] = []
     roster = serve(0, elastic=Limits(2, 3), remember=written.append)
     roster.do(lambda: roster.service.expect(0, "here"))
     roster.do(lambda: roster.service.expect(1, "here"))
@@ -367,7 +367,7 @@ def test_what_hangs_on_connections_and_clocks_is_not_written_down(serve: Callabl
         until(lambda: len(written) == 3, "it is not expected any more")
         client.close()
         assert isinstance(waiting.exception(10), RendezvousError)
-        roster.silence(0)
+        roster.wait_until_read(0)
     assert len(written) == 3
     roster.do(lambda: roster.service.promise(False))
     assert len(written) == 3

@@ -65,7 +65,7 @@ def test_who_does_not_listen_is_absent(serve: Callable[..., Running]) -> None:
         with roster.client(1) as other:
             settle(other, Listener(other))
             client.tell(1, b"y")
-        roster.silence(1)
+        roster.wait_until_read(1)
         client.tell(1, b"z")
         assert listener.next() == Absent(1)
 

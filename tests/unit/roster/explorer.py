@@ -1,10 +1,9 @@
-"""Goes through all systems of the `model` that can be reached, and forgets of each what makes no difference.
+"""Visits all reachable systems of the `model`, reduced to what their future depends on.
 
-Two systems that differ only in what nothing depends on any more are one. That loses no violation: whatever may follow
-from a system may follow from what is left of it, but for the same things, and nothing is forgotten that the checks of
-the model look at. `test_model` sees whether the first is so at every system of smaller jobs, all of which it goes
-through without forgetting anything. No order of steps is left out but of those that change nothing (`without_noise`),
-and there is no digest that two systems could share.
+Two systems that differ only in data that nothing depends on any more are treated as one. That loses no violation: the
+same reduced systems follow from a system and from its reduced form, and nothing is dropped that the checks of the model
+read. `test_model` checks the former at every system of smaller jobs, which it visits without any reduction. Only the
+order of steps that change nothing is left out (`without_noise`), and systems are compared exactly, not by digests.
 """
 
 from __future__ import annotations
@@ -20,24 +19,24 @@ from model_state import DEAD, IN_WORLD, STEPPING, Step, System, Violation, Worke
 from model_workers import deliver, read, steps
 from msgspec.structs import astuple, replace
 
-from farandole.control.roster.elastic import State
+from farandole.control.roster.elastic import ElasticState
 from farandole.control.roster.events import Hold, Joined
 
 
 class Explorer:
-    """Goes through all systems, breadth first.
+    """Visits all reachable systems, breadth first.
 
     Args:
-        first: where to begin.
-        kinds: of the faults.
-        prompt: whether messages to and from workers that run arrive at once.
-        most: systems after which to stop.
-        forgets: whether systems are one that differ in nothing that matters.
+        first: the initial system.
+        kinds: kinds of the faults.
+        prompt: whether messages between the roster and running workers arrive immediately.
+        most: number of systems after which to stop; None: no limit.
+        forgets: whether systems are reduced to what their future depends on.
 
     Attributes:
-        systems: how many there are.
-        transitions: how many ways lead from one to another.
-        rests: in how many of them nothing happens any more.
+        systems: number of systems visited.
+        transitions: number of transitions between them.
+        rests: number of systems in which nothing happens any more.
     """
 
     def __init__(
@@ -58,13 +57,13 @@ class Explorer:
         self.essence = Essence()
         self.keys = Keys()
         self._came: dict[bytes, bytes] = {}
-        """By the key of a system: that of the one from which it was reached first."""
+        """Key of the system from which each system was first reached, by the key of the latter."""
 
     def run(self) -> None:
         """Explore.
 
         Raises:
-            Violation: something happened that never may; it says by what way.
+            Violation: an invariant is violated; the message has the path to it.
         """
         first = self.keys.key(self._first)
         self._came[first] = b""
@@ -82,7 +81,7 @@ class Explorer:
                 return
 
     def following(self, system: System, key: bytes) -> list[Step]:
-        """Return all that may happen in a system, and check it if that is nothing."""
+        """Return all possible steps of a system, and check the system if it is at rest."""
         own = list(steps(system))
         if all(is_plain_step(system, name) for name, _ in own):
             waits = list(hold_over(system))
@@ -93,7 +92,7 @@ class Explorer:
         return own + list(faults(system, self._kinds))
 
     def after(self, following: Callable[[], System]) -> System:
-        """Return what a step leads to."""
+        """Return the system that a step leads to."""
         system = hurry(following()) if self._prompt else following()
         return self.essence.of(system) if self._forgets else system
 
@@ -120,7 +119,7 @@ def _at_rest(system: System) -> System:
 
 
 def hurry(system: System) -> System:
-    """Let all messages arrive that are under way between the roster and workers that run."""
+    """Deliver all messages between the roster and running workers."""
     while True:
         step = next((step for worker in system.workers for step in _messages(system, worker)), None)
         if step is None:
@@ -136,9 +135,9 @@ def _messages(system: System, worker: Worker) -> Iterator[Callable[[], System]]:
 
 
 class Keys:
-    """Writes a system as a few bytes, and reads it again: exact, and small enough for many millions of systems.
+    """An exact encoding of systems as a few bytes, small enough for many millions of systems.
 
-    There are few states of the roster, of a worker and of all the rest, so each of them gets a number.
+    The states of the roster, of a worker and of all the rest are few, so each of them gets a number.
     """
 
     def __init__(self) -> None:
@@ -146,9 +145,9 @@ class Keys:
         self._parts: list[Any] = []
 
     def key(self, system: System) -> bytes:
-        """Return what tells this system from others."""
+        """Return the key of a system."""
         state, workers, slots, *rest = astuple(system)
-        # Equal states are one object; that is much quicker than to compare them.
+        # Equal states are one object; comparing identities is much faster than comparing states.
         numbers = [self._number(id(each), each) for each in (state, slots)]
         numbers.append(self._number(tuple(rest), rest))
         numbers += [self._number(worker, worker) for worker in workers]
@@ -166,33 +165,33 @@ class Keys:
         return number
 
 
-# --- what makes no difference ---------------------------------------------------------------------------------------
+# --- reduction ------------------------------------------------------------------------------------------------------
 
 
 class Essence:
-    """Forgets of systems what nothing depends on any more."""
+    """Reduces systems to what their future depends on."""
 
     def __init__(self) -> None:
-        self._states: dict[object, State] = {}
+        self._states: dict[object, ElasticState] = {}
 
     def of(self, system: System) -> System:
-        """Return what is left of a system."""
+        """Return the reduced form of a system."""
         system = without_noise(system)
         dead = {each.number for each in system.workers if each.phase == DEAD}
-        # Members of a world of which a step has counted may still have to hear so; nobody else asks.
+        # Members of a world may still have to learn that a step of it has counted; nothing else depends on it.
         voted = any(each.phase == STEPPING and each.world.generation == system.voted for each in system.workers)
         return replace(
             system,
             state=self._state(system),
             workers=tuple(_worker(system, worker) for worker in system.workers),
             voted=system.voted if voted else 0,
-            # A dead worker has no state that could be lost. `act` sees to it that nobody evicts it if it is forgotten.
+            # A dead worker has no state that could be lost. `act` checks that it is not evicted once it is forgotten.
             excused=system.excused - dead,
             evicted=system.evicted - (dead - known_to(system.state)),
         )
 
-    def _state(self, system: System) -> State:
-        """Forget words for people, and the order of joins: the next world has its workers by rank and by number."""
+    def _state(self, system: System) -> ElasticState:
+        """Drop texts for people, and the order of joins: the next world has its workers by rank and by number."""
         state = system.state
         key = id(state)
         if key not in self._states:
@@ -212,10 +211,9 @@ class Essence:
 
 
 def without_noise(system: System) -> System:
-    """Forget what is still to be told of dead or stopped workers that the roster has forgotten.
+    """Drop pending reports about dead or stopped workers that the roster has forgotten.
 
-    A worker that is neither a member nor on the roll never is again, so this changes nothing, whenever it comes, and
-    may as well come at once.
+    A worker that is neither a member nor on the roll never is again, so such a report changes nothing.
     """
     known = known_to(system.state)
     for worker in system.workers:
@@ -227,7 +225,7 @@ def without_noise(system: System) -> System:
 
 
 def _worker(system: System, worker: Worker) -> Worker:
-    """Forget what it knows of a world that it has left, unless others have not."""
+    """Drop a worker's data about a world that it has left, unless others are still in it."""
     if worker.phase == DEAD:
         return worker
     inside = worker.phase in IN_WORLD
@@ -239,12 +237,12 @@ def _worker(system: System, worker: Worker) -> Worker:
 
 
 def _may_be_in(worker: Worker, world: World) -> bool:
-    """Return whether a worker is in a world, or will be when it has read that it is."""
+    """Return whether a worker is in a world, or will be once it has read the announcement."""
     return (worker.phase in IN_WORLD and worker.world == world) or world in worker.answers
 
 
-def _join(state: State, joined: Joined) -> Joined:
-    """Forget of a join what is looked at only as it comes."""
+def _join(state: ElasticState, joined: Joined) -> Joined:
+    """Drop the data of a join that is read only on its arrival."""
     now = joined.generation == state.generation and joined.worker in state.members
     accused = {accuse(each.rank, forming=True) for each in joined.accused if each.forming and now}
     return replace(

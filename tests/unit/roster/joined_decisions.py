@@ -1,7 +1,7 @@
 """The decisions of a job with hosts in the `model`: the real `decide` over roster and slots, one worker on each host.
 
-Slots start a worker in the place of each that ends, so the launcher of this model starts none by itself. Its clock
-stands still, until nothing else can happen: then all that waits for a time happens at once (`time_passes`).
+The slots replace every worker that ends, so the model's launcher starts none by itself. Its clock stops until nothing
+else can happen: then everything that is due at some time happens at once (`time_passes`).
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ from farandole.control.launcher.slots.job_events import (
 from farandole.control.launcher.slots.job_state import JobState, SlotPolicy, living
 from farandole.control.launcher.slots.slot_rules import next_due
 from farandole.control.launcher.slots.worker_rules import will_start
-from farandole.control.roster.elastic import Limits, State
+from farandole.control.roster.elastic import ElasticState, Limits
 from farandole.control.roster.events import Leaves, Refuse
 
 LATER = 1e6
-_NO_ROSTER = State(Limits(1, 1))
+_NO_ROSTER = ElasticState(Limits(1, 1))
 _slots: dict[object, JobState] = {}
-_decisions: dict[object, tuple[State, JobState, tuple[object, ...]]] = {}
+_decisions: dict[object, tuple[ElasticState, JobState, tuple[object, ...]]] = {}
 
 
 def beginning(size: int, limits: Limits, faults: int, **policy: int) -> System:
-    """Return a job that has reached as many hosts, and has just started a worker on each."""
+    """Return a job that has contacted `size` hosts, and has just started a worker on each."""
     slots = the_one(JobState(SlotPolicy(first_size=size, **policy), _NO_ROSTER))
-    system = System(State(limits), (), slots, faults_left=faults)
+    system = System(ElasticState(limits), (), slots, faults_left=faults)
     return add_hosts(system, size)
 
 
 def add_hosts(system: System, count: int) -> System:
-    """Let hosts come, each with one slot, and be reached at once if they are needed."""
+    """Add hosts with one slot each, which are contacted immediately if they are needed."""
     known = [(site.label, site.size) for site in _of(system).sites if not site.gone]
     first = _of(system).next_worker + len(known) + len(system.lost_hosts)
     new = [(f"h{first + index}", 1) for index in range(count)]
@@ -61,7 +61,7 @@ def add_hosts(system: System, count: int) -> System:
 
 
 def the_one(slots: JobState) -> JobState:
-    """Return one object for all equal states without their roster."""
+    """Return one object for all states that are equal apart from the roster."""
     fields = (getattr(slots, each.name) for each in dataclasses.fields(slots) if each.name != "roster")
     key = tuple(frozenset(each.items()) if isinstance(each, dict) else each for each in fields)
     return _slots.setdefault(key, dataclasses.replace(slots, roster=_NO_ROSTER))
@@ -74,7 +74,7 @@ def forget() -> None:
 
 
 def happen(system: System, event: Event, now: float = 0.0) -> System:
-    """Let roster and slots decide, and do what they say."""
+    """Let roster and slots decide about an event, and carry out their actions."""
     before = system.state
     key = (id(before), id(system.slots), event, now)
     if key not in _decisions:
@@ -90,7 +90,7 @@ def happen(system: System, event: Event, now: float = 0.0) -> System:
     return system
 
 
-def _act(system: System, before: State, action: object) -> System:
+def _act(system: System, before: ElasticState, action: object) -> System:
     if isinstance(action, StartWorker):
         model_roster.require(action.worker == len(system.workers), "a number is used twice, or left out")
         model_roster.require(action.label not in system.lost_hosts, "a worker is started on a host that is lost")
@@ -117,7 +117,7 @@ def end_of(system: System, number: int) -> WorkerEnded:
 
 
 def steps(system: System) -> Iterator[Step]:
-    """Return what hosts may do next."""
+    """Return the possible next steps of hosts."""
     for label in sorted(system.reaching):
         after = replace(system, reaching=system.reaching - {label})
         yield f"{label} is ready", lambda after=after, label=label: happen(after, HostReady(label))
@@ -126,10 +126,10 @@ def steps(system: System) -> Iterator[Step]:
 
 
 def faults_of(system: System, worker: Worker, kinds: tuple[str, ...]) -> Iterator[Step]:
-    """Return what may go wrong with a worker because of the launcher or its host."""
+    """Return the possible faults of a worker that are caused by the launcher or its host."""
     number, place = worker.number, living(_of(system)).get(worker.number)
     if "drain" in kinds:
-        # Its state may not be given up: there is a slot for a worker that gets it.
+        # Its state must not be lost: there is a slot for a worker that gets it.
         yield f"{number} gets SIGTERM", lambda: happen(system, Leaves(number, "it got SIGTERM"))
     if place is not None and place[0].phase == "ready":
         label = place[0].label
@@ -141,7 +141,7 @@ def faults_of(system: System, worker: Worker, kinds: tuple[str, ...]) -> Iterato
 
 
 def time_passes(system: System) -> Iterator[Step]:
-    """Return what happens when nothing else can, and time goes on."""
+    """Return the step in which time passes, when nothing else can happen."""
     job = dataclasses.replace(_of(system), roster=system.state)
     if next_due(job, 0.0) < LATER:
         after = happen(system, Tick(), LATER)
@@ -186,20 +186,20 @@ def _check_slots(system: System) -> None:
     model_roster.require(set(state.hosts) <= here, "the roll has a worker without a slot")
     model_roster.require(not (state.ended and job.end is None), "the roster has ended the job, and the slots have not")
     ranks = {worker: rank for rank, worker in enumerate(state.members) if worker in here}
-    model_roster.require(job.ranks.items() >= ranks.items(), "the slots do not know who is in the world")
-    model_roster.require(set(job.ranks) <= here and set(job.joined_at) <= here, "something is kept of an ended worker")
+    model_roster.require(job.ranks.items() >= ranks.items(), "the slots do not know the members of the world")
+    model_roster.require(set(job.ranks) <= here and set(job.joined_at) <= here, "data of an ended worker is kept")
 
 
 def _check_refusal(system: System, action: Refuse) -> None:
-    """Check that the last worker that holds the state is not sent away while others will be there to get it."""
+    """Check that the last worker that holds the state is not refused while others can still get it."""
     job = dataclasses.replace(_of(system), roster=system.state)
     if not (action.evicted and system.counted) or job.end is not None or action.worker in system.excused:
         return
     if system.tell_finished:
-        return  # Nobody knows of these ends yet.
+        return  # The launcher does not know of these ends yet.
     staying = [each for each in system.workers if each.phase not in (DEAD, FAILING) and not _is_refused(each)]
     last = [each.number for each in staying if each.trained] == [action.worker]
-    model_roster.require(not (last and will_start(job, 0.0)), "the last worker with the state is sent away")
+    model_roster.require(not (last and will_start(job, 0.0)), "the last worker with the state is refused")
 
 
 def _is_refused(worker: Worker) -> bool:
@@ -207,12 +207,12 @@ def _is_refused(worker: Worker) -> bool:
 
 
 def check_rest(system: System) -> None:
-    """Check a job in which nothing happens any more."""
+    """Check the invariants of a job in which nothing happens any more."""
     alive = [each.number for each in system.workers if each.runs()]
     if _of(system).end is not None:
         model_roster.require(not alive, f"the job has ended, and {alive} live on")
         return
-    model_roster.require(bool(alive) or _somebody_is_stopped(system), "nobody is left, and the job has not ended")
+    model_roster.require(bool(alive) or _somebody_is_stopped(system), "no worker is left, and the job has not ended")
     job = dataclasses.replace(_of(system), roster=system.state)
     full = len(living(job)) >= min(_places(system), job.most)
     model_roster.require(full or job.closing, "a slot stays free that could have a worker")

@@ -1,11 +1,10 @@
 """An executable model of an elastic job: the real `decide`, and the simplest workers, launcher and network around it.
 
-A *system* is one state of all of them, as plain data (`model_state`). `steps` returns what may happen next, in any
-order (`model_workers`); `faults` returns what may go wrong. `explorer` goes through all systems that can be reached,
-and `simulate` takes one long random way. Whatever happens, `act` and `check_rest` check what must always be true
-(`model_roster`); they raise `Violation`.
+A *system* is one state of all of them, as plain data (`model_state`). `steps` returns the possible next steps in any
+order (`model_workers`); `faults` returns the possible faults. `explorer` visits all reachable systems, and `simulate`
+takes one long random path. `act` and `check_rest` check the invariants (`model_roster`); they raise `Violation`.
 
-The model has no clock. The time of a worker that waits (`HoldOver`) is over when nothing else can happen any more.
+The model has no clock. A hold is over (`HoldOver`) when nothing else can happen any more.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from model_state import (
 from model_workers import ended_well, kill, says_goodbye, steps
 from msgspec.structs import replace
 
-from farandole.control.roster.elastic import Limits, State
+from farandole.control.roster.elastic import ElasticState, Limits
 from farandole.control.roster.events import (
     Drained,
     Evicted,
@@ -46,8 +45,8 @@ from farandole.control.roster.events import (
 
 
 def beginning(size: int, limits: Limits, faults: int) -> System:
-    """Return a job whose first workers were just started."""
-    system = System(State(limits), (), faults_left=faults)
+    """Return a job whose first workers have just been started."""
+    system = System(ElasticState(limits), (), faults_left=faults)
     for _ in range(size):
         system = start_worker(system)
     return system
@@ -61,18 +60,18 @@ def training(size: int, limits: Limits, faults: int, begin: Callable[[int, Limit
     return system
 
 
-# --- what may go wrong ----------------------------------------------------------------------------------------------
+# --- faults ---------------------------------------------------------------------------------------------------------
 
 
 KINDS = ("kill", "fail", "exit", "stop", "continue", "cut", "drain", "newcomer", "evict", "hang up", "last", "shrink")
 JOINED_KINDS = (*KINDS, "return", "host")
-"""Those of a job with hosts."""
+"""Kinds of faults of a job with hosts."""
 LASTING = 10
-"""So many of them, from the first, leave a job that can go on as before."""
+"""The first kinds in `KINDS` after which the job can continue as before: their number."""
 
 
 def faults(system: System, kinds: tuple[str, ...] = KINDS) -> Iterator[Step]:
-    """Return all that may go wrong, or be asked for, now."""
+    """Return all faults and requests that may happen now."""
     if not system.faults_left or system.state.ended or (system.slots is not None and system.slots.end is not None):
         return
     system = replace(system, faults_left=system.faults_left - 1)
@@ -127,7 +126,7 @@ def _faults_of(system: System, worker: Worker, kinds: tuple[str, ...]) -> Iterat
 
 
 def _fail(system: System, worker: Worker) -> System:
-    """Let a worker tell the others of its world, and the roster, that it ends with an exception."""
+    """Let a worker notify its world and the roster that it ends with an exception."""
     members = worker.world.members
     itself = (accuse(members.index(worker.number), certain=True),) if worker.phase in IN_WORLD else ()
     sent = (*worker.sent, Failed(worker.number, "boom")) if worker.connected else worker.sent
@@ -135,7 +134,7 @@ def _fail(system: System, worker: Worker) -> System:
 
 
 def _exit(system: System, worker: Worker) -> System:
-    """Let a worker end as one that has finished does, but for its exit code."""
+    """Let a worker end like one that has finished, but with another exit code."""
     left = Left(worker.number, worker.world.generation)
     sent = (*worker.sent, left) if worker.connected else worker.sent
     system = says_goodbye(replace(system, exits_badly=system.exits_badly | {worker.number}), worker.number)
@@ -143,12 +142,12 @@ def _exit(system: System, worker: Worker) -> System:
 
 
 def _lose_roster(system: System, worker: Worker) -> System:
-    """Break a connection; what is under way is lost."""
+    """Break a connection; messages under way are lost."""
     return change(system, worker.number, connected=False, sent=(), answers=())
 
 
 def hold_over(system: System) -> Iterator[Step]:
-    """Return the end of what the roster waits for, when nothing else can happen."""
+    """Return the end of the roster's hold, when nothing else can happen."""
     kind = system.state.hold.kind
     if kind:
         yield f"the hold is over: {kind}", lambda: happen(system, HoldOver(kind))
@@ -156,11 +155,11 @@ def hold_over(system: System) -> Iterator[Step]:
         yield from joined_decisions.time_passes(system)
 
 
-# --- one random way ---------------------------------------------------------------------------------------------------
+# --- one random path --------------------------------------------------------------------------------------------------
 
 
 def is_plain_step(system: System, name: str) -> bool:
-    """Return whether this is but one more step of a training that goes on."""
+    """Return whether a step is just one more step of a continuing training."""
     if not name.startswith("a step"):
         return False
     generation = system.state.generation
@@ -168,10 +167,10 @@ def is_plain_step(system: System, name: str) -> bool:
 
 
 def simulate(seed: int, size: int, count: int, limits: Limits) -> System:
-    """Take one random way with so many faults, and let everything come to rest.
+    """Take one random path with `count` faults, until nothing happens any more.
 
     Raises:
-        Violation: something happened that never may; it tells the last steps.
+        Violation: an invariant is violated; the message has the last steps.
     """
     chance = random.Random(seed)
     system = beginning(size, limits, count)
@@ -188,7 +187,7 @@ def simulate(seed: int, size: int, count: int, limits: Limits) -> System:
 
 
 def _random_step(system: System, size: int, chance: random.Random) -> tuple[System, str]:
-    """Take one step; "" if nothing is left to happen."""
+    """Take one step, and return its name; "": nothing can happen any more."""
     possible = list(steps(system))
     moving = [step for step in possible if not is_plain_step(system, step[0])]
     alive = sum(worker.runs() for worker in system.workers)

@@ -1,4 +1,4 @@
-"""The roster's service in the model of an elastic job, and what must always be true of it; see `model`."""
+"""The roster's service in the model of an elastic job, and its invariants; see `model`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from model_state import (
 )
 from msgspec.structs import astuple, replace
 
-from farandole.control.roster.elastic import State, decide
+from farandole.control.roster.elastic import ElasticState, decide
 from farandole.control.roster.events import (
     Announce,
     End,
@@ -42,12 +42,12 @@ def start_worker(system: System) -> System:
     return happen(system, Expected(number, f"h{number}"))
 
 
-_decisions: dict[tuple[int, Event], tuple[State, tuple[object, ...]]] = {}
-_states: dict[object, State] = {}
+_decisions: dict[tuple[int, Event], tuple[ElasticState, tuple[object, ...]]] = {}
+_states: dict[object, ElasticState] = {}
 
 
-def the_one(state: State) -> State:
-    """Return one object for all equal states, so that they are told apart quickly."""
+def the_one(state: ElasticState) -> ElasticState:
+    """Return one object for all equal states, so that they can be compared by identity."""
     fields = astuple(state)
     return _states.setdefault(
         tuple(frozenset(each.items()) if isinstance(each, dict) else each for each in fields), state
@@ -55,7 +55,7 @@ def the_one(state: State) -> State:
 
 
 def happen(system: System, event: Event) -> System:
-    """Let the roster decide, and do what it says; with the slots, if the job has any."""
+    """Let the roster decide about an event (with the slots, if the job has any), and carry out its actions."""
     if system.slots is not None:
         return joined_decisions.happen(system, event)
     key = (id(system.state), event)
@@ -72,7 +72,7 @@ def happen(system: System, event: Event) -> System:
 
 
 def forget_decisions() -> None:
-    """Free what was remembered of earlier explorations."""
+    """Clear the caches of earlier explorations."""
     _decisions.clear()
     joined_decisions.forget()
     _states.clear()
@@ -82,13 +82,13 @@ def end_of(system: System, number: int) -> Event:
     """Return the event that a worker's process has ended."""
     if system.slots is not None:
         return joined_decisions.end_of(system, number)
-    # In a job without hosts, the exit code only matters for those that end before there is a world.
+    # In a job without hosts, the exit code matters only for workers that end before there is a world.
     early = not system.state.generation and number not in system.done_early
     return Finished(number, "ended", number in system.exits_badly or early)
 
 
-def act(system: System, before: State, action: object) -> System:
-    """Do what the roster says, as its service would."""
+def act(system: System, before: ElasticState, action: object) -> System:
+    """Carry out an action of the roster, as its service would."""
     if isinstance(action, Announce):
         check_announcement(system, before, action)
         system = replace(system, counted=system.counted and _keeps_state(system, action))
@@ -119,14 +119,14 @@ def act(system: System, before: State, action: object) -> System:
 
 
 def _without_words(action: Notify | Revoke) -> Notify | Revoke:
-    """Return of a notice what its readers act on, so that systems which differ in nothing else are one."""
+    """Return a notice reduced to what its receivers act on, so that more systems are equal."""
     if isinstance(action, Notify):
         return Notify((), 0, int(action.added + action.removed > 0), 0, "")
     return Revoke((), action.generation, action.rank, "", False)
 
 
 def _answer(system: System, number: int, content: object) -> System:
-    require(number in system.unanswered, f"worker {number} gets an answer to no join")
+    require(number in system.unanswered, f"worker {number} gets an answer without a join")
     return _send(replace(system, unanswered=system.unanswered - {number}), number, content)
 
 
@@ -137,7 +137,7 @@ def _send(system: System, number: int, content: object) -> System:
     return change(system, number, answers=(*worker.answers, content))
 
 
-# --- what must always be true ---------------------------------------------------------------------------------------
+# --- invariants -----------------------------------------------------------------------------------------------------
 
 
 def require(truth: bool, otherwise: str) -> None:
@@ -146,7 +146,7 @@ def require(truth: bool, otherwise: str) -> None:
 
 
 def check_state(system: System) -> None:
-    """Check that the roster knows nothing but what it needs."""
+    """Check that the roster has no stale data."""
     state = system.state
     alive = {each.number for each in system.workers if each.phase != DEAD or each.number in system.tell_finished}
     members = set(state.members)
@@ -154,29 +154,29 @@ def check_state(system: System) -> None:
     require(state.expected <= set(state.hosts), "a worker is expected that is not on the roll")
     require(set(state.joined()) <= set(state.hosts), "a worker waits that is not on the roll")
     marked = state.gone | state.done | set(state.suspects) | state.barred | state.holders | state.leaving
-    require(marked <= members, "something is kept of a worker that is no member")
+    require(marked <= members, "data of a worker that is not a member is kept")
     require(state.exiting <= alive, "a worker is about to exit that has ended")
     require(set(state.joined()) <= system.unanswered, "a join is held that was answered")
     forgotten = system.unanswered.difference(state.joined())
     require(all(system.workers[each].phase == DEAD for each in forgotten), "a join is forgotten")
 
 
-def check_announcement(system: System, before: State, action: Announce) -> None:
-    """Check a new world."""
+def check_announcement(system: System, before: ElasticState, action: Announce) -> None:
+    """Check the invariants of a new world."""
     workers, limits = action.workers, system.state.limits
     joined = {each.worker: each for each in (*before.waiting, *_latest_joins(system))}
     require(action.generation == before.generation + 1, "generations do not grow by one")
-    require(len(set(workers)) == len(workers) > 0, "a worker has two places, or nobody has one")
+    require(len(set(workers)) == len(workers) > 0, "a worker has two places, or no worker has one")
     require(not set(workers) & system.evicted, "an evicted worker is in a world")
     told_dead = {each.number for each in system.workers if each.phase == DEAD} - system.tell_finished
     require(not set(workers) & told_dead, "a dead worker is in a world")
     trained = [worker for worker in workers if joined[worker].trained]
-    require(list(workers[: len(trained)]) == trained, "those who hold the state are not first")
-    require(set(trained) <= set(before.members), "somebody brings an old state")
+    require(list(workers[: len(trained)]) == trained, "workers that hold the state are not first")
+    require(set(trained) <= set(before.members), "a worker brings an old state")
     survivors = [worker for worker in before.members if worker in trained]
     require(trained == survivors, "survivors are not in their old order")
     middle = any(not joined[worker].open for worker in workers)
-    require(not middle or set(workers) == set(trained), "somebody comes in in the middle of a step")
+    require(not middle or set(workers) == set(trained), "a worker enters in the middle of a step")
     handing_over = not before.leaving.isdisjoint(workers)
     require(middle or len(workers) <= limits.max_size + handing_over, "a world is too large")
     enough = len(workers) + (len(system.state.waiting) if middle else 0) >= limits.min_size
@@ -201,7 +201,7 @@ def _keeps_state(system: System, action: Announce) -> bool:
 
 
 def check_rest(system: System) -> None:
-    """Check a system in which nothing happens any more, and nobody waits for a time to be over."""
+    """Check the invariants of a system in which nothing happens any more and no timer runs."""
     state = system.state
     if system.slots is not None:
         joined_decisions.check_rest(system)
@@ -211,7 +211,7 @@ def check_rest(system: System) -> None:
     if state.ended:
         require(not alive, f"the job has ended, and {[each.number for each in alive]} live on")
         return
-    # A world that goes on without the roster is told of nobody; it does not break for that.
+    # A world that continues without the roster gets no notices, and does not break because of that.
     unheard = not any(system.workers[number].connected for number in state.members)
     for worker in alive:
         if worker.number in state.members and worker.phase == STEPPING:
@@ -222,7 +222,7 @@ def check_rest(system: System) -> None:
             spare = worker.phase == WAITING and (len(state.members) >= state.limits.max_size or unheard)
             require(spare, f"worker {worker.number} is {worker.phase} for ever")
     members = {each.number for each in alive if each.phase == STEPPING}
-    require(members == set(state.members) or not members, "a world has gaps that nobody sees")
-    # A worker that was stopped before it joined is believed to live, as it has joined.
+    require(members == set(state.members) or not members, "a world has gaps that no member notices")
+    # A worker that was stopped after it sent its join counts as alive.
     stopped = any(each.stopped and each.phase != DEAD for each in system.workers)
-    require(bool(alive) or state.finishing or stopped, "nobody is left, and the job has not ended")
+    require(bool(alive) or state.finishing or stopped, "no worker is left, and the job has not ended")

@@ -1,4 +1,4 @@
-"""What workers, network and launcher of the model may do next, when nothing goes wrong; see `model`."""
+"""The possible next steps of the model's workers, network and launcher, without faults; see `model`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from farandole.control.roster.events import (
 
 
 def steps(system: System) -> Iterator[Step]:
-    """Return all that may happen next, but for faults and the end of holds."""
+    """Return all possible next steps, except faults and the end of holds."""
     for worker in system.workers:
         yield from _network_steps(system, worker)
         if worker.runs():
@@ -81,7 +81,7 @@ def _hang_up(system: System, number: int) -> System:
 def _launcher_steps(system: System) -> Iterator[Step]:
     for number in system.tell_finished:
         if system.slots is not None and number in system.goodbyes and system.workers[number].sent:
-            continue  # The launcher waits for the last words of a worker that ends by itself.
+            continue  # The launcher waits for the last messages of a worker that ends by itself.
         yield (
             f"the end of {number} is told",
             lambda number=number: happen(
@@ -109,7 +109,7 @@ def _launcher_steps(system: System) -> Iterator[Step]:
 
 
 def kill(system: System, number: int) -> System:
-    """End a process. What it has sent is still read."""
+    """End a process. Messages that it has sent are still read."""
     worker = system.workers[number]
     if worker.phase == DEAD:
         return system
@@ -126,12 +126,12 @@ def kill(system: System, number: int) -> System:
 
 
 def ended_well(system: System, number: int) -> System:
-    """Note that a worker ends with exit code 0, where that matters."""
+    """Record that a worker ends with exit code 0, where that matters."""
     return system if system.slots is None else replace(system, ended_well=system.ended_well | {number})
 
 
 def says_goodbye(system: System, number: int) -> System:
-    """Note that the others of a worker's world see it leave, where that matters."""
+    """Record that the other members of a worker's world see it leave, where that matters."""
     return system if system.slots is None else replace(system, goodbyes=system.goodbyes | {number})
 
 
@@ -195,11 +195,11 @@ def _heed(system: System, worker: Worker, notice: Notice) -> System:
         wanted = notice.generation if content.added or content.removed else 0
         return change(system, worker.number, change=wanted)
     if worker.world.generation == content.generation and worker.phase in (SHARING, STEPPING):
-        return _turn_away(system, worker, (accuse(content.rank),))
+        return _abandon(system, worker, (accuse(content.rank),))
     return system
 
 
-def _turn_away(system: System, worker: Worker, accused: Accused) -> System:
+def _abandon(system: System, worker: Worker, accused: Accused) -> System:
     where = MIDDLE if worker.phase == STEPPING else worker.where
     where = where if worker.trained else BETWEEN
     system = _join(system, worker, accused=accused)
@@ -218,7 +218,7 @@ def _can_talk(system: System, members: list[Worker]) -> bool:
 
 
 def _go_on(system: System, worker: Worker) -> Iterator[Step]:
-    """What a worker does with all others of its world."""
+    """Return the steps that a worker takes together with all others of its world."""
     number, members = worker.number, _together(system, worker)
     complete = len(members) == len(worker.world.members) and _can_talk(system, members)
     if worker.phase == FORMING and complete:
@@ -240,10 +240,10 @@ def _go_on(system: System, worker: Worker) -> Iterator[Step]:
 
 
 def _form(system: System, worker: Worker, furthest: int) -> System:
-    """Enter a world, and find out how far its members are."""
+    """Enter a world, and learn how far its members are."""
     if furthest == AHEAD and worker.where == MIDDLE:
-        # Its step counts, and the world is to change: it learns so from those who are ahead.
-        return _turn_away(system, replace(worker, phase=SHARING, where=AHEAD), ())
+        # Its step counts, and the world is to change: it learns this from the members that are ahead.
+        return _abandon(system, replace(worker, phase=SHARING, where=AHEAD), ())
     phase = STEPPING if furthest == MIDDLE else SHARING
     return change(system, worker.number, phase=phase)
 
@@ -253,7 +253,7 @@ def _share(system: System, worker: Worker) -> System:
 
 
 def _vote(system: System) -> Iterator[Step]:
-    """A step counts as soon as all members of a world say so; each hears of it by itself."""
+    """Let a step count once all members of a world agree; each member learns of it separately."""
     seen = set()
     for worker in system.workers:
         if worker.phase != STEPPING or worker.world in seen or worker.world.generation == system.voted:
@@ -269,9 +269,9 @@ def _count(system: System, members: list[Worker]) -> System:
     require(world.generation == system.state.generation, "a step counts in an old world")
     turned = any(each.change == world.generation for each in members)
     if not turned and not system.last:
-        return replace(system, counted=True)  # And so on, step by step.
+        return replace(system, counted=True)  # Training continues step by step.
     for each in members:
-        # Before a world is turned away from, those without the state get it.
+        # Before a world is abandoned, members without the state get it.
         system = change(system, each.number, trained=True)
     return replace(system, voted=world.generation, counted=True)
 
@@ -283,16 +283,16 @@ def _step_counts(system: System, worker: Worker) -> System:
         system = says_goodbye(ended_well(system, worker.number), worker.number)
         return kill(change(system, worker.number, sent=sent), worker.number)
     worker = replace(worker, phase=SHARING, where=AHEAD)
-    return _turn_away(system, worker, ())
+    return _abandon(system, worker, ())
 
 
 def _breaks(system: System, worker: Worker) -> Iterator[Step]:
-    """How a worker may lose its world."""
+    """Return the ways in which a worker may lose its world."""
     for accused in sorted(_losses(system, worker), key=repr):
         text = ", ".join(f"{each.rank} {each.how}" for each in accused)
         yield (
-            f"{worker.number} turns away from {worker.world.generation} ({text})",
-            lambda accused=accused: _turn_away(system, worker, accused),
+            f"{worker.number} abandons {worker.world.generation} ({text})",
+            lambda accused=accused: _abandon(system, worker, accused),
         )
 
 
@@ -310,7 +310,7 @@ def _losses(system: System, worker: Worker) -> set[Accused]:
         elif other.phase == FAILING and itself:
             losses.add((itself,))
         elif _has_turned(other, worker.world):
-            # It tells the others why; whoever is not connected yet sees only that it gives up.
+            # It sends the others the reason; a worker that is not connected yet sees only that it gives up.
             passed_on = tuple(accuse(each.rank, each.certain, forming, each.left) for each in other.accused)
             losses.add(passed_on if other.world == worker.world else ())
             if itself:

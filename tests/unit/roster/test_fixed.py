@@ -1,4 +1,4 @@
-"""Every rule of membership of a fixed number of workers, as data in and data out."""
+"""Membership of a job of fixed size: pure decisions."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from farandole.control.roster.events import (
     find_places,
     ranks,
 )
-from farandole.control.roster.fixed import State, decide
+from farandole.control.roster.fixed import FixedState, decide
 
 
-def fresh(size: int) -> State:
-    return State(places=places(size))
+def fresh(size: int) -> FixedState:
+    return FixedState(places=places(size))
 
 
 def places(size: int) -> tuple[Place, ...]:
-    """Return what `fresh` was given."""
+    """Return the places of the workers of `fresh`."""
     return tuple(Place("here", rank, size, 0, 1) for rank in range(size))
 
 
-def after(state: State, *events: Event) -> State:
+def after(state: FixedState, *events: Event) -> FixedState:
     for event in events:
         state, _, _ = decide(state, event)
     return state
@@ -42,7 +42,7 @@ def everyone(size: int) -> list[Joined]:
     return [Joined(rank, f"at {rank}") for rank in range(size)]
 
 
-def test_a_world_begins_when_the_last_one_joins_and_is_ordered_by_rank() -> None:
+def test_world_begins_with_the_last_join_and_is_ordered_by_rank() -> None:
     state = after(fresh(3), Joined(2, "c"), Joined(0, "a"))
     assert state.waiting == (Joined(2, "c"), Joined(0, "a"))
     state, actions, reason = decide(state, Joined(1, "b"))
@@ -61,7 +61,7 @@ def test_every_round_of_joins_makes_the_next_generation() -> None:
         assert state.members == frozenset()
 
 
-def test_joining_again_leaves_the_old_world_without_a_word() -> None:
+def test_joining_again_implies_leaving_the_old_world() -> None:
     state = after(fresh(2), *everyone(2), Joined(0, "again"))
     assert state.members == frozenset({1})
     _, actions, _ = decide(state, Joined(1, "too"))
@@ -79,7 +79,7 @@ def test_a_rank_outside_the_world_is_refused() -> None:
     assert isinstance(actions[0], Refuse) and "FARANDOLE_RANK" in actions[0].reason
 
 
-def test_all_who_wait_hear_of_an_exit_at_once() -> None:
+def test_exit_refuses_all_waiting_workers_at_once() -> None:
     state = after(fresh(3), Joined(0, "a"), Joined(2, "c"))
     state, actions, reason = decide(state, Finished(1, "exited with code 3"))
     why = "the world of workers cannot be completed: rank 1 exited with code 3 before it joined"
@@ -88,7 +88,7 @@ def test_all_who_wait_hear_of_an_exit_at_once() -> None:
     assert state.waiting == ()
 
 
-def test_who_joins_after_an_exit_is_refused_and_told_the_first_one() -> None:
+def test_join_after_exits_is_refused_with_the_first_exit() -> None:
     state = after(fresh(3), Finished(1, "was killed by SIGKILL"), Finished(2, "exited with code 1"))
     _, actions, _ = decide(state, Joined(0, "a"))
     assert actions == (
@@ -96,25 +96,25 @@ def test_who_joins_after_an_exit_is_refused_and_told_the_first_one() -> None:
     )
 
 
-def test_an_exit_that_nobody_waits_for_is_only_noted() -> None:
+def test_exit_without_waiting_workers_is_only_recorded() -> None:
     state, actions, reason = decide(after(fresh(2), *everyone(2)), Finished(1, "exited with code 0"))
     assert (actions, reason) == ((), "rank 1 exited with code 0")
     assert state.members == frozenset({0})
 
 
-def test_a_waiting_worker_that_exits_is_not_answered() -> None:
+def test_waiting_worker_that_exits_gets_no_answer() -> None:
     _, actions, _ = decide(after(fresh(2), Joined(0, "a")), Finished(0, "exited with code 1"))
     assert actions == (Hold(""),)
 
 
-def test_a_closed_connection_withdraws_the_join_and_may_be_made_again() -> None:
+def test_closed_connection_withdraws_the_join() -> None:
     state = after(fresh(2), Joined(0, "a"), Lost(0))
     assert state.waiting == ()
     _, actions, _ = decide(after(state, Joined(0, "b")), Joined(1, "c"))
     assert actions == (Announce(1, ("b", "c"), places(2)), Hold(""))
 
 
-def test_a_timeout_names_the_missing_and_refuses_all_who_wait() -> None:
+def test_timeout_names_missing_ranks_and_refuses_waiting_workers() -> None:
     state = after(fresh(5), Joined(0, "a", timeout=60.0), Joined(3, "d", timeout=30.0))
     state, actions, reason = decide(state, HoldOver(START))
     assert reason.startswith("3 of 5 workers did not join within 30 s of the latest arrival: ranks 1-2, 4. ")
@@ -124,7 +124,7 @@ def test_a_timeout_names_the_missing_and_refuses_all_who_wait() -> None:
     assert decide(state, HoldOver(START))[1] == ()
 
 
-def test_the_time_runs_while_a_worker_waits_and_begins_anew_with_every_arrival() -> None:
+def test_hold_runs_while_a_worker_waits_and_restarts_with_every_arrival() -> None:
     state = fresh(3)
     assert state.hold == Hold("")
     state, actions, _ = decide(state, Joined(0, "a", timeout=30.0))
@@ -134,20 +134,20 @@ def test_the_time_runs_while_a_worker_waits_and_begins_anew_with_every_arrival()
     state = after(state, Joined(2, "c", timeout=20.0))
     assert (state.hold.kind, state.hold.seconds) == (START, 20.0)
     assert state.hold.arrivals != first.arrivals
-    # Nobody is left to wait.
+    # No worker waits any more.
     assert after(state, Lost(0), Lost(2)).hold == Hold("")
 
 
-def test_a_failure_is_only_noted() -> None:
+def test_failure_is_only_recorded() -> None:
     state = after(fresh(1), *everyone(1))
     assert decide(state, Failed(0, "ValueError: x")) == (state, (), "rank 0 reports that it failed: ValueError: x")
 
 
-def test_places_that_are_not_given_follow_from_the_hosts_that_workers_name() -> None:
+def test_unplanned_places_follow_from_reported_hosts() -> None:
     hosts = ["a", "b", "a", "b", "a", "c"]
     joins = [Joined(rank, "", f"{host}-id", host) for rank, host in enumerate(hosts)]
-    # They come in any order; ranks count, not who was first.
-    state = after(State(places=(None,) * 6), *joins[3:], *joins[:2])
+    # Workers join in any order; places follow the ranks.
+    state = after(FixedState(places=(None,) * 6), *joins[3:], *joins[:2])
     _, actions, _ = decide(state, joins[2])
     assert isinstance(actions[0], Announce)
     assert actions[0].places == (
@@ -160,12 +160,12 @@ def test_places_that_are_not_given_follow_from_the_hosts_that_workers_name() -> 
     )
 
 
-def test_places_that_are_given_count_whatever_workers_say() -> None:
+def test_planned_places_override_reported_hosts() -> None:
     state = after(fresh(2), Joined(0, "", "x", "elsewhere"))
     assert decide(state, Joined(1, "", "y", "nowhere"))[1] == (Announce(1, ("", ""), places(2)), Hold(""))
 
 
-def test_hosts_of_one_name_are_told_apart() -> None:
+def test_hosts_of_the_same_name_are_numbered() -> None:
     joins = [Joined(rank, "", host, "localhost") for rank, host in enumerate(["x", "y", "x", "z"])]
     assert [place.hostname for place in find_places(joins)] == [
         "localhost",
@@ -179,5 +179,5 @@ def test_hosts_of_one_name_are_told_apart() -> None:
 @pytest.mark.parametrize(
     ("numbers", "text"), [([4], "rank 4"), ([1, 0], "ranks 0-1"), ([9, 1, 2, 3, 5], "ranks 1-3, 5, 9")]
 )
-def test_ranks_are_written_for_people(numbers: list[int], text: str) -> None:
+def test_ranks_are_formatted_as_ranges(numbers: list[int], text: str) -> None:
     assert ranks(numbers) == text

@@ -1,7 +1,7 @@
-"""Every interleaving of small jobs, and long random ways of larger ones; see `model`.
+"""Every interleaving of small jobs, and long random paths of larger ones; see `model`.
 
-FARANDOLE_EXPLORE=1 goes through the larger ones as well, which takes about an hour, and FARANDOLE_EXPLORE=brief only
-through what takes no second each. See `explorer` for why that is all of them.
+FARANDOLE_EXPLORE=1 explores larger jobs as well, which takes about an hour, and FARANDOLE_EXPLORE=brief only jobs that
+take less than a second each. `explorer` explains why every interleaving is covered.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from model_state import Step, System, Violation
 from msgspec.structs import replace
 
 from farandole.control.roster import next_world
-from farandole.control.roster.elastic import Decision, Limits, State
+from farandole.control.roster.elastic import Decision, ElasticState, Limits
 from farandole.control.roster.events import Action, Announce, End, Event, Evict, Finished, Refuse, Suspected
 
 Actions = tuple[Action, ...]
@@ -32,7 +32,7 @@ HOW = "set FARANDOLE_EXPLORE=1"
 THOROUGH = os.environ.get("FARANDOLE_EXPLORE") == "1"
 BRIEF = os.environ.get("FARANDOLE_EXPLORE") == "brief"
 
-# Faults of single workers and links, after which the job goes on with those that are left.
+# Faults of single workers and links, after which the job continues with the remaining workers.
 MOST_KINDS = ("kill", "fail", "stop", "continue", "evict", "cut")
 MORE_KINDS = (*MOST_KINDS, "newcomer", "last", "hang up")
 
@@ -66,7 +66,7 @@ LARGE = [
     (4, 3, 2, 4, ("kill",), True),
 ]
 
-# workers, faults, kinds of faults, for workers whose first world trains; at once
+# workers, faults, kinds of faults, for workers whose first world trains; messages arrive at once
 QUICK_TRAINING = [
     (3, 2, ("fail", "last")),
     (4, 1, ("kill", "continue", "evict")),
@@ -115,14 +115,14 @@ def explore(first: System, kinds: tuple[str, ...], prompt: bool = True) -> None:
 
 
 @pytest.mark.parametrize(("workers", "faults", "least", "most", "kinds", "prompt"), QUICK if BRIEF else QUICK + LONGER)
-def test_whatever_happens_to_a_small_job_it_goes_on_or_ends_with_a_reason(
+def test_every_interleaving_of_a_small_job_keeps_the_invariants(
     workers: int, faults: int, least: int, most: int, kinds: tuple[str, ...], prompt: bool
 ) -> None:
     explore(model.beginning(workers, Limits(least, most), faults), kinds, prompt)
 
 
 @pytest.mark.parametrize(("workers", "faults", "kinds"), QUICK_TRAINING if BRIEF else QUICK_TRAINING + LONGER_TRAINING)
-def test_whatever_happens_to_workers_that_train_they_go_on_or_end_with_a_reason(
+def test_every_interleaving_of_training_workers_keeps_the_invariants(
     workers: int, faults: int, kinds: tuple[str, ...]
 ) -> None:
     explore(model.training(workers, Limits(2, workers), faults), kinds)
@@ -131,7 +131,7 @@ def test_whatever_happens_to_workers_that_train_they_go_on_or_end_with_a_reason(
 @pytest.mark.skipif(not THOROUGH, reason=f"takes long; {HOW}")
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize(("workers", "faults", "least", "most", "kinds", "prompt"), LARGE)
-def test_whatever_happens_to_a_larger_job_it_goes_on_or_ends_with_a_reason(
+def test_every_interleaving_of_a_larger_job_keeps_the_invariants(
     workers: int, faults: int, least: int, most: int, kinds: tuple[str, ...], prompt: bool
 ) -> None:
     explore(model.beginning(workers, Limits(least, most), faults), kinds, prompt)
@@ -140,14 +140,14 @@ def test_whatever_happens_to_a_larger_job_it_goes_on_or_ends_with_a_reason(
 @pytest.mark.skipif(not THOROUGH, reason=f"takes long; {HOW}")
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize(("workers", "faults", "kinds"), LARGE_TRAINING)
-def test_whatever_happens_to_more_workers_that_train_they_go_on_or_end_with_a_reason(
+def test_every_interleaving_of_more_training_workers_keeps_the_invariants(
     workers: int, faults: int, kinds: tuple[str, ...]
 ) -> None:
     explore(model.training(workers, Limits(2, workers), faults), kinds)
 
 
 @pytest.mark.parametrize("seed", range(2000 if THOROUGH else 20))
-def test_long_jobs_survive_whatever_happens(seed: int) -> None:
+def test_long_random_jobs_keep_the_invariants(seed: int) -> None:
     faults = 300 if THOROUGH else 60
     model.simulate(seed, 4 + seed % 5, faults, Limits(1 + seed % 3, 3 + seed % 6))
 
@@ -158,7 +158,7 @@ def test_long_jobs_survive_whatever_happens(seed: int) -> None:
 @pytest.mark.parametrize(
     ("workers", "faults", "least", "most", "kinds", "prompt"), JOINED if BRIEF else JOINED + LONGER_JOINED
 )
-def test_whatever_happens_to_a_job_with_hosts_it_goes_on_or_ends_with_a_reason(
+def test_every_interleaving_of_a_job_with_hosts_keeps_the_invariants(
     workers: int, faults: int, least: int, most: int, kinds: tuple[str, ...], prompt: bool
 ) -> None:
     explore(joined_decisions.beginning(workers, Limits(least, most), faults), kinds, prompt)
@@ -167,7 +167,7 @@ def test_whatever_happens_to_a_job_with_hosts_it_goes_on_or_ends_with_a_reason(
 @pytest.mark.skipif(not THOROUGH, reason=f"takes long; {HOW}")
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize(("workers", "faults", "least", "most", "kinds", "prompt"), LARGE_JOINED)
-def test_whatever_happens_to_a_larger_job_with_hosts_it_goes_on_or_ends_with_a_reason(
+def test_every_interleaving_of_a_larger_job_with_hosts_keeps_the_invariants(
     workers: int, faults: int, least: int, most: int, kinds: tuple[str, ...], prompt: bool
 ) -> None:
     explore(joined_decisions.beginning(workers, Limits(least, most), faults), kinds, prompt)
@@ -176,14 +176,14 @@ def test_whatever_happens_to_a_larger_job_with_hosts_it_goes_on_or_ends_with_a_r
 @pytest.mark.parametrize(
     ("part", "broken"),
     [
-        # The slots do not hear of new worlds, or that workers have finished.
+        # The slots are not notified of new worlds, or of workers that have finished.
         ("_is_news", lambda before, state: False),
-        # No worker that holds the state stays for the one that will be started when another has left.
+        # No worker that holds the state waits for the one that will replace a leaving worker.
         ("will_start", lambda state, now: False),
         ("world_began", lambda state, before, now: (state, [], "a world")),
     ],
 )
-def test_parts_that_do_not_hear_of_each_other_are_noticed(
+def test_missing_notification_between_roster_and_slots_is_found(
     part: str, broken: Callable[..., object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(joined_decisions.joined, part, broken)
@@ -191,16 +191,16 @@ def test_parts_that_do_not_hear_of_each_other_are_noticed(
         explore(joined_decisions.beginning(2, Limits(1, 2), 2), ("drain",))
 
 
-# --- that the exploration is what it says ---------------------------------------------------------------------------
+# --- correctness of the exploration ---------------------------------------------------------------------------------
 
 
 class Comparing(Explorer):
-    """Goes through all systems as they are, and sees whether the same follows from what would be left of each."""
+    """Visits all unreduced systems, and checks that the same follows from the reduced form of each."""
 
     def following(self, system: System, key: bytes) -> list[Step]:
         found, rest = super().following(system, key), self.essence.of(system)
         real, left = self._essences(found), self._essences(super().following(rest, key))
-        # What changes nothing, and is heard at once, leads nowhere.
+        # Reports that change nothing lead to the same reduced system.
         assert real - {self.keys.key(rest)} <= left, self._way(key)
         assert left <= real or without_noise(system) != system, self._way(key)
         return found
@@ -218,43 +218,41 @@ class Comparing(Explorer):
         (3, 2, ("kill", "fail", "stop"), True),
     ],
 )
-def test_nothing_depends_on_what_the_explorer_forgets(
-    workers: int, faults: int, kinds: tuple[str, ...], prompt: bool
-) -> None:
+def test_reduction_of_systems_loses_nothing(workers: int, faults: int, kinds: tuple[str, ...], prompt: bool) -> None:
     first = model.beginning if workers == 2 or faults == 1 else model.training
     Comparing(first(workers, Limits(1, 3), faults), kinds, prompt=prompt, forgets=False).run()
 
 
-def _counts_no_generations(state: State, actions: Actions, event: Event) -> tuple[State, Actions]:
+def _counts_no_generations(state: ElasticState, actions: Actions, event: Event) -> tuple[ElasticState, Actions]:
     return replace(state, generation=max(1, state.generation - (state.generation > 2))), actions
 
 
-def _forgets_answers(state: State, actions: Actions, event: Event) -> tuple[State, Actions]:
+def _forgets_answers(state: ElasticState, actions: Actions, event: Event) -> tuple[ElasticState, Actions]:
     waiting = tuple(each for each in state.waiting if not isinstance(event, Suspected))
     return replace(state, waiting=waiting), actions
 
 
-def _forgets_a_refusal(state: State, actions: Actions, event: Event) -> tuple[State, Actions]:
+def _forgets_a_refusal(state: ElasticState, actions: Actions, event: Event) -> tuple[ElasticState, Actions]:
     return state, tuple(each for each in actions if not isinstance(each, Refuse))
 
 
-def _evicts_again(state: State, actions: Actions, event: Event) -> tuple[State, Actions]:
+def _evicts_again(state: ElasticState, actions: Actions, event: Event) -> tuple[ElasticState, Actions]:
     return state, tuple(each for each in actions for _ in range(1 + isinstance(each, Evict)))
 
 
-def _turns_the_order_round(state: State, actions: Actions, event: Event) -> tuple[State, Actions]:
+def _turns_the_order_round(state: ElasticState, actions: Actions, event: Event) -> tuple[ElasticState, Actions]:
     if state.generation < 2 or not any(isinstance(each, Announce) for each in actions):
         return state, actions
     turned = [replace(each, workers=each.workers[::-1]) if isinstance(each, Announce) else each for each in actions]
     return replace(state, members=state.members[::-1]), tuple(turned)
 
 
-def _keeps_the_dead(state: State, actions: Actions, event: Event) -> tuple[State, Actions]:
+def _keeps_the_dead(state: ElasticState, actions: Actions, event: Event) -> tuple[ElasticState, Actions]:
     roll = {**state.hosts, event.worker: "h"} if isinstance(event, Finished) else state.hosts
     return replace(state, hosts=roll), actions
 
 
-def _does_not_end(state: State, actions: Actions, event: Event) -> tuple[State, Actions]:
+def _does_not_end(state: ElasticState, actions: Actions, event: Event) -> tuple[ElasticState, Actions]:
     return state, tuple(each for each in actions if not isinstance(each, End))
 
 
@@ -270,10 +268,10 @@ def _does_not_end(state: State, actions: Actions, event: Event) -> tuple[State, 
         _does_not_end,
     ],
 )
-def test_a_mistake_of_the_roster_is_found(
-    mistake: Callable[[State, Actions, Event], tuple[State, Actions]], monkeypatch: pytest.MonkeyPatch
+def test_injected_roster_fault_is_found(
+    mistake: Callable[[ElasticState, Actions, Event], tuple[ElasticState, Actions]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def decide(state: State, event: Event) -> Decision:
+    def decide(state: ElasticState, event: Event) -> Decision:
         state, actions, reason = model_decide(state, event)
         return *mistake(state, actions, event), reason
 
@@ -293,7 +291,7 @@ def test_a_mistake_of_the_roster_is_found(
         ("_most", lambda state, holders: 9, 3),
     ],
 )
-def test_a_rule_that_is_broken_is_noticed(
+def test_disabled_rule_is_found(
     rule: str, broken: Callable[..., object], workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(next_world, rule, broken)

@@ -338,7 +338,7 @@ def test_a_join_made_again_replaces_the_one_whose_connection_seems_open(serve: C
     lines = [line for line in roster.log if line.startswith("rank 0")]
     assert [line.split("; ")[0] for line in lines] == [
         "rank 0 joined",
-        "rank 0 closed its connection and waits no more",
+        "rank 0 closed its connection and no longer waits",
         "rank 0 joined",
     ]
 

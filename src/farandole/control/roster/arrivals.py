@@ -1,8 +1,8 @@
-"""How long a world that is not complete waits for workers to join: the same for jobs of a fixed size and elastic ones.
+"""How long an incomplete world waits for workers to join, in jobs of fixed size and in elastic jobs.
 
-A worker's start takes as long as its script needs before `init()`: importing a framework on a busy machine may take
-minutes. So nothing is waited for before a worker waits in `init()`. Then the time runs, and begins anew with every
-worker that joins, or is started. A worker whose process ends is not waited for.
+Workers may take minutes to reach `init()`, for example to import a framework on a busy machine. So the time runs only
+once a worker waits in `init()`, and it restarts with every worker that joins or is started. A worker whose process has
+ended is not waited for.
 """
 
 from __future__ import annotations
@@ -11,28 +11,28 @@ from farandole.control.roster.events import Hold
 
 START = "start"
 _HINT = (
-    "See what they printed last: do they call init(), or do they need longer to start? --start-timeout (or "
-    "FARANDOLE_START_TIMEOUT) gives more time."
+    "Check their latest output: do they call init(), or do they need longer to start? --start-timeout (or "
+    "FARANDOLE_START_TIMEOUT) gives them more time."
 )
 
 
 def hold_for_arrivals(missing: str, number: int, here: int, seconds: float) -> Hold:
-    """Return what a job waits for whose workers have not all joined.
+    """Return the hold of a job whose workers have not all joined.
 
     Args:
-        missing: the names of those that have not.
-        number: how many these are.
-        here: how many workers wait in `init()`; 0: nothing is waited for.
-        seconds: how long to wait after the latest arrival.
+        missing: names of the workers that have not joined.
+        number: number of these workers.
+        here: number of workers that wait in `init()`; 0: nothing is waited for.
+        seconds: seconds to wait after the latest arrival.
     """
     if not here:
         return Hold("")
-    # Each worker counts once when it is started, and once more when it joins.
+    # The number grows when a worker is started, and again when it joins.
     return Hold(START, f"waits for {missing} to join", seconds, arrivals=(number + here) + here)
 
 
 def too_late(missing: str, number: int, here: int, seconds: float) -> str:
-    """Return why a world begins without some workers, or not at all; the arguments are those of `hold_for_arrivals`.
+    """Return why a world begins without some workers, or not at all. The arguments are those of `hold_for_arrivals`.
 
     Example:
         >>> too_late("ranks 1-2", 2, 3, 30.0)[:73]

@@ -1,4 +1,4 @@
-"""The workers that the roster can send something to: those whose join has no answer yet, and those that listen."""
+"""The connections to which the roster can send: unanswered joins, and listeners."""
 
 from __future__ import annotations
 
@@ -13,11 +13,15 @@ from farandole.control.roster.listener import Client
 
 
 class Connections:
-    """The connections on which workers take answers and notices.
+    """The connections on which workers receive answers and notices.
 
     Attributes:
-        waiting: by worker, the connection on which a join waits for its answer.
-        listeners: by worker, the connection that takes other workers' messages and the roster's notices.
+        waiting: the connection of each worker's unanswered join, by worker.
+        listeners: the connection on which each worker receives other workers' messages and the roster's notices, by
+            worker.
+
+    Args:
+        log: called with a line about every answer that could not be sent.
     """
 
     def __init__(self, log: Callable[[str], None]) -> None:
@@ -25,7 +29,7 @@ class Connections:
         self.listeners: dict[int, Client] = {}
         self._log = log
         self._tasks: set[asyncio.Task[None]] = set()
-        """Answers on their way."""
+        """Answers that are being sent."""
 
     def reply(self, worker: int, message: msgspec.Struct) -> None:
         """Answer a worker's join."""
@@ -35,14 +39,14 @@ class Connections:
         task.add_done_callback(self._tasks.discard)
 
     def notify(self, workers: Iterable[int], message: msgspec.Struct) -> None:
-        """Send a message to those of the workers that listen."""
+        """Send a message to every worker in `workers` that listens."""
         for worker in workers:
             listener = self.listeners.get(worker)
             if listener is not None:
                 listener.post(message)
 
     def pass_on(self, sender: Client, message: Tell) -> None:
-        """Pass a worker's message on to another one; if that does not listen, tell the sender so."""
+        """Relay a worker's message to another one. If that one does not listen, the sender gets `Absent`."""
         listener = self.listeners.get(message.to)
         if listener is None:
             sender.post(Absent(message.to))
@@ -50,7 +54,7 @@ class Connections:
             listener.post(Told(sender.worker, message.payload))
 
     def forget(self, client: Client) -> bool:
-        """Remove a connection that has closed, and return whether a join waited on it."""
+        """Remove a closed connection, and return whether it had an unanswered join."""
         worker = client.worker
         if self.listeners.get(worker) is client:
             del self.listeners[worker]
@@ -60,7 +64,7 @@ class Connections:
         return True
 
     async def close(self) -> None:
-        """Send nothing more."""
+        """Cancel all answers that are being sent."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -69,4 +73,4 @@ class Connections:
         try:
             await client.send(message)
         except WireError as error:
-            self._log(f"rank {client.worker} did not take an answer: {error}")
+            self._log(f"worker {client.worker} did not receive an answer: {error}")

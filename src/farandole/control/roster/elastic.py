@@ -1,24 +1,23 @@
 """Membership of an elastic job: a pure function, and the plain data it works on.
 
-A world is *turned away from* when one of its members is lost, or joins again. Its members then join again, one after
-the other; a join says that this worker will do nothing more in the old world. A member that has not joined and is not
-known to be dead is waited for. A member that is not heard of is counted out, unless that would count out more workers
-than it leaves: those may be the larger part of a world that was cut in two, so this part waits, and then ends.
+A world is *abandoned* when one of its members is lost, or joins again. Its members then join again one by one; a join
+means that the worker will do nothing more in the old world. A member that has not joined and is not known to be dead is
+waited for. A silent member is *excluded*, unless more workers would be excluded than are left: these may be the larger
+part of a partitioned world, so the smaller part waits, and then ends.
 
-The next world has the old one's members in their old order, and after them newcomers, the lowest number first. Workers
+The next world has the members of the old one in their old order, then the newcomers, the lowest number first. Workers
 that hold the job's state come before all others, which get it from them.
 
-Newcomers never disturb a world by themselves: its members are told, and join again at the end of a step. A world that
-breaks in the middle of one is followed by a world of all its survivors and nobody else, in which they finish the step.
+Newcomers never disturb a running world: its members are notified, and join again at the end of a step. A world that
+breaks in the middle of a step is followed by a world of its survivors only, in which they finish the step.
 
-The *roll* has every worker that may join: it was started, has not ended, and was not counted out or asked to leave. A
-worker that is not on the roll is refused, however late it comes. So all else that is known of a world can be forgotten
-when the next one begins.
+The *roll* lists every worker that may join: it was started, has not ended, and was neither excluded nor asked to leave.
+A worker that is not on the roll is refused, however late it joins. So everything else that is known about a world can
+be forgotten when the next one begins.
 
-A worker that leaves a world in good order has finished, unless its process then ends otherwise than with exit code 0:
-it leaves before its exit code is known. Then it is lost, like one that was killed. A worker that ends with exit code 0
-before there is any world has finished, too: the first world, if there is one, has those that are left, if they are
-enough.
+A worker that leaves a world gracefully has finished, unless its process then ends with an exit code other than 0, which
+is known only later. In that case it is lost, like a worker that was killed. A worker that ends with exit code 0 before
+there is any world has finished, too: the first world consists of the remaining workers, if there are enough of them.
 """
 
 from __future__ import annotations
@@ -52,53 +51,53 @@ from farandole.control.roster.events import (
 )
 from farandole.control.roster.membership import (
     MAJORITY_SECONDS,
+    ElasticState,
     Limits,
     Outcome,
-    State,
     accusations,
-    bar,
     changed,
     departures,
     dismiss,
+    exclude,
     free_device_number,
     missing,
     names,
-    strike,
+    remove_from_roll,
     without,
     without_join,
 )
 from farandole.control.roster.next_world import FINISHING, MEMBERS, end, settle
 
-__all__ = ["MAJORITY_SECONDS", "Decision", "Limits", "State", "decide"]
+__all__ = ["MAJORITY_SECONDS", "Decision", "ElasticState", "Limits", "decide"]
 
-Decision = tuple[State, tuple[Action, ...], str]
+Decision = tuple[ElasticState, tuple[Action, ...], str]
 
 
-def decide(state: State, event: Event) -> Decision:
-    """Return the next state, what to do, and the one line that says why.
+def decide(state: ElasticState, event: Event) -> Decision:
+    """Return the next state, the actions, and the reason in one line.
 
     Example:
-        >>> state, _, _ = decide(State(Limits(1, 2)), Expected(0, "earth"))
+        >>> state, _, _ = decide(ElasticState(Limits(1, 2)), Expected(0, "earth"))
         >>> state, actions, reason = decide(state, Joined(0, "unix:a"))
         >>> actions[-1].generation, actions[-1].contacts
         (1, ('unix:a',))
         >>> reason
         'worker 0 on earth joined; generation 1 begins with 1 worker'
     """
-    state, actions, reason = _note(state, event)
+    state, actions, reason = _apply(state, event)
     state, more, outcome = settle(state)
     reasons = [reason, outcome]
     if any(isinstance(action, Announce) for action in more):
-        # Some may wait already to come into this world, or are to leave it.
+        # Newcomers may already wait for the new world, and members may be asked to leave it.
         state, notices, change = settle(state)
         more, reasons = more + notices, [*reasons, change]
     return state, (*actions, *more), "; ".join(filter(None, reasons))
 
 
-# --- what an event says ---------------------------------------------------------------------------------------------
+# --- events ---------------------------------------------------------------------------------------------------------
 
 
-def _note(state: State, event: Event) -> Outcome:
+def _apply(state: ElasticState, event: Event) -> Outcome:
     if isinstance(event, Joined):
         return _joined(state, event)
     if isinstance(event, Finished):
@@ -121,7 +120,7 @@ def _note(state: State, event: Event) -> Outcome:
     if isinstance(event, Failed):
         return _failed(state, event)
     if isinstance(event, EndOverdue):
-        why = "it has failed, and does not end"
+        why = "it has failed, and its process does not end"
         return state, [Evict(event.worker, why)], f"{state.name(event.worker)} is ended: {why}"
     if isinstance(event, Expected):
         hosts = {**state.hosts, event.worker: event.host}
@@ -136,51 +135,49 @@ def _note(state: State, event: Event) -> Outcome:
     return _hold_over(state, event)
 
 
-def _joined(state: State, event: Joined) -> Outcome:
+def _joined(state: ElasticState, event: Joined) -> Outcome:
     worker = event.worker
     why = _why_not(state, worker)
     if why:
-        state = strike(state, worker) if worker not in state.members else state
+        state = remove_from_roll(state, worker) if worker not in state.members else state
         return state, [Refuse(worker, why, evicted=not state.ended)], f"{state.name(worker)} is refused: {why}"
     if event.arriving and state.active() and worker not in state.members:
-        # It is still expected: what it has to prepare may take some time.
+        # It is still expected: its preparation may take some time.
         number = free_device_number(state, worker)
         numbers = {**state.device_numbers, worker: (state.hosts[worker], number)}
         shown = changed(state, device_numbers=numbers)
-        return shown, [Show(worker, number)], f"{state.name(worker)} has arrived, and prepares itself"
+        return shown, [Show(worker, number)], f"{state.name(worker)} has arrived, and is preparing"
     if worker in state.done:
-        # It begins another training. So may the others that have left: they are waited for until they join or end.
+        # It begins another training. The others that have left may do so too: wait until they join or end.
         state = changed(state, done=frozenset(), exiting=frozenset(), finished=False)
     state = changed(
         state,
         waiting=(*without_join(state, worker).waiting, event),
         expected=state.expected - {worker},
-        # It lives, whatever others have reported.
+        # A worker that joins is alive, whatever others have reported.
         suspects=without(state.suspects, worker),
         gone=state.gone - {worker},
         lost=tuple(departure for departure in state.lost if departure.worker != worker),
     )
-    state, actions = _believe(state, event)
+    state, actions = _record_losses(state, event)
     return state, actions, f"{state.name(worker)} joined"
 
 
-def _why_not(state: State, worker: int) -> str:
-    """Return why a worker is not wanted, or "" if it is."""
+def _why_not(state: ElasticState, worker: int) -> str:
+    """Return why a worker may not join; "" if it may."""
     if state.ended:
         return state.ended
     if worker not in state.hosts:
-        return "the job goes on without it: it was counted out, or asked to leave"
+        return "the job continues without it: it was excluded, or asked to leave"
     if state.finishing and state.generation and worker not in state.members:
         return FINISHING
     return ""
 
 
-def _believe(state: State, event: Joined) -> tuple[State, list[Action]]:
-    """Record the losses that a worker reports, and tell the members that still form that world.
+def _record_losses(state: ElasticState, event: Joined) -> tuple[ElasticState, list[Action]]:
+    """Record the losses that a worker reports, and revoke the world for members that are still forming it.
 
-    These do not notice a loss by themselves.
-
-    A worker that has joined lives, whatever others report.
+    Those would not notice a loss by themselves. Reports about a worker that has joined are ignored: it is alive.
     """
     actions: list[Action] = []
     joined = state.joined()
@@ -189,9 +186,9 @@ def _believe(state: State, event: Joined) -> tuple[State, list[Action]]:
         if worker in joined or worker not in state.active():
             continue
         if accusation.forming:
-            continue  # The other one may have given that world up for another reason, and may be about to join.
+            continue  # The other one may have abandoned the world for another reason, and may be about to join.
         if accusation.left:
-            state = _without_leaver(state, worker)  # Its own message may come later.
+            state = _without_leaver(state, worker)  # Its own message may arrive later.
             continue
         if accusation.certain:
             actions += _revocation(state, worker, accusation.how, certain=True)
@@ -203,7 +200,7 @@ def _believe(state: State, event: Joined) -> tuple[State, list[Action]]:
     return state, actions
 
 
-def _finished(state: State, event: Finished) -> Outcome:
+def _finished(state: ElasticState, event: Finished) -> Outcome:
     worker = event.worker
     reason = f"{state.name(worker)} {event.how}"
     if worker in state.exiting:
@@ -214,14 +211,14 @@ def _finished(state: State, event: Finished) -> Outcome:
         state = changed(state, finished=True)
     actions = _revocation(state, worker, event.how, certain=True)
     lost = departures(state, worker, event.how)
-    state = strike(state, worker)
+    state = remove_from_roll(state, worker)
     gone = state.gone | ({worker} & set(state.members))
     state = changed(state, gone=gone, lost=lost, device_numbers=without(state.device_numbers, worker))
     return state, actions, reason
 
 
-def _failed(state: State, event: Failed) -> Outcome:
-    """Count a worker that reports its failure as gone, however long its process takes to end."""
+def _failed(state: ElasticState, event: Failed) -> Outcome:
+    """Treat a worker that reports its failure as gone, however long its process takes to end."""
     worker, how = event.worker, f"raised {event.exception}"
     reason = f"{state.name(worker)} reports that it failed: {event.exception}"
     if worker not in state.hosts:
@@ -232,23 +229,23 @@ def _failed(state: State, event: Failed) -> Outcome:
     return changed(state, gone=state.gone | ({worker} & set(state.members)), lost=lost), actions + more, reason
 
 
-def _suspected(state: State, event: Suspected) -> Outcome:
+def _suspected(state: ElasticState, event: Suspected) -> Outcome:
     actions: list[Action] = []
-    reason = f"not heard of: {names(state, event.workers)}: {event.how}"
+    reason = f"silent: {names(state, event.workers)}: {event.how}"
     for worker in event.workers:
         if worker in state.active():
             actions += _revocation(state, worker, event.how, certain=False)
             lost = departures(state, worker, event.how)
-            # Even if it has joined: announcing a world to it would be in vain.
+            # Even if it has joined: it could not take part in the world that is announced to it.
             state = changed(state, suspects={**state.suspects, worker: event.how}, lost=lost)
         elif worker in state.joined():
-            state, more = bar(state, worker, event.how)
+            state, more = exclude(state, worker, event.how)
             actions += more
     return state, actions, reason
 
 
-def _drained(state: State, event: Drained) -> Outcome:
-    """Let members finish their step. Newcomers have none, and are refused at once."""
+def _drained(state: ElasticState, event: Drained) -> Outcome:
+    """Let members leave after their step. Newcomers are in no step, and are refused at once."""
     reason = f"asked to leave: {names(state, event.workers)}: {event.why}"
     members = set(event.workers).intersection(state.active())
     actions: list[Action] = []
@@ -259,30 +256,30 @@ def _drained(state: State, event: Drained) -> Outcome:
     return changed(state, leaving=state.leaving | members), actions, reason
 
 
-def _evicted(state: State, event: Evicted) -> Outcome:
+def _evicted(state: ElasticState, event: Evicted) -> Outcome:
     worker = event.worker
     if worker not in state.hosts:
-        return state, [], f"{state.name(worker)} is counted out already, or has ended"
-    reason = f"{state.name(worker)} is counted out: {event.why}"
+        return state, [], f"{state.name(worker)} is excluded already, or has ended"
+    reason = f"{state.name(worker)} is excluded: {event.why}"
     actions = _revocation(state, worker, event.why, certain=False)
-    state, more = bar(state, worker, event.why)
+    state, more = exclude(state, worker, event.why)
     return state, actions + more, reason
 
 
-def _left(state: State, event: Left) -> Outcome:
+def _left(state: ElasticState, event: Left) -> Outcome:
     reason = f"{state.name(event.worker)} left generation {event.generation}"
     if event.generation == state.generation and event.worker in state.active():
         return _without_leaver(state, event.worker), [], reason
     return state, [], f"{reason}, which is over for it"
 
 
-def _without_leaver(state: State, worker: int) -> State:
+def _without_leaver(state: ElasticState, worker: int) -> ElasticState:
     return changed(state, done=state.done | {worker}, exiting=state.exiting | {worker})
 
 
-def _hold_over(state: State, event: HoldOver) -> Outcome:
+def _hold_over(state: ElasticState, event: HoldOver) -> Outcome:
     if event.kind != state.hold.kind:
-        return state, [], "there is nothing to wait for any more"
+        return state, [], "nothing is waited for any more"
     if event.kind == START:
         absent, here = names(state, state.expected), len(state.waiting)
         reason = too_late(absent, len(state.expected), here, state.hold.seconds)
@@ -292,7 +289,7 @@ def _hold_over(state: State, event: HoldOver) -> Outcome:
     waited, what = f"waited {state.hold.seconds:g} s", state.hold.reason
     reason = f"{waited} {what.removeprefix('waits ')}" if what.startswith("waits for ") else f"{waited}: {what}"
     if event.kind == MEMBERS:
-        how = f"did not come within {state.hold.seconds:g} s"
+        how = f"did not join within {state.hold.seconds:g} s"
         for worker in missing(state):
             lost = departures(state, worker, how)
             state = changed(state, suspects={**state.suspects, worker: how}, lost=lost)
@@ -300,7 +297,7 @@ def _hold_over(state: State, event: HoldOver) -> Outcome:
     return *end(state, reason), reason
 
 
-def _revocation(state: State, worker: int, how: str, *, certain: bool) -> list[Action]:
+def _revocation(state: ElasticState, worker: int, how: str, *, certain: bool) -> list[Action]:
     if worker not in state.active() or any(each.worker == worker for each in state.lost):
         return []
     others = tuple(each for each in state.active() if each != worker and each not in state.joined())

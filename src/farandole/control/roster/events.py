@@ -1,4 +1,4 @@
-"""Events and actions of membership: what happens to workers, and what is to be done about it; and where workers run."""
+"""Events and actions of membership, and the places where workers run."""
 
 from __future__ import annotations
 
@@ -8,57 +8,59 @@ import msgspec
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where a rank runs, and the field's usual numbers for it."""
+    """The host of a rank, and its local and cross ranks and sizes."""
 
     hostname: str
     local_rank: int
+    """Rank among the workers of its host."""
     local_size: int
     cross_rank: int
+    """Rank among the workers with the same local rank on all hosts."""
     cross_size: int
 
 
 class Accusation(msgspec.Struct, frozen=True):
-    """A worker's report that it has lost another one of its world."""
+    """A worker's report that it has lost another member of its world."""
 
     rank: int
     how: str
-    """Such as `closed its connections`."""
+    """How it was lost, such as `closed its connections`."""
     certain: bool
-    """Whether that is the end of its process; otherwise it is only not heard of."""
+    """Whether the lost member's process has ended; otherwise it is only silent."""
     forming: bool = False
-    """Whether the two could not be connected at all."""
+    """Whether the two could not connect at all."""
     left: bool = False
-    """Whether it has left their world in good order."""
+    """Whether the lost member has left their world gracefully."""
 
 
 # --- events ------------------------------------------------------------------------------------------------------
 
 
 class Joined(msgspec.Struct, frozen=True):
-    """A worker asks for a place in the next world, and will do nothing more in the one it was in."""
+    """A worker asks for a place in the next world, and will do nothing more in its present one."""
 
     worker: int
     contact: str
     host: str = ""
-    """Equal for two workers if they are on the same host. Read only where places are not given, as the next one."""
+    """Identifier of its host, equal for workers of one host. Used, like `hostname`, only if places are not planned."""
     hostname: str = ""
-    """What people call that host."""
+    """The host's name for people."""
     generation: int = 0
-    """Of the world that it was in, or that it could not form; 0: none."""
+    """Number of the world that it was in or could not form; 0: none."""
     trained: bool = False
-    """Whether it holds the job's state, so that others may get it from there."""
+    """Whether it holds the job's state, so that others may get it from this worker."""
     accused: tuple[Accusation, ...] = ()
-    """The workers that it lost in that world."""
+    """The members that it lost in that world."""
     arriving: bool = False
-    """Whether it only wants to know what the world is like, if there is one already."""
+    """Whether it only asks what the world is like, if there is one already."""
     open: bool = True
-    """Whether newcomers may come into the next world: a member that is in the middle of a step says no."""
+    """Whether newcomers may enter the next world; false in the middle of a step."""
     timeout: float = 0.0
-    """Seconds that it waits after the latest arrival. Only of jobs of a fixed size: an elastic one has `Limits`."""
+    """Seconds that it waits after the latest arrival, in a job of fixed size. An elastic job has `Limits`."""
 
 
 class Left(msgspec.Struct, frozen=True):
-    """A worker has left a world in good order."""
+    """A worker has left a world gracefully."""
 
     worker: int
     generation: int
@@ -69,11 +71,11 @@ class HoldsState(msgspec.Struct, frozen=True):
 
     worker: int
     training: int = 0
-    """Of which of the script's trainings, from 1 on; 0: trainings are not counted."""
+    """Number of the script's training, from 1; 0: trainings are not counted."""
 
 
 class Lost(msgspec.Struct, frozen=True):
-    """The connection on which a worker waited closed. Its process may live, and may come back."""
+    """The connection of a waiting worker closed. Its process may still run, and may reconnect."""
 
     worker: int
 
@@ -90,34 +92,34 @@ class Finished(msgspec.Struct, frozen=True):
 
     worker: int
     how: str
-    """Such as `exited with code 1`."""
+    """How it ended, such as `exited with code 1`."""
     failed: bool = False
-    """It ended otherwise than with exit code 0. Only of elastic jobs."""
+    """Whether its exit code was not 0. Set only in elastic jobs."""
 
 
 class Expected(msgspec.Struct, frozen=True):
-    """A worker is about to be started, or has been. Only of elastic jobs, as all that follow."""
+    """A worker is about to be started, or has been. This and all following events occur only in elastic jobs."""
 
     worker: int
     host: str
-    """What people call the host."""
+    """The host's name for people."""
 
 
 class Suspected(msgspec.Struct, frozen=True):
-    """Workers are not heard of: stopped, or on a host that is. They may live."""
+    """Workers are silent: they are stopped, or their host does not respond. They may be alive."""
 
     workers: tuple[int, ...]
     how: str
 
 
 class EndOverdue(msgspec.Struct, frozen=True):
-    """A worker has reported its failure, and its process has not ended in the time that it had for that."""
+    """A worker has reported a failure, and its process has not ended by its deadline."""
 
     worker: int
 
 
 class Leaves(msgspec.Struct, frozen=True):
-    """A worker is about to leave at the end of a step, such as after SIGTERM."""
+    """A worker will leave at the end of its step, for example because it got SIGTERM."""
 
     worker: int
     why: str
@@ -131,31 +133,32 @@ class Drained(msgspec.Struct, frozen=True):
 
 
 class Evicted(msgspec.Struct, frozen=True):
-    """A worker is to be excluded from the job now, whatever it does."""
+    """A worker is to be excluded from the job immediately."""
 
     worker: int
     why: str
 
 
 class Resized(msgspec.Struct, frozen=True):
-    """The job may be of another size from now on."""
+    """The limits of the job's size have changed."""
 
     min_size: int
     max_size: int
-    """`ANY_SIZE`: as many as there are slots."""
+    """`ANY_SIZE`: as many workers as there are slots."""
 
 
 class Promised(msgspec.Struct, frozen=True):
-    """Whether workers will be started soon: there are free slots for them, or hosts that are being reached."""
+    """The launcher will, or will not, start workers soon."""
 
     coming: bool
+    """Whether there are free slots for workers, or hosts that are being contacted."""
 
 
 class HoldOver(msgspec.Struct, frozen=True):
-    """The roster has waited for as long as it wanted to."""
+    """The time of a hold is over."""
 
     kind: str
-    """Of the `Hold`."""
+    """Kind of the `Hold`."""
 
 
 Event = (
@@ -181,27 +184,28 @@ Event = (
 
 
 class Departure(msgspec.Struct, frozen=True):
-    """How a world lost one of its workers."""
+    """The loss of a member of a world."""
 
     rank: int
     worker: int
     how: str
+    """How it was lost, such as `exited with code 1`."""
 
 
 class Announce(msgspec.Struct, frozen=True):
-    """Tell every worker of the new world its place in it. All is by rank."""
+    """Announce a new world to all its members. Sequences are indexed by rank."""
 
     generation: int
     contacts: tuple[str, ...]
     places: tuple[Place, ...]
     workers: tuple[int, ...] = ()
-    """Empty: they are numbered as their ranks."""
+    """Worker numbers; empty: equal to the ranks."""
     previous: tuple[int, ...] = ()
-    """The rank that each had in the world before, or -1: it was not in it, or does not hold the job's state."""
+    """Each member's rank in the previous world; -1: it was not a member, or does not hold the job's state."""
     lost: tuple[Departure, ...] = ()
-    """The workers that were in the world before, and are not in this one."""
+    """Members of the previous world that were lost."""
     finished: tuple[Departure, ...] = ()
-    """The workers that are not in this one because they have left the world before in good order."""
+    """Members of the previous world that left it gracefully."""
 
 
 class Refuse(msgspec.Struct, frozen=True):
@@ -210,62 +214,62 @@ class Refuse(msgspec.Struct, frozen=True):
     worker: int
     reason: str
     rank: int | None = None
-    """The rank that is to blame."""
+    """The rank that caused the refusal."""
     evicted: bool = False
     """Whether the job goes on without this worker."""
 
 
 class Notify(msgspec.Struct, frozen=True):
-    """Tell the members of the world that it is to change; they turn to that at the end of a step."""
+    """Notify the members of a world that it is to change at the end of a step."""
 
     workers: tuple[int, ...]
     generation: int
     added: int
-    """Newcomers that wait."""
+    """Number of newcomers that wait."""
     removed: int
-    """Members that are to leave."""
+    """Number of members that are to leave."""
     reason: str
 
 
 class Show(msgspec.Struct, frozen=True):
-    """Answer a worker that arrives with what the world is like."""
+    """Answer an arriving worker with a preview of the world."""
 
     worker: int
     device_number: int
-    """The number of the worker on its host, by which its program chooses a device."""
+    """Number of the worker on its host, by which its program chooses a device."""
 
 
 class Revoke(msgspec.Struct, frozen=True):
-    """Tell the members of the world that one of them is lost: they may not have noticed."""
+    """Notify the members of a world that one of them is lost, which they may not have noticed."""
 
     workers: tuple[int, ...]
     generation: int
     rank: int
     how: str
     certain: bool
-    """Whether its process has ended; what is only suspected must not come back from them as certain."""
+    """Whether its process has ended. A mere suspicion must not come back from the members as a certain loss."""
 
 
 class Evict(msgspec.Struct, frozen=True):
-    """End this worker, which may live and is excluded from the job."""
+    """Kill a worker that is excluded from the job and may still run."""
 
     worker: int
     why: str
 
 
 class Hold(msgspec.Struct, frozen=True):
-    """Tell the launcher what the job waits for, and raise `HoldOver` when that takes too long."""
+    """Report what the job waits for, and limit the time: when it is over, `HoldOver` happens."""
 
     kind: str
-    """One of `next_world`'s, such as "minimum"; "": it waits no more."""
+    """One of the kinds of `next_world`, such as "minimum"; "": the job waits for nothing."""
     reason: str = ""
     seconds: float = 0.0
     arrivals: int = 0
-    """A number that changes with every worker that comes. The time begins anew when it does."""
+    """A number that changes with every arrival of a worker. The time restarts when it changes."""
 
 
 class End(msgspec.Struct, frozen=True):
-    """There will be no other world: end the job."""
+    """End the job: there will be no other world."""
 
     reason: str
 
@@ -274,10 +278,13 @@ Action = Announce | Refuse | Show | Notify | Revoke | Evict | Hold | End
 
 
 def find_places(workers: Sequence[Joined]) -> tuple[Place, ...]:
-    """Return where each of the workers of a complete world runs, from what they said when they joined.
+    """Return the place of each worker of a complete world, from the hosts that they reported when they joined.
 
     Args:
-        workers: by rank.
+        workers: joins by rank.
+
+    Returns:
+        Places by rank.
 
     Example:
         >>> joins = [Joined(0, "", "x1", "earth"), Joined(1, "", "x2", "mars"), Joined(2, "", "x1", "earth")]
@@ -298,7 +305,7 @@ def find_places(workers: Sequence[Joined]) -> tuple[Place, ...]:
 
 
 def _distinct_names(names: Sequence[str]) -> list[str]:
-    """Number names that occur again: two containers may have one name, and are two hosts all the same."""
+    """Number repeated names: two hosts, such as containers, may have the same name."""
     return [
         f"{name} ({names[: index + 1].count(name)})" if name in names[:index] else name
         for index, name in enumerate(names)
@@ -306,7 +313,7 @@ def _distinct_names(names: Sequence[str]) -> list[str]:
 
 
 def ranks(numbers: Iterable[int]) -> str:
-    """Write ranks for people.
+    """Return ranks as text for people.
 
     Example:
         >>> ranks([3, 0, 1, 2, 7])

@@ -1,4 +1,4 @@
-"""Which workers are left out of a world when some of its members cannot be connected with each other."""
+"""Choice of the workers that are left out of a world when some of its members cannot connect to each other."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from collections.abc import Collection, Sequence
 def workers_to_leave_out(
     members: Sequence[int], holders: Collection[int], cut: Collection[frozenset[int]]
 ) -> list[int]:
-    """Return the workers to leave out so that all pairs of the rest can be connected.
+    """Return the workers to leave out so that every pair of the others can connect.
 
-    Workers that do not hold the job's state go first, so that one that does always stays; then the worker that is in
-    most of the pairs; among equals, the one with the highest rank.
+    A greedy vertex cover: workers that do not hold the job's state are left out first, so that a holder always stays;
+    then the worker that is in the most pairs; among equals, the one of the highest rank.
 
     Args:
-        members: by rank.
-        holders: those of them that hold the job's state and are to stay.
-        cut: pairs that cannot be connected.
+        members: workers by rank.
+        holders: members that hold the job's state and are to stay.
+        cut: pairs of workers that cannot connect to each other.
 
     Example:
         >>> workers_to_leave_out([7, 8, 9], {7, 8, 9}, [frozenset({7, 8}), frozenset({7, 9})])

@@ -1,4 +1,4 @@
-"""How long a worker that has reported a failure may take until its process ends."""
+"""Deadlines for the exit of workers that have reported a failure."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 
 class ExitDeadlines:
-    """The workers whose process is about to end, with a timer for each.
+    """One timer for each worker whose process is about to end.
 
     Args:
-        late: called with a worker whose process has not ended in time.
+        late: called with a worker whose process has not ended within its time.
     """
 
     def __init__(self, late: Callable[[int], None]) -> None:
@@ -18,12 +18,12 @@ class ExitDeadlines:
         self._timers: dict[int, asyncio.TimerHandle] = {}
 
     def begin(self, worker: int, seconds: float) -> None:
-        """Expect a worker's process to end within so many seconds."""
+        """Expect a worker's process to end within `seconds`."""
         self.ended(worker)
         self._timers[worker] = asyncio.get_running_loop().call_later(seconds, self._late, worker)
 
     def ended(self, worker: int) -> None:
-        """Record that a worker's process has ended; no-op if that was not expected."""
+        """Stop the timer of a worker whose process has ended, if it has one."""
         timer = self._timers.pop(worker, None)
         if timer is not None:
             timer.cancel()

@@ -1,10 +1,10 @@
-"""Membership of a fixed number of workers: a pure function, and the plain data it works on.
+"""Membership of a job of fixed size: a pure function, and the plain data it works on.
 
 Every worker that joins waits until all have joined; then the next generation is announced to all of them. A worker
-whose process has exited is *gone* for good, and from then on nobody can be waited for. `arrivals` says how long those
-that have joined wait for others.
+whose process has exited is *gone* for good, and from then on no world can be completed. `arrivals` decides how long
+workers that have joined wait for the others.
 
-Where the ranks run is either given, by a launcher that has planned it, or each worker says on which host it is.
+The hosts of the ranks are either planned by a launcher, or reported by each worker when it joins.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from farandole.control.roster.events import (
 )
 
 
-class State(msgspec.Struct, frozen=True, tag="fixed"):
-    """The state of the roster. Workers are numbered as their first ranks."""
+class FixedState(msgspec.Struct, frozen=True, tag="fixed"):
+    """The state of the roster of a job of fixed size. A worker's number is its rank."""
 
     places: tuple[Place | None, ...]
-    """By rank: all of them given, or none."""
+    """Places by rank; all None: the workers report them."""
     generation: int = 0
-    """Of the latest world; 0 before the first, which is 1."""
+    """Number of the latest world; 0: there was none. The first is 1."""
     members: frozenset[int] = frozenset()
-    """The workers that are in that world and have not left it."""
+    """Workers in the latest world that have not left it."""
     waiting: tuple[Joined, ...] = ()
-    """Every join that has no answer yet, in the order they came."""
+    """Unanswered joins in the order of their arrival."""
     gone: tuple[tuple[int, str], ...] = ()
-    """Worker, and how it ended, of every process that has exited, in that order."""
+    """Workers whose process has exited, each with how it ended, in that order."""
     state_held: bool = False
     """Whether any worker has held the job's state."""
     hold: Hold = Hold("")
@@ -55,40 +55,40 @@ class State(msgspec.Struct, frozen=True, tag="fixed"):
         return len(self.places)
 
 
-Decision = tuple[State, tuple[Action, ...], str]
+Decision = tuple[FixedState, tuple[Action, ...], str]
 
 
-def decide(state: State, event: Event) -> Decision:
-    """Return the next state, what to do, and the one line that says why.
+def decide(state: FixedState, event: Event) -> Decision:
+    """Return the next state, the actions, and the reason in one line.
 
     Example:
-        >>> alone = State(places=(Place("here", 0, 1, 0, 1),))
+        >>> alone = FixedState(places=(Place("here", 0, 1, 0, 1),))
         >>> state, actions, reason = decide(alone, Joined(0, "unix:a"))
         >>> actions[0].generation, actions[0].contacts
         (1, ('unix:a',))
         >>> reason
         'rank 0 joined; all 1 are here: generation 1 begins'
     """
-    state, actions, reason = _note(state, event)
+    state, actions, reason = _apply(state, event)
     hold = _what_is_awaited(state)
     if hold == state.hold:
         return state, actions, reason
     return msgspec.structs.replace(state, hold=hold), (*actions, hold), reason
 
 
-def _what_is_awaited(state: State) -> Hold:
+def _what_is_awaited(state: FixedState) -> Hold:
     absent = _missing(state)
-    # Of what workers wish, the latest one's counts, as its arrival does.
+    # The timeout of the latest worker counts, as its arrival restarts the time.
     seconds = state.waiting[-1].timeout if state.waiting else 0.0
     return hold_for_arrivals(ranks(absent), len(absent), len(state.waiting), seconds)
 
 
-def _missing(state: State) -> list[int]:
+def _missing(state: FixedState) -> list[int]:
     here = {joined.worker for joined in state.waiting}
     return [rank for rank in range(state.size) if rank not in here]
 
 
-def _note(state: State, event: Event) -> Decision:
+def _apply(state: FixedState, event: Event) -> Decision:
     if isinstance(event, Joined):
         return _joined(state, event)
     if isinstance(event, Left):
@@ -104,10 +104,10 @@ def _note(state: State, event: Event) -> Decision:
         return _finished(state, event)
     if isinstance(event, HoldOver):
         return _hold_over(state)
-    raise AssertionError(f"a job of fixed size knows no {type(event).__name__}")
+    raise AssertionError(f"{type(event).__name__} cannot happen in a job of fixed size")
 
 
-def _joined(state: State, event: Joined) -> Decision:
+def _joined(state: FixedState, event: Joined) -> Decision:
     worker = event.worker
     if not 0 <= worker < state.size:
         why = f"worker {worker} is not one of the {state.size} workers of this job: is its FARANDOLE_RANK wrong?"
@@ -121,7 +121,7 @@ def _joined(state: State, event: Joined) -> Decision:
         return state, (Refuse(worker, why, rank),), f"rank {worker} joined, but {why}"
     waiting = (*state.waiting, event)
     if len(waiting) < state.size:
-        # A worker that joins has left the old world, whether it said so or not.
+        # A worker that joins has left the old world, even without a Left event.
         next_state = msgspec.structs.replace(state, waiting=waiting, members=state.members - {worker})
         return next_state, (), f"rank {worker} joined; {len(waiting)} of {state.size} are here"
     generation = state.generation + 1
@@ -133,20 +133,20 @@ def _joined(state: State, event: Joined) -> Decision:
     return next_state, (Announce(generation, contacts, places),), why
 
 
-def _left(state: State, event: Left) -> Decision:
+def _left(state: FixedState, event: Left) -> Decision:
     if event.generation != state.generation or event.worker not in state.members:
         return state, (), f"rank {event.worker} left generation {event.generation}, which is over for it"
     next_state = msgspec.structs.replace(state, members=state.members - {event.worker})
     return next_state, (), f"rank {event.worker} left generation {event.generation}"
 
 
-def _lost(state: State, event: Lost) -> Decision:
+def _lost(state: FixedState, event: Lost) -> Decision:
     waiting = tuple(joined for joined in state.waiting if joined.worker != event.worker)
     next_state = msgspec.structs.replace(state, waiting=waiting)
-    return next_state, (), f"rank {event.worker} closed its connection and waits no more"
+    return next_state, (), f"rank {event.worker} closed its connection and no longer waits"
 
 
-def _finished(state: State, event: Finished) -> Decision:
+def _finished(state: FixedState, event: Finished) -> Decision:
     why = _cannot_complete(event.worker, event.how)
     others = [joined.worker for joined in state.waiting if joined.worker != event.worker]
     next_state = msgspec.structs.replace(
@@ -160,12 +160,12 @@ def _finished(state: State, event: Finished) -> Decision:
     return next_state, refusals, f"{reason}; {ranks(others)} waited for it" if others else reason
 
 
-def _hold_over(state: State) -> Decision:
+def _hold_over(state: FixedState) -> Decision:
     if not state.waiting:
-        return state, (), "there is nothing to wait for any more"
+        return state, (), "nothing is waited for any more"
     absent, here = _missing(state), [joined.worker for joined in state.waiting]
     why = too_late(ranks(absent), len(absent), len(here), state.hold.seconds)
-    # All at once: without the first that gives up, the others would wait in vain.
+    # All at once: if one gave up alone, the others would wait in vain.
     return msgspec.structs.replace(state, waiting=()), tuple(Refuse(worker, why) for worker in here), why
 
 

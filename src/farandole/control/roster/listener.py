@@ -1,6 +1,6 @@
-"""The roster's listener: a TCP server that proves its clients, and knows which workers are connected.
+"""The roster's listener: a TCP server that authenticates its clients, and knows which workers are connected.
 
-A connection that is not proven costs a socket and a few bytes for at most `HANDSHAKE_SECONDS`.
+An unauthenticated connection occupies a socket and a few bytes for at most `HANDSHAKE_SECONDS`.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from farandole.base.wire.errors import BadMessage, ConnectionLost, WireError
 from farandole.base.wire.frames import Codec
 from farandole.base.wire.rendezvous import FromWorker, Hello
 
-# The most that is kept for a worker that does not read. More would cost the roster too much RAM.
+# Limit of unsent data for a worker that does not read, which bounds the roster's memory.
 BACKLOG_BYTES = 8 * 1024 * 1024
 
 
 class Client:
-    """One proven connection."""
+    """One authenticated connection."""
 
     def __init__(self, worker: int, channel: AsyncChannel, codec: Codec[FromWorker]) -> None:
         self.worker = worker
@@ -33,11 +33,14 @@ class Client:
         return self._codec.decode(await self.channel.receive())
 
     async def send(self, message: msgspec.Struct) -> None:
-        """Send, and wait while too much is on its way."""
+        """Send a message, and wait while too much is unsent."""
         await self.channel.send(self._codec.encode(message))
 
     def post(self, message: msgspec.Struct) -> None:
-        """Send without waiting: a worker that does not read must not keep others from being heard."""
+        """Send without waiting: a worker that does not read must not block the messages of others.
+
+        The message is dropped if too much is unsent.
+        """
         if self.channel.backlog() < BACKLOG_BYTES:
             self.channel.post(self._codec.encode(message))
 
@@ -46,12 +49,12 @@ class Listener:
     """Accepts clients that hold the job's secret, and passes on their messages.
 
     Args:
-        secret: what a client must prove to hold.
-        heard: called with every message; the next one of that client is read when it is done.
+        secret: the job's secret, which clients must prove to hold.
+        heard: called with every message; the client's next message is read when it returns.
         closed: called with a client whose connection has closed.
-        log: takes a line about every client whose connection is closed from here.
-        frame_limit: longest message, in bytes, that is taken.
-        handshake_seconds: for a client to prove itself.
+        log: called with a line about every client whose connection is closed from this side.
+        frame_limit: length of the longest accepted message, in bytes.
+        handshake_seconds: seconds that a client has to prove itself.
     """
 
     def __init__(
@@ -71,9 +74,9 @@ class Listener:
         self._handshake_seconds = handshake_seconds
         self._codec: Codec[FromWorker] = Codec(FromWorker)
         self._connections: dict[int, int] = {}
-        """Open connections by worker. Several are fine: one may serve the engine, another `farandole.run`."""
-        self._strangers = 0
-        """Open connections that are not proven yet, or whose worker is not known yet."""
+        """Number of open connections by worker. One may serve the engine, another `farandole.run`."""
+        self._unidentified = 0
+        """Number of open connections that are not authenticated, or whose worker is not known yet."""
         self._fewer = asyncio.Event()
         """Set when one of the counts above may have fallen."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -81,10 +84,10 @@ class Listener:
         self._closed_to_all = False
 
     async def open(self, host: str, port: int) -> str:
-        """Listen on that address only, and return `host:port`.
+        """Listen on one address, and return `host:port`.
 
         Raises:
-            OSError: it cannot be listened on.
+            OSError: the address cannot be listened on.
         """
         server = await asyncio.start_server(self._serve, host, port)
         self._servers.append(server)
@@ -99,15 +102,15 @@ class Listener:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def silence(self, worker: int, seconds: float) -> None:
-        """Wait until all that a dead worker sent has been read, at most so long.
+    async def wait_until_read(self, worker: int, seconds: float) -> None:
+        """Wait until everything that a dead worker sent has been read, for `seconds` at most.
 
-        A connection stays open while a child of it lives that inherited the socket.
+        The limit is needed because a connection stays open while a child process that inherited its socket lives.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
-        # A worker that died quickly may have written all it had to say before its proof was even read.
-        while (worker in self._connections or self._strangers) and (left := deadline - loop.time()) > 0:
+        # The connection of a worker that died quickly may not even be authenticated yet.
+        while (worker in self._connections or self._unidentified) and (left := deadline - loop.time()) > 0:
             self._fewer.clear()
             try:
                 await asyncio.wait_for(self._fewer.wait(), left)
@@ -124,26 +127,26 @@ class Listener:
         except WireError as error:
             self._log(f"hung up on a client at {writer.get_extra_info('peername')}: {error}")
         except asyncio.CancelledError:
-            pass  # close() wants this connection gone; asyncio would log a cancelled handler as an error.
+            pass  # close() cancels this task; asyncio would log a cancelled handler as an error.
         finally:
             self._tasks.discard(task)
             channel.close()
 
     async def _admit(self, channel: AsyncChannel) -> Client:
-        self._strangers += 1
+        self._unidentified += 1
         try:
             await channel.accept(self._secret, self._handshake_seconds)
             if self._closed_to_all:
-                # Before Python 3.12, wait_for drops a cancellation that comes together with what it waits for. And a
+                # Before Python 3.12, wait_for loses a cancellation that coincides with its result. And the task of a
                 # client that was about to be served when the listener closed has not been cancelled.
-                raise ConnectionLost("it came when the listener was closing")
+                raise ConnectionLost("the listener is closing")
             hello = self._codec.decode(await channel.receive())
             if not isinstance(hello, Hello):
-                raise BadMessage("a client that did not say who it is")
+                raise BadMessage("the first message of a client was not Hello")
             self._connections[hello.worker] = self._connections.get(hello.worker, 0) + 1
             return Client(hello.worker, channel, self._codec)
         finally:
-            self._strangers -= 1
+            self._unidentified -= 1
             self._fewer.set()
 
     async def _converse(self, client: Client) -> None:

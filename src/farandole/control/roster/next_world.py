@@ -1,6 +1,6 @@
-"""What follows from the state of an elastic job's roster: which workers are told what, and what the next world is.
+"""The next world of an elastic job, and the notices to workers, as they follow from the roster's state.
 
-The rules, and the reasons for them, are in `farandole.control.roster.elastic`.
+The rules and their reasons are in `farandole.control.roster.elastic`.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from farandole.control.roster.arrivals import hold_for_arrivals
 from farandole.control.roster.events import Action, Announce, Departure, End, Hold, Joined, Notify, Refuse, find_places
 from farandole.control.roster.exclusion import workers_to_leave_out
 from farandole.control.roster.membership import (
+    ElasticState,
     Outcome,
-    State,
     accusations,
-    bar,
     changed,
     departures,
     dismiss,
+    exclude,
     missing,
     names,
-    strike,
+    remove_from_roll,
 )
 
 MEMBERS = "members"
@@ -28,14 +28,14 @@ MAJORITY = "majority"
 MINIMUM = "minimum"
 FENCE = "fence"
 
-# Why a worker is not in the next world. The others are told that it left for this reason.
+# Reasons why a worker is not in the next world. The others are notified that it left for this reason.
 ASKED = "it was asked to leave"
 SMALLER = "the job was made smaller"
 FINISHING = "the job is about to end: workers have finished"
 
 
-def settle(state: State) -> Outcome:
-    """Return what is to be done in this state."""
+def settle(state: ElasticState) -> Outcome:
+    """Return the state and actions that follow from a state, without any event."""
     if state.ended:
         return state, [], ""
     active = state.active()
@@ -43,12 +43,12 @@ def settle(state: State) -> Outcome:
         return _begin(state)
     joined = state.joined()
     if not state.lost and not any(worker in joined for worker in active):
-        return _go_on(state)
-    return _turn(state)
+        return _notify_members(state)
+    return _replace_world(state)
 
 
-def _begin(state: State) -> Outcome:
-    """Make a world of newcomers, because there is none."""
+def _begin(state: ElasticState) -> Outcome:
+    """Form a world of newcomers, because there is none."""
     if state.finishing and state.generation:
         return *_refuse_newcomers(state), ""
     unfenced = state.barred - state.gone
@@ -65,8 +65,8 @@ def _begin(state: State) -> Outcome:
     return _announce(state, sorted(joined.worker for joined in state.waiting)[: state.limits.max_size])
 
 
-def _end_incomplete(state: State, here: int) -> Outcome:
-    """End the job if workers wait that are too few, because others have finished without any world."""
+def _end_incomplete(state: ElasticState, here: int) -> Outcome:
+    """End the job if too few workers wait, because the others have finished before there was any world."""
     if not here:
         return _wait(state, Hold(""))
     least = state.limits.min_size
@@ -74,13 +74,13 @@ def _end_incomplete(state: State, here: int) -> Outcome:
     return *end(state, why), why
 
 
-def _start_seconds(state: State) -> float:
+def _start_seconds(state: ElasticState) -> float:
     at_once = state.generation == 0 or len(state.waiting) >= state.limits.min_size
     return state.limits.start_timeout if at_once else state.limits.timeout
 
 
-def _go_on(state: State) -> Outcome:
-    """Tell the members of a world that lives which newcomers wait for it, and which members are to leave."""
+def _notify_members(state: ElasticState) -> Outcome:
+    """Notify the members of an intact world of how many newcomers wait for it, and how many members are to leave."""
     actions: list[Action] = []
     if state.finishing:
         state, actions = _refuse_newcomers(state)
@@ -97,8 +97,8 @@ def _go_on(state: State) -> Outcome:
     return changed(state, notified=(added, removed)), [*actions, notice], reason
 
 
-def _turn(state: State) -> Outcome:
-    """Make the next world as soon as all members have joined: one of them has turned away from the present one."""
+def _replace_world(state: ElasticState) -> Outcome:
+    """Form the next world as soon as all members have joined: the present one was abandoned."""
     late = missing(state)
     if late:
         return _wait(state, Hold(MEMBERS, f"waits for {names(state, late)}", state.limits.timeout))
@@ -110,45 +110,45 @@ def _turn(state: State) -> Outcome:
     actions: list[Action] = []
     for worker, how in state.suspects.items():
         if worker in state.active():
-            state, more = bar(state, worker, how)
+            state, more = exclude(state, worker, how)
             actions += more
     staying = {each for each in here if joined[each].trained and each not in state.leaving}
     for worker in workers_to_leave_out(here, staying, _cut_links(state, here)):
         here.remove(worker)
-        state, more = bar(state, worker, "cannot be connected with others")
+        state, more = exclude(state, worker, "cannot connect to others")
         actions += more
     state, more, reason = _next(state, here)
     return state, actions + more, reason
 
 
-def _doubt(state: State, here: list[int]) -> str:
-    """Return why the workers that have joined may not go on without those that are not heard of; "" if they may."""
+def _doubt(state: ElasticState, here: list[int]) -> str:
+    """Return why the workers that have joined may not continue without the silent ones; "" if they may."""
     joined = state.joined()
     silent = [worker for worker in state.active() if worker in state.suspects]
-    # A worker that has joined does nothing more in the old world, even if nothing is heard of it any more.
+    # A worker that has joined does nothing more in the old world, even if it is silent now.
     at_large = [worker for worker in silent if worker not in joined]
     if len(here) < len(at_large) or (silent and not here):
         return (
-            f"waits for {names(state, silent)}: only {len(here)} of {len(here) + len(silent)} workers are heard of, "
-            "and the others may be going on without them"
+            f"waits for {names(state, silent)}: only {len(here)} of {len(here) + len(silent)} workers respond, "
+            "and the others may be training without them"
         )
     holders = state.holders.intersection(silent)
     keeping = {worker for worker in here if joined[worker].trained}
     if all(joined[worker].open for worker in here) and not (state.newcomers() or state.expected or state.promised):
-        # Between two steps, the workers that are to leave do so if no worker could get the state from them.
+        # Between two steps, workers that are to leave may do so if no worker needs the state from them.
         keeping -= state.leaving
     if holders and not keeping:
-        return f"waits for {names(state, holders)}: nobody else has the job's state"
+        return f"waits for {names(state, holders)}: no other worker has the job's state"
     return ""
 
 
-def _cut_links(state: State, here: list[int]) -> set[frozenset[int]]:
-    """Return the pairs of these workers that could not be connected with each other.
+def _cut_links(state: ElasticState, here: list[int]) -> set[frozenset[int]]:
+    """Return the pairs of these workers that could not connect to each other.
 
     When a world cannot be formed because one worker is missing, its workers give up one after the other, and a worker
-    whose peer gives up may believe that the network between the two is cut. So the report of one of them is not enough.
-    A pair counts as cut if both report it; or if one does, the other could not form that world either, and no worker of
-    it is lost, which would explain the failure.
+    whose peer gives up may conclude that the network between the two is cut. So one report is not enough. A pair counts
+    as cut if both workers report it; or if one of them does, the other could not form that world either, and no member
+    is lost, which would explain the failure.
     """
     joined = state.joined()
     complete = len(here) == len(state.members)
@@ -170,12 +170,12 @@ def _cut_links(state: State, here: list[int]) -> set[frozenset[int]]:
     }
 
 
-def _next(state: State, here: list[int]) -> Outcome:
-    """Make the next world, or wait for more workers: all that is left of the present one has joined."""
+def _next(state: ElasticState, here: list[int]) -> Outcome:
+    """Form the next world, or wait for more workers: all that is left of the present one has joined."""
     joined = state.joined()
-    # In the middle of a step no worker comes in and none leaves. Those that are to, do so right after it.
+    # No worker enters or leaves in the middle of a step, but right after it.
     between_steps = all(joined[worker].open for worker in here)
-    # A member that does not hold the state yet comes in like a newcomer, if others hold it.
+    # A member that does not hold the state yet is treated as a newcomer, if others hold it.
     holders = [worker for worker in here if joined[worker].trained] or here
     actions: list[Action] = []
     if state.finishing:
@@ -197,15 +197,15 @@ def _next(state: State, here: list[int]) -> Outcome:
     return state, actions + more, reason
 
 
-def _enough(state: State, everyone: list[int]) -> bool:
+def _enough(state: ElasticState, everyone: list[int]) -> bool:
     return bool(everyone) and (state.finishing or len(everyone) >= state.limits.min_size)
 
 
-def _leavers(state: State, holders: list[int]) -> dict[int, str]:
-    """Return which holders of the job's state are not in the next world, and why.
+def _leavers(state: ElasticState, holders: list[int]) -> dict[int, str]:
+    """Return the holders of the job's state that are not in the next world, each with the reason.
 
-    When all of them are to leave and others come, or will be started soon, the first one stays until those have the
-    state.
+    When all of them are to leave while newcomers wait or will be started soon, the first holder stays until those have
+    the state.
     """
     asked = [worker for worker in holders if worker in state.leaving]
     others = [each.worker for each in state.waiting if each.worker not in holders]
@@ -216,15 +216,15 @@ def _leavers(state: State, holders: list[int]) -> dict[int, str]:
     return {worker: ASKED for worker in asked} | {worker: SMALLER for worker in surplus}
 
 
-def _most(state: State, holders: list[int]) -> int:
-    """Return how many workers the next world may have, besides one that stays only to hand over the state."""
+def _most(state: ElasticState, holders: list[int]) -> int:
+    """Return the largest size of the next world, including a worker that stays only to hand over the state."""
     handing_over = not state.leaving.isdisjoint(holders) and len(_leavers(state, holders)) < len(
         state.leaving.intersection(holders)
     )
     return state.limits.max_size + handing_over
 
 
-def _announce(state: State, chosen: list[int]) -> Outcome:
+def _announce(state: ElasticState, chosen: list[int]) -> Outcome:
     resets, limit = state.generation, state.limits.reset_limit
     if limit is not None and resets > limit:
         # Horovod's words: its users look for them.
@@ -246,7 +246,7 @@ def _announce(state: State, chosen: list[int]) -> Outcome:
     )
     state, actions, _ = _wait(state, Hold(""))
     for worker in set(state.members).difference(chosen, joined):
-        state = strike(state, worker)
+        state = remove_from_roll(state, worker)
     state = changed(
         state,
         generation=generation,
@@ -265,19 +265,19 @@ def _announce(state: State, chosen: list[int]) -> Outcome:
     return state, [*actions, action], f"generation {generation} begins with {_count(len(chosen))}"
 
 
-def _finished(state: State) -> tuple[Departure, ...]:
+def _finished(state: ElasticState) -> tuple[Departure, ...]:
     ranks = enumerate(state.members)
     return tuple(Departure(rank, worker, "has finished") for rank, worker in ranks if worker in state.done)
 
 
-def _previous(state: State, joined: Joined) -> int:
+def _previous(state: ElasticState, joined: Joined) -> int:
     if joined.trained and joined.worker in state.members:
         return state.members.index(joined.worker)
     return -1
 
 
-def _known_host(state: State, joined: Joined) -> Joined:
-    """Return the join with the launcher's name for the host, where it has one."""
+def _known_host(state: ElasticState, joined: Joined) -> Joined:
+    """Return the join with the launcher's name for the host, if there is one."""
     name = state.hosts.get(joined.worker)
     return joined if name is None else msgspec.structs.replace(joined, host=name, hostname=name)
 
@@ -285,7 +285,7 @@ def _known_host(state: State, joined: Joined) -> Joined:
 # --- waiting, and ending --------------------------------------------------------------------------------------------
 
 
-def _wait_for_minimum(state: State, here: int) -> Outcome:
+def _wait_for_minimum(state: ElasticState, here: int) -> Outcome:
     # Horovod's words: its users look for them.
     words = (
         f"waits for workers: {here} of at least {state.limits.min_size} are here. Please check that you have enough "
@@ -294,18 +294,19 @@ def _wait_for_minimum(state: State, here: int) -> Outcome:
     return _wait(state, Hold(MINIMUM, words, state.limits.timeout))
 
 
-def _wait(state: State, hold: Hold) -> Outcome:
+def _wait(state: ElasticState, hold: Hold) -> Outcome:
     if hold == state.hold:
         return state, [], ""
     return changed(state, hold=hold), [hold], hold.reason
 
 
-def end(state: State, why: str) -> tuple[State, list[Action]]:
+def end(state: ElasticState, why: str) -> tuple[ElasticState, list[Action]]:
+    """End the job, and refuse all workers that wait."""
     refusals = [Refuse(joined.worker, why) for joined in state.waiting]
     return changed(state, waiting=(), ended=why, hold=Hold("")), [*refusals, Hold(""), End(why)]
 
 
-def _refuse_newcomers(state: State) -> tuple[State, list[Action]]:
+def _refuse_newcomers(state: ElasticState) -> tuple[ElasticState, list[Action]]:
     actions: list[Action] = []
     for worker in state.newcomers():
         state, more = dismiss(state, worker, FINISHING)
@@ -323,4 +324,4 @@ def _change_in_words(added: int, removed: int) -> str:
         parts.append(f"{_count(added)} {'waits' if added == 1 else 'wait'} to join")
     if removed:
         parts.append(f"{_count(removed)} {'is' if removed == 1 else 'are'} to leave")
-    return " and ".join(parts) or "nobody waits to join or is to leave any more"
+    return " and ".join(parts) or "no workers wait to join or are to leave any more"

@@ -1,7 +1,7 @@
-"""Serves the roster of a job that no launcher of ours started, as a child of its rank 0; see `core.own_roster`.
+"""The roster of a job that was not started by farandole's launcher, served by a child process of its rank 0.
 
-It ends when its standard input ends. A process that rank 0 has forked may hold the other end of that, and outlive rank
-0. So this process watches rank 0 itself as well.
+`core.own_roster` starts it. It ends when its standard input ends. A process that rank 0 has forked may hold the other
+end of that pipe and outlive rank 0, so this process watches rank 0 itself as well.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from farandole.control.roster.service import RosterService
 
 
 async def serve(order: Serve, control: int, channel: Channel, parent: int) -> None:
-    """Carry out an order, and stay until the input ends or the parent does.
+    """Serve a roster until the input or the parent process ends.
 
     Args:
-        order: what to serve.
+        order: size, secret and addresses of the roster.
         control: file descriptor of the input.
-        channel: takes the answer.
-        parent: process id of the process that gave the order.
+        channel: channel for the answer.
+        parent: process id of rank 0.
     """
-    service = RosterService(fixed.State((None,) * order.size), order.secret)
+    service = RosterService(fixed.FixedState((None,) * order.size), order.secret)
     answer = await _listen(service, order)
     channel.send(Codec[Serve](Serve).encode(answer))
     if isinstance(answer, Serving):
@@ -58,12 +58,12 @@ async def _listen(service: RosterService, order: Serve) -> FromServer:
 async def _end_of(control: int, parent: int) -> None:
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
-    # Nothing more is ever written there: it becomes readable when it ends.
+    # Nothing more is written there: it becomes readable when it ends.
     loop.add_reader(control, ended.set)
     try:
         loop.add_reader(os.pidfd_open(parent), ended.set)
     except (OSError, AttributeError):
-        pass  # An old kernel, a sandbox, another libc: the end of the input has to do.
+        pass  # An old kernel, a sandbox or another libc: only the end of the input is watched.
     if os.getppid() == parent:
         await ended.wait()
 
@@ -73,12 +73,12 @@ def main() -> None:
     parent = os.getppid()
     control = sys.stdin.fileno()
     report = os.dup(sys.stdout.fileno())
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # Nothing that prints may break into the answer.
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # Prints must not mix with the answer.
     channel = Channel(PipeEnd(control), PipeEnd(report), FRAME_LIMIT)
     try:
         order = Codec[Serve](Serve).decode(channel.receive())
     except ConnectionLost:
-        return  # Rank 0 has ended before it said what to serve.
+        return  # Rank 0 ended before it sent its order.
     asyncio.run(serve(order, control, channel, parent))
 
 

@@ -1,4 +1,4 @@
-"""The workers' side of the roster: their messages become events, and what is decided about them becomes messages.
+"""The roster's service for workers: their messages become events, and the roster's actions become messages.
 
 Everything runs in one asyncio loop, which owns all state; nothing here may be called from another thread.
 """
@@ -40,7 +40,7 @@ from farandole.base.wire.rendezvous import (
 )
 from farandole.control.roster import elastic
 from farandole.control.roster.connections import Connections
-from farandole.control.roster.decide import State, decide
+from farandole.control.roster.decide import RosterState, decide
 from farandole.control.roster.events import (
     Action,
     Announce,
@@ -64,9 +64,9 @@ from farandole.control.roster.translate import event_of, joined, notices_so_far,
 Report = Failure | Progress | Measures
 
 
-def _world_lives(state: State) -> bool:
-    """Return whether the latest world is one that no member has turned away from, as far as is known."""
-    if not isinstance(state, elastic.State):
+def _has_intact_world(state: RosterState) -> bool:
+    """Return whether no member of the latest world is known to have abandoned it."""
+    if not isinstance(state, elastic.ElasticState):
         return False
     return bool(state.members) and not state.lost and not any(each in state.joined() for each in state.members)
 
@@ -81,22 +81,24 @@ class RosterService:
     """Serves one job's workers.
 
     Attributes:
-        state: as it was decided last.
-        results: by worker, what it has sent back of its call.
+        state: the roster's present state.
+        results: the pickled result of each worker's call, by worker.
 
     Args:
-        state: before anything has happened.
-        secret: what a client must prove to hold.
-        happened: called with what happens to workers; it decides, and has `obey` called. None: nothing else than the
-            roster decides in this job, and it is decided here.
-        reported: called with a worker and what it says of itself.
-        log: takes a line about every decision that is made here, and every connection that is closed from here.
-        call: the pickled call that workers may fetch, if there is one.
+        state: initial state of the roster.
+        secret: the job's secret, which clients must prove to hold.
+        happened: called with every event; it decides, and calls `decided` and `carry_out`. None: the roster decides
+            alone in this job, and this service calls `decide` itself.
+        reported: called with a worker and its report about itself.
+        log: called with a line about every decision made here, and every connection closed from this side.
+        call: the pickled call that workers may fetch; None: there is none.
+        frame_limit: length of the longest accepted message, in bytes.
+        handshake_seconds: seconds that a client has to prove itself.
     """
 
     def __init__(
         self,
-        state: State,
+        state: RosterState,
         secret: bytes,
         *,
         happened: Callable[[Event], None] | None = None,
@@ -117,24 +119,24 @@ class RosterService:
         self._exit_deadlines = ExitDeadlines(lambda worker: self._happened(EndOverdue(worker)))
         self._hold_timer = HoldTimer(lambda kind: self._happened(HoldOver(kind)))
         self._scheduled_batch = ScheduledBatch(0)
-        self._turned_at = time.monotonic()
-        """Since when there is no world, on the monotonic clock."""
-        self._told_coming: tuple[tuple[int, ...], int] = ((), 0)
-        """How many workers are to come, as it was told last, and which workers it was told."""
+        self._world_ended_at = time.monotonic()
+        """Time on the monotonic clock when the latest world was abandoned."""
+        self._notified_coming: tuple[tuple[int, ...], int] = ((), 0)
+        """The latest `Coming` notice: the workers that got it, and the number of workers in it."""
         self._held: list[tuple[Client, FromWorker | None]] | None = None
-        """What came between `hold_back` and `go_on`, in its order; None in place of a message: that connection has
-        closed. None: nothing is held back."""
+        """Messages that arrived between `pause` and `resume`, in their order; None in place of a message: that
+        connection has closed. None: the service is not paused."""
         self._catching_up: asyncio.Task[None] | None = None
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> str:
-        """Listen on that address only, and return `host:port`. May be called for several addresses.
+        """Listen on one address, and return `host:port`. May be called for several addresses.
 
         Args:
-            host: an address of this machine, in numbers.
-            port: 0 is any that is free.
+            host: numeric address of this machine.
+            port: port number; 0: any free port.
 
         Raises:
-            OSError: it cannot be listened on.
+            OSError: the address cannot be listened on.
         """
         return await self._listener.open(host, port)
 
@@ -148,60 +150,63 @@ class RosterService:
         await self._connections.close()
 
     def process_ended(self, worker: int) -> None:
-        """Do not wait any more for the end of a worker that has reported its failure."""
+        """Cancel the exit deadline of a worker whose process has ended."""
         self._exit_deadlines.ended(worker)
 
     def schedule_batch(self, samples: int) -> None:
-        """Let all workers know the batch that was chosen for them; 0: they choose by themselves.
+        """Notify all workers of the batch size that was chosen for them.
 
-        It is not kept for the next service: whoever chooses sees that the job does not follow, and says it again.
+        It is not handed over to the next service: the scheduler sees that the job does not follow, and repeats it.
+
+        Args:
+            samples: number of samples; 0: the workers choose.
         """
         self._scheduled_batch = ScheduledBatch(samples)
         self._connections.notify(list(self._connections.listeners), self._scheduled_batch)
 
     @property
     def scheduled_batch(self) -> int:
-        """The batch that was chosen for the workers; 0: they choose by themselves."""
+        """The batch size that was chosen for the workers, in samples; 0: the workers choose."""
         return self._scheduled_batch.samples
 
     def ending(self) -> None:
-        """Let all workers know that the job is being ended."""
+        """Notify all workers that the job is being ended."""
         self._connections.notify(list(self._connections.listeners), Ending())
 
-    async def silence(self, worker: int, seconds: float) -> None:
-        """Wait until all that a dead worker sent has been read, for that many seconds at most.
+    async def wait_until_read(self, worker: int, seconds: float) -> None:
+        """Wait until everything that a dead worker sent has been read, for `seconds` at most.
 
-        A connection stays open while a child of it lives that inherited the socket.
+        The limit is needed because a connection stays open while a child process that inherited its socket lives.
         """
-        await self._listener.silence(worker, seconds)
+        await self._listener.wait_until_read(worker, seconds)
 
     # --- the service of a roster that has died -------------------------------------------------------------------
 
-    def hold_back(self) -> None:
-        """Answer no worker before `go_on`: they connect by themselves to the service that follows another."""
+    def pause(self) -> None:
+        """Answer no worker until `resume`. Workers connect by themselves to the service that replaces a lost one."""
         self._held = []
 
-    def go_on(self) -> None:
-        """Answer workers from now on, those first that have come meanwhile."""
+    def resume(self) -> None:
+        """Answer workers from now on, beginning with the messages that arrived since `pause`."""
         held, self._held = self._held or [], None
         self._catching_up = asyncio.get_running_loop().create_task(self._catch_up(held))
 
     @property
-    def stands_still(self) -> bool:
-        """Whether a member of the world waits for the next one, before `go_on`."""
+    def members_wait(self) -> bool:
+        """Whether a member of the world has asked for the next one since `pause`."""
         return bool(self._held_joins())
 
     @property
     def known_to_have_ended(self) -> frozenset[int]:
-        """The workers whose connections have closed, by what the members say that wait, before `go_on`."""
-        assert isinstance(self.state, elastic.State)
+        """The workers that have certainly ended, according to the joins that arrived since `pause`."""
+        assert isinstance(self.state, elastic.ElasticState)
         joins = self._held_joins()
         told = [each for join in joins for each in accusations(self.state, join)]
         ended = {self.state.members[each.rank] for each in told if each.certain and not (each.forming or each.left)}
         return frozenset(ended.difference(join.worker for join in joins))
 
     def _held_joins(self) -> list[Joined]:
-        """Return the joins of members of the world that came before `go_on`, and wait."""
+        """Return the joins of members of the world that arrived since `pause` and are unanswered."""
         found: dict[Client, Joined] = {}
         for client, message in self._held or ():
             if message is None:
@@ -211,19 +216,19 @@ class RosterService:
         return list(found.values())
 
     async def _catch_up(self, held: list[tuple[Client, FromWorker | None]]) -> None:
-        """Handle what was held back, as if it came now."""
+        """Handle the messages that arrived while the service was paused."""
         for client, message in held:
             if message is None:
                 self._closed(client)
                 continue
             try:
-                await self._obey(client, message)
+                await self._handle(client, message)
             except WireError as error:
                 self._log(f"hung up on worker {client.worker}: {error}")
                 client.channel.close()
         self._catching_up = None
 
-    # --- what workers say ----------------------------------------------------------------------------------------
+    # --- messages of workers -------------------------------------------------------------------------------------
 
     def _closed(self, client: Client) -> None:
         if self._held is not None:
@@ -237,9 +242,9 @@ class RosterService:
             return
         if self._catching_up is not None:
             await asyncio.shield(self._catching_up)
-        await self._obey(client, message)
+        await self._handle(client, message)
 
-    async def _obey(self, client: Client, message: FromWorker) -> None:
+    async def _handle(self, client: Client, message: FromWorker) -> None:
         worker = client.worker
         if isinstance(message, Join):
             await self._join(client, message)
@@ -267,7 +272,7 @@ class RosterService:
         worker = client.worker
         older = self._connections.waiting.get(worker)
         if older is not None and message.again:
-            # The worker has lost that connection; here its end may be noticed much later.
+            # The worker has lost that connection; on this side, it may seem open for much longer.
             self._closed(older)
         elif older is not None:
             twice = f"worker {worker} joined twice: do two processes, or two engines, use the same FARANDOLE_RANK?"
@@ -279,21 +284,21 @@ class RosterService:
     def _fail(self, worker: int, message: Failure) -> None:
         self._reported(worker, message)
         state = self.state
-        if isinstance(state, elastic.State) and worker in state.hosts:
+        if isinstance(state, elastic.ElasticState) and worker in state.hosts:
             self._exit_deadlines.begin(worker, state.limits.timeout)
         self._happened(event_of(worker, message))
 
     def _listen(self, client: Client) -> None:
         self._connections.listeners[client.worker] = client
-        if not isinstance(self.state, elastic.State):
+        if not isinstance(self.state, elastic.ElasticState):
             return
-        # Also 0: a worker that connects again may have heard another one from the roster before this one.
+        # Also sent if 0: a worker that reconnects may have got another one from the previous roster.
         client.post(self._scheduled_batch)
         if client.worker in self.state.members:
             for notice in notices_so_far(self.state):
                 client.post(notice)
 
-    # --- what is decided -----------------------------------------------------------------------------------------
+    # --- decisions -----------------------------------------------------------------------------------------------
 
     def _decide(self, event: Event) -> None:
         state, actions, reason = decide(self.state, event)
@@ -301,22 +306,22 @@ class RosterService:
         self.decided(state)
         for action in actions:
             self.carry_out(action)
-        self.tell_coming()
+        self.notify_coming()
 
-    def decided(self, state: State) -> None:
-        """Have another state, before the actions that follow from it."""
+    def decided(self, state: RosterState) -> None:
+        """Replace the state. Called before the actions that belong to it are carried out."""
         before, self.state = self.state, state
         # When the last of its members joins, one decision ends this world and announces the next one.
-        if _world_lives(before) and (not _world_lives(state) or state.generation != before.generation):
-            self._turned_at = time.monotonic()
+        if _has_intact_world(before) and (not _has_intact_world(state) or state.generation != before.generation):
+            self._world_ended_at = time.monotonic()
 
     @property
     def seconds_without_world(self) -> float:
-        """Seconds since the world before the latest one was turned away from, or since this service began."""
-        return time.monotonic() - self._turned_at
+        """Seconds since the latest world was abandoned, or since this service began."""
+        return time.monotonic() - self._world_ended_at
 
     def carry_out(self, action: Action) -> None:
-        """Send workers what was decided about them, or begin to wait; what else is decided is passed over."""
+        """Send workers the messages of an action, or start its timer. Actions for the launcher are ignored."""
         state = self.state
         if isinstance(action, Announce):
             for rank, worker in enumerate(action.workers or range(len(action.places))):
@@ -324,7 +329,7 @@ class RosterService:
         elif isinstance(action, Refuse):
             self._connections.reply(action.worker, Refused(action.reason, action.rank, action.evicted))
         elif isinstance(action, Show):
-            assert isinstance(state, elastic.State)
+            assert isinstance(state, elastic.ElasticState)
             self._connections.reply(action.worker, world_on_arrival(state, action))
         elif isinstance(action, Notify):
             change = Changed(action.generation, action.added, action.removed, action.reason)
@@ -335,13 +340,16 @@ class RosterService:
         elif isinstance(action, Hold):
             self._hold_timer.wait(action)
 
-    def tell_coming(self) -> None:
-        """Tell the members of the world how many workers have been started and are not here yet, if that is news.
+    def notify_coming(self) -> None:
+        """Notify the members of the world of the number of workers that are still to join, if it changed.
 
-        After the actions of a decision: a worker that has come is counted among those that wait before it is taken from
-        those that are to come.
+        Called after the actions of a decision: a worker that joins is announced as waiting before it is no longer
+        counted as coming.
         """
         state = self.state
-        if isinstance(state, elastic.State) and (now := (state.members, len(state.expected))) != self._told_coming:
-            self._told_coming = now
+        if (
+            isinstance(state, elastic.ElasticState)
+            and (now := (state.members, len(state.expected))) != self._notified_coming
+        ):
+            self._notified_coming = now
             self._connections.notify(state.members, Coming(len(state.expected)))

@@ -1,4 +1,4 @@
-"""The timer of a job: how long it waits for whatever it is waiting for (a `Hold`)."""
+"""The timer of a job's hold: how long the job waits for something."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from farandole.control.roster.events import Hold
 
 
 class HoldTimer:
-    """Runs for one hold at a time.
+    """A timer for one hold at a time.
 
     Args:
-        over: called with the kind of the hold when its time is up.
+        over: called with the kind of the hold when its time is over.
     """
 
     def __init__(self, over: Callable[[str], None]) -> None:
@@ -21,8 +21,8 @@ class HoldTimer:
         self._hold = Hold("")
 
     def wait(self, hold: Hold) -> None:
-        """Run for this hold from now on; a hold without a kind stops the timer."""
-        # The text of a hold changes as workers come and go. Its time does not begin anew with that.
+        """Start the timer for a hold, instead of the previous one; a hold without a kind stops the timer."""
+        # The text of a hold changes as workers join and leave, which must not restart its time.
         if (hold.kind, hold.arrivals) == (self._hold.kind, self._hold.arrivals):
             return
         self.close()

@@ -1,4 +1,4 @@
-"""Between the messages of `wire.rendezvous` and the events and actions of the roster."""
+"""Translation between the messages of `wire.rendezvous` and the roster's events and actions."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import msgspec
 
 from farandole.base.wire.rendezvous import Changed, Coming, Failure, Holds, Join, Leave, Leaving, Revoked, World
 from farandole.control.roster.events import Accusation, Announce, Event, Failed, HoldsState, Joined, Leaves, Left, Show
-from farandole.control.roster.membership import State
+from farandole.control.roster.membership import ElasticState
 
 
 def event_of(worker: int, message: Join | Leave | Leaving | Failure | Holds) -> Event:
-    """Return the event that a worker's message stands for."""
+    """Return the event of a worker's message."""
     if isinstance(message, Join):
         return joined(worker, message)
     if isinstance(message, Leave):
@@ -23,7 +23,7 @@ def event_of(worker: int, message: Join | Leave | Leaving | Failure | Holds) -> 
 
 
 def joined(worker: int, message: Join) -> Joined:
-    """Return the event that a join stands for."""
+    """Return the event of a join."""
     accused = tuple(Accusation(each.rank, each.how, each.certain, each.forming, each.left) for each in message.accused)
     return Joined(
         worker,
@@ -40,12 +40,12 @@ def joined(worker: int, message: Join) -> Joined:
 
 
 def world_of(rank: int, action: Announce, *, state_held: bool) -> World:
-    """Return the world that is announced, as one of its ranks sees it.
+    """Return an announced world as one of its ranks sees it.
 
     Args:
-        rank: that rank.
+        rank: the rank that gets the message.
         action: the announcement.
-        state_held: whether some worker has held the job's state.
+        state_held: whether any worker has held the job's state.
     """
     place = action.places[rank]
     return World(
@@ -65,12 +65,12 @@ def world_of(rank: int, action: Announce, *, state_held: bool) -> World:
     )
 
 
-def world_on_arrival(state: State, action: Show) -> World:
-    """Return the world that a worker which arrives would be in, as its last rank.
+def world_on_arrival(state: ElasticState, action: Show) -> World:
+    """Return the world that an arriving worker would be in, as its last rank.
 
     Args:
-        state: of the roster.
-        action: the answer to that worker.
+        state: state of the roster.
+        action: the answer to the worker.
     """
     hosts = [state.hosts.get(each, "") for each in (*state.members, action.worker)]
     return World(
@@ -88,16 +88,15 @@ def world_on_arrival(state: State, action: Show) -> World:
     )
 
 
-def notices_so_far(state: State) -> list[msgspec.Struct]:
-    """Return all notices that count now for a member of the world, those that take something back among them.
+def notices_so_far(state: ElasticState) -> list[msgspec.Struct]:
+    """Return all notices that are valid now for a member of the world, including those that withdraw something.
 
-    A member that connects again may have heard a notice of the roster before this one, which died before it could take
-    that back.
+    A member that reconnects may have got a notice from the previous roster, which died before it could withdraw it.
     """
     notices: list[msgspec.Struct] = [
         Revoked(state.generation, departure.rank, departure.how, departure.worker in state.gone)
         for departure in state.lost
     ]
-    notices.append(Changed(state.generation, *state.notified, "the world is to change"))
+    notices.append(Changed(state.generation, *state.notified, "the world is about to change"))
     notices.append(Coming(len(state.expected)))
     return notices

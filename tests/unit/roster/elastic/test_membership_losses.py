@@ -1,4 +1,4 @@
-"""The rules of membership when workers are lost, as data in and data out."""
+"""Membership when workers are lost: pure decisions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from farandole.control.roster.membership import changed
 from farandole.control.roster.next_world import MEMBERS
 
 
-def test_the_others_hear_of_a_death_and_go_on_in_their_old_order() -> None:
+def test_survivors_are_notified_of_death_and_keep_their_order() -> None:
     state, actions, reason = decide(world(0, 1, 2, 3), Finished(1, "was killed by SIGKILL"))
     assert actions[0] == Revoke((0, 2, 3), 1, 1, "was killed by SIGKILL", certain=True)
     assert reason == (
@@ -36,39 +36,39 @@ def test_the_others_hear_of_a_death_and_go_on_in_their_old_order() -> None:
     assert actions[-1].lost == (Departure(1, 1, "was killed by SIGKILL"),)
 
 
-def test_survivors_do_not_wait_until_the_launcher_knows_of_a_death() -> None:
+def test_survivors_do_not_wait_for_the_launcher_to_notice_a_death() -> None:
     state, actions, _ = decide(world(0, 1), again(0, lost=dead(1)))
     assert announced(actions) == (0,)
     assert not any(isinstance(action, Evict) for action in actions)
     assert decide(state, Finished(1, "was killed"))[1] == ()
 
 
-def test_who_is_silent_is_counted_out_and_refused_when_it_comes_late() -> None:
+def test_silent_worker_is_excluded_and_refused_when_it_joins_late() -> None:
     state, actions, _ = decide(after(world(0, 1, 2), again(0, lost=silent(2))), again(1))
     assert announced(actions) == (0, 1)
     assert Evict(2, "is silent") in actions
     _, actions, reason = decide(state, again(2))
     assert isinstance(actions[0], Refuse)
-    assert reason == "worker 2 is refused: the job goes on without it: it was counted out, or asked to leave"
+    assert reason == "worker 2 is refused: the job continues without it: it was excluded, or asked to leave"
 
 
-def test_a_suspect_that_joins_in_time_lives() -> None:
+def test_suspect_that_joins_in_time_stays() -> None:
     state = after(world(0, 1, 2), Suspected((2,), "was stopped"), again(2), again(0))
     assert announced(decide(state, again(1))[1]) == (0, 1, 2)
     assert after(state, again(1)).lost == ()
 
 
-def test_a_worker_that_has_joined_is_believed_to_live_whatever_others_say() -> None:
+def test_joined_worker_counts_as_alive_despite_accusations() -> None:
     state = after(world(0, 1, 2), again(1, lost=silent(0)), again(0, lost=dead(1)))
     assert announced(decide(state, again(2))[1]) == (0, 1, 2)
 
 
-def test_a_certain_word_counts_more_than_a_suspicion() -> None:
+def test_certain_loss_replaces_suspicion() -> None:
     state = after(world(0, 1, 2, 3), again(0, lost=silent(3)), again(1, lost=dead(3)))
     assert (state.suspects, state.gone) == ({}, {3})
 
 
-def test_accusations_of_older_worlds_of_oneself_and_of_nobody_do_not_count() -> None:
+def test_stale_self_and_unknown_accusations_are_ignored() -> None:
     state = after(world(0, 1), again(0), again(1))
     for join in (
         again(0, lost=dead(1)),
@@ -79,7 +79,7 @@ def test_accusations_of_older_worlds_of_oneself_and_of_nobody_do_not_count() -> 
         assert after(state, join).gone == frozenset()
 
 
-def test_what_a_dead_worker_has_sent_before_is_not_believed() -> None:
+def test_join_of_dead_worker_is_refused() -> None:
     state = after(world(0, 1), Finished(1, "was killed"))
     assert isinstance(decide(state, again(1))[1][0], Refuse)
     assert announced(decide(after(state, again(1)), again(0))[1]) == (0,)
@@ -88,7 +88,7 @@ def test_what_a_dead_worker_has_sent_before_is_not_believed() -> None:
 BOOM = "ValueError: boom"
 
 
-def test_who_says_that_it_failed_is_not_waited_for() -> None:
+def test_failed_worker_is_not_waited_for() -> None:
     state, actions, reason = decide(world(0, 1, 2, 3), Failed(1, BOOM))
     assert actions[0] == Revoke((0, 2, 3), 1, 1, f"raised {BOOM}", True)
     assert reason.startswith(f"rank 1 (worker 1 on h1) reports that it failed: {BOOM}")
@@ -99,16 +99,16 @@ def test_who_says_that_it_failed_is_not_waited_for() -> None:
     assert announcement.lost == (Departure(1, 1, f"raised {BOOM}"), Departure(2, 2, f"raised {BOOM}"))
 
 
-def test_who_said_that_it_failed_is_not_in_doubt() -> None:
+def test_failed_worker_counts_as_certainly_ended() -> None:
     state = after(world(0, 1, 2), Failed(1, BOOM), Failed(2, BOOM))
-    assert announced(decide(state, again(0))[1]) == (0,), "the others are more, and do nothing any more"
+    assert announced(decide(state, again(0))[1]) == (0,), "the others are the majority, but have certainly ended"
     state = after(world(0, 1), Suspected((1,), "is silent"), Failed(1, BOOM))
     _, actions, _ = decide(state, again(0))
     assert announced(actions) == (0,)
     assert not any(isinstance(action, Evict) for action in actions), "it ends by itself"
 
 
-def test_who_said_that_it_failed_comes_into_no_world_any_more() -> None:
+def test_failed_worker_enters_no_other_world() -> None:
     state = after(world(0, 1), Failed(1, BOOM))
     assert isinstance(decide(state, again(1))[1][0], Refuse)
     waiting = after(world(0, 1), again(1))
@@ -116,33 +116,33 @@ def test_who_said_that_it_failed_comes_into_no_world_any_more() -> None:
     assert announced(decide(after(waiting, Failed(1, BOOM)), again(0))[1]) == (0,)
 
 
-def test_the_end_of_one_that_has_failed_changes_nothing_more() -> None:
+def test_end_of_failed_worker_changes_nothing() -> None:
     state = after(world(0, 1), Failed(1, BOOM), again(0))
     assert (state.generation, state.members) == (2, (0,))
     assert decide(state, Failed(1, BOOM))[:2] == (state, ())
     assert decide(state, Finished(1, "exited with code 1"))[:2] == (changed(state, device_numbers={0: ("h0", 0)}), ())
 
 
-def test_a_newcomer_that_fails_before_it_joins_is_not_waited_for() -> None:
+def test_newcomer_that_fails_before_it_joins_is_not_waited_for() -> None:
     state = after(started(0, 1), Joined(0, "at 0"))
     assert announced(decide(state, Failed(1, BOOM))[1]) == (0,)
 
 
-def test_who_hangs_up_while_it_waits_is_waited_for() -> None:
+def test_member_that_disconnects_while_waiting_is_waited_for() -> None:
     state = after(world(0, 1, 2), again(0), again(1), Lost(1))
     assert announced(decide(state, again(2))[1]) == ()
     assert announced(decide(after(state, again(2)), again(1))[1]) == (0, 1, 2)
 
 
-def test_who_does_not_come_for_too_long_is_counted_out() -> None:
+def test_member_that_does_not_join_in_time_is_excluded() -> None:
     state = after(world(0, 1, 2), again(0), again(1))
     assert state.hold.kind == MEMBERS
     _, actions, reason = decide(state, HoldOver(MEMBERS))
     assert announced(actions) == (0, 1)
-    assert Evict(2, "did not come within 600 s") in actions
+    assert Evict(2, "did not join within 600 s") in actions
     assert reason == "waited 600 s for rank 2 (worker 2 on h2); generation 2 begins with 2 workers"
 
 
-def test_a_time_that_is_over_for_something_else_changes_nothing() -> None:
+def test_end_of_another_hold_changes_nothing() -> None:
     state = world(0, 1)
-    assert decide(state, HoldOver(MEMBERS)) == (state, (), "there is nothing to wait for any more")
+    assert decide(state, HoldOver(MEMBERS)) == (state, (), "nothing is waited for any more")

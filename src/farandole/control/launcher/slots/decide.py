@@ -54,7 +54,7 @@ def decide(state: JobState, event: Event, now: float) -> Decision:
     Example:
         >>> from farandole.control.launcher.slots.job_events import HostReady, HostsChanged
         >>> from farandole.control.launcher.slots.job_state import SlotPolicy
-        >>> state = JobState(SlotPolicy(), elastic.State(elastic.Limits(1, 1)))
+        >>> state = JobState(SlotPolicy(), elastic.ElasticState(elastic.Limits(1, 1)))
         >>> state, actions, _ = decide(state, HostsChanged((("h1", 1),)), 0.0)
         >>> state, actions, reasons = decide(state, HostReady("h1"), 0.1)
         >>> actions[0], state.roster.expected
@@ -69,7 +69,7 @@ def decide(state: JobState, event: Event, now: float) -> Decision:
         deciding.end(EndJob(event.why, event.hint))
     elif isinstance(event, TakenOver):
         deciding.take_over()
-    elif isinstance(state.roster, fixed.State):
+    elif isinstance(state.roster, fixed.FixedState):
         deciding.fixed(event)
     else:
         deciding.elastic(event)
@@ -179,7 +179,7 @@ class _Deciding:
                 self.end(EndJob(action.reason))
             else:
                 self.actions.append(action)
-        if isinstance(roster, elastic.State) and _is_news(before, self.state):
+        if isinstance(roster, elastic.ElasticState) and _is_news(before, self.state):
             self._news.append(before)
 
     def _hear_news(self) -> None:
@@ -211,7 +211,11 @@ class _Deciding:
         self.state, actions, reason = step
         self.reasons.append(reason)
         # Before any worker is asked to leave: the last one that holds the state stays for those that will be started.
-        if isinstance(self.state.roster, elastic.State) and not self.state.roster.promised and self._will_start():
+        if (
+            isinstance(self.state.roster, elastic.ElasticState)
+            and not self.state.roster.promised
+            and self._will_start()
+        ):
             self._tell_roster(Promised(True))
         for action in actions:
             self._pass_on(action)
@@ -250,7 +254,7 @@ class _Deciding:
 
     def end(self, action: EndJob) -> None:
         """End the job; no-op if an elastic job is being ended already."""
-        if isinstance(self.state.roster, fixed.State):
+        if isinstance(self.state.roster, fixed.FixedState):
             self._end(action)
         elif self.state.end is None:
             left = living(self.state)

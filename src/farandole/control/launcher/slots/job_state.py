@@ -125,7 +125,7 @@ class JobState:
     """
 
     policy: SlotPolicy
-    roster: fixed.State | elastic.State
+    roster: fixed.FixedState | elastic.ElasticState
     """Which workers are in the world, and how many may be."""
     sites: tuple[Site, ...] = ()
     """The hosts, longest known first."""
@@ -153,9 +153,9 @@ class JobState:
     end: End | None = None
 
     @property
-    def elastic_roster(self) -> elastic.State:
+    def elastic_roster(self) -> elastic.ElasticState:
         """The roster of a job whose workers come and go."""
-        assert isinstance(self.roster, elastic.State)
+        assert isinstance(self.roster, elastic.ElasticState)
         return self.roster
 
     @property
@@ -166,17 +166,17 @@ class JobState:
     @property
     def world(self) -> tuple[int, ...]:
         """The workers of the latest world, by rank; some may have ended. A job of fixed size has one from the start."""
-        return tuple(range(self.roster.size)) if isinstance(self.roster, fixed.State) else self.roster.members
+        return tuple(range(self.roster.size)) if isinstance(self.roster, fixed.FixedState) else self.roster.members
 
     @property
     def generation(self) -> int:
         """The number of the latest world; 0 before the first of an elastic job."""
-        return 1 if isinstance(self.roster, fixed.State) else self.roster.generation
+        return 1 if isinstance(self.roster, fixed.FixedState) else self.roster.generation
 
     @property
     def finishing(self) -> bool:
         """Whether a worker has done all there was to do, as far as is known: its process has yet to end well."""
-        return isinstance(self.roster, elastic.State) and self.roster.finishing
+        return isinstance(self.roster, elastic.ElasticState) and self.roster.finishing
 
     @property
     def closing(self) -> bool:
@@ -207,7 +207,7 @@ def living(state: JobState) -> dict[int, tuple[Site, Slot]]:
 
 def size_of(state: JobState) -> int:
     """Return the number of workers in messages: those that have not ended, or all of a job of fixed size."""
-    return state.roster.size if isinstance(state.roster, fixed.State) else len(living(state))
+    return state.roster.size if isinstance(state.roster, fixed.FixedState) else len(living(state))
 
 
 def at_work(state: JobState) -> dict[int, tuple[Site, Slot]]:

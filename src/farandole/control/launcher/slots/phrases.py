@@ -54,7 +54,7 @@ def others(state: JobState, workers: Collection[int], does: str, do: str) -> str
 
 def follows_a_loss(state: JobState) -> str:
     """Return what will become of the job if a worker is lost now, in a few words."""
-    if isinstance(state.roster, fixed.State):
+    if isinstance(state.roster, fixed.FixedState):
         return "the job has a fixed size, so it will end"
     least, left = state.limits.min_size, len(state.world) - 1
     if left < least:

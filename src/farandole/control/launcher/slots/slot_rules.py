@@ -44,8 +44,8 @@ def apply(state: JobState, event: SlotEvent, now: float) -> Step:
 
     Example:
         >>> from farandole.control.launcher.slots.job_state import SlotPolicy
-        >>> from farandole.control.roster.elastic import Limits, State
-        >>> state = JobState(SlotPolicy(), State(Limits(1, 2)))
+        >>> from farandole.control.roster.elastic import Limits, ElasticState
+        >>> state = JobState(SlotPolicy(), ElasticState(Limits(1, 2)))
         >>> state, actions, _ = apply(state, HostsChanged((("h1", 4),)), 0.0)
         >>> actions
         [ReachHost(label='h1')]

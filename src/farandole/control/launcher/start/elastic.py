@@ -30,7 +30,7 @@ from farandole.control.launcher.supervise.supervisor import Supervisor
 from farandole.control.launcher.supervise.take_over import take_over
 from farandole.control.launcher.targets.local import LocalNames
 from farandole.control.launcher.wording import count
-from farandole.control.roster.elastic import MAJORITY_SECONDS, Limits, State
+from farandole.control.roster.elastic import MAJORITY_SECONDS, ElasticState, Limits
 from farandole.control.roster.membership import ANY_SIZE
 from farandole.errors import SpecError
 
@@ -83,7 +83,7 @@ def first_state(spec: LaunchSpec) -> JobState:
         majority_timeout=max(MAJORITY_SECONDS, certain),
         reset_limit=elastic.reset_limit,
     )
-    return JobState(policy, State(limits))
+    return JobState(policy, ElasticState(limits))
 
 
 def note_on_slots(spec: LaunchSpec, machine: Machine, hosts: Sequence[Host]) -> str:

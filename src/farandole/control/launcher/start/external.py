@@ -343,7 +343,7 @@ async def _launch(
         check_command(spec.command, machine.directory, machine.environment)
     secret = secrets.token_bytes(SECRET_BYTES)
     service = RosterService(
-        fixed.State((None,) * draft.size),
+        fixed.FixedState((None,) * draft.size),
         secret,
         reported=lambda rank, report: running.reported(rank, report),
         log=log,

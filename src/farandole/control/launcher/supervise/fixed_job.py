@@ -31,7 +31,7 @@ def fixed_state(plan: Plan, places: tuple[Place, ...]) -> JobState:
         )
         for host in plan.hosts
     )
-    return JobState(SlotPolicy(), fixed.State(places), sites)
+    return JobState(SlotPolicy(), fixed.FixedState(places), sites)
 
 
 def begin_fixed(job: Supervisor, hosts: Sequence[JobHost], context: LaunchContext) -> None:

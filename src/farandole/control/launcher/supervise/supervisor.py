@@ -86,7 +86,7 @@ class Supervisor:
         self.decisions = Decisions(state, self._decided, context.log)
         self.holds_end = self.has_taken_over = False
         self._context = context
-        ranks = state.roster.size if isinstance(state.roster, fixed.State) else None
+        ranks = state.roster.size if isinstance(state.roster, fixed.FixedState) else None
         self.workers = Workers(spec, console, ranks)
         self.service = RosterService(
             state.roster,
@@ -240,7 +240,7 @@ class Supervisor:
         self.service.decided(state.roster)
         for action in actions:
             self._carry_out(action)
-        self.service.tell_coming()
+        self.service.notify_coming()
 
     def _carry_out(self, action: Action) -> None:
         if isinstance(action, events.ReachHost):

@@ -48,7 +48,7 @@ async def take_over(
         AgentLost: ssh is missing on this machine.
     """
     job.holds_end = True
-    job.service.hold_back()
+    job.service.pause()
     job.hosts.known = left.hosts
     job.history.go_on_from(left.history)
     # Already now: workers that wait tell which others have ended, and so need not be waited for.
@@ -71,13 +71,13 @@ async def take_over(
         _tell_what_happened(job)
     job.holds_end = False
     job.happened(events.TakenOver())
-    job.service.go_on()
+    job.service.resume()
 
 
 def _holds_up(job: Supervisor, left: FailoverState, label: str) -> bool:
     """Return whether waiting for a host only delays the others: these stand still, and its workers have ended."""
     here = {number for number, (site, _) in living(left.state).items() if site.label == label}
-    return job.service.stands_still and here.intersection(left.state.world) <= job.service.known_to_have_ended
+    return job.service.members_wait and here.intersection(left.state.world) <= job.service.known_to_have_ended
 
 
 async def _heard(job: Supervisor, listening: asyncio.Task[None]) -> None:

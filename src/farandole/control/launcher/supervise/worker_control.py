@@ -127,5 +127,5 @@ class WorkerControl:
             self._background.spawn(self._hear_last_words(worker))
 
     async def _hear_last_words(self, worker: Worker) -> None:
-        await self._service.silence(worker.number, LAST_WORDS_SECONDS)
+        await self._service.wait_until_read(worker.number, LAST_WORDS_SECONDS)
         self._over(worker)
