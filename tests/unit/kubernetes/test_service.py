@@ -186,7 +186,7 @@ def test_an_unknown_job_is_told_with_the_jobs_that_there_are() -> None:
     jobs.append({"metadata": {"name": "b"}, "spec": {"command": ["x"]}})
     with pytest.raises(UnknownJob) as raised:
         service.status("a")
-    assert raised.value.hint == "there are: b"
+    assert raised.value.hint == "its jobs are: b"
 
 
 class Breaks(httpx2.SyncByteStream):
@@ -300,7 +300,7 @@ def test_a_job_of_the_same_name_is_not_taken_for_the_one_whose_answer_was_lost(r
 
 
 def test_a_submission_that_nobody_answers_has_an_end(rests: list[float]) -> None:
-    with pytest.raises(Unreachable, match="it is not known whether it has made resnet"):
+    with pytest.raises(Unreachable, match="resnet may or may not have been created"):
         submit_to(FailingServer(1000, takes=False))
     assert 10.0 <= sum(rests) <= 11.0
 

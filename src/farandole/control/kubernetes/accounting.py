@@ -1,4 +1,4 @@
-"""What a job has had in its queue: kept in its status, so that it survives the operator. Pure.
+"""The account of a job in its queue: stored in its status, so that it survives the operator. Pure.
 
 Times are seconds since 1970.
 """
@@ -15,7 +15,7 @@ from farandole.control.kubernetes.model import Observed
 from farandole.control.scheduler.account import Account
 
 KEY = "admission"
-"""Of the status."""
+"""The field of the status that holds it."""
 _KEYS = {
     "slots": "workers",
     "since": "since",
@@ -26,7 +26,7 @@ _KEYS = {
     "largest": "largest",
     "nodes": "nodes",
 }
-"""What the fields of an account are called in the status."""
+"""The names of an account's fields in the status."""
 
 
 @dataclass(frozen=True)
@@ -35,35 +35,35 @@ class Admitted(Account):
 
     Attributes:
         largest: the largest number of workers that it has had.
-        nodes: the number of workers that it was to have on each node, where its queue knows nodes.
+        nodes: its number of workers on each node, if its queue counts nodes.
     """
 
     largest: int = 0
     nodes: Mapping[str, int] = field(default_factory=dict)
 
     def given(self, workers: int, now: float, nodes: Mapping[str, int] | None = None) -> Admitted:
-        """Return it with another number of workers from now on, or the same on other nodes.
+        """Return the account with another number of workers from now on, or the same number on other nodes.
 
         Args:
-            workers: the number that it may have.
+            workers: the number of workers that the job may have.
             now: seconds since 1970.
-            nodes: where they are to be, as far as the queue knows nodes.
+            nodes: the number of workers on each node, if the queue counts nodes.
         """
         if workers == self.slots:
             return replace(self, nodes=dict(nodes)) if nodes and dict(nodes) != self.nodes else self
         return replace(self.changed(workers, now), largest=max(self.largest, workers), nodes=dict(nodes or {}))
 
     def as_data(self) -> dict[str, Any]:
-        """Return it as it is in the status."""
+        """Return the account in the form of the status."""
         return {_KEYS[key]: value for key, value in asdict(self).items() if value}
 
 
 def fields_with(observed: Observed, known: Mapping[str, Any], workers: int) -> dict[str, Any]:
-    """Return the field of a status that says what a job may have from now on; without a queue, none.
+    """Return the status field about what a job may have from now on; nothing without a queue.
 
     Args:
-        known: the fields that the status has.
-        workers: the number that the job may have.
+        known: the current fields of the status.
+        workers: the number of workers that the job may have.
     """
     if observed.admission is None and KEY not in known:
         return {}
@@ -73,17 +73,17 @@ def fields_with(observed: Observed, known: Mapping[str, Any], workers: int) -> d
 
 
 def submitted_at(job: Mapping[str, Any]) -> float:
-    """Return when a job was created; 0 if that is not known yet."""
+    """Return when a job was created, in seconds since 1970; 0 if unknown."""
     return times.from_text(job["metadata"].get("creationTimestamp")) or 0.0
 
 
 def read_account(status: object, submitted: float, held: int = 0) -> Admitted:
-    """Read it from a status, which may be anybody's.
+    """Read an account from a status, which may have any content.
 
     Args:
-        status: of a job.
-        submitted: when the job was created.
-        held: the number of workers that it holds: one without an account ran before its queue was there.
+        status: the status of a job.
+        submitted: when the job was created, in seconds since 1970.
+        held: the workers that the job holds: a job without an account ran before its queue existed.
     """
     data = status.get(KEY) if isinstance(status, Mapping) else None
     data = data if isinstance(data, Mapping) else {}

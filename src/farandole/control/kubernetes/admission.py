@@ -1,4 +1,4 @@
-"""What a queue tells a job: how many workers it may have now, and why. Plain data."""
+"""The decision of a queue about a job: how many workers it may have now, and why. Plain data."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Admission:
-    """What one job may have.
+    """The workers that one job may have.
 
     Attributes:
-        workers: so many; 0: it waits, or has to give its pods back.
+        workers: number of workers; 0 if it waits, or must give its pods back.
         reason: the policy's sentence.
-        nodes: how many of them on which node, where its queue knows nodes.
+        nodes: number of workers on each node, if its queue counts nodes.
     """
 
     workers: int
@@ -23,14 +23,14 @@ class Admission:
 
 @dataclass(frozen=True)
 class Figures:
-    """How one queue is.
+    """The state of one queue.
 
     Attributes:
-        fault: why it cannot be used; "" if it can.
-        slots: that it shares, with all queues of its tree.
+        fault: why the queue cannot be used; "" if it can.
+        slots: slots that it shares with all queues of its tree.
         used: workers that its jobs, and those of queues below it, may have.
-        running: jobs that may have some.
-        waiting: jobs that wait.
+        running: number of jobs that may have workers.
+        waiting: number of jobs that wait.
     """
 
     fault: str = ""

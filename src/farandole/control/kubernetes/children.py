@@ -1,4 +1,4 @@
-"""Metadata of what the operator makes for a job."""
+"""Metadata of the objects that the operator creates for a job."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def owner(kind: Kind, job: Object) -> dict[str, Any]:
 
 
 def metadata_of(kind: Kind, job: Object, name: str) -> dict[str, Any]:
-    """Return the metadata that every child has; callers add labels and annotations of their own."""
+    """Return the common metadata of all children; callers add their own labels and annotations."""
     metadata = job["metadata"]
     return {
         "name": name,
@@ -40,22 +40,22 @@ def metadata_of(kind: Kind, job: Object, name: str) -> dict[str, Any]:
 
 
 def label_value(name: str) -> str:
-    """Return a name as a label may have it: names may have 253 characters, values of labels 63."""
+    """Return a name in the form of a label's value: names may have 253 characters, values of labels 63."""
     if len(name) <= 63:
         return name
     return f"{name[:50].rstrip('-.')}-{digest(name)[:12]}"
 
 
 def service_name(name: str) -> str:
-    """Return a name as a Service may have it: it must begin with a letter, which names of jobs need not."""
+    """Return a name in the form of a Service's name: it must begin with a letter, unlike names of jobs."""
     return name if name[:1].isalpha() else f"job-{name}"
 
 
 def secret_name(job: Object, what: str) -> str:
     """Return the name of a Secret that the operator fills.
 
-    It has a part of the job's uid in it, so that one of that name can only be the job's own: the operator has no right
-    to read Secrets, and could not tell.
+    It contains a part of the job's uid, so that a Secret of that name can only belong to the job: the operator has no
+    right to read Secrets, and could not check that.
     """
     metadata = job["metadata"]
     return f"{metadata['name']}-{what}-{digest(metadata['uid'])[:6]}"

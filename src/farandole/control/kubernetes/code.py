@@ -11,18 +11,18 @@ from farandole.control.jobs.errors import BadSpec
 from farandole.control.launcher.ship.file_list import take_stock
 from farandole.errors import SpecError
 
-# The API server takes objects of 1.5 MB at most, and a ConfigMap of 1 MiB.
+# The API server accepts objects of at most 1.5 MB, and a ConfigMap of at most 1 MiB.
 MOST_BYTES = 700 * 1024
-_TOO_LARGE = "put it into the image, or on a volume; what git ignores is left out"
+_TOO_LARGE = "put it into the image, or on a volume; files that git ignores are not sent"
 
 
 def config_map(folder: str) -> tuple[dict[str, Any], list[dict[str, str]]]:
-    """Return a ConfigMap of the files of a folder that git would not ignore, and which key of it is which file.
+    """Return a ConfigMap with the files of a folder that git would not ignore, and the file of each of its keys.
 
-    A ConfigMap has no links: one to a file of the folder is sent as that file, and any other is left out.
+    A ConfigMap has no links: a link to a file of the folder is sent as that file; other links are omitted.
 
     Raises:
-        BadSpec: the folder cannot be sent like that.
+        BadSpec: the folder cannot be sent in this way.
     """
     try:
         manifest = take_stock(folder)
@@ -43,11 +43,11 @@ def config_map(folder: str) -> tuple[dict[str, Any], list[dict[str, str]]]:
                 data[f"file-{number}"] = base64.b64encode(content.read()).decode()
         except OSError as error:
             wrong = f"options.kubernetes.ship: {os.fsdecode(path)} cannot be read: {error.strerror}"
-            raise BadSpec(wrong, "is it being changed?") from None
+            raise BadSpec(wrong, "check whether a program is changing it") from None
         items.append({"key": f"file-{number}", "path": os.fsdecode(path)})
     return {"apiVersion": "v1", "kind": "ConfigMap", "binaryData": data}, items
 
 
 def _inside(root: bytes, path: bytes) -> bytes:
-    """Return where in a folder a path of it leads, after all links."""
+    """Return the target of a path in a folder, relative to the folder, after all links are resolved."""
     return os.path.relpath(os.path.realpath(os.path.join(root, path)), root)

@@ -1,4 +1,4 @@
-"""Conditions of a job: what `kubectl wait --for=condition=...` and dashboards read."""
+"""Conditions of a job: read by `kubectl wait --for=condition=...` and by dashboards."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CREATED, RUNNING, RESTARTING, SUSPENDED, SUCCEEDED, FAILED, BLOCKED = (
     "Blocked",
 )
 
-# Why a job is Blocked. The page on Kubernetes has a row for each, and a test compares.
+# The reasons of the condition Blocked. The page on Kubernetes has a row for each, and a test compares them.
 BLOCKED_REASONS = {
     "QuotaExceeded": "a ResourceQuota of the namespace has no room for the pod",
     "AdmissionRefused": "an admission webhook or policy refused an object of the job",
@@ -43,13 +43,13 @@ def find(conditions: Iterable[Object], kind: str) -> Object | None:
 
 
 def holds(conditions: Iterable[Object], kind: str) -> bool:
-    """Return whether the condition of a type is there and True."""
+    """Return whether a condition exists and is True."""
     found = find(conditions, kind)
     return found is not None and found.get("status") == "True"
 
 
 def of_status(status: Object | None) -> list[dict[str, Any]]:
-    """Return the conditions of a status, without what is none: the status may be anybody's."""
+    """Return the conditions of a status, which may have any content; malformed ones are omitted."""
     found = (status or {}).get("conditions")
     return [dict(item) for item in found if isinstance(item, Mapping)] if isinstance(found, list) else []
 
@@ -59,8 +59,8 @@ def with_condition(
 ) -> list[dict[str, Any]]:
     """Return conditions in which one has a value, a reason and a message.
 
-    Times change only where something else does, so that an outcome without news writes nothing. A condition that was
-    never there is not added as False. What has become true is the last one, which many tools take for the state.
+    Times change only with another field, so that an outcome without news writes nothing. A condition that never existed
+    is not added as False. A condition that becomes True is moved to the end, which many tools show as the state.
     """
     status = "True" if value else "False"
     kept = [dict(item) for item in conditions]
@@ -84,21 +84,21 @@ def with_condition(
 
 
 _DURATION = re.compile(r"\b([0-9]+h)?([0-9]+m)?[0-9.]+s\b")
-# The first that holds is the state of a job in one word.
+# The first of these that is True is the state of a job in one word.
 _STATES = (SUCCEEDED, FAILED, SUSPENDED, BLOCKED, RESTARTING, RUNNING)
 WAITING = "Waiting"
 
 
 def state(conditions: Iterable[Object]) -> str:
-    """Return in one word what a job is doing."""
+    """Return the state of a job in one word."""
     known = list(conditions)
     return next((kind for kind in _STATES if holds(known, kind)), WAITING)
 
 
 def blocked(conditions: Iterable[Object], why: tuple[str, str] | None, now: float) -> list[dict[str, Any]]:
-    """Return conditions that say why a job is blocked (a reason and a sentence), or that nothing is in its way.
+    """Return conditions with the reason why a job is blocked (a word and a sentence), or None if nothing blocks it.
 
-    A sentence that differs from the one before in a duration only is no news: the kubelet says how long it waits.
+    A sentence that differs only in a duration is not news: the kubelet says how long it waits.
     """
     known = list(conditions)
     if why is None:

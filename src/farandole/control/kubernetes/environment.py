@@ -1,8 +1,8 @@
-"""Environment variables of the containers that users write: what the user sets wins over what the operator sets.
+"""Environment variables of containers that users write: the user's values override the operator's.
 
 The user may set a variable in the template's `env`, or in a ConfigMap or Secret that `envFrom` names. The operator does
-not read these, and a variable in `env` would win over them. So where a container has `envFrom`, the variables of the
-operator are in a ConfigMap of the job, which is the first that the container reads; of several, the last one wins.
+not read these, and a variable in `env` would override them. So for a container with `envFrom`, the operator's variables
+are in a ConfigMap of the job, which is the first that the container reads; the last one that sets a variable wins.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def set_defaults(container: dict[str, Any], values: Mapping[str, str], config: s
     """Set variables of a container, except those that it sets itself.
 
     Args:
-        container: of a pod's spec; it is changed.
+        container: the container of a pod's spec, which is modified.
         values: variables by name.
         config: name of the ConfigMap that has the same variables, if the container has `envFrom` (see `defaults`).
     """
@@ -42,6 +42,6 @@ def defaults(
 
 
 def overlay(container: dict[str, Any], values: Mapping[str, str]) -> None:
-    """Set variables of a container, also those that it sets itself: they are the user's, of the job as a whole."""
+    """Set variables of a container, overriding its own: they are the user's, for the whole job."""
     others = [item for item in container.get("env") or () if item.get("name") not in values]
     container["env"] = [*others, *({"name": name, "value": value} for name, value in sorted(values.items()))]

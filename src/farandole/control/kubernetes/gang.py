@@ -1,4 +1,4 @@
-"""Gang scheduling: the PodGroup of a job, of Volcano or of the coscheduling plugin, and the pods that belong to it."""
+"""Gang scheduling: the PodGroup of a job, for Volcano or the coscheduling plugin, and the pods that belong to it."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _COSCHEDULING_GROUP = "scheduling.x-k8s.io/pod-group"
 
 @dataclass(frozen=True)
 class Gang:
-    """What a gang scheduler is told of a job.
+    """The options of a job for a gang scheduler.
 
     Attributes:
-        least: pods that start together, or not at all.
-        roles: pods of each role that are among them; none: whichever come.
-        resources: what these ask for; Volcano does not even look for nodes before its queue has as much.
-        queue: of Volcano; "" is what the job's annotation says.
-        timeout: seconds for which the coscheduling plugin keeps places for the pods that were first.
+        least: number of pods that start together, or not at all.
+        roles: number of pods of each role among them; empty if any pods may be.
+        resources: the resources that these request; Volcano does not look for nodes before its queue has as much.
+        queue: the Volcano queue; "" for the one in the job's annotation.
+        timeout: seconds for which the coscheduling plugin keeps places for the first pods.
     """
 
     least: int
@@ -42,7 +42,7 @@ class Gang:
 
 
 def pod_group(kind: Kind, job: Object, gang: Gang, options: Options) -> dict[str, Any] | None:
-    """Return the job's PodGroup, None without a gang scheduler."""
+    """Return the job's PodGroup; None without a gang scheduler."""
     if not options.gang_scheduler:
         return None
     wanted: dict[str, Any] = {"minMember": gang.least, "minResources": dict(gang.resources)}
@@ -62,7 +62,7 @@ def pod_group(kind: Kind, job: Object, gang: Gang, options: Options) -> dict[str
 
 
 def decorate(pod: dict[str, Any], job: Object, options: Options) -> None:
-    """Make a pod a member of its job's PodGroup, for the gang scheduler."""
+    """Make a pod a member of its job's PodGroup."""
     if not options.gang_scheduler:
         return
     pod["spec"]["schedulerName"] = options.gang_scheduler
@@ -75,6 +75,6 @@ def decorate(pod: dict[str, Any], job: Object, options: Options) -> None:
 
 
 def given_back(observed: Observed, why: str) -> list[Deletion]:
-    """Return the deletion of what a job that has no pods holds in the gang scheduler."""
+    """Return the deletion of the PodGroup of a job that has no pods."""
     groups = [child for ref, child in observed.children.items() if ref.kind == KIND]
     return deletions(groups, why)

@@ -1,4 +1,4 @@
-"""The status of a job of any kind while an outcome is made: conditions, history, other fields, and Events."""
+"""The status of a job of any kind while an outcome is computed: conditions, history, other fields, and Events."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from farandole.control.kubernetes import conditions, times
 from farandole.control.kubernetes.model import Deletion, Note, Object, Observed, Outcome, Wanted
 
 _LONGEST = 1000
-"""Characters of a message, in a condition or an Event."""
+"""Most characters of a message, in a condition or an Event."""
 
 
 class Remembered(Protocol):
-    """What a status remembers, beyond what users read: a frozen dataclass."""
+    """The part of a status that only the operator reads: a frozen dataclass."""
 
     def as_data(self) -> dict[str, Any]:
-        """Return it as it is in the status; empty at the beginning."""
+        """Return it in the form of the status; empty at the beginning."""
 
 
 History = TypeVar("History", bound=Remembered)
@@ -26,11 +26,11 @@ Status = TypeVar("Status", bound="JobStatus[Any]")
 
 @dataclass(frozen=True)
 class JobStatus(Generic[History]):
-    """A status that is changed by making another.
+    """An immutable status; each change returns another one.
 
     Attributes:
-        old: as it is in the API.
-        fields: all but conditions and history.
+        old: the current status in the API.
+        fields: all fields except conditions and history.
     """
 
     old: Object
@@ -41,7 +41,7 @@ class JobStatus(Generic[History]):
 
     @classmethod
     def reading(cls: type[Status], job: Object, history: Callable[[Object], Remembered]) -> Status:
-        """Return a job's status, which may be anything.
+        """Read a job's status, which may have any content.
 
         Args:
             history: reads the history from it.
@@ -57,16 +57,16 @@ class JobStatus(Generic[History]):
         return any(self.holds(kind) for kind in (conditions.SUCCEEDED, conditions.FAILED))
 
     def holds(self, kind: str) -> bool:
-        """Return whether a condition is there and True."""
+        """Return whether a condition exists and is True."""
         return conditions.holds(self.conditions, kind)
 
     def with_condition(self: Status, kind: str, value: bool, reason: str, message: str, now: float) -> Status:
-        """Return it with a condition."""
+        """Return the status with a condition."""
         found = conditions.with_condition(self.conditions, kind, value, reason, message[:_LONGEST], now)
         return replace(self, conditions=tuple(found))
 
     def with_blocked(self: Status, why: tuple[str, str] | None, now: float) -> Status:
-        """Return a status that says why a job is blocked (a reason and a sentence), or that nothing blocks it."""
+        """Return the status with the reason for which the job is blocked (a word and a sentence); None unblocks it."""
         before = conditions.find(self.conditions, conditions.BLOCKED) or {}
         status = replace(self, conditions=tuple(conditions.blocked(self.conditions, why, now)))
         if why is None or (before.get("status"), before.get("reason")) == ("True", why[0]):
@@ -74,29 +74,29 @@ class JobStatus(Generic[History]):
         return status.noted(*why, warning=True)
 
     def with_fields(self: Status, **fields: Any) -> Status:
-        """Return it with fields; None removes one."""
+        """Return the status with fields; None removes a field."""
         merged = {**self.fields, **fields}
         return replace(self, fields={name: value for name, value in merged.items() if value is not None})
 
     def with_history(self: Status, **changes: Any) -> Status:
-        """Return it with a history that has changed."""
+        """Return the status with changes of its history."""
         return replace(self, history=replace(cast(Any, self.history), **changes))
 
     def remembering(self: Status, history: Any) -> Status:
-        """Return it with another history."""
+        """Return the status with another history."""
         return replace(self, history=history)
 
     def noted(self: Status, reason: str, message: str, warning: bool = False) -> Status:
-        """Return it with one Event more."""
+        """Return the status with one more Event."""
         return replace(self, notes=(*self.notes, Note(reason, message[:_LONGEST], warning)))
 
     def seconds_after(self, field: str, seconds: int | None) -> float | None:
-        """Return the moment a number of seconds after the one in a field; None if one of them is missing."""
+        """Return the time a number of seconds after the one in a field; None if either is missing."""
         begun = times.from_text(self.fields.get(field))
         return None if seconds is None or begun is None else begun + seconds
 
     def as_data(self) -> dict[str, Any]:
-        """Return it as the API has it."""
+        """Return the status in the form of the API."""
         data: dict[str, Any] = {**self.fields, "conditions": [dict(item) for item in self.conditions]}
         remembered = self.history.as_data()
         return {**data, "history": remembered} if remembered else data
@@ -109,7 +109,7 @@ class JobStatus(Generic[History]):
         again_at: float | None = None,
         delete_job: bool = False,
     ) -> Outcome:
-        """Return the outcome that writes it, if it differs from what is there."""
+        """Return the outcome that writes the status, if it differs from the current one."""
         new = self.as_data()
         return Outcome(
             reason,
@@ -123,5 +123,5 @@ class JobStatus(Generic[History]):
 
 
 def name_of(observed: Observed) -> str:
-    """Return the job's name for sentences."""
+    """Return the job's name for messages."""
     return f"{observed.metadata['namespace']}/{observed.metadata['name']}"

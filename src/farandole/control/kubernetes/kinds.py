@@ -1,4 +1,4 @@
-"""The kinds that the operator serves, of jobs and of queues: one row each."""
+"""The kinds that the operator serves, jobs and queues: one row each."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ Reconcile = Callable[[Observed], Outcome]
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of job.
+    """A kind that is served.
 
     Attributes:
-        version: the one in which the operator reads and writes it, which is also the one it is stored in.
+        version: the version that the operator reads and writes, and in which objects are stored.
         served: all versions in which users may write it.
-        module: where its `reconcile` is.
+        module: the module of its `reconcile`.
     """
 
     group: str
@@ -33,7 +33,7 @@ class Kind:
 
     @property
     def api_version(self) -> str:
-        """Group and version in which the operator reads and writes it."""
+        """Group and version that the operator reads and writes."""
         return f"{self.group}/{self.version}"
 
     @property
@@ -42,7 +42,7 @@ class Kind:
         return f"{self.plural}.{self.group}"
 
     def reconcile(self) -> Reconcile:
-        """Import and return its pure function."""
+        """Import and return its pure function `reconcile`."""
         function: Reconcile = importlib.import_module(self.module).reconcile
         return function
 
@@ -79,4 +79,4 @@ QUEUE = Kind(
 )
 
 KINDS = (MPI_JOB, TRAINING_JOB, QUEUE)
-"""Those that are served: a kind is here when its module is there."""
+"""The kinds that are served."""

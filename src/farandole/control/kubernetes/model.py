@@ -1,14 +1,14 @@
-"""What the operator knows of a job, and what it wants: plain data, without a connection to anything.
+"""The operator's knowledge about a job, and its decisions: plain data, without any connection.
 
     reconcile(observed) -> outcome
 
-is pure, and *level-triggered*: it says what should be, from what is there, whatever has happened in between, so an
-event that was missed or came twice changes nothing. Its guarantees, which explorations in the tests hold it to:
+is pure, and *level-triggered*: it derives the desired state from the observed one, whatever has happened in between, so
+a missed or repeated event changes nothing. Its guarantees, which explorations in the tests check:
 
-- What is counted (failures, attempts) is in the job's status, and is written before the pod that it was read from is
-  deleted. So an operator that is killed anywhere counts nothing twice and forgets nothing.
-- An outcome that is carried out, and reconciled again without any change elsewhere, is empty (no hot loop).
-- A job that has ended stays as it ended.
+- Counts (failures, attempts) are in the job's status, and are written before the pod that was counted is deleted. So an
+    operator that is killed at any point counts nothing twice and forgets nothing.
+- An outcome that was carried out, and is computed again without any change elsewhere, is empty (no hot loop).
+- The end of a job is final.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from typing import Any
 from farandole.control.kubernetes.admission import Admission, Figures
 
 Object = Mapping[str, Any]
-"""One object of the API, or a part of one, as it is in JSON."""
+"""One object of the API, or a part of one, in its JSON form."""
 
 
 @dataclass(frozen=True, order=True)
 class Ref:
-    """Where an object is: the key of everything that is kept about objects."""
+    """The identity of an object, under which everything about it is stored."""
 
     api_version: str
     kind: str
@@ -38,19 +38,19 @@ class Ref:
 
 
 def ref_of(obj: Object) -> Ref:
-    """Return where an object is, or is to be."""
+    """Return the identity of an object, whether or not it exists."""
     metadata = obj["metadata"]
     return Ref(obj["apiVersion"], obj["kind"], metadata.get("namespace", ""), metadata["name"])
 
 
 @dataclass(frozen=True)
 class Problem:
-    """The API server refused an object that was wanted.
+    """The API server's refusal of a wanted object.
 
     Attributes:
         reason: one CamelCase word, which becomes the reason of a condition (see `conditions.BLOCKED_REASONS`).
-        tries: how often it has been refused.
-        retry_at: when it may be tried again; until then `reconcile` does not want it.
+        tries: number of refusals so far.
+        retry_at: time of the next attempt; until then `reconcile` does not want the object.
     """
 
     ref: Ref
@@ -62,14 +62,14 @@ class Problem:
 
 @dataclass(frozen=True)
 class Options:
-    """What an operator was started with that outcomes depend on.
+    """The operator's options that outcomes depend on.
 
     Attributes:
         image: the operator's own image, which launchers of ours run, and from which MPIJobs' launchers get kubectl.
         gang_scheduler: "" (none), "volcano", or the name of a scheduler with the coscheduling plugin.
-        cluster_domain: what the cluster's names end with.
-        drain_seconds: how long a worker that is to go is left running after it has left the host list.
-        deliver_kubectl: whether launchers that use kubexec get kubectl from `image` (else it is in their own image).
+        cluster_domain: the domain of the cluster's names.
+        drain_seconds: seconds that a worker keeps running after it was removed from the host list.
+        deliver_kubectl: whether launchers that use kubexec get kubectl from `image`; otherwise their image has it.
     """
 
     image: str = "farandole/operator"
@@ -81,15 +81,15 @@ class Options:
 
 @dataclass(frozen=True)
 class Observed:
-    """All that is known of one job at one moment.
+    """All facts about one job at one time.
 
     Attributes:
         job: the job's object.
-        children: what the job owns, as it was last seen: pods, and whatever else was made for it.
-        problems: what was wanted and refused.
+        children: the last known objects that the job owns: pods, and all others that were created for it.
+        problems: the refusals of wanted objects.
         now: seconds since 1970.
-        admission: what the job's queue lets it have; None: no queue decides about it.
-        figures: of a Queue.
+        admission: the decision of the job's queue; None if no queue decides about it.
+        figures: the state of a Queue.
     """
 
     job: Object
@@ -115,14 +115,14 @@ class Observed:
 
 @dataclass(frozen=True)
 class Wanted:
-    """An object that is to be.
+    """An object that must exist.
 
-    It is created if it is not there. If it differs from what is there, it is applied; a pod, which cannot be changed,
-    gets its labels and annotations (only those that are named here), and nothing else.
+    It is created if it does not exist. If it differs from the existing one, it is applied; a pod, which cannot be
+    changed, gets only its labels and annotations (those that are named here).
 
     Attributes:
         generate: how the operator fills a new Secret (a name in `operator.secrets.GENERATORS`), which is never read
-            back or changed; "" for everything else.
+            back or changed; "" for other objects.
     """
 
     obj: Object
@@ -130,17 +130,17 @@ class Wanted:
 
     @property
     def ref(self) -> Ref:
-        """Where it is to be."""
+        """The identity of the object."""
         return ref_of(self.obj)
 
 
 @dataclass(frozen=True)
 class Deletion:
-    """An object that is to go.
+    """An object to be deleted.
 
     Attributes:
-        uid: which one of that name, so that its successor is never meant.
-        grace: seconds between SIGTERM and SIGKILL; None is what the pod says.
+        uid: the uid of the object, so that a later one of the same name is never deleted.
+        grace: seconds between SIGTERM and SIGKILL; None for the pod's own.
     """
 
     ref: Ref
@@ -160,15 +160,15 @@ class Note:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What is to be done for a job, in this order: status, deletions, wanted, events, delete_job.
+    """The actions for a job, in this order: status, deletions, wanted, events, delete_job.
 
-    Whatever a job owns and the outcome does not name is left alone.
+    Objects of a job that the outcome does not name stay as they are.
 
     Attributes:
-        status: the job's whole status; None leaves it as it is.
-        reason: one sentence for the log: what this outcome is for.
-        again_at: when to reconcile again even if nothing happens; None is never.
-        delete_job: the job itself is to go, with everything it owns.
+        status: the job's whole status; None leaves it unchanged.
+        reason: one sentence for the log about the purpose.
+        again_at: when to reconcile again even if nothing happens; None for never.
+        delete_job: whether to delete the job itself, with everything it owns.
     """
 
     reason: str
@@ -181,5 +181,5 @@ class Outcome:
 
 
 def earliest(times: Iterable[float | None]) -> float | None:
-    """Return the first of some moments, of which some may be never (None)."""
+    """Return the earliest of some times, of which some may be never (None)."""
     return min((time for time in times if time is not None), default=None)

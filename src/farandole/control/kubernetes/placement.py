@@ -1,4 +1,4 @@
-"""Placing the pods of jobs of all kinds: what is to go, what was refused, and what is in the way. Pure."""
+"""Placing the pods of jobs of all kinds: deletions, refusals, and reasons why pods do not start. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from farandole.control.kubernetes.model import Deletion, Object, Observed, Wante
 
 @dataclass(frozen=True)
 class Placement:
-    """What is to be made and deleted, when to look again, and a sentence for the log."""
+    """Objects to create and to delete, the time of the next reconciliation, and a sentence for the log."""
 
     reason: str
     wanted: tuple[Wanted, ...]
@@ -20,17 +20,17 @@ class Placement:
 
 
 def deletion(obj: Object, why: str, grace: int | None = None) -> Deletion:
-    """Return what deletes an object, and none that comes after it under its name."""
+    """Return the deletion of an object, which never affects a later one of the same name."""
     return Deletion(ref_of(obj), str(obj["metadata"]["uid"]), why, grace)
 
 
 def deletions(objects: Iterable[Object], why: str) -> list[Deletion]:
-    """Return what deletes objects, but for those that were told to go already."""
+    """Return the deletions of objects, except those that are already being deleted."""
     return [deletion(each, why) for each in objects if not pod_state.terminating(each)]
 
 
 def not_refused(observed: Observed, wanted: Iterable[Wanted]) -> tuple[list[Wanted], float | None]:
-    """Return what is wanted without what was refused not long ago, and when that may be tried again."""
+    """Return the wanted objects without those that were refused recently, and when these may be tried again."""
     kept, later = [], []
     for item in wanted:
         problem = observed.problems.get(item.ref)
@@ -42,11 +42,11 @@ def not_refused(observed: Observed, wanted: Iterable[Wanted]) -> tuple[list[Want
 
 
 def hindrance(observed: Observed, patience: float) -> tuple[str, str] | None:
-    """Return why a job does not get what it wants (a reason and a sentence); None if nothing is in its way.
+    """Return why a job does not get its pods (a reason and a sentence); None if nothing prevents it.
 
     Args:
-        patience: seconds that pods have to start before it counts: a scheduler has not looked at a new pod yet, and an
-            image may not be there at the first try.
+        patience: seconds that pods have to start: a scheduler may not have handled a new pod yet, and the first attempt
+            to pull an image may fail.
     """
     for _, problem in sorted(observed.problems.items()):
         return problem.reason, f"{problem.ref}: {problem.message}"[:1000]
@@ -55,7 +55,7 @@ def hindrance(observed: Observed, patience: float) -> tuple[str, str] | None:
 
 
 def hindrance_due(observed: Observed, patience: float) -> float | None:
-    """Return when a pod that is hindered has been so for long enough to say it."""
+    """Return when a blocked pod will have been blocked for long enough to report it."""
     hindered = [pod for pod in observed.pods if pod_state.hindrance(pod) is not None]
     due = [pod_state.created_at(pod) + patience for pod in hindered]
     return earliest(at for at in due if at > observed.now)

@@ -1,4 +1,4 @@
-"""What a pod's object says: whether it runs, why it does not, and what ended it."""
+"""The state of a pod, from its object: whether it runs, why it does not, and how it ended."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from farandole.control.kubernetes import names, times
 from farandole.control.kubernetes.model import Object
 
-# A container waits for one of these reasons, and the job is Blocked for the reason beside it.
+# Reasons for which a container waits, with the reason for which the job is then Blocked.
 _WAITING = {
     "ErrImagePull": "ImageUnavailable",
     "ImagePullBackOff": "ImageUnavailable",
@@ -23,7 +23,7 @@ _WAITING = {
 }
 # SIGKILL and SIGTERM.
 _KILLED = (137, 143)
-# Reasons of a failed pod that are not its own doing.
+# Reasons of a failed pod that the cluster has caused.
 _DISRUPTIONS = {
     "Evicted",
     "Preempting",
@@ -37,12 +37,12 @@ _DISRUPTIONS = {
 
 
 def role(pod: Object) -> str:
-    """Return launcher or worker, "" if it is neither."""
+    """Return launcher or worker; "" if it is neither."""
     return str(_labels(pod).get(names.ROLE_LABEL, ""))
 
 
 def number(pod: Object, label: str) -> int | None:
-    """Return the number in a label, None if there is none."""
+    """Return the number in a label; None if there is none."""
     text = str(_labels(pod).get(label, ""))
     return int(text) if text.isdecimal() else None
 
@@ -53,7 +53,7 @@ def phase(pod: Object) -> str:
 
 
 def terminating(pod: Object) -> bool:
-    """Return whether it has been told to end."""
+    """Return whether it is being deleted."""
     return bool(pod["metadata"].get("deletionTimestamp"))
 
 
@@ -63,43 +63,43 @@ def finished(pod: Object) -> bool:
 
 
 def running(pod: Object) -> bool:
-    """Return whether it runs, and has not been told to end."""
+    """Return whether it runs, and is not being deleted."""
     return phase(pod) == "Running" and not terminating(pod)
 
 
 def ready(pod: Object) -> bool:
-    """Return whether it runs and its readiness probes say yes."""
+    """Return whether it runs and its readiness probes succeed."""
     return running(pod) and _condition(pod, "Ready").get("status") == "True"
 
 
 def gated(pod: Object) -> bool:
-    """Return whether somebody keeps it from being scheduled, such as a queue that has not admitted it."""
+    """Return whether it has a scheduling gate, such as that of a queue that has not admitted it."""
     return phase(pod) == "Pending" and _condition(pod, "PodScheduled").get("reason") == "SchedulingGated"
 
 
 def waits_to_start(pod: Object) -> bool:
-    """Return whether it has a node, and has not started there."""
+    """Return whether it has a node, but has not started there."""
     return phase(pod) == "Pending" and not terminating(pod) and bool(_mapping(pod.get("spec")).get("nodeName"))
 
 
 def created_at(pod: Object) -> float:
-    """Return when it was created, 0 if that is not known yet."""
+    """Return when it was created, in seconds since 1970; 0 if unknown."""
     return times.from_text(pod["metadata"].get("creationTimestamp")) or 0.0
 
 
 def restarts(pod: Object) -> int:
-    """Return how often the kubelet has started one of its containers again."""
+    """Return how many times the kubelet has restarted one of its containers."""
     counts = [item.get("restartCount") for item in _containers(pod)]
     return sum(count for count in counts if isinstance(count, int))
 
 
 def ended_at(pod: Object) -> float | None:
-    """Return when the last of its containers has ended, None if none has."""
+    """Return when the last of its containers ended, in seconds since 1970; None if none has."""
     return max(_times(pod, "finishedAt"), default=None)
 
 
 def lifetime(pod: Object) -> float:
-    """Return for how long its containers ran that have ended, in seconds; 0 if that is not known."""
+    """Return how long its ended containers ran, in seconds; 0 if unknown."""
     ended = ended_at(pod)
     return 0.0 if ended is None else max(0.0, ended - min(_times(pod, "startedAt"), default=ended))
 
@@ -112,15 +112,15 @@ def _times(pod: Object, key: str) -> list[float]:
 
 @dataclass(frozen=True)
 class Failure:
-    """How a pod ended.
+    """The failure of a pod.
 
     Attributes:
-        what: the reason, the exit code and the last line that was printed, in a few words.
-        disrupted: whether it was the cluster's doing (evicted, preempted, its node gone), not the program's.
-        exit_code: of the container that failed; None if no container has one.
-        lines: the last lines that the container printed, as far as the kubelet tells; "" if it was killed, because they
-            say nothing of the reason then.
-        killed: whether somebody killed it, for another reason than that its memory was used up.
+        what: the reason, the exit code and the last line of output, in a few words.
+        disrupted: whether the cluster caused it (eviction, preemption, loss of the node), not the program.
+        exit_code: exit code of the failed container; None if no container has one.
+        lines: the container's last lines of output that the kubelet reports; "" if it was killed, because they do not
+            give the reason then.
+        killed: whether it was killed for another reason than lack of memory.
     """
 
     what: str
@@ -131,7 +131,7 @@ class Failure:
 
 
 def failure(pod: Object) -> Failure:
-    """Return how a failed pod ended."""
+    """Return the failure of a failed pod."""
     status = _status(pod)
     reason = str(status.get("reason") or "")
     disrupted = reason in _DISRUPTIONS or _condition(pod, "DisruptionTarget").get("status") == "True"
@@ -151,7 +151,7 @@ def _in_few_words(reason: str, code: object, lines: str) -> str:
 
 
 def crashed(pod: Object) -> str:
-    """Return how a container ended that the kubelet is about to start again, in a few words; "" if there is none."""
+    """Return the end of a container that the kubelet is about to restart, in a few words; "" if there is none."""
     for item in _containers(pod):
         if _mapping(_mapping(item.get("state")).get("waiting")).get("reason") == "CrashLoopBackOff":
             before = _mapping(_mapping(item.get("lastState")).get("terminated"))
@@ -162,7 +162,7 @@ def crashed(pod: Object) -> str:
 
 
 def hindrance(pod: Object) -> tuple[str, str] | None:
-    """Return why a pod that is to run does not (a reason and a sentence), or None if nothing is in its way."""
+    """Return why a pod does not start (a reason and a sentence); None if nothing prevents it."""
     if finished(pod) or terminating(pod):
         return None
     name = pod["metadata"]["name"]

@@ -1,6 +1,6 @@
-"""How a job is, in the words that all places have in common, as its TrainingJob says it. Pure functions.
+"""The status of a job in the form that all places share, from its TrainingJob. Pure functions.
 
-A status may be anybody's: what is not readable of it is left out.
+A status may have any content: parts that cannot be read are omitted.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PLACE = "kubernetes"
 
 
 def status_of(job: Object, events: Iterable[Object] = ()) -> JobStatus:
-    """Return how a job is."""
+    """Return the status of a job."""
     metadata, spec, status = job["metadata"], _map(job.get("spec")), _map(job.get("status"))
     progress = _map(status.get("progress"))
     ranks = tuple(_rank(each) for each in _list(progress.get("ranks")) if isinstance(each, Mapping))
@@ -46,7 +46,7 @@ def status_of(job: Object, events: Iterable[Object] = ()) -> JobStatus:
 
 
 def lines_of_failures(job: Object) -> list[tuple[str, list[str]]]:
-    """Return the names of pods that have failed, and for each what its log ended with, as lines for the job's log."""
+    """Return the names of failed pods, and the last lines of output of each, as lines for the job's log."""
     found = []
     for told in _list(_map(job.get("status")).get("failures")):
         if isinstance(told, Mapping) and (lines := str(told.get("lines") or "")):

@@ -1,4 +1,4 @@
-"""What pods ask for, added up."""
+"""Sums of the resources that pods request."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Amounts = dict[str, Decimal]
 
 
 def of_pods(pods: Iterable[tuple[int, Object]]) -> dict[str, str]:
-    """Return what so many pods of each spec ask for together, as Kubernetes writes it.
+    """Return the total requests of a number of pods of each spec, in the form of Kubernetes.
 
-    A template may be anybody's: what is no amount makes it empty, and the API server says why it refuses the pod.
+    A template may have any content: an invalid amount makes the result empty, and the API server explains its refusal.
     """
     total: Amounts = {}
     try:
@@ -28,7 +28,7 @@ def of_pods(pods: Iterable[tuple[int, Object]]) -> dict[str, str]:
 
 
 def amount(of: Any, name: str) -> Decimal:
-    """Return how much of a resource there is, 0 where that says nothing of it."""
+    """Return the amount of a resource; 0 if it is not given."""
     try:
         return _amounts(of).get(name, Decimal(0))
     except (ValueError, ArithmeticError):
@@ -36,7 +36,7 @@ def amount(of: Any, name: str) -> Decimal:
 
 
 def quantity(text: str) -> Decimal | None:
-    """Return an amount as Kubernetes writes it, None if it is none."""
+    """Parse an amount in the form of Kubernetes; return None if it is not valid."""
     try:
         found: Decimal | None = parse_quantity(text)
     except (ValueError, ArithmeticError):
@@ -45,10 +45,10 @@ def quantity(text: str) -> Decimal | None:
 
 
 def _of_pod(body: Object) -> Amounts:
-    """Return what the scheduler keeps free for a pod: its containers together, or an initial one that needs more.
+    """Return the amounts that the scheduler reserves for a pod: its containers together, or a larger initial one.
 
     An initial container that is always restarted is a sidecar: it runs beside the containers, and beside the initial
-    ones that come after it.
+    ones after it.
     """
     sidecars: list[Amounts] = []
     most: list[Amounts] = []
@@ -66,7 +66,7 @@ def _of_container(container: Object) -> Amounts:
     resources = container.get("resources")
     if not isinstance(resources, Mapping):
         return {}
-    # Who says only a limit asks for as much.
+    # A limit without a request is also the request.
     return {**_amounts(resources.get("limits")), **_amounts(resources.get("requests"))}
 
 

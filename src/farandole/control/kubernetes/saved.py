@@ -1,4 +1,4 @@
-"""Reading what an operator has saved in a job's status for its next turn. The status may be anybody's."""
+"""Parses the data that an operator has stored in a job's status. The status may have any content."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from farandole.control.kubernetes.model import Object
 
 
 def history_of(status: Object) -> Mapping[str, Any]:
-    """Return what a status says of the job's past; empty if that is not readable."""
+    """Return the history in a status; empty if it is not readable."""
     found = status.get("history")
     return found if isinstance(found, Mapping) else {}
 
 
 def count(value: object) -> int:
-    """Return a number of things; 0 for what is none."""
+    """Return a count; 0 if the value is not one."""
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31 else 0
 
 
 def uids(value: object) -> frozenset[str]:
-    """Return the UIDs in a list; none for what is no list."""
+    """Return the UIDs in a list; empty if the value is not a list."""
     return frozenset(uid for uid in value if isinstance(uid, str)) if isinstance(value, list) else frozenset()

@@ -1,7 +1,7 @@
-"""The place `kubernetes`: jobs are TrainingJobs in the namespace that kubectl would use.
+"""The place `kubernetes`: jobs are TrainingJobs in kubectl's current namespace.
 
-A job needs the rights of its user on TrainingJobs, on ConfigMaps if code is sent along, and on pods and their logs to
-show what it prints; nothing more.
+Its user needs rights on TrainingJobs, on ConfigMaps if code is sent along, and on pods and their logs to show output;
+no others.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ NAMESPACE_VARIABLE, IMAGE_VARIABLE = "FARANDOLE_NAMESPACE", "FARANDOLE_IMAGE"
 PLACE = "kubernetes"
 _SECONDS = 15.0
 _POLL_SECONDS = 0.5
-# A request to make an object whose answer is lost is repeated for that long.
+# Seconds for which a creating request whose answer is lost is repeated.
 _RETRY_SECONDS = 10.0
-# After so many seconds without a line it is seen whether there is still a job, and an API server.
+# Seconds without a line after which the job, and the API server, are checked.
 _QUIET_SECONDS = 5.0
-# A connection to a log that breaks so often without another line is given up.
+# Number of breaks of a log's connection, without another line, after which it is given up.
 _MOST_BREAKS = 5
 _MERGE = "application/merge-patch+json"
-_NO_CLUSTER = "is KUBECONFIG right, and does `kubectl get pods` answer?"
+_NO_CLUSTER = "check KUBECONFIG, and whether `kubectl get pods` answers"
 
 
 class KubernetesJobs:
@@ -61,13 +61,13 @@ class KubernetesJobs:
 
     Args:
         api: the connection to the API server.
-        namespace: the jobs'.
-        image: of jobs that name none; "": they must.
+        namespace: the namespace of the jobs.
+        image: image of jobs that name none; "" if they must name one.
     """
 
     def __init__(self, api: BlockingApi, namespace: str, image: str = "") -> None:
         self._api = api
-        # Nobody closes a handle of a job: the connection ends with whoever has it.
+        # No one closes a handle of a job: the connection ends with its owner.
         weakref.finalize(self, api.close)
         self._namespace = namespace
         self._image = image
@@ -77,14 +77,14 @@ class KubernetesJobs:
         )
 
     def submit(self, spec: JobSpec) -> str:
-        """Make a TrainingJob; return its name."""
+        """Create a TrainingJob; return its name."""
         body, shipped = object_of(spec, self._image)
         ship = body["spec"].get("ship")
         key = secrets.token_hex(8)
         made = self._make(self._jobs, {**body, "spec": {**body["spec"], **({"suspend": True} if shipped else {})}}, key)
         name = str(made["metadata"]["name"])
         if shipped is not None:
-            # Not before the job is there, with which it is deleted; and no pod waits for it meanwhile.
+            # Only once the job exists, with which it is deleted; no pod waits for it meanwhile.
             config = {**shipped, "metadata": children.metadata_of(TRAINING_JOB, {**made, **_kind()}, ship["configMap"])}
             try:
                 self._make(self._configs, config, key)
@@ -95,7 +95,7 @@ class KubernetesJobs:
         return name
 
     def preview(self, spec: JobSpec) -> str:
-        """Return the TrainingJob as YAML, and after it the ConfigMap with the code, if code is sent along."""
+        """Return the TrainingJob as YAML, followed by the ConfigMap with the code, if code is sent along."""
         body, shipped = object_of(spec, self._image)
         objects = [body]
         if shipped is not None:
@@ -103,19 +103,19 @@ class KubernetesJobs:
         return str(yaml.safe_dump_all(objects, sort_keys=False))
 
     def _take_back(self, made: Mapping[str, Any]) -> None:
-        """Delete a job without its code, which would stay suspended and keep its name, if the API server lets us."""
+        """Delete a job without its code, if possible: it would stay suspended and keep its name."""
         metadata = made["metadata"]
         options = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": metadata["uid"]}}
         with contextlib.suppress(JobError):
             self._ask("DELETE", f"{self._jobs}/{metadata['name']}", options)
 
     def jobs(self) -> Sequence[JobStatus]:
-        """Return all jobs of the namespace, the oldest first."""
+        """Return all jobs of the namespace, oldest first."""
         found = self._ask("GET", self._jobs)["items"]
         return sorted((status_of(each) for each in found), key=lambda status: (status.created or 0.0, status.name))
 
     def status(self, name: str) -> JobStatus:
-        """Return how a job is, with its last Events."""
+        """Return the status of a job, with its last Events."""
         job = self._job(name)
         query = {"fieldSelector": f"involvedObject.name={name},involvedObject.kind={TRAINING_JOB.kind}"}
         try:
@@ -125,18 +125,18 @@ class KubernetesJobs:
         return status_of(job, events)
 
     def logs(self, name: str, follow: bool = False, rank: int | None = None) -> Iterator[str]:
-        """Yield what the job's workers have printed, from one launcher pod after the other."""
+        """Yield the output of the job's workers, from one launcher pod after the other."""
         return of_rank(self._lines(name, follow), rank)
 
     def scale(self, name: str, workers: int) -> None:
-        """Ask for another number of workers."""
+        """Change the number of workers."""
         limits = self._job(name)["spec"]["workers"]
         refusals.check_workers(name, workers, limits["min"], limits["max"])
         self._alive(name)
         self._patch(name, {"workers": {"replicas": workers}})
 
     def cancel(self, name: str) -> None:
-        """End a job in good order; a second time: at once."""
+        """Cancel a job with its grace period; a second request ends it at once."""
         job = self._job(name)
         if not status_of(job).state.is_over:
             self._patch(name, {"cancel": True})
@@ -147,12 +147,12 @@ class KubernetesJobs:
             raise Refused(f"job {name} is over", f"kubectl delete trainingjob {name} removes what is left of it")
 
     def suspend(self, name: str) -> None:
-        """Take a job's pods away until it is resumed."""
+        """Delete a job's pods until it is resumed."""
         self._alive(name)
         self._patch(name, {"suspend": True})
 
     def resume(self, name: str) -> None:
-        """Let a suspended job go on."""
+        """Resume a suspended job."""
         self._alive(name)
         self._patch(name, {"suspend": False})
 
@@ -171,7 +171,7 @@ class KubernetesJobs:
             for pod in self._launchers(name):
                 if pod_state.phase(pod) == "Pending":
                     continue
-                # A program that the kubelet has started again writes a log of its own.
+                # A restarted program writes a separate log.
                 log = logs.setdefault((str(pod["metadata"]["uid"]), pod_state.restarts(pod)), _Log())
                 if not log.is_whole:
                     yield from self._lines_of(pod["metadata"]["name"], follow, log)
@@ -186,9 +186,9 @@ class KubernetesJobs:
         return sorted(found, key=lambda pod: int(pod["metadata"]["labels"].get(names.INDEX_LABEL, 0)))
 
     def _lines_of(self, pod: str, follow: bool, log: _Log) -> Iterator[str]:
-        """Yield the lines of a log that were not yielded yet. Where the connection breaks, it is not whole.
+        """Yield the lines of a log that were not yielded yet, until it is complete or the connection breaks.
 
-        Nor is it where nothing has come for a while: whether there is an API server, and the job, is asked then.
+        After a while without data the log is not complete either: the API server and the job are checked then.
         """
         query = {"container": names.LAUNCHER, "follow": str(follow).lower(), "timestamps": "true"}
         if log.newest:
@@ -197,7 +197,7 @@ class KubernetesJobs:
         silence = _QUIET_SECONDS if follow else _SECONDS
         try:
             for line in self._api.lines(f"{self._pods}/{pod}/log", query, _SECONDS, silence):
-                # All time stamps of a node are equally long.
+                # All time stamps of a node have the same length.
                 stamp, _, text = line.partition(" ")
                 if stamp > log.newest:
                     log.newest = stamp
@@ -207,19 +207,21 @@ class KubernetesJobs:
             if log.newest > before:
                 log.breaks = 0
             if not (follow and isinstance(error, Silent)):
-                # If its node has gone, the next launcher pod goes on.
+                # If its node is gone, the next launcher pod continues.
                 log.breaks += 1
-            # What the server refuses has gone, or has not begun.
+            # A pod whose log the server refuses is gone, or has not begun.
             log.is_whole = error.code != 0 or log.breaks > _MOST_BREAKS
 
-    # --- asking -------------------------------------------------------------------------------------------------
+    # --- requests ------------------------------------------------------------------------------------------------
 
     def _job(self, name: str) -> dict[str, Any]:
         try:
             return self._ask("GET", f"{self._jobs}/{name}")
         except UnknownJob:
             known = ", ".join(status.name for status in self.jobs())
-            hint = f"there are: {known}" if known else f"it has no jobs; {NAMESPACE_VARIABLE} names another namespace"
+            hint = (
+                f"its jobs are: {known}" if known else f"it has no jobs; {NAMESPACE_VARIABLE} names another namespace"
+            )
             raise UnknownJob(f"there is no job {name} in namespace {self._namespace}", hint) from None
 
     def _alive(self, name: str) -> None:
@@ -231,10 +233,10 @@ class KubernetesJobs:
         self._ask("PATCH", f"{self._jobs}/{name}", {"spec": spec}, kind=_MERGE)
 
     def _make(self, path: str, body: Mapping[str, Any], key: str) -> dict[str, Any]:
-        """Make an object, once: if the answer is lost, it is asked for again, and known by the key if it was made.
+        """Create an object once: after a lost answer the request is repeated, and the key shows whether it succeeded.
 
         Raises:
-            JobError: it was not made, or nobody knows.
+            JobError: the object was not created, or that is unknown.
         """
         metadata = body["metadata"]
         annotations = {**metadata.get("annotations", {}), names.SUBMISSION_ANNOTATION: key}
@@ -254,8 +256,8 @@ class KubernetesJobs:
                 lost, why = lost or not isinstance(error, NotSent), str(error)
             if time.monotonic() > deadline:
                 raise Unreachable(
-                    f"{why}; it is not known whether it has made {metadata['name']}",
-                    "see whether it is there, before you submit it again: farandole jobs --on kubernetes",
+                    f"{why}; {metadata['name']} may or may not have been created",
+                    "check whether it exists, before you submit it again: farandole jobs --on kubernetes",
                 )
             time.sleep(_POLL_SECONDS)
 
@@ -275,17 +277,17 @@ class KubernetesJobs:
 
 @dataclass
 class _Log:
-    """What was shown of a launcher pod's log."""
+    """The part of a launcher pod's log that was yielded."""
 
     newest: str = ""
-    """The time stamp of the last line."""
+    """Time stamp of the last line."""
     breaks: int = 0
-    """How often the connection has broken since the last new line."""
+    """Number of breaks of the connection since the last new line."""
     is_whole: bool = False
 
 
 def connect(environment: Mapping[str, str]) -> KubernetesJobs:
-    """Return the service of the namespace that kubectl would use.
+    """Return the service of kubectl's current namespace.
 
     Raises:
         Unreachable: no cluster is configured.
@@ -301,10 +303,10 @@ def connect(environment: Mapping[str, str]) -> KubernetesJobs:
 
 
 def object_of(spec: JobSpec, image: str = "") -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """Return the TrainingJob that a job is, and the ConfigMap with its code, without metadata, if it sends some along.
+    """Return the TrainingJob of a job, and the ConfigMap with its code, without metadata, if code is sent along.
 
     Raises:
-        BadSpec: Kubernetes has no such job.
+        BadSpec: the job is not valid on Kubernetes.
     """
     spec.check()
     described = to_dict(spec)
@@ -343,14 +345,14 @@ def _pods_of(name: str) -> str:
 
 
 def _refusal(error: ApiError) -> JobError:
-    """Return what an error of the API server means for a job."""
+    """Return the job error for an error of the API server."""
     message = str(error)
     if isinstance(error, NoSuchKind):
         return Unreachable("the cluster does not know TrainingJobs", "farandole kubernetes install")
     if isinstance(error, NotFound):
         return UnknownJob(message)
     if error.code in (401, 403):
-        return NotAllowed(message, "ask whoever looks after the cluster for the right")
+        return NotAllowed(message, "ask an administrator of the cluster for the right")
     if error.code == 0:
         return Unreachable(message, _NO_CLUSTER)
     if isinstance(error, Unavailable):

@@ -1,4 +1,4 @@
-"""Moments as the API writes them (RFC 3339, in UTC, whole seconds), and as numbers."""
+"""Conversion of times between the API's form (RFC 3339, in UTC, whole seconds) and seconds since 1970."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from datetime import datetime, timezone
 
 
 def to_text(seconds: float) -> str:
-    """Write a moment as the API does."""
+    """Format a time for the API."""
     return datetime.fromtimestamp(int(seconds), timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def from_text(text: object) -> float | None:
-    """Read a moment; None if it is none, as in input that was never checked."""
+    """Parse a time; return None if it is not valid, as in unchecked input."""
     if not isinstance(text, str):
         return None
     try:

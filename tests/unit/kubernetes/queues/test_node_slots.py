@@ -113,14 +113,14 @@ def test_what_counts_as_a_slot_and_which_nodes_do() -> None:
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
-        ({"resource": GPU, "slots": 3}, "slots: they are counted on nodes, because there is a resource"),
+        ({"resource": GPU, "slots": 3}, "slots: they are counted on nodes, because a resource is set"),
         ({"resource": GPU, "resourcePerSlot": "none"}, "resourcePerSlot: 'none' is not an amount above 0"),
         ({"resource": GPU, "resourcePerSlot": 0}, "resourcePerSlot: '0' is not an amount above 0"),
         ({"resource": GPU, "resourcePerSlot": True}, "resourcePerSlot: 'True' is not an amount above 0"),
         ({"resource": 3}, "resource: '3' is not text"),
         ({"resource": GPU, "nodes": {"a": 1}}, "nodes: \"{'a': 1}\" is not a mapping of labels to texts"),
         ({"resource": GPU, "nodes": {"pool": "x"}}, "resource: no node of those with pool=x that takes pods"),
-        ({"parent": "top", "resource": GPU}, "resource: the queue at the top says that"),
+        ({"parent": "top", "resource": GPU}, "resource: only the queue at the top sets that"),
     ],
 )
 def test_what_cannot_be_used_is_told(spec: dict[str, Any], said: str) -> None:

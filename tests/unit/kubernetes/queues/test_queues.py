@@ -71,7 +71,7 @@ def test_an_unknown_queue_is_told_with_the_one_that_may_be_meant() -> None:
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
-        ({}, "slots: a queue without a parent says how many workers it shares out, such as slots: 16"),
+        ({}, "slots: a queue without a parent needs the number of workers that it shares, such as slots: 16"),
         ({"slots": 0}, "slots: '0' is not a whole number from 1 to 1000000"),
         ({"slots": True}, "slots: 'True' is not a whole number"),
         ({"slots": 2, "weight": -1}, "weight: '-1' is not a number above 0"),
@@ -92,7 +92,7 @@ def test_a_queue_that_cannot_be_used_says_why_and_its_jobs_too(spec: dict[str, A
         faults = read_queues(
             [queue("main", slots=2), queue("low", parent="main", **{key: 1 if key == "slots" else "rr"})]
         )
-        assert faults.faults == {"low": f"{key}: the queue at the top says that for all below it; leave it out here"}
+        assert faults.faults == {"low": f"{key}: only the queue at the top sets that, for all below it; omit it here"}
 
 
 def test_nothing_is_taken_because_a_queue_was_spoilt() -> None:

@@ -334,7 +334,7 @@ def test_a_spec_that_contradicts_itself_is_told_in_a_sentence() -> None:
     cluster.settle()
     blocked = cluster.status["conditions"][-1]
     assert (blocked["type"], blocked["reason"]) == ("Blocked", "InvalidSpec")
-    assert "at most 2 are fewer than at least 3" in blocked["message"]
+    assert "max 2 is below min 3" in blocked["message"]
     assert cluster.pods() == []
 
 

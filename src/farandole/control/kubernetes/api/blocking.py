@@ -1,4 +1,4 @@
-"""The client of the API server for a thread that waits for each answer: verbs of jobs, and the launcher pod."""
+"""The blocking client of the API server: for verbs of jobs, and the launcher pod."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class BlockingApi:
     """A connection to one API server.
 
     Args:
-        client: of httpx2, with the server's address and this user's credentials.
+        client: an httpx2 client with the server's address and this user's credentials.
     """
 
     def __init__(self, client: httpx2.Client) -> None:
@@ -29,8 +29,8 @@ class BlockingApi:
         """Return a connection.
 
         Args:
-            config: how the cluster is reached.
-            seconds: to wait for an answer.
+            config: address and credentials of the cluster.
+            seconds: timeout of an answer.
         """
         return cls(Client(config, ConnectionParams(timeout=httpx2.Timeout(seconds))))
 
@@ -50,10 +50,10 @@ class BlockingApi:
         """Send one request, and return the answer.
 
         Args:
-            seconds: to wait for the answer; None: as for all others.
+            seconds: timeout of the answer; None for the default.
 
         Raises:
-            ApiError: the API server, or the way to it, said no.
+            ApiError: the API server refused, or could not be reached.
         """
         data, headers = encoded(body, content)
         timeout = httpx2.USE_CLIENT_DEFAULT if seconds is None else httpx2.Timeout(seconds)
@@ -66,14 +66,14 @@ class BlockingApi:
         return read_answer(answer)
 
     def lines(self, path: str, parameters: Mapping[str, str], seconds: float, silence: float) -> Iterator[str]:
-        """Yield the lines of an answer as they come.
+        """Yield the lines of an answer as they arrive.
 
         Args:
-            seconds: to wait for a connection.
-            silence: seconds to wait for the next line.
+            seconds: timeout of the connection.
+            silence: timeout of each line, in seconds.
 
         Raises:
-            ApiError: the server said no, or the connection broke.
+            ApiError: the server refused, or the connection broke.
         """
         timeout = httpx2.Timeout(seconds, read=silence)
         try:

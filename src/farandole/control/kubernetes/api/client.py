@@ -1,8 +1,8 @@
 """The API server's resources, as plain JSON: each method of `Api` is one request.
 
-lightkube brings the connection: kubeconfig, service account (whose token changes every hour), TLS. Its own methods are
-not used, because they know no preconditions (a deletion must name the uid that it means), and make an object of a
-class of every pod that is listed.
+lightkube provides the connection: kubeconfig, service account (whose token changes every hour), TLS. Its own methods
+are not used, because they support no preconditions (a deletion must name the uid of its object), and create a typed
+object for every listed pod.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from farandole.control.kubernetes.api.errors import ApiError, NotSent, Silent, U
 from farandole.control.kubernetes.kinds import KINDS
 from farandole.control.kubernetes.model import Object, Ref, ref_of
 
-# Plurals of the kinds that the operator makes, beside those of its own.
+# Plurals of the kinds that the operator creates, beside its own kinds.
 PLURALS = {
     "ConfigMap": "configmaps",
     "Event": "events",
@@ -40,22 +40,22 @@ PLURALS = {
 }
 
 _TIMEOUT = 30.0
-# The server ends a watch after this time, and it is begun again. One of which nothing is heard for that long and a
-# little more is on a connection that only seems to be there.
+# The server ends a watch after this time, and it is restarted. One without any event for slightly longer than that has
+# a dead connection.
 WATCH_SECONDS, _LATE_SECONDS = 20, 5
 _PAGE = 500
-# Of each object only its metadata.
+# Requests only the metadata of each object.
 _METADATA = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1"
 _WHOLE = "application/json"
 
 
 def default_config() -> SingleConfig:
-    """Return how the cluster is reached: from KUBECONFIG, the pod's service account or ~/.kube/config."""
+    """Return address and credentials of the cluster: from KUBECONFIG, the pod's service account or ~/.kube/config."""
     return KubeConfig.from_env().get()
 
 
 class Api:
-    """A connection to one API server. It has counts of what it sent, by method."""
+    """A connection to one API server, which counts its requests by method."""
 
     def __init__(self, config: SingleConfig) -> None:
         self._client = AsyncClient(config, ConnectionParams(timeout=httpx2.Timeout(_TIMEOUT)))
@@ -76,7 +76,7 @@ class Api:
         return await self.send("POST", path, obj, {"fieldManager": names.OPERATOR})
 
     async def apply(self, obj: Object) -> dict[str, Any]:
-        """Apply an object: fields that it names become ours, and what others have set beside them stays."""
+        """Apply an object: fields that it names become ours, and fields that others have set stay."""
         parameters = {"fieldManager": names.OPERATOR, "force": "true"}
         return await self.send("PATCH", path_of(ref_of(obj)), obj, parameters, "application/apply-patch+yaml")
 
@@ -89,7 +89,7 @@ class Api:
         return await self.send("PUT", path_of(ref_of(obj)) + (f"/{part}" if part else ""), obj)
 
     async def delete(self, ref: Ref, uid: str, grace: int | None = None) -> dict[str, Any]:
-        """Tell an object to go, if it is the one with this uid."""
+        """Delete an object, if it is the one with this uid."""
         options: dict[str, Any] = {"propagationPolicy": "Background", "preconditions": {"uid": uid}}
         if grace is not None:
             options["gracePeriodSeconds"] = grace
@@ -104,7 +104,7 @@ class Api:
         items: list[dict[str, Any]] = []
         while True:
             answer = await self.send("GET", collection(api_version, plural, namespace), None, parameters, accept=accept)
-            # A list of bare metadata without any says null.
+            # A list of bare metadata without items has null instead.
             items += answer["items"] or []
             token = answer["metadata"].get("continue")
             if not token:
@@ -121,9 +121,9 @@ class Api:
         selector: str = "",
         only_metadata: bool = False,
     ) -> AsyncIterator[AsyncIterator[tuple[str, dict[str, Any]]]]:
-        """Watch a kind in the block, which the server has then agreed to.
+        """Watch a kind within the block, which begins once the server has accepted the watch.
 
-        The iterator yields changes (ADDED, MODIFIED, DELETED, BOOKMARK) from a version on, until the server ends it.
+        The iterator yields changes (ADDED, MODIFIED, DELETED, BOOKMARK) after a version, until the server ends it.
         """
         parameters = {
             "watch": "true",
@@ -174,7 +174,7 @@ class Api:
 
 
 def collection(api_version: str, plural: str, namespace: str = "") -> str:
-    """Return the path of all objects of a kind, in a namespace or in all."""
+    """Return the path of all objects of a kind, in one namespace or in all."""
     root = f"/api/{api_version}" if "/" not in api_version else f"/apis/{api_version}"
     return f"{root}/namespaces/{namespace}/{plural}" if namespace else f"{root}/{plural}"
 
@@ -194,7 +194,7 @@ def read_answer(response: httpx2.Response) -> dict[str, Any]:
     """Return the object in an answer.
 
     Raises:
-        ApiError: the server said no, or somebody else answered.
+        ApiError: the server refused, or another program answered.
     """
     if response.status_code >= 300:
         raise refusal(response)
@@ -202,7 +202,7 @@ def read_answer(response: httpx2.Response) -> dict[str, Any]:
 
 
 def refusal(response: httpx2.Response) -> ApiError:
-    """Return the error that an answer means."""
+    """Return the error that an answer stands for."""
     try:
         message = str(msgspec.json.decode(response.content).get("message", ""))
     except (msgspec.DecodeError, AttributeError, UnicodeDecodeError):
@@ -212,7 +212,7 @@ def refusal(response: httpx2.Response) -> ApiError:
 
 
 def no_answer(method: str, path: str, error: Exception) -> Unavailable:
-    """Return the error that there was no answer, or that the connection broke before it was whole."""
+    """Return the error for a missing answer, or for a connection that broke before the answer was complete."""
     kind = Unavailable
     if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout):
         kind = NotSent
@@ -228,7 +228,7 @@ def _read(content: bytes | str) -> dict[str, Any]:
     try:
         return _decode(content)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        # Such as the page of a proxy, or what is left of an answer that was cut off.
+        # Such as the page of a proxy, or a part of an answer that was cut off.
         raise Unavailable(0, f"this is not an answer of an API server: {error}") from None
 
 

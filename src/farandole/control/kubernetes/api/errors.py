@@ -1,12 +1,12 @@
-"""What goes wrong between us and the API server.
+"""The errors of requests to the API server.
 
-ApiError (Exception)      the API server, or the way to it, said no
+ApiError (Exception)      the API server refused, or could not be reached
 ├── NotFound              there is no such object, or no such kind
-│   └── NoSuchKind        the server does not know the kind, or not yet: it says nothing of objects
-├── Conflict              the object was changed, or is there already
-├── Gone                  what a watch was to go on from is no longer known (410)
-├── Refused               this object cannot be made as it is: quota, admission, rights, validity
-└── Unavailable           an outage: no answer, an error of the server's own, or too many requests
+│   └── NoSuchKind        the server does not know the kind, or not yet; the objects may exist
+├── Conflict              the object was changed meanwhile, or exists already
+├── Gone                  the version from which a watch was to continue is no longer known (410)
+├── Refused               this object cannot be created as it is: quota, admission, rights, validity
+└── Unavailable           an outage: no answer, an internal error of the server, or too many requests
     ├── NotSent           there was no connection, so the server knows nothing of the request
     └── Silent            nothing has come for as long as we wait
 """
@@ -17,11 +17,11 @@ from farandole.errors import Picklable
 
 
 class ApiError(Picklable, Exception):
-    """The API server, or the way to it, said no.
+    """The API server refused, or could not be reached.
 
     Attributes:
-        code: the status code of HTTP, 0 if there was no answer.
-        retry_after: seconds after which the server wants to be asked again, None if it did not say.
+        code: the HTTP status code; 0 if there was no answer.
+        retry_after: seconds after which the server allows the next request; None if it did not say.
     """
 
     def __init__(self, code: int, message: str, retry_after: float | None = None) -> None:
@@ -39,19 +39,19 @@ class NoSuchKind(NotFound):
 
 
 class Conflict(ApiError):
-    """The object was changed meanwhile, or is there already."""
+    """The object was changed meanwhile, or exists already."""
 
 
 class Gone(ApiError):
-    """What a watch was to go on from is no longer known: everything has to be listed again."""
+    """The version from which a watch was to continue is no longer known: everything must be listed again."""
 
 
 class Refused(ApiError):
-    """The object cannot be made as it is."""
+    """The object cannot be created as it is."""
 
 
 class Unavailable(ApiError):
-    """There was no answer, or one that says nothing of the object."""
+    """There was no answer, or one that says nothing about the object."""
 
 
 class NotSent(Unavailable):
@@ -59,12 +59,12 @@ class NotSent(Unavailable):
 
 
 class Silent(Unavailable):
-    """Nothing has come for as long as we wait."""
+    """No data has arrived for the longest time that we wait."""
 
 
 def from_answer(code: int, message: str, retry_after: float | None = None) -> ApiError:
-    """Return the error that an answer of the API server means."""
-    # The first is what a server says that knows the group, the second what one says that does not.
+    """Return the error that an answer of the API server stands for."""
+    # The first text is that of a server that knows the group, the second that of one that does not.
     if code == 404 and ("could not find the requested resource" in message or "page not found" in message):
         return NoSuchKind(code, message, retry_after)
     kinds = {404: NotFound, 409: Conflict, 410: Gone, 429: Unavailable, 401: Unavailable}
@@ -73,7 +73,7 @@ def from_answer(code: int, message: str, retry_after: float | None = None) -> Ap
 
 
 def reason_of(error: ApiError) -> str:
-    """Return why an object could not be made, as a reason of the condition Blocked."""
+    """Return why an object could not be created, as a reason of the condition Blocked."""
     text = str(error)
     if isinstance(error, Conflict):
         return "NameTaken"
@@ -86,6 +86,6 @@ def reason_of(error: ApiError) -> str:
     if "admission webhook" in text or "ValidatingAdmissionPolicy" in text or "PodSecurity" in text:
         return "AdmissionRefused"
     if error.code == 403:
-        # The authorizer says who may not do what; an admission plugin says something else.
+        # The text of the authorizer names user and verb; those of admission plugins differ.
         return "NotPermitted" if "cannot" in text and "resource" in text else "AdmissionRefused"
     return "Invalid" if isinstance(error, Refused) else "ServerError"

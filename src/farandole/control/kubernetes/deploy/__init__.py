@@ -1,1 +1,1 @@
-"""What is installed in a cluster: kinds, rights and the operator's Deployment, as data that all forms are made of."""
+"""The installation in a cluster: kinds, rights and the operator's Deployment, the data behind all its forms."""

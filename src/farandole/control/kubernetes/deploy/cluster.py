@@ -1,4 +1,4 @@
-"""The cluster that something is installed in, or removed from."""
+"""The cluster in which the operator is installed, or from which it is removed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _POLL = 0.5
 
 
 class Cluster:
-    """A connection for as long as something is installed or removed."""
+    """A connection for the time of an installation or removal."""
 
     def __init__(self) -> None:
         self._api = Api(default_config())
@@ -44,7 +44,7 @@ class Cluster:
         await self._api.send("PATCH", _path(item), item, parameters, "application/apply-patch+yaml")
 
     async def delete(self, item: Manifest) -> bool:
-        """Delete what a manifest says; return whether it was there."""
+        """Delete the object of a manifest; return whether it existed."""
         try:
             await self._api.send("DELETE", _path(item), {"propagationPolicy": "Background"})
         except NotFound:
@@ -52,7 +52,7 @@ class Cluster:
         return True
 
     async def minor_version(self) -> int:
-        """Return the n of the server's version 1.n."""
+        """Return the minor version n of the server's version 1.n."""
         if self._minor is None:
             text = str((await self._api.send("GET", "/version")).get("minor", ""))
             digits = text.rstrip("+")
@@ -68,7 +68,7 @@ class Cluster:
                     await asyncio.sleep(_POLL)
 
     async def gone(self, items: list[Manifest]) -> None:
-        """Wait until nothing of it is left."""
+        """Wait until all objects are deleted."""
         for item in items:
             while await self._there(_path(item)):
                 await asyncio.sleep(_POLL)
@@ -88,7 +88,7 @@ class Cluster:
         try:
             await self._api.send("GET", path)
         except ApiError as error:
-            # A kind that was deleted a moment ago is answered with an error of the server's own.
+            # A kind that was deleted a moment ago is answered with an internal error of the server.
             return not isinstance(error, NotFound)
         return True
 

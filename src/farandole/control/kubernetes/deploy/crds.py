@@ -1,8 +1,8 @@
 """The CustomResourceDefinitions of the kinds that the operator serves.
 
-MPIJob is one definition with all versions. They have one schema, because the API server changes nothing but the version
-of an object between them. Only defaults differ, and what an object was stored with stays with it: by `remoteShell` the
-operator knows that somebody wrote `v1`.
+MPIJob is one definition with all versions. They have one schema, because the API server changes only the version of an
+object between them. Only defaults differ, and an object keeps the defaults it was stored with: by `remoteShell` the
+operator recognizes that a job was written as `v1`.
 """
 
 from __future__ import annotations
@@ -40,28 +40,28 @@ def _object(properties: Schema, about: str = "", **more: Any) -> Schema:
 def _policies() -> Schema:
     quantity = {"anyOf": [{"type": "integer"}, {"type": "string"}], "x-kubernetes-int-or-string": True}
     scheduling = {
-        "minAvailable": _number("Pods that have to start together; default: all."),
+        "minAvailable": _number("Pods that must start together; default: all."),
         "queue": _text("Queue of the gang scheduler."),
         "minResources": {"type": "object", "additionalProperties": quantity},
         "priorityClass": _text("PriorityClass of the PodGroup."),
-        "scheduleTimeoutSeconds": _number("How long the coscheduling plugin waits for the pods."),
+        "scheduleTimeoutSeconds": _number("Seconds that the coscheduling plugin waits for the pods."),
     }
     return {
         "cleanPodPolicy": _text("Which workers are deleted when the job has ended.", "", "None", "Running", "All"),
         "backoffLimit": _number("Failures of launcher and workers after which the job fails; default: 6."),
-        "activeDeadlineSeconds": _number("How long the whole job may take.", 1),
-        "ttlSecondsAfterFinished": _number("When the job is deleted after its end, with all it owns."),
-        "suspend": _flag("Whether the job is to have no pods, for now."),
-        "managedBy": _text("Another controller that is responsible for the job."),
-        "schedulingPolicy": _object(scheduling, "What a gang scheduler is told."),
+        "activeDeadlineSeconds": _number("Seconds that the whole job may take.", 1),
+        "ttlSecondsAfterFinished": _number("Seconds after the end of the job until it is deleted."),
+        "suspend": _flag("Whether the job has no pods for now."),
+        "managedBy": _text("Name of another controller that is responsible for the job."),
+        "schedulingPolicy": _object(scheduling, "Options for a gang scheduler."),
     }
 
 
 def _replica(about: str) -> Schema:
     return _object(
         {
-            "replicas": _number("How many pods."),
-            "restartPolicy": _text("What becomes of a pod that ends.", "", "Always", "OnFailure", "Never", "ExitCode"),
+            "replicas": _number("Number of pods."),
+            "restartPolicy": _text("The restart policy of the pods.", "", "Always", "OnFailure", "Never", "ExitCode"),
             "template": _FREE,
         },
         about,
@@ -74,14 +74,14 @@ def _mpi_spec(version: str) -> Schema:
     return _object(
         {
             **at_top,
-            "runPolicy": _object(_policies(), "Policies of the run; they go before those beside it."),
-            "slotsPerWorker": _number("Processes of a worker.", 1, default=1),
+            "runPolicy": _object(_policies(), "Policies of the run; they override those beside it."),
+            "slotsPerWorker": _number("Number of processes of a worker.", 1, default=1),
             "remoteShell": _text("How the launcher reaches workers.", SSH, KUBEXEC, default=shell),
-            "mpiImplementation": _text("Which MPI the images have.", "", OPEN_MPI, INTEL, MPICH),
+            "mpiImplementation": _text("The MPI implementation of the images.", "", OPEN_MPI, INTEL, MPICH),
             "mpiDistribution": _text("The same in v1alpha2.", "", "open_mpi", "intel_mpi", "mpich"),
-            "sshAuthMountPath": _text("Where the keys of ssh are."),
+            "sshAuthMountPath": _text("Directory of the ssh keys."),
             "mainContainer": _text("The container of a worker that MPI runs in."),
-            "runLauncherAsWorker": _flag("Whether the launcher's pod has slots, too."),
+            "runLauncherAsWorker": _flag("Whether the launcher's pod also has slots."),
             "waitForWorkers": _flag("Whether the launcher starts when all workers are ready."),
             "launcherCreationPolicy": _text("When the launcher starts.", "", "AtStartup", "WaitForWorkersReady"),
             "mpiReplicaSpecs": _object(
@@ -92,7 +92,7 @@ def _mpi_spec(version: str) -> Schema:
                 "The pods.",
             ),
         },
-        "What the job is to be.",
+        "The description of the job.",
         required=["mpiReplicaSpecs"],
     )
 
@@ -121,36 +121,36 @@ def _training_spec() -> Schema:
     quantities = {"type": "object", "additionalProperties": {"x-kubernetes-int-or-string": True}}
     workers = _object(
         {
-            "min": _number("The least that the job can go on with.", 1),
-            "max": _number("The most that it can use.", 1),
-            "replicas": _number("As many as are asked for: what kubectl scale and autoscalers change.", 1),
+            "min": _number("The least number with which the job can continue.", 1),
+            "max": _number("The most workers that the job can use.", 1),
+            "replicas": _number("The requested number, which kubectl scale and autoscalers change.", 1),
         },
-        "How many workers: min, max and replicas, which kubectl scale changes.",
+        "Number of workers: min, max and replicas, which kubectl scale changes.",
         required=["min", "max", "replicas"],
     )
-    # Servers before 1.25 pass over such rules: the operator checks the same.
+    # Servers before 1.25 ignore such rules: the operator checks the same.
     rule = "self.min <= self.replicas && self.replicas <= self.max"
     workers["x-kubernetes-validations"] = [{"rule": rule, "message": "replicas lie between min and max"}]
     return {
         **_object(
             {
-                "command": {"type": "array", "items": {"type": "string"}, "description": "What a worker runs."},
+                "command": {"type": "array", "items": {"type": "string"}, "description": "The command of a worker."},
                 "workers": workers,
                 "elastic": _flag("Whether workers may come and go; default: if min and max differ."),
                 "image": _text("The image of worker pods, with farandole in it; or the template names one."),
                 **_training_pods(),
                 "environment": texts,
                 "resources": quantities,
-                "workingDirectory": _text("Where the command runs; default: the image's own."),
-                "checkpoint": _text("Where the job keeps checkpoints: a claim, or a path of an object store."),
-                "priority": {"type": "integer", "description": "The higher, the earlier."},
+                "workingDirectory": _text("Working directory of the command; default: the image's own."),
+                "checkpoint": _text("Place of the job's checkpoints: a claim, or a path of an object store."),
+                "priority": {"type": "integer", "description": "Jobs with a higher priority come first."},
                 "queue": _text("The queue that the job waits in."),
-                "suspend": _flag("Whether the job is to have no pods, for now."),
-                "managedBy": _text("Another controller that is responsible for the job."),
-                "retries": _number("How often a job that failed is started again."),
+                "suspend": _flag("Whether the job has no pods for now."),
+                "managedBy": _text("Name of another controller that is responsible for the job."),
+                "retries": _number("How many times a failed job is started again."),
                 "options": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
             },
-            "What the job is to be.",
+            "The description of the job.",
             required=["command", "workers"],
         ),
         "x-kubernetes-preserve-unknown-fields": True,
@@ -158,29 +158,29 @@ def _training_spec() -> Schema:
 
 
 def _training_pods() -> Schema:
-    """Return what a TrainingJob has beside what jobs have everywhere: how its pods are, and what becomes of them."""
+    """Return the fields of a TrainingJob in addition to those of jobs in all places: its pods, and their end."""
     items = {"type": "array", "items": _object({"key": _text("Of the ConfigMap."), "path": _text("Of the file.")})}
     return {
         "template": _FREE,
-        "slotsPerPod": _number("Workers in a pod; default: 1.", 1),
-        "python": _text("The Python of the image that has farandole; default: python3."),
-        "cancel": _flag("Whether the job is to end now, for good."),
+        "slotsPerPod": _number("Number of workers in a pod; default: 1.", 1),
+        "python": _text("The Python interpreter of the image that has farandole; default: python3."),
+        "cancel": _flag("Whether the job is cancelled."),
         "priorityClassName": _text("PriorityClass of all pods."),
-        "tolerateSpot": _flag("Whether worker pods may run on nodes that may be taken away at any moment."),
+        "tolerateSpot": _flag("Whether worker pods may run on nodes that may be reclaimed at any moment."),
         "networkPolicy": _flag("Whether only pods of the job may connect to its pods; default: true."),
         "ship": _object({"configMap": _text("Name of a ConfigMap with the code."), "items": items}, "Small code."),
         "topologySpread": _text("A label of nodes over whose values worker pods are spread."),
-        "keepTogether": _text("A label of nodes: worker pods are put where it has one value, if that can be."),
+        "keepTogether": _text("A label of nodes: worker pods are put on nodes with the same value, if possible."),
         "preferNodes": {
             "type": "object",
             "additionalProperties": {"type": "string"},
             "description": "Labels, with values, of nodes that worker pods are put on if there is room.",
         },
-        "launcherAbsenceSeconds": _number("How long workers go on without a launcher; default: 600.", 1),
-        "nodeLossSeconds": _number("After which pods of a silent node are given up; default: 30."),
-        "activeDeadlineSeconds": _number("How long the whole job may take.", 1),
-        "ttlSecondsAfterFinished": _number("When the job is deleted after its end, with all it owns."),
-        "grace": {"type": "number", "minimum": 0, "description": "Seconds in which workers leave; default: 30."},
+        "launcherAbsenceSeconds": _number("Seconds that workers continue without a launcher; default: 600.", 1),
+        "nodeLossSeconds": _number("Seconds after which pods of a silent node are given up; default: 30."),
+        "activeDeadlineSeconds": _number("Seconds that the whole job may take.", 1),
+        "ttlSecondsAfterFinished": _number("Seconds after the end of the job until it is deleted."),
+        "grace": {"type": "number", "minimum": 0, "description": "Seconds that workers have to leave; default: 30."},
     }
 
 
@@ -207,30 +207,30 @@ def queue() -> Schema:
     """Return the definition of Queue."""
     spec = _object(
         {
-            "slots": _number("Workers that all jobs of a queue without a parent, and of those below, share.", 1),
-            "resource": _text("Of nodes, such as nvidia.com/gpu: the slots are counted there, instead of said here."),
+            "slots": _number("Workers that the queues of a tree share; only for one without a parent.", 1),
+            "resource": _text("A resource of nodes, such as nvidia.com/gpu, that is counted instead of `slots`."),
             "resourcePerSlot": {
                 "x-kubernetes-int-or-string": True,
                 "anyOf": [{"type": "integer"}, {"type": "string"}],
-                "description": "How much of the resource a worker has; default: 1.",
+                "description": "Amount of the resource for each worker; default: 1.",
             },
             "nodes": {
                 "type": "object",
                 "additionalProperties": {"type": "string"},
                 "description": "Labels, with values, of the nodes that are counted.",
             },
-            "policy": _text("Who gets them: any that farandole simulate --policies lists."),
+            "policy": _text("The scheduling policy: any that farandole simulate --policies lists."),
             "parent": _text("The queue above, in the same namespace."),
             "weight": {"type": "number", "exclusiveMinimum": True, "minimum": 0, "description": "Among its siblings."},
-            "quota": _number("Workers that are its own: what others borrow of them, they give back."),
-            "limit": _number("Workers that it never has more of.", 1),
-            "priority": {"type": "integer", "description": "Is added to the priorities of its jobs."},
-            "quantum": _seconds("Of a time slice; default: 3600."),
-            "ageing": _seconds("Of waiting that are worth a step of priority; default: 3600."),
-            "round": _seconds("Between two decisions of the adaptive policy; default: 60."),
+            "quota": _number("Workers that belong to it; queues that borrow them must give them back."),
+            "limit": _number("The most workers that it may have.", 1),
+            "priority": {"type": "integer", "description": "Added to the priorities of its jobs."},
+            "quantum": _seconds("Seconds of a time slice; default: 3600."),
+            "ageing": _seconds("Seconds of waiting that raise the priority by one; default: 3600."),
+            "round": _seconds("Seconds between two decisions of the adaptive policy; default: 60."),
             "restartCost": {"type": "number", "minimum": 0, "description": "Seconds that a change of workers costs."},
         },
-        "How the workers are shared.",
+        "The rules by which the workers are shared.",
     )
     columns = [
         _column("Policy", "string", ".spec.policy"),
@@ -285,7 +285,7 @@ def _definition(kind: Kind, specs: dict[str, Schema], columns: list[Schema], sca
 
 
 def _root(spec: Schema) -> Schema:
-    # A status is the operator's own, and has more fields than people need to know.
+    # A status is written by the operator, and has more fields than users need to know.
     return _object(
         {"apiVersion": _text(""), "kind": _text(""), "metadata": {"type": "object"}, "spec": spec, "status": _FREE}
     )

@@ -1,6 +1,6 @@
-"""The files under `deploy/`: a Kustomize base and a Helm chart, both made of `manifests`.
+"""The files under `deploy/`: a Kustomize base and a Helm chart, both rendered from `manifests`.
 
-A test compares them with what is there. `python -m farandole.control.kubernetes.deploy.files deploy` writes them.
+A test compares them with the files. `python -m farandole.control.kubernetes.deploy.files deploy` writes them.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _HEAD = (
     "# Made by `python -m farandole.control.kubernetes.deploy.files deploy`. Do not edit: the source is manifests.py.\n"
 )
 
-# Placeholders in the manifests, and what stands there in the chart's templates.
+# Placeholders in the manifests, and their replacements in the chart's templates.
 _IMAGE, _REPLICAS, _NAMESPACE = "@@image@@", 4711, "@@namespace@@"
 _TEMPLATES = {
     _IMAGE: "{{ .Values.image }}",
     str(_REPLICAS): "{{ .Values.replicas }}",
     _NAMESPACE: "{{ .Release.Namespace }}",
 }
-# More arguments, which only some installations have: after the last one that all have.
+# Arguments that only some installations have, after the last common one.
 _ARGUMENTS = """\
 {{- with .Values.gangScheduler }}
         - --gang-scheduler={{ . }}
@@ -42,7 +42,7 @@ def as_yaml(items: list[Manifest]) -> str:
 
 def _dumper(yaml: Any) -> Any:
     class Plain(yaml.SafeDumper):  # type: ignore[misc]  # The package has no types.
-        """Writes what occurs twice twice: an alias is no help to people who read."""
+        """Repeats values instead of writing aliases, which are hard to read."""
 
         def ignore_aliases(self, data: object) -> bool:
             return True
@@ -91,12 +91,12 @@ def helm() -> dict[str, str]:
 
 
 def _values_schema() -> dict[str, Any]:
-    """Return what the chart's values may be: a name with a typing error is refused, and not passed over."""
+    """Return the schema of the chart's values, so that a misspelled name is refused and not ignored."""
     named = {
         "image": {"type": "string", "minLength": 1},
         "replicas": {"type": "integer", "minimum": 0},
         "gangScheduler": {"type": "string"},
-        # Helm hands it down to a chart that is part of another one.
+        # Helm passes it to a chart that is part of another one.
         "global": {"type": "object"},
     }
     return {

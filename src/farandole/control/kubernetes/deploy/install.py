@@ -1,4 +1,4 @@
-"""`farandole kubernetes install` and `uninstall`: what `manifests` says, applied to a cluster, or deleted from it."""
+"""`farandole kubernetes install` and `uninstall`: applies the manifests to a cluster, or deletes their objects."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ _LIMIT = 60.0
 
 
 def dry_run(install: Install, as_json: bool, out: TextIO) -> int:
-    """Print what would be applied."""
+    """Print the manifests that would be applied."""
     items = manifests.all_of(install)
     out.write(json.dumps(items, indent=2) + "\n" if as_json else files.as_yaml(items))
     return 0
 
 
 def apply(install: Install, err: TextIO) -> int:
-    """Apply everything, by server-side apply, and say what, and what to do next."""
+    """Apply everything by server-side apply; print the objects and the next steps."""
     code = asyncio.run(_apply(manifests.all_of(install), err))
     err.write(next_steps(install))
     return code
 
 
 def next_steps(install: Install) -> str:
-    """Return what to do when everything has been applied."""
+    """Return the next steps after an installation."""
     return (
         f"next: wait until the operator's pods are Ready: kubectl get pods -n {install.namespace}\n"
         f"      If they are not, the cluster may not be able to pull {install.image}; --image names another one.\n"
@@ -49,11 +49,11 @@ async def _apply(items: list[Manifest], err: TextIO) -> int:
 
 
 def _for(item: Manifest, minor: int) -> Manifest:
-    """Return a manifest as a server of version 1.`minor` takes it."""
+    """Return a manifest in the form that a server of version 1.`minor` accepts."""
     if item["kind"] == "PodDisruptionBudget" and minor < 21:
         return {**item, "apiVersion": "policy/v1beta1"}
     if item["kind"] == "CustomResourceDefinition" and minor < 25:
-        # The operator checks what these rules say.
+        # The operator checks these rules itself.
         without: Manifest = _without(item, "x-kubernetes-validations")
         return without
     return item
@@ -66,7 +66,7 @@ def _without(value: Any, key: str) -> Any:
 
 
 def remove(install: Install, delete_jobs: bool, err: TextIO) -> int:
-    """Delete everything that was applied; refuse to do so while there are jobs, unless they may go, too."""
+    """Delete everything that was applied; refuse that while there are jobs, unless they may be deleted too."""
     return asyncio.run(_remove(install, delete_jobs, err))
 
 
@@ -77,11 +77,11 @@ async def _remove(install: Install, delete_jobs: bool, err: TextIO) -> int:
         jobs = await cluster.jobs()
         if jobs and not delete_jobs:
             shown = ", ".join(jobs[:5]) + (f" and {len(jobs) - 5} more" if len(jobs) > 5 else "")
-            print(f"error: with the kinds, these jobs would be deleted: {shown}", file=err)
-            print("hint: wait for their end, or say --delete-jobs", file=err)
+            print(f"error: this would also delete these jobs: {shown}", file=err)
+            print("hint: wait for their end, or add --delete-jobs", file=err)
             return 1
         items: list[Any] = manifests.all_of(install)
-        # The kinds first: while the operator runs, nothing of a job is in the way of its end.
+        # The kinds first: while the operator runs, nothing prevents the deletion of jobs.
         order = [item for item in items if item["kind"] == "CustomResourceDefinition"]
         order += [item for item in reversed(items) if item not in order]
         for item in order:

@@ -18,11 +18,11 @@ PORT = 8080
 
 @dataclass(frozen=True)
 class Install:
-    """How the operator is to be installed.
+    """The options of an installation.
 
     Attributes:
-        namespace: where the operator runs.
-        jobs_namespace: the only one whose jobs it serves; "" is all of them.
+        namespace: the namespace of the operator.
+        jobs_namespace: the only namespace whose jobs it serves; "" for all.
         gang_scheduler: see `model.Options`.
     """
 
@@ -44,7 +44,7 @@ def all_of(install: Install) -> list[Manifest]:
 
 
 def _namespace(install: Install) -> Manifest:
-    # Of the Pod Security Standards, the strictest: the operator needs nothing that it forbids.
+    # The strictest of the Pod Security Standards: the operator needs nothing that it forbids.
     security = {"pod-security.kubernetes.io/enforce": "restricted"}
     metadata = {"name": install.namespace, "labels": {**_labels(), **security}}
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
@@ -91,7 +91,7 @@ def arguments(install: Install) -> list[str]:
 
 
 def workload(install: Install) -> list[Manifest]:
-    """Return the operator's Deployment and what keeps one of it running while nodes are drained."""
+    """Return the operator's Deployment, and the PodDisruptionBudget that keeps it running while nodes are drained."""
     selector = {"matchLabels": {"app.kubernetes.io/name": names.OPERATOR}}
     pod = {"metadata": {"labels": _labels(), "annotations": _scrape()}, "spec": _pod(install, selector)}
     deployment = {

@@ -1,4 +1,4 @@
-"""Which rights the operator has, and what each is for: the table that roles and the documentation are made of."""
+"""The operator's rights, and the purpose of each: the table from which roles and documentation are rendered."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from farandole.control.kubernetes import names
 
 @dataclass(frozen=True)
 class Right:
-    """One row.
+    """One row of the table.
 
     Attributes:
-        scope: "jobs": in all namespaces whose jobs are served; "own": in the operator's namespace; "cluster": of what
-            belongs to no namespace.
+        scope: "jobs": in all namespaces whose jobs are served; "own": in the operator's namespace; "cluster": on
+            objects without a namespace.
     """
 
     group: str
@@ -24,7 +24,7 @@ class Right:
     scope: str = "jobs"
 
     def rule(self) -> dict[str, Any]:
-        """Return it as a role has it."""
+        """Return the rule in the form of a role."""
         return {"apiGroups": [self.group], "resources": list(self.resources), "verbs": list(self.verbs)}
 
 
@@ -72,7 +72,7 @@ def rules(*scopes: str) -> list[dict[str, Any]]:
 
 
 def table() -> str:
-    """Return the rights as the documentation shows them."""
+    """Return the rights as a table of the documentation."""
     lines = ["| where | API group | resources | verbs | what for |", "|---|---|---|---|---|"]
     where = {"jobs": "namespaces of jobs", "own": "its own namespace", "cluster": "the cluster"}
     for right in RIGHTS:

@@ -1,1 +1,1 @@
-"""What runs in the launcher pod of a TrainingJob: the launcher, with its state in objects of the API server."""
+"""The program of a TrainingJob's launcher pod: the launcher, with its state in objects of the API server."""

@@ -1,9 +1,9 @@
 """`python -m farandole.control.kubernetes.launcher_pod`: the launcher of a TrainingJob, in its pod.
 
-- It takes the job over from the launcher pod before, if that has left something, or begins it.
-- SIGTERM means that this pod is to go, not the job: it ends at once, and the workers train on until the next one comes.
-- The outcome is told in the state object before this process ends, with code 0 whatever the outcome. So a kubelet that
-  starts it again finds that all is done, and does not train again.
+- It takes the job over from the previous launcher pod, if that has left any state, or begins it.
+- SIGTERM means the end of this pod, not of the job: it ends at once, and the workers keep training until the next one.
+- The outcome is written to the state object before this process ends, with code 0 whatever the outcome. So a kubelet
+    that restarts it finds that the job is done, and does not train again.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ from farandole.control.launcher.supervise.outcome import Outcome, Running
 from farandole.errors import LaunchError
 
 REPLACED, ASKED_TO_GO = 75, 143
-# A pod's processor may be busy with the pods beside it: signs of life come later than on machines of one's own.
+# A pod's processor may be busy with other pods: heartbeats come later than on dedicated machines.
 HOST_SECONDS = 5.0
-# Of the time in which its pod has to end: for the API server, and for the agents.
+# The shares of the pod's grace period for the API server, and for the agents, in seconds.
 _SAVING_SECONDS, _TELLING_SECONDS = 20.0, 0.5
 _REST_SECONDS = 1.0
 T = TypeVar("T")
@@ -66,16 +66,16 @@ def spec_of(described: dict[str, Any]) -> LaunchSpec:
 
 
 def machine_of(described: dict[str, Any]) -> Machine:
-    """Return the machine as workers shall find it: their pods have what their image has, and nothing of this one."""
+    """Return the machine for the plan: workers have the environment of their image, and nothing of this pod."""
     return Machine(socket.gethostname(), 1, 0, described["directory"], {})
 
 
 async def run(described: dict[str, Any], objects: StateObjects, failover: SealedFailover) -> Outcome:
-    """Run the job to its end, or go on with it."""
+    """Run the job to its end, or continue it."""
     try:
         return await _launch(described, objects, failover)
     except NothingLeft as error:
-        print(f"note: {error.message}; it begins anew", flush=True)
+        print(f"note: {error.message}; it starts again", flush=True)
     await asyncio.to_thread(failover.clear)
     return await _launch(described, objects, failover)
 
@@ -88,7 +88,7 @@ async def _launch(described: dict[str, Any], objects: StateObjects, failover: Se
 
     def started(job: Running) -> None:
         assert isinstance(job, ElasticJob)
-        # A connection of its own: it tells in another thread.
+        # Its own connection, since it reports from another thread.
         report = Report(objects.again(), described["attempt"])
         reporting.append(asyncio.get_running_loop().create_task(report.run(job)))
 
@@ -103,10 +103,10 @@ async def _launch(described: dict[str, Any], objects: StateObjects, failover: Se
 
 
 class _Leaving:
-    """Ends the launcher when its pod is to end, without a word to the agents: they shall wait for the next launcher.
+    """Ends the launcher when its pod ends, without a message to the agents, which must wait for the next launcher.
 
-    Where the API server was away for too long, agents were told to end with this one. It goes on for a while then, so
-    that they can be told otherwise.
+    If the API server was unreachable for too long, the agents have orders to end with this launcher. It then continues
+    for a while, so that these orders can be changed.
     """
 
     def __init__(self, writer: StateWriter) -> None:
@@ -114,7 +114,7 @@ class _Leaving:
         self._task: asyncio.Task[None] | None = None
 
     def asked(self) -> None:
-        """End soon, at once if a successor could take over."""
+        """End soon, and at once if a successor could take over."""
         if not self._writer.gate.lapsed:
             os._exit(ASKED_TO_GO)
         elif self._task is None:
@@ -128,7 +128,7 @@ class _Leaving:
 
 
 def tell_outcome(objects: StateObjects, attempt: int, code: int, report: str) -> None:
-    """Tell the operator how the job has ended.
+    """Report the outcome of the job to the operator.
 
     Raises:
         NotWritten: see `insist`.
@@ -153,10 +153,10 @@ def insist(
     rest: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> T:
-    """Ask the API server until it answers.
+    """Repeat a request to the API server until it answers.
 
     Raises:
-        NotWritten: it has not within `LONGEST_WAIT_SECONDS`.
+        NotWritten: it has not answered within `LONGEST_WAIT_SECONDS` seconds.
     """
     deadline = clock() + LONGEST_WAIT_SECONDS
     while True:
@@ -182,10 +182,10 @@ def main() -> None:
 
 
 def serve() -> None:
-    """Run the job, or go on with it.
+    """Run the job, or continue it.
 
     Raises:
-        NotWritten: the API server is away for too long.
+        NotWritten: the API server was unreachable for too long.
     """
     _end_at_once_when_asked()
     described = json.loads(os.environ["FARANDOLE_TRAINING_JOB"])
@@ -206,7 +206,7 @@ def serve() -> None:
         code, report = outcome.exit_code, outcome.report
     except LaunchError as error:
         code, report = 2, str(error)
-    _end_at_once_when_asked()  # The loop has taken its handler along.
+    _end_at_once_when_asked()  # The loop has removed its handler at its end.
     if report:
         print(report, file=sys.stderr, flush=True)
     tell_outcome(objects, attempt, code, report)

@@ -1,4 +1,4 @@
-"""What the launcher tells the operator of the training, within seconds of a change."""
+"""Reports the state of the training to the operator, within seconds of a change."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from farandole.control.kubernetes.training_job.own_names import STATUS_KEY
 from farandole.control.launcher.supervise.elastic_job import ElasticJob
 
 LOOK_SECONDS = 1.0
-# What has not changed is told again this often: somebody may have deleted the object.
+# Seconds after which an unchanged report is repeated: a user may have deleted the object.
 REPEAT_SECONDS = 60.0
 
 
 class Report:
-    """Tells of one job.
+    """Reports on one job.
 
     Args:
-        objects: where it is told.
-        attempt: of the training.
+        objects: the state objects of the job.
+        attempt: number of the attempt of the training.
     """
 
     def __init__(self, objects: StateObjects, attempt: int) -> None:
@@ -31,7 +31,7 @@ class Report:
         self._told_at = 0.0
 
     async def run(self, job: ElasticJob) -> None:
-        """Tell, until this is cancelled."""
+        """Report until this is cancelled."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             now = describe(job)
@@ -51,7 +51,7 @@ class Report:
 
 
 def describe(job: ElasticJob) -> dict[str, Any]:
-    """Return how a job is, as plain data."""
+    """Return the state of a job as plain data."""
     status = job.status()
     ranks = [
         {"worker": worker, "pod": row.name, "state": row.state} for row in job.list_hosts() for worker in row.workers

@@ -1,13 +1,13 @@
 """The two objects of its own job that a launcher pod may read and change.
 
-The *state* tells the operator how the training is, and how it ended. The *failover state* is for the next launcher pod
-only. Both are ConfigMaps: to give a launcher pod a right on a Secret, the operator would need it on all Secrets, and it
-has none. So the failover state is sealed (encrypted, and with proof of who wrote it) by a key that is made of the job's
-secret, which only pods of the job have. Its key `owner` says which launcher pod has the job: one that finds another
-name there has been replaced, though it lives, and ends at once. So of two launcher pods, as when the node of one of
-them was only cut off, the older one never acts on what it knows.
+The *state* informs the operator about the training and its end. The *failover state* is for the next launcher pod only.
+Both are ConfigMaps: to grant a launcher pod a right on a Secret, the operator would need that right on all Secrets, and
+it has none. So the failover state is sealed (encrypted and authenticated) with a key derived from the job's secret,
+which only pods of the job have. Its key `owner` names the launcher pod that has the job: a pod that finds another name
+there has been replaced, though it is alive, and ends at once. So of two launcher pods, for example if the node of one
+was only cut off, the older one never acts on its knowledge.
 
-All of this waits for the API server. While the job runs, `state_writer` and `report` call it from threads of their own.
+All of this blocks on the API server. While the job runs, `state_writer` and `report` call it from their own threads.
 """
 
 from __future__ import annotations
@@ -32,29 +32,29 @@ if TYPE_CHECKING:
     from cryptography.fernet import Fernet
 
 SECONDS = 10.0
-# To wait for an answer on a connection that was used before.
+# Seconds to wait for an answer on a connection that was used before.
 REUSED_SECONDS = 3.0
-# A launcher that cannot begin, or tell the outcome, for so long ends; the kubelet starts it again, later and later.
+# Seconds after which a launcher that cannot begin, or report the outcome, ends; the kubelet restarts it with back-off.
 LONGEST_WAIT_SECONDS = 600.0
 _MERGE = "application/merge-patch+json"
 _OWNER, _ATTEMPT = "owner", "attempt"
 
 
 class NotWritten(Exception):
-    """The API server is away, or refuses."""
+    """The API server is unreachable, or refuses the request."""
 
 
 class Changed(Exception):
-    """The object is not in the version any more that was to be changed."""
+    """The object is no longer in the expected version."""
 
 
 class StateObjects:
     """The two objects of one job.
 
     Args:
-        namespace: of the job.
-        state: name of the object that tells the operator.
-        failover: name of the other one.
+        namespace: namespace of the job.
+        state: name of the state object.
+        failover: name of the failover state object.
     """
 
     def __init__(self, namespace: str, state: str, failover: str) -> None:
@@ -64,34 +64,34 @@ class StateObjects:
         self._failover = path_of(Ref("v1", "ConfigMap", namespace, failover))
 
     def again(self) -> StateObjects:
-        """Return the same with a connection of its own, for another thread."""
+        """Return the same objects with a separate connection, for another thread."""
         return StateObjects(*self._names)
 
     def read_state(self) -> Mapping[str, str]:
-        """Return what was told.
+        """Return the content of the state object.
 
         Raises:
-            NotWritten: the API server is away.
+            NotWritten: the API server is unreachable.
         """
         return dict(self._ask("GET", self._state).get("data") or {})
 
     def tell(self, **texts: str) -> None:
-        """Tell the operator something.
+        """Write keys of the state object.
 
         Raises:
-            NotWritten: the API server is away.
+            NotWritten: the API server is unreachable.
         """
         try:
             self._ask("PATCH", self._state, {"data": texts})
         except Changed:
-            # No version was named; the server has given up because others wrote at the same time.
+            # No version was named; the server has given up because of concurrent writes.
             raise NotWritten(f"PATCH {self._state}: others write at the same time") from None
 
     def read_failover(self) -> tuple[dict[str, str], str]:
-        """Return what the launcher before has left, and the version of the object.
+        """Return the content of the failover state, and the version of the object.
 
         Raises:
-            NotWritten: the API server is away.
+            NotWritten: the API server is unreachable.
         """
         found = self._ask("GET", self._failover)
         return dict(found.get("data") or {}), str(found["metadata"]["resourceVersion"])
@@ -100,8 +100,8 @@ class StateObjects:
         """Replace some keys, and return the new version; None removes a key.
 
         Raises:
-            NotWritten: the API server is away.
-            Changed: it has been written since that version.
+            NotWritten: the API server is unreachable.
+            Changed: the object has been written since that version.
         """
         written = self._ask("PATCH", self._failover, {"data": data, "metadata": {"resourceVersion": version}})
         return str(written["metadata"]["resourceVersion"])
@@ -110,7 +110,7 @@ class StateObjects:
         return BlockingApi.connect(KubeConfig.from_service_account().get(), SECONDS)
 
     def _ask(self, method: str, path: str, body: Object | None = None) -> dict[str, Any]:
-        # A connection that was used before may lead nowhere any more; then a new one is made.
+        # A connection that was used before may be dead; then a new one is opened.
         for seconds in (REUSED_SECONDS, SECONDS) if self._api is not None else (SECONDS,):
             try:
                 self._api = self._api or self._connect()
@@ -128,13 +128,13 @@ class StateObjects:
 
 
 class SealedFailover:
-    """What a launcher leaves to its successor, in the failover state of the API server. Everything that writes waits.
+    """The facts that a launcher leaves to its successor, in the failover state. Everything that writes blocks.
 
     Args:
-        objects: of the job.
-        read_secret: returns the secret of the job. When it is another one than before, all is sealed anew.
+        objects: the state objects of the job.
+        read_secret: returns the secret of the job. If it has changed, everything is sealed again.
         pod: name of this launcher pod.
-        attempt: of the training; what an earlier one has left is of no use.
+        attempt: number of the attempt of the training; the facts of earlier attempts are ignored.
         replaced: called when another launcher pod has the job.
     """
 
@@ -155,15 +155,15 @@ class SealedFailover:
         self._replaced = replaced
         self._version = ""
         self._parts: dict[str, bytes] = {}
-        """What was left by the launcher before."""
+        """The parts that the previous launcher has left."""
         self._written: dict[str, bytes] = {}
-        """What is there now."""
+        """The parts that are currently stored."""
 
     def claim(self, wait: Callable[[float], None] = time.sleep, clock: Callable[[], float] = time.monotonic) -> None:
-        """Have the job from now on: a launcher pod that had it before can write nothing any more.
+        """Take ownership of the job: the previous launcher pod can write nothing from now on.
 
         Raises:
-            NotWritten: the API server was away for `LONGEST_WAIT_SECONDS`.
+            NotWritten: the API server was unreachable for `LONGEST_WAIT_SECONDS` seconds.
         """
         deadline = clock() + LONGEST_WAIT_SECONDS
         while True:
@@ -178,7 +178,7 @@ class SealedFailover:
                 self._version = self._objects.write_failover(mine, version)
                 return
             except Changed:
-                wait(0.2)  # The one before was just writing.
+                wait(0.2)  # The previous launcher has just written.
             except NotWritten as error:
                 if clock() > deadline:
                     raise
@@ -186,23 +186,23 @@ class SealedFailover:
                 wait(1.0)
 
     def _opened(self, found: Mapping[str, str]) -> dict[str, bytes]:
-        """Return the parts that a launcher of this job has written; what anybody else has written is not read."""
+        """Return the parts that a launcher of this job has sealed; others are not read."""
         from cryptography.fernet import InvalidToken
 
         try:
             return {part: zlib.decompress(self._seal.decrypt(found[part].encode())) for part in PARTS if part in found}
         except InvalidToken:
-            print("warning: what is left of the launcher before is not from this job, and is not used", flush=True)
+            print("warning: the failover state is not from this job, and is ignored", flush=True)
             return {}
 
     def write(self, parts: Mapping[str, bytes]) -> None:
-        """Replace some parts. Waits; other methods may be called meanwhile.
+        """Replace some parts. Blocks; other methods may be called meanwhile.
 
         Raises:
-            NotWritten: the API server is away.
+            NotWritten: the API server is unreachable.
         """
         if (secret := self._read_secret()) != self._secret:
-            # The Secret was deleted and made again; the next launcher pod will know only the new one.
+            # The Secret was deleted and created again; the next launcher pod will have only the new one.
             self._secret, self._seal = secret, _seal_of(secret)
             parts = {**self._written, **parts}
         self._replace({part: self._sealed(content) for part, content in parts.items()})
@@ -217,10 +217,10 @@ class SealedFailover:
                 self._version = self._objects.write_failover(data, self._version)
                 return
             except Changed:
-                # Our own writing may have come through whose answer did not; else it was another launcher's.
+                # It may be our own write whose answer was lost; otherwise it was another launcher's.
                 found, self._version = self._objects.read_failover()
                 if _OWNER not in found:
-                    # Somebody has deleted the object, and the operator has made another one.
+                    # The object was deleted, and the operator has created another one.
                     written = {part: self._sealed(content) for part, content in self._written.items()}
                     data = {_OWNER: self._pod, _ATTEMPT: self._attempt, **written, **data}
                 elif found[_OWNER] != self._pod:
@@ -228,23 +228,23 @@ class SealedFailover:
                     raise NotWritten("another launcher pod has the job") from None
 
     def left(self, part: str) -> bytes | None:
-        """Return what was left; None: nothing was."""
+        """Return the content of a part; None if there is none."""
         return self._parts.get(part)
 
     def is_whole(self) -> bool:
-        """Return whether a job can be taken over from what was left."""
+        """Return whether a job can be taken over from the parts."""
         return all(part in self._parts for part in PARTS)
 
     def clear(self) -> None:
-        """Leave nothing: the job has ended, or begins anew. Waits, and does without where the API server is away."""
+        """Remove the parts: the job has ended, or starts again. Blocks; an unreachable API server is ignored."""
         self._parts, self._written = {}, {}
         try:
             self._replace(dict.fromkeys(PARTS))
         except NotWritten as error:
-            print(f"warning: what was left for a successor of this launcher was not deleted: {error}", flush=True)
+            print(f"warning: the failover state was not deleted: {error}", flush=True)
 
 
 def _seal_of(secret: bytes) -> Fernet:
-    from cryptography.fernet import Fernet  # With it comes OpenSSL, which only this process needs.
+    from cryptography.fernet import Fernet  # It loads OpenSSL, which only this process needs.
 
     return Fernet(base64.urlsafe_b64encode(hashlib.sha256(b"farandole failover\0" + secret).digest()))

@@ -1,10 +1,10 @@
-"""Writes the failover state in a thread of its own, so that a launcher which waits for the API server hears its agents.
+"""Writes the failover state in its own thread, so that a launcher keeps hearing its agents while the write blocks.
 
-- The newest state wins: what has been replaced before its turn came is never written.
-- What the launcher says after `keep` waits for the writing (`farandole.control.launcher.agents.send_gate`), for
-  `PATIENCE_SECONDS` at most. Then agents are told that there can be no successor, and the job goes on without one.
-- What could not be written is tried again until it is; then agents wait for a successor again.
-- What was written and is not there any more, because somebody has deleted the object, is written again.
+- The newest state wins: a state that is replaced before its turn is never written.
+- Messages that the launcher sends after `keep` wait for the write (`farandole.control.launcher.agents.send_gate`), for
+    at most `PATIENCE_SECONDS`. Then agents are told that there can be no successor, and the job continues without one.
+- A failed write is repeated until it succeeds; then agents wait for a successor again.
+- A stored state that has disappeared, because the object was deleted, is written again.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from collections.abc import Callable
 from farandole.control.kubernetes.launcher_pod.state_objects import NotWritten, SealedFailover
 from farandole.control.launcher.agents.send_gate import SendGate
 
-# A job stands still for no longer than that when the API server is away while a worker comes or goes.
+# Seconds that a job stands still at most if the API server is unreachable while a worker joins or leaves.
 PATIENCE_SECONDS = 5.0
 _REST_SECONDS = 1.0
 _LOOK_SECONDS = 0.05
-# How often it is made sure that what was written is still there: somebody may have deleted the object.
+# Seconds between checks that the stored state still exists: a user may have deleted the object.
 REFRESH_SECONDS = 60.0
 
 
 class StateWriter:
-    """A `FailoverStore` that does not wait. Make it in the launcher's loop, and close it there.
+    """A `FailoverStore` that does not block. Created and closed in the launcher's loop.
 
     Attributes:
-        gate: behind which what is said to agents waits.
+        gate: the gate that delays messages to agents.
         trouble: why the state could not be written.
 
     Args:
-        failover: belongs to the thread from now on, as far as it writes.
+        failover: the sealed storage, which belongs to the thread from now on, as far as writing is concerned.
         patience: see `PATIENCE_SECONDS`.
         rest: seconds between two attempts.
         refresh: see `REFRESH_SECONDS`.
@@ -55,10 +55,10 @@ class StateWriter:
         self._timer: asyncio.TimerHandle | None = None
         self._changed: Callable[[bool], None] = lambda holds: None
         self._news = threading.Condition()
-        # Fields of both threads, under `_news`:
+        # Fields of both threads, protected by `_news`:
         self._newest: dict[str, bytes] = {}
         self._number = 0
-        """Of the newest state, as the gate counts."""
+        """Number of the newest state, as counted by the gate."""
         self._closed = False
         self._thread = threading.Thread(target=self._write_all, name="failover state", daemon=True)
         self._thread.start()
@@ -66,11 +66,11 @@ class StateWriter:
     # --- the launcher's thread ------------------------------------------------------------------------------------
 
     def watch(self, changed: Callable[[bool], None]) -> None:
-        """Call with False when what was kept could not be written for too long, and with True when all of it is."""
+        """Call `changed` with False if a part could not be written for too long, and with True once all parts are."""
         self._changed = changed
 
     def keep(self, part: str, content: bytes) -> bool:
-        """Have one part replaced before anything arrives that is said from now on; False: that cannot be for now."""
+        """Have a part replaced before any later message is delivered; return False if that is not possible now."""
         with self._news:
             self._newest[part] = content
             self._number = self.gate.begin()
@@ -80,22 +80,22 @@ class StateWriter:
         return not self.gate.lapsed
 
     def left(self, part: str) -> bytes | None:
-        """Return what was left by the launcher before; None: nothing was."""
+        """Return the content of a part that the previous launcher has left; None if there is none."""
         return self._failover.left(part)
 
     def is_whole(self) -> bool:
-        """Return whether a job can be taken over from what was left."""
+        """Return whether a job can be taken over from the parts."""
         return self._failover.is_whole()
 
     async def can_be_followed(self, seconds: float) -> bool:
-        """Return whether another launcher could take over now; wait for that for up to a number of seconds."""
+        """Return whether another launcher could take over now; wait for that up to this many seconds."""
         deadline = self._loop.time() + seconds
         while self.gate.lapsed and self._loop.time() < deadline:
             await asyncio.sleep(_LOOK_SECONDS)
         return not self.gate.lapsed
 
     async def close(self) -> None:
-        """Write nothing any more, and return when the thread has ended."""
+        """Stop writing, and return when the thread has ended."""
         self._stop_timer()
         with self._news:
             self._closed = True
@@ -121,7 +121,7 @@ class StateWriter:
             self._timer.cancel()
             self._timer = None
 
-    # --- the other one --------------------------------------------------------------------------------------------
+    # --- the writing thread ---------------------------------------------------------------------------------------
 
     def _write_all(self) -> None:
         while (taken := self._take()) is not None:
@@ -129,14 +129,14 @@ class StateWriter:
             try:
                 self._failover.write(parts)
             except NotWritten as error:
-                print(f"warning: what a successor of this launcher has to know was not written: {error}", flush=True)
+                print(f"warning: the failover state was not written: {error}", flush=True)
                 self.trouble = str(error)
                 self._put_back(parts)
             else:
                 self._loop.call_soon_threadsafe(self._was_written, number)
 
     def _take(self) -> tuple[dict[str, bytes], int] | None:
-        """Return what is to be written, nothing to see that all is still there; None when there is no more to come."""
+        """Return the parts to write, empty to check that all are still stored; None at the end."""
         with self._news:
             self._news.wait_for(lambda: self._newest or self._closed, self._refresh)
             if self._closed:
@@ -145,7 +145,7 @@ class StateWriter:
             return parts, self._number
 
     def _put_back(self, parts: dict[str, bytes]) -> None:
-        """Try it again after a rest, but nothing that has been replaced meanwhile."""
+        """Try again after a rest, except parts that have been replaced meanwhile."""
         with self._news:
             self._newest = {**parts, **self._newest}
             self._news.wait_for(lambda: self._closed, self._rest)

@@ -1,1 +1,1 @@
-"""MPIJobs of mpi-operator, all versions: which pods they have, and how these find and reach each other."""
+"""MPIJobs of mpi-operator, all versions: their pods, and how these find and reach each other."""

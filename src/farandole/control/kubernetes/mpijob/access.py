@@ -1,4 +1,4 @@
-"""What the pods of an MPIJob find each other by: Service, host lists, keys, and the launcher's rights."""
+"""The objects through which the pods of an MPIJob reach each other: Service, host lists, keys, and rights."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def _metadata(job: Object, name: str) -> dict[str, Any]:
 
 
 def around(job: Object, spec: MpiJobSpec, pods: int) -> list[Wanted]:
-    """Return what pods need beside the host lists: the Service, and keys or rights.
+    """Return the objects that pods need beside the host lists: the Service, and keys or rights.
 
     Args:
-        pods: as many pods of workers as the launcher may run commands in.
+        pods: number of worker pods in which the launcher may run commands.
     """
     wanted = [Wanted(_service(job))]
     if spec.remote_shell == KUBEXEC:
@@ -38,10 +38,10 @@ def around(job: Object, spec: MpiJobSpec, pods: int) -> list[Wanted]:
 
 
 def _service(job: Object) -> dict[str, Any]:
-    # As mpi-operator's Service has it.
+    # The same as mpi-operator's Service.
     name = children.label_value(job["metadata"]["name"])
     selector = {names.TRAINING_OPERATOR_LABEL: names.MPI_OPERATOR, names.TRAINING_JOB_LABEL: name}
-    # Names can be resolved before pods are ready, so that a launcher that is as early does not remember a failure.
+    # Names resolve before pods are ready, so that an early launcher does not cache a failure.
     spec = {"clusterIP": "None", "selector": selector, "publishNotReadyAddresses": True}
     metadata = _metadata(job, hosts.service_name(job))
     return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}
@@ -53,14 +53,14 @@ def _keys(job: Object) -> dict[str, Any]:
 
 
 def _rights(job: Object, spec: MpiJobSpec, pods: int) -> list[dict[str, Any]]:
-    """Return the launcher's account and its right to run commands, in the job's own workers only.
+    """Return the launcher's account and its right to run commands, only in the job's own workers.
 
-    An account that the template names has to be there already.
+    An account that the template names must exist already.
     """
     name, account = hosts.launcher_name(job), hosts.launcher_account(job, spec)
     names_of_pods = [hosts.worker_name(job, index) for index in range(pods)]
     group = "rbac.authorization.k8s.io"
-    # Without names, a rule would mean all pods.
+    # Without names, a rule would apply to all pods.
     run = [{"apiGroups": [""], "resources": ["pods/exec"], "resourceNames": names_of_pods, "verbs": ["create", "get"]}]
     see = [{"apiGroups": [""], "resources": ["pods"], "resourceNames": names_of_pods, "verbs": ["get"]}]
 

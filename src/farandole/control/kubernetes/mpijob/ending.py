@@ -1,4 +1,4 @@
-"""How an MPIJob ends, and what is left of it: pods by cleanPodPolicy, and the job itself until its ttl is over."""
+"""The end of an MPIJob, and its clean-up: pods by cleanPodPolicy, and the job itself after its ttl."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from farandole.control.kubernetes.placement import deletions
 
 
 def succeeded(observed: Observed, spec: MpiJobSpec, status: JobStatus) -> Outcome:
-    """Return the outcome by which a job ends well."""
+    """Return the outcome with which a job succeeds."""
     message = f"MPIJob {name_of(observed)} successfully completed."
     return _ended(observed, spec, status, conditions.SUCCEEDED, "MPIJobSucceeded", message)
 
 
 def failed(observed: Observed, spec: MpiJobSpec, status: JobStatus, reason: str, message: str) -> Outcome:
-    """Return the outcome by which a job fails."""
+    """Return the outcome with which a job fails."""
     return _ended(observed, spec, status, conditions.FAILED, reason, message)
 
 
@@ -31,7 +31,7 @@ def _ended(observed: Observed, spec: MpiJobSpec, status: JobStatus, kind: str, r
 
 
 def after_end(observed: Observed, spec: MpiJobSpec | None, status: JobStatus) -> Outcome:
-    """Return what is left to do for a job that has ended: its conditions are what they are."""
+    """Return the clean-up of a job that has ended, whose conditions do not change any more."""
     gone_at = status.seconds_after("completionTime", spec.ttl if spec is not None else None)
     status = status.with_fields(replicaStatuses=replica_statuses(observed, spec))
     if gone_at is not None and observed.now >= gone_at:
@@ -43,10 +43,10 @@ def after_end(observed: Observed, spec: MpiJobSpec | None, status: JobStatus) ->
 
 
 def _to_go(observed: Observed, clean: str) -> list[Object]:
-    """Return what is not kept.
+    """Return the objects to delete.
 
-    The launcher is kept for its output once it has ended; one that still runs, of a job that has failed, is not. What
-    a gang scheduler holds is given back.
+    A launcher that has ended is kept for its output; one that is still running, in a failed job, is not. The PodGroup
+    is deleted.
     """
     going = [child for ref, child in observed.children.items() if ref.kind == "PodGroup"]
     for pod in observed.pods:

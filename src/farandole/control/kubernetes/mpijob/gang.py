@@ -1,4 +1,4 @@
-"""What a gang scheduler is told of an MPIJob."""
+"""The PodGroup of an MPIJob."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from farandole.control.kubernetes.mpijob.job_spec import MpiJobSpec
 
 
 def pod_group(job: Object, spec: MpiJobSpec, options: Options) -> dict[str, Any] | None:
-    """Return the job's PodGroup, None without a gang scheduler."""
+    """Return the job's PodGroup; None without a gang scheduler."""
     policy = spec.scheduling
     least = policy.min_available if policy.min_available is not None else spec.workers + 1
-    # The launcher is one of those that start together, and the others are workers.
+    # The launcher is one of the pods that start together, and the others are workers.
     needed = resources.of_pods([(1, spec.launcher.pod), (max(0, min(least - 1, spec.workers)), spec.worker.pod)])
     told = gang.Gang(
         least=least,

@@ -1,7 +1,7 @@
-"""What a job's status remembers beyond what users of mpi-operator read: what has been counted, and when to go on.
+"""The part of a job's status that only the operator reads: counts, and times of the next steps.
 
-It is the field `history` of the status, and all that must survive the operator's process. A field that is missing or
-makes no sense is as good as a job's first moment.
+It is the field `history` of the status, and everything that must survive the operator's process. A missing or malformed
+field counts as that of a new job.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from typing import Any
 from farandole.control.kubernetes import saved, times
 from farandole.control.kubernetes.model import Object
 
-# Seconds before the first, second ... start again; from there on the last.
+# Seconds before the first, second ... restart; the last one for all further restarts.
 _FIRST_DELAY, _LONGEST_DELAY = 5.0, 300.0
 
 
 @dataclass(frozen=True)
 class History:
-    """What has happened to a job.
+    """The history of a job.
 
     Attributes:
-        attempt: which start of the launcher is the current one, from 0.
-        failures: how often something ended by its own fault: these count against backoffLimit.
-        disruptions: how often the cluster took something away: these do not.
-        counted: uids of pods that are in those numbers, as long as the pods are there.
-        retry_at: the launcher is not started again before.
+        attempt: number of the launcher's current start, from 0.
+        failures: failures of the job's own pods: these count against backoffLimit.
+        disruptions: disruptions by the cluster: these do not count.
+        counted: uids of pods that are in these numbers, while the pods exist.
+        retry_at: earliest time of the launcher's next start.
         worker_retry_at: the same for workers, by index.
-        leaving: since when workers that are to go are no longer in the host list.
-        formed: how many workers ran when the job was last whole.
-        loss_at: when the launcher that runs has last lost a worker. If it fails soon after, it is because of that, and
-            is not counted once more.
+        leaving: when workers that are leaving were removed from the host list.
+        formed: number of running workers when the job was last complete.
+        loss_at: when the running launcher last lost a worker. If it fails soon after, that is the reason, and the
+            failure is not counted again.
     """
 
     attempt: int = 0
@@ -45,11 +45,11 @@ class History:
     loss_at: float | None = None
 
     def delay(self) -> float:
-        """Return how long to wait after a failure before the next start, in seconds: twice as long each time."""
+        """Return the seconds between a failure and the next start: doubled each time."""
         return float(min(_FIRST_DELAY * 2.0 ** min(self.failures - 1, 10), _LONGEST_DELAY))
 
     def as_data(self) -> dict[str, Any]:
-        """Return it as it is in the status; what is as at the beginning is left out."""
+        """Return the history in the form of the status, without initial values."""
         data: dict[str, Any] = {
             "attempt": self.attempt,
             "failures": self.failures,

@@ -1,4 +1,4 @@
-"""Host lists of an MPIJob, and the scripts beside them: what is under /etc/mpi."""
+"""Host lists of an MPIJob, and the scripts beside them: the files under /etc/mpi."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ KUBECTL_FOLDER = "/opt/kube"
 
 
 def launcher_name(job: Object) -> str:
-    """Return the launcher's host name, which all its attempts have."""
+    """Return the launcher's host name, which is the same for all attempts."""
     return f"{job['metadata']['name']}-launcher"
 
 
@@ -29,19 +29,19 @@ def worker_name(job: Object, index: int) -> str:
 
 
 def service_name(job: Object) -> str:
-    """Return the name of the Service in whose domain the host names are."""
+    """Return the name of the Service in whose domain the host names resolve."""
     return children.service_name(job["metadata"]["name"])
 
 
 def address(job: Object, spec: MpiJobSpec, host: str) -> str:
-    """Return how the launcher names a host: `kubectl exec` wants a pod, ssh a name that can be resolved."""
+    """Return the name by which the launcher addresses a host: a pod for `kubectl exec`, a resolvable name for ssh."""
     if spec.remote_shell == KUBEXEC:
         return host
     return f"{host}.{service_name(job)}.{job['metadata']['namespace']}.svc"
 
 
 def host_file(job: Object, spec: MpiJobSpec) -> str:
-    """Return the host list of mpirun: all hosts that the job is to have, whether they run or not."""
+    """Return mpirun's host list: all hosts of the job, whether they run or not."""
     names = [launcher_name(job)] if spec.launcher_as_worker else []
     names += [worker_name(job, index) for index in range(spec.workers)]
     form = "{} slots={}\n" if spec.implementation == OPEN_MPI else "{}:{}\n"

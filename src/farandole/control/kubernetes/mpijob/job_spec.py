@@ -1,10 +1,10 @@
-"""Reads the spec of an MPIJob, whichever version it was written in, into one form.
+"""Parses the spec of an MPIJob of any version into one form.
 
-The versions say the same things in different places: policies at the top (v1alpha2, v1) or in `runPolicy` (v2beta1),
+The versions have the same fields in different places: policies at the top (v1alpha2, v1) or in `runPolicy` (v2beta1),
 `mpiDistribution` or `mpiImplementation`. One schema has all these fields, and here each is looked for in each place.
 Only `remoteShell` depends on the version itself: the schemas of the versions give it different defaults.
 
-What is read may be anybody's input: whatever it is, the answer is a spec or a list of sentences, never an exception.
+The input may be anything: the result is a spec or a list of sentences, never an exception.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SSH, KUBEXEC = "ssh", "kubexec"
 OPEN_MPI, INTEL, MPICH = "OpenMPI", "Intel", "MPICH"
 AT_STARTUP, WAIT_FOR_WORKERS = "AtStartup", "WaitForWorkersReady"
 
-# In the order in which they are tried: the way that a version's launcher reaches its workers.
+# In the order in which they are tried: the way in which a version's launcher reaches its workers.
 _SHELL_OF_VERSION = {"v1alpha2": KUBEXEC, "v1": KUBEXEC, "v2beta1": SSH}
 _DISTRIBUTIONS = {"open_mpi": OPEN_MPI, "intel_mpi": INTEL, "mpich": MPICH}
 _RESTART_POLICIES = ("Always", "OnFailure", "Never", "ExitCode")
@@ -44,14 +44,14 @@ class Replica:
 
     @property
     def asks_for_gpu(self) -> bool:
-        """Return whether its containers have a limit of GPUs."""
+        """Return whether its containers have a limit for GPUs."""
         limits = [_map(_map(item.get("resources")).get("limits")) for item in self.pod["containers"]]
         return any("gpu" in str(name) for names in limits for name in names)
 
 
 @dataclass(frozen=True)
 class Scheduling:
-    """What a gang scheduler is told."""
+    """The options for a gang scheduler."""
 
     min_available: int | None = None
     queue: str = ""
@@ -62,7 +62,7 @@ class Scheduling:
 
 @dataclass(frozen=True)
 class MpiJobSpec:
-    """An MPIJob's spec, the same for all versions."""
+    """An MPIJob's spec, in the same form for all versions."""
 
     launcher: Replica
     worker: Replica
@@ -82,18 +82,18 @@ class MpiJobSpec:
 
     @property
     def workers(self) -> int:
-        """How many pods of workers it has, the launcher not counted."""
+        """Number of worker pods, without the launcher."""
         return self.worker.replicas
 
     @property
     def all_slots(self) -> int:
-        """How many slots its hosts have together; a launcher that is alone has some."""
+        """Number of slots of all hosts; a launcher without workers has slots itself."""
         hosts = self.workers + (self.launcher_as_worker or not self.workers)
         return self.slots * hosts
 
 
 class _Reader:
-    """Reads fields, and collects sentences about those that cannot be used."""
+    """Reads fields, and collects sentences about those that are not valid."""
 
     def __init__(self) -> None:
         self.faults: list[str] = []
@@ -139,18 +139,18 @@ class _Reader:
 
 
 def managed_by(job: Object) -> str:
-    """Return whom the job names as its operator, "" if none."""
+    """Return the controller that the job names as its own; "" if none."""
     spec = _map(job.get("spec"))
     value = _map(spec.get("runPolicy")).get("managedBy") or spec.get("managedBy")
     return value if isinstance(value, str) else ""
 
 
 def read(job: Object) -> tuple[MpiJobSpec | None, list[str]]:
-    """Return a job's spec, or None and what is wrong with it."""
+    """Return a job's spec, or None and sentences about its faults."""
     reader = _Reader()
     spec = reader.mapping(job, "spec")
     policy = reader.mapping(spec, "runPolicy")
-    # What the run policy says goes before what stands at the top.
+    # The run policy overrides the fields at the top.
     policies = {**spec, **{key: value for key, value in policy.items() if value is not None}}
     replicas = reader.mapping(spec, "mpiReplicaSpecs")
     launcher = _replica(reader, replicas, "Launcher")
@@ -158,7 +158,7 @@ def read(job: Object) -> tuple[MpiJobSpec | None, list[str]]:
     shell = reader.choice(spec, "remoteShell", (SSH, KUBEXEC), _SHELL_OF_VERSION.get(_version(job), SSH))
     reader.flag(spec, "runLauncherAsWorker")
     if launcher is not None and worker is None and not reader.faults:
-        # It is alone: then it is a worker as well, or its mpirun starts all processes where it is.
+        # A launcher without workers has slots itself, and its mpirun starts all processes locally.
         worker = Replica(0, "Never", {}, {}, launcher.pod)
     read_spec = _policies(reader, spec, policies, launcher, worker, shell)
     _check_name(reader, job, worker.replicas if worker is not None else 0)
@@ -245,7 +245,7 @@ def _replica(reader: _Reader, replicas: Object, role: str) -> Replica | None:
 
 
 def _usable(reader: _Reader, role: str, pod: Object) -> bool:
-    """Return whether a pod's spec has the shape that things can be added to; the API server checks the rest."""
+    """Return whether a pod's spec has the right structure for additions; the API server checks the rest."""
     faults = len(reader.faults)
     _check_lists(reader, f"{role}'s pod", pod, _LISTS_OF_POD)
     _check_lists(reader, f"{role}'s dnsConfig", reader.mapping(pod, "dnsConfig"), ("searches",))

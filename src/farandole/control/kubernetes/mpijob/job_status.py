@@ -1,4 +1,4 @@
-"""The status of an MPIJob while an outcome is made."""
+"""The status of an MPIJob while an outcome is computed."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from farandole.control.kubernetes.mpijob.job_spec import MpiJobSpec
 
 
 class JobStatus(job_status.JobStatus[History]):
-    """A status of an MPIJob, whose state in one word follows from its conditions."""
+    """The status of an MPIJob, whose state in one word follows from its conditions."""
 
     @classmethod
     def of(cls, job: Object) -> JobStatus:
-        """Read a job's status, which may be anything."""
+        """Read a job's status, which may have any content."""
         return cls.reading(job, history.read)
 
     def as_data(self) -> dict[str, Any]:
-        """Return it as the API has it."""
+        """Return the status in the form of the API."""
         return {**super().as_data(), "state": conditions.state(self.conditions)}
 
 
 def replica_statuses(observed: Observed, spec: MpiJobSpec | None) -> dict[str, dict[str, Any]]:
-    """Return how many pods of each role are active and have ended; numbers of 0 are left out, as users' tools know."""
+    """Return the numbers of active and ended pods of each role; zeros are omitted, as users' tools expect."""
     counts: dict[str, dict[str, Any]] = {"Launcher": {}, "Worker": {}}
     keys = {"Running": "active", "Succeeded": "succeeded", "Failed": "failed"}
     for pod in observed.pods:
@@ -35,6 +35,6 @@ def replica_statuses(observed: Observed, spec: MpiJobSpec | None) -> dict[str, d
             counts[role][key] = counts[role].get(key, 0) + 1
     if spec is not None:
         job = children.label_value(observed.metadata["name"])
-        # What the scale subresource, and with it an autoscaler, finds the workers by.
+        # The selector with which the scale subresource, and so an autoscaler, finds the workers.
         counts["Worker"]["selector"] = f"{names.TRAINING_JOB_LABEL}={job},{names.TRAINING_ROLE_LABEL}={names.WORKER}"
     return counts

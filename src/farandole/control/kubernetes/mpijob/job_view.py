@@ -1,4 +1,4 @@
-"""An MPIJob's pods, each in its place: what the rules ask."""
+"""A view of an MPIJob's pods by role and index, for the rules."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from farandole.control.kubernetes.mpijob.job_spec import AT_STARTUP, WAIT_FOR_WO
 
 @dataclass(frozen=True)
 class JobView:
-    """What is observed, with the spec and history that it is judged by.
+    """The observed pods, with the spec and the history.
 
     Attributes:
         launcher: the pod of the current attempt.
-        workers: pods of workers by index, of the lists and beyond it.
+        workers: worker pods by index, including those beyond the wanted number.
     """
 
     observed: Observed
@@ -30,7 +30,7 @@ class JobView:
 
     @classmethod
     def of(cls, observed: Observed, spec: MpiJobSpec, history: History) -> JobView:
-        """Sort the pods of a job."""
+        """Sort the pods of a job by role and index."""
         launcher, workers = None, {}
         for pod in observed.pods:
             index = pod_state.number(pod, names.INDEX_LABEL)
@@ -43,7 +43,7 @@ class JobView:
 
     @property
     def launcher_succeeded(self) -> bool:
-        """Return whether the launcher has ended well; one that was told to end may call that well, and is not done."""
+        """Return whether the launcher has succeeded; one that is being deleted may exit with 0 without being done."""
         pod = self.launcher
         return pod is not None and pod_state.phase(pod) == "Succeeded" and not pod_state.terminating(pod)
 
@@ -54,7 +54,7 @@ class JobView:
 
     @cached_property
     def missing(self) -> tuple[int, ...]:
-        """Indexes of workers that should run and do not."""
+        """Indexes of workers that should run but do not."""
         return tuple(
             index
             for index in range(self.spec.workers)
@@ -68,7 +68,7 @@ class JobView:
 
     @property
     def whole(self) -> bool:
-        """Return whether the launcher runs, and all workers that it has had; new ones of a larger job may yet come."""
+        """Return whether the launcher and all its former workers run; new ones of a larger job may be missing."""
         if not self.launcher_running:
             return False
         if not self.history.formed:
@@ -77,7 +77,7 @@ class JobView:
 
     @cached_property
     def ready(self) -> tuple[int, ...]:
-        """Indexes of workers that are to be used: they are ready, and are not to go."""
+        """Indexes of workers to use: they are ready, and not leaving."""
         return tuple(
             index for index, pod in sorted(self.workers.items()) if index < self.spec.workers and pod_state.ready(pod)
         )
@@ -86,15 +86,15 @@ class JobView:
     def gathers_first(self) -> bool:
         """Return whether the launcher waits for the workers.
 
-        With a gang scheduler the launcher is one of the gang, which starts together or not at all. A launcher that is
-        started again always waits.
+        With a gang scheduler the launcher is one of the gang, which starts together or not at all. A restarted launcher
+        always waits.
         """
         if self.history.attempt or self.spec.launcher_creation == WAIT_FOR_WORKERS:
             return True
         return not (self.observed.options.gang_scheduler or self.spec.launcher_creation == AT_STARTUP)
 
     def loss(self) -> tuple[str, str]:
-        """Say in one word and one sentence what of a job that ran does not run."""
+        """Return one word and one sentence about the part of a running job that does not run any more."""
         lost = [hosts.worker_name(self.observed.job, index) for index in self.missing if index < self.history.formed]
         if lost:
             more = f" and {len(lost) - 5} more" if len(lost) > 5 else ""

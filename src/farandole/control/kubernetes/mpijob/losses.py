@@ -1,4 +1,4 @@
-"""What has failed since the last time: counted once, and whether the job may go on."""
+"""New failures since the last time: each is counted once, and decides whether the job may continue."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from farandole.control.kubernetes.mpijob.history import History
 from farandole.control.kubernetes.mpijob.job_status import JobStatus
 from farandole.control.kubernetes.mpijob.job_view import JobView
 
-# With the restart policy ExitCode, these are the program's own, and another start would end alike; from 128 on, a
-# signal ended it.
+# With the restart policy ExitCode, these are the program's own codes, and a restart would end alike; codes from 128 on
+# stand for signals.
 _PERMANENT_CODES = range(1, 128)
-# Seconds within which a launcher fails because it has lost a worker: mpirun notices at once, others by a timeout.
+# Seconds within which a launcher fails because of a lost worker: mpirun notices at once, other programs by a timeout.
 _CONSEQUENCE = 300.0
 Fatal = tuple[str, str]
 
@@ -21,7 +21,7 @@ Fatal = tuple[str, str]
 def count(view: JobView, status: JobStatus) -> tuple[JobStatus, Fatal | None]:
     """Return the status with new failures counted, and the reason to end the job, if there is one.
 
-    A pod that is being deleted is not counted: whoever deletes it has taken it away, and it has not failed.
+    A pod that is being deleted is not counted: it has not failed by itself.
     """
     present = {str(pod["metadata"].get("uid")) for pod in view.observed.pods}
     status = status.with_history(counted=status.history.counted & present)
@@ -53,11 +53,11 @@ def _counted(history: History, pod: Object, disrupted: bool) -> History:
 
 def _worker_failed(view: JobView, status: JobStatus, index: int, pod: Object) -> JobStatus:
     failure = pod_state.failure(pod)
-    # What is to go anyway, or never was part of the job that ran, is no loss to it.
+    # A worker that is leaving, or never belonged to the running job, is not a loss.
     disrupted = failure.disrupted or index >= view.spec.workers
     history = _counted(status.history, pod, disrupted)
     now = view.observed.now
-    # What the cluster takes away says nothing of how the next one will do.
+    # A disruption by the cluster says nothing about the next pod.
     retry_at = now if disrupted else now + history.delay()
     history = replace(history, worker_retry_at={**history.worker_retry_at, index: retry_at})
     reason = "WorkerEvicted" if failure.disrupted else "WorkerFailed"
@@ -67,7 +67,7 @@ def _worker_failed(view: JobView, status: JobStatus, index: int, pod: Object) ->
 
 
 def _seen(view: JobView, status: JobStatus) -> JobStatus:
-    """Remember when a running launcher has lost a worker."""
+    """Record when a running launcher has lost a worker."""
     ran = status.holds(conditions.RUNNING) and status.history.formed > 0
     if not ran or all(index >= status.history.formed for index in view.missing):
         return status

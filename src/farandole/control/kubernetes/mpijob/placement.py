@@ -1,4 +1,4 @@
-"""Which pods are to be there, and with which host lists."""
+"""The pods that a job needs, and their host lists."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from farandole.control.kubernetes.placement import Placement, deletion, not_refu
 
 
 def plan(view: JobView, status: JobStatus) -> tuple[JobStatus, Placement]:
-    """Return what is to be there, and the status with what was decided about workers that are to go."""
+    """Return the placement, and the status with the decisions about leaving workers."""
     files = hosts.data(view.observed.job, view.spec, view.ready)
     status = _leaving(view, status, files)
     going, drain_at = _deletions(view, status)
@@ -25,7 +25,7 @@ def plan(view: JobView, status: JobStatus) -> tuple[JobStatus, Placement]:
 
 
 def _leaving(view: JobView, status: JobStatus, files: dict[str, str]) -> JobStatus:
-    """Note since when workers beyond the wanted number are out of the host list, as it is there for pods to read."""
+    """Record since when leaving workers are missing from the host list, as pods can read it."""
     before = status.history.leaving
     surplus = [index for index in view.workers if index >= view.spec.workers]
     since = view.observed.now if _lists_are(view, files) else None
@@ -46,7 +46,7 @@ def _lists_are(view: JobView, files: dict[str, str]) -> bool:
 
 
 def _deletions(view: JobView, status: JobStatus) -> tuple[list[Deletion], float | None]:
-    """Return the pods that are to go now, and when the next one may."""
+    """Return the pods to delete now, and the time of the next deletion."""
     found, times = [], []
     for index, pod in sorted(view.workers.items(), reverse=True):
         if pod_state.terminating(pod):
@@ -65,14 +65,14 @@ def _deletions(view: JobView, status: JobStatus) -> tuple[list[Deletion], float 
 
 
 def _drained_at(view: JobView, pod: Object, since: float | None) -> float | None:
-    """Return when a worker may go; None if that depends on something that has yet to happen."""
+    """Return when a worker may be deleted; None if that depends on something that has yet to happen."""
     if not pod_state.running(pod) or not view.launcher_running:
         return view.observed.now
     return None if since is None else since + view.observed.options.drain_seconds
 
 
 def _wanted(view: JobView, status: JobStatus, files: dict[str, str]) -> tuple[list[Wanted], float | None, str]:
-    """Return all objects that are to be there, when more may be wanted, and a sentence."""
+    """Return all objects that must exist, when there may be more, and a sentence."""
     job, spec, options, now = view.observed.job, view.spec, view.observed.options, view.observed.now
     most = max([spec.workers, *(index + 1 for index in view.workers)])
     wanted = [*access.around(job, spec, most), Wanted(access.config(job, files))]
@@ -82,7 +82,7 @@ def _wanted(view: JobView, status: JobStatus, files: dict[str, str]) -> tuple[li
         wanted.append(Wanted(group))
     due = {index: status.history.worker_retry_at.get(index, now) for index in range(spec.workers)}
     absent = [index for index in due if index not in view.workers]
-    # Of a worker that is there, nothing is changed.
+    # An existing worker is not changed.
     wanted += [Wanted(pods.worker(job, spec, options, index)) for index in absent if due[index] <= now]
     times = [due[index] for index in absent if due[index] > now]
     launcher, at, reason = _launcher(view, status, files)
@@ -106,7 +106,7 @@ def _launcher(view: JobView, status: JobStatus, files: dict[str, str]) -> tuple[
 
 
 def _hosts_mark(launcher: Object, files: dict[str, str]) -> dict[str, Any]:
-    """Return a launcher that is there with the digest of its host list: a change makes the kubelet refresh volumes."""
+    """Return an existing launcher with the digest of its host list: a change makes the kubelet refresh its volumes."""
     metadata = launcher["metadata"]
     name = {"name": metadata["name"], "namespace": metadata["namespace"]}
     mark = {"annotations": {names.HOSTS_ANNOTATION: children.digest(files)}}

@@ -1,4 +1,4 @@
-"""The pods of an MPIJob: the templates that the user wrote, and what they need to find each other."""
+"""The pods of an MPIJob: the user's templates, and the additions with which pods find each other."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from farandole.control.kubernetes.mpijob.job_spec import INTEL, KUBEXEC, MPICH, 
 CONFIG_VOLUME, SSH_VOLUME, KUBECTL_VOLUME = "mpi-job-config", "ssh-auth", "mpi-job-kubectl"
 PRIVATE_KEY, PUBLIC_KEY = "ssh-privatekey", "ssh-publickey"
 
-# A launcher may be there before a worker's sshd listens. Keys of hosts are those of the image, which everybody knows
-# who has the image: what counts is the job's own key, which only its pods have.
+# A launcher may start before a worker's sshd listens. Host keys are those of the image, and known to everyone who has
+# the image: the authentication is by the job's own key, which only its pods have.
 _SSH_OPTIONS = "-o ConnectionAttempts=10 -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR"
 # As the first process of a container, sleep alone would not end on SIGTERM, and the pod only after its grace period.
 _WAIT = ["/bin/sh", "-c", "trap 'exit 143' TERM INT; sleep 365d & wait"]
 _HOST_FILE = f"{hosts.FOLDER}/{hosts.HOST_FILE}"
 
-# What each implementation reads its host list, its remote shell and that shell's options, and a host's slots from. Open
-# MPI 5 passes over the names that Open MPI 4 reads, and would start everything on the launcher's host without a word.
+# The variables of each implementation for its host list, its remote shell and that shell's options, and a host's slots.
+# Open MPI 5 ignores the names of Open MPI 4, and would start everything on the launcher's host without a warning.
 _ENVIRONMENTS: dict[str, dict[str, tuple[str, ...]]] = {
     OPEN_MPI: {
         "hosts": ("OMPI_MCA_orte_default_hostfile", "PRTE_MCA_prte_default_hostfile"),
         "arguments": ("OMPI_MCA_plm_rsh_args", "PRTE_MCA_plm_ssh_args"),
         "agent": ("OMPI_MCA_plm_rsh_agent", "PRTE_MCA_plm_ssh_agent"),
         "slots": ("OMPI_MCA_orte_set_default_slots", "PRTE_MCA_prte_set_default_slots"),
-        # Not of Open MPI 5: it passes whole names on anyway, and would not know the launcher by its own.
+        # Not for Open MPI 5: it always passes on whole names, and would not recognize the launcher by its own name.
         "whole names": ("OMPI_MCA_orte_keep_fqdn_hostnames",),
     },
     INTEL: {
@@ -48,12 +48,12 @@ _ENVIRONMENTS: dict[str, dict[str, tuple[str, ...]]] = {
     },
 }
 _WORKER_ENVIRONMENT = {"K_MPI_JOB_ROLE": names.WORKER}
-# Hydra calls another program than ssh as it would call this one: with the host first, and no option before it.
+# Hydra calls any other program than ssh in the same way: with the host first, and without options before it.
 _PLAIN_LAUNCHER = "rsh"
 
 
 def launcher_pod_name(job: Object, attempt: int) -> str:
-    """Return the name of the launcher's pod: the first one's is what people know, later ones have a number."""
+    """Return the name of the launcher's pod: the usual name for the first one, with a number for later ones."""
     name = hosts.launcher_name(job)
     return name if attempt == 0 else f"{name}-{attempt}"
 
@@ -61,14 +61,14 @@ def launcher_pod_name(job: Object, attempt: int) -> str:
 def launcher(job: Object, spec: MpiJobSpec, options: Options, attempt: int, hosts_digest: str) -> dict[str, Any]:
     """Return the launcher's pod.
 
-    It is never started again by the kubelet: the operator starts the next attempt, when the workers are there.
+    The kubelet never restarts it: the operator starts the next attempt once the workers are ready.
     """
     pod = _pod(job, spec, options, spec.launcher, names.LAUNCHER, launcher_pod_name(job, attempt))
     labels = pod["metadata"]["labels"]
     labels[names.ATTEMPT_LABEL] = str(attempt)
     if spec.launcher_as_worker:
         labels[names.TRAINING_INDEX_LABEL] = "0"
-    # As the pods of mpi-operator's batch Job have it: how people ask for the launcher's output.
+    # The labels of the pods of mpi-operator's batch Job: with these users find the launcher's output.
     labels |= dict.fromkeys(names.BATCH_JOB_LABELS, children.label_value(hosts.launcher_name(job)))
     pod["metadata"]["annotations"][names.HOSTS_ANNOTATION] = hosts_digest
     pod["spec"]["hostname"] = hosts.launcher_name(job)
@@ -94,7 +94,7 @@ def worker(job: Object, spec: MpiJobSpec, options: Options, index: int) -> dict[
     pod["spec"]["restartPolicy"] = "Never" if policy == "ExitCode" else policy
     main = _main_container(pod["spec"], spec)
     environment.set_defaults(main, _WORKER_ENVIRONMENT, _environment_name(job, names.WORKER))
-    # Published examples have a command of one empty word, which means none.
+    # Published examples have a command of one empty word, which means no command.
     if not any(main.get("command") or ()):
         main.pop("command", None)
         if spec.remote_shell == KUBEXEC:
@@ -111,13 +111,13 @@ def _pod(job: Object, spec: MpiJobSpec, options: Options, replica: Replica, role
     metadata["annotations"] = dict(replica.annotations)
     body: dict[str, Any] = copy.deepcopy(dict(replica.pod))
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": body}
-    # In the domain of the job's Service, where the others find it.
+    # In the domain of the job's Service, where other pods find it.
     body["subdomain"] = hosts.service_name(job)
     if body.get("hostNetwork"):
         body.setdefault("dnsPolicy", "ClusterFirstWithHostNet")
     _find_short_names(job, body, options)
     main = _main_container(body, spec)
-    # What a pod prints last that fails is then in its status, and from there in the job's.
+    # The last output of a failing pod is then in its status, and so in the job's.
     main.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
     _mount(body, main, CONFIG_VOLUME, hosts.FOLDER, _config_volume(job, spec))
     if spec.remote_shell == SSH:
@@ -127,7 +127,7 @@ def _pod(job: Object, spec: MpiJobSpec, options: Options, replica: Replica, role
 
 
 def _main_container(body: Object, spec: MpiJobSpec) -> dict[str, Any]:
-    """Return the container that is part of the job; others, such as sidecars, are none of ours."""
+    """Return the container that is part of the job; others, such as sidecars, are not changed."""
     containers: list[dict[str, Any]] = body["containers"]
     return next((item for item in containers if item["name"] == spec.main_container), containers[0])
 
@@ -145,7 +145,7 @@ def _labels(job: Object, role: str) -> dict[str, str]:
 
 
 def _find_short_names(job: Object, body: dict[str, Any], options: Options) -> None:
-    """Have pods find each other by host name alone: Hydra's proxies look for the launcher that way."""
+    """Let pods find each other by host name alone: Hydra's proxies look for the launcher that way."""
     config = dict(body.get("dnsConfig") or {})
     domain = f"{hosts.service_name(job)}.{job['metadata']['namespace']}.svc.{options.cluster_domain}"
     _add(config, "searches", [domain])
@@ -181,7 +181,7 @@ def _launcher_environment(spec: MpiJobSpec) -> dict[str, str]:
     values = {"K_MPI_JOB_ROLE": names.LAUNCHER}
     values |= {name: value for what, value in told.items() for name in variables.get(what, ())}
     if not (spec.launcher_as_worker or spec.launcher.asks_for_gpu):
-        # Images for GPUs ask for all of a node's GPUs, and a launcher that trains nothing needs none.
+        # Images for GPUs request all GPUs of a node, but a launcher that does not train needs none.
         values |= {"NVIDIA_VISIBLE_DEVICES": "", "NVIDIA_DRIVER_CAPABILITIES": ""}
     return values
 
@@ -189,7 +189,7 @@ def _launcher_environment(spec: MpiJobSpec) -> dict[str, str]:
 def _config_volume(job: Object, spec: MpiJobSpec) -> dict[str, Any]:
     modes = {hosts.HOST_FILE: 0o444, hosts.DISCOVERY: 0o555}
     if spec.remote_shell == KUBEXEC:
-        # Open MPI looks for the remote shell on workers as well, so they have the volume, too.
+        # Open MPI looks for the remote shell on workers as well, so they also get the volume.
         modes[hosts.KUBEXEC_SCRIPT] = 0o555
     items = [{"key": file, "path": file, "mode": mode} for file, mode in modes.items()]
     return {"configMap": {"name": f"{job['metadata']['name']}-config", "items": items}}
@@ -203,8 +203,8 @@ def _ssh_volume(job: Object, spec: MpiJobSpec, body: Object, main: Object) -> di
     ]
     secret: dict[str, Any] = {"secretName": children.secret_name(job, "ssh"), "items": items}
     if _user(body, main) == 0 and spec.ssh_path.startswith("/root/"):
-        # ssh refuses a key of its own user that others may read. Files of a volume are root's, so for another user it
-        # does not object, and that user must be able to read them.
+        # ssh refuses a key of its own user that others may read. Files of a volume belong to root, so ssh run by
+        # another user accepts them, and that user must be able to read them.
         secret["defaultMode"] = 0o600
     return {"secret": secret}
 

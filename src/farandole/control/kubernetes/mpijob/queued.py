@@ -1,7 +1,7 @@
 """An MPIJob in a queue of ours: it has all its pods, or waits without any, as if it were suspended.
 
-It is in a queue if its `schedulingPolicy` names one that there is: without a Queue of that name, the name is for a gang
-scheduler, as with mpi-operator.
+It is in a queue if its `schedulingPolicy` names an existing Queue: other names are for a gang scheduler, as with
+mpi-operator.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ REASON = "Queued"
 
 
 def with_slots(observed: Observed, status: JobStatus, slots: int) -> JobStatus:
-    """Return the status with what the job may have from now on; without a queue, it says nothing of that."""
+    """Return the status with the slots that the job may have; unchanged without a queue."""
     return status.with_fields(**fields_with(observed, status.fields, slots))
 
 
 def admitted(observed: Observed, status: JobStatus) -> JobStatus:
-    """Return the status of a job that is to run, if its queue lets it."""
+    """Return the status of a job that should run, if its queue lets it."""
     return status if observed.admission is None else with_slots(observed, status, observed.admission.workers)
 
 
 def waits(observed: Observed) -> bool:
-    """Return whether the job is to have no pods now."""
+    """Return whether the job must have no pods now."""
     return observed.admission is not None and not observed.admission.workers
 
 
 def waiting(observed: Observed, spec: MpiJobSpec, status: JobStatus) -> Outcome:
-    """Return the outcome for a job that waits: without pods, and with the reason in its condition Suspended."""
+    """Return the outcome for a waiting job: without pods, and with the reason in its condition Suspended."""
     assert observed.admission is not None
     told = conditions.find(status.conditions, conditions.SUSPENDED) or {}
     news = (told.get("status"), told.get("reason")) != ("True", REASON)

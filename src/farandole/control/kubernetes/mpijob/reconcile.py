@@ -1,8 +1,8 @@
-"""What an MPIJob needs: `reconcile(observed) -> outcome`, pure (see `kubernetes.model`).
+"""The decisions about an MPIJob: `reconcile(observed) -> outcome`, pure (see `kubernetes.model`).
 
-In the order in which it is asked: is it ours; has it ended (`ending`); is it suspended (`suspension`), or does it wait
-in a queue (`queued`); what has failed since the last time, and may it be started again (`losses`); which pods are to be
-there (`placement`); what does its status say.
+The questions, in order: does this operator manage it; has it ended (`ending`); is it suspended (`suspension`), or does
+it wait in a queue (`queued`); which new failures are there, and may it be restarted (`losses`); which pods must exist
+(`placement`); what is its status.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from farandole.control.kubernetes.mpijob.job_status import JobStatus, replica_st
 from farandole.control.kubernetes.mpijob.job_view import JobView
 from farandole.control.kubernetes.placement import hindrance, hindrance_due
 
-# A pod that is not scheduled, or has no image, for this long is worth a condition.
+# Seconds after which a pod that is not scheduled, or has no image, is worth a condition.
 _PATIENCE_SECONDS = 10.0
 
 
 def reconcile(observed: Observed) -> Outcome:
-    """Say what an MPIJob needs."""
+    """Return the outcome for an MPIJob."""
     job = observed.job
     if job["metadata"].get("deletionTimestamp"):
         return Outcome("it is being deleted, and the cluster deletes what it owns")
@@ -85,7 +85,7 @@ def _active(observed: Observed, spec: MpiJobSpec, status: JobStatus) -> Outcome:
 
 
 def _truth(view: JobView, status: JobStatus) -> JobStatus:
-    """Return the status with Running and Restarting as they are."""
+    """Return the status with the actual values of Running and Restarting."""
     now = view.observed.now
     name = name_of(view.observed)
     was_running = status.holds(conditions.RUNNING)

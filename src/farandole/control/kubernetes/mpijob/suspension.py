@@ -1,4 +1,4 @@
-"""A job that is suspended has no pods, and starts from the beginning when it is resumed."""
+"""Suspension: a suspended job has no pods, and starts from the beginning when it is resumed."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from farandole.control.kubernetes.placement import deletions
 
 
 def suspended(observed: Observed, spec: MpiJobSpec, status: JobStatus) -> Outcome:
-    """Return what a suspended job needs."""
+    """Return the outcome for a suspended job."""
     message = f"MPIJob {name_of(observed)} is suspended."
     news = not status.holds(conditions.SUSPENDED)
     return without_pods(observed, spec, status, ("MPIJobSuspended", message), news)
 
 
 def without_pods(observed: Observed, spec: MpiJobSpec, status: JobStatus, why: tuple[str, str], news: bool) -> Outcome:
-    """Return what a job that is to have no pods needs: that they go, and with them what it holds in a gang scheduler.
+    """Return the outcome for a job that must have no pods: they are deleted, with the PodGroup.
 
     Args:
         why: a reason and a sentence.
-        news: whether it is to be told as an Event.
+        news: whether to report it as an Event.
     """
     going = [child for ref, child in observed.children.items() if ref.kind in ("Pod", "PodGroup")]
     if news:
@@ -31,14 +31,14 @@ def without_pods(observed: Observed, spec: MpiJobSpec, status: JobStatus, why: t
         status = status.with_condition(kind, False, *why, observed.now)
     status = status.with_condition(conditions.SUSPENDED, True, *why, observed.now)
     status = status.with_blocked(None, observed.now)
-    # What counts against backoffLimit stays; which launcher is the current one does, too: its pod may still be there.
+    # The failures that count against backoffLimit stay, and so does the attempt: the launcher's pod may still exist.
     status = status.with_history(formed=0, leaving={}, worker_retry_at={}, loss_at=None)
     status = status.with_fields(startTime=None, replicaStatuses=replica_statuses(observed, spec))
     return status.outcome(f"it has no pods: {why[1]}", (), deletions(going, why[1]))
 
 
 def resumed(observed: Observed, status: JobStatus) -> JobStatus:
-    """Return the status of a job that is not suspended (any more): it has a start."""
+    """Return the status of a job that is not, or no longer, suspended: it has a start time."""
     if status.holds(conditions.SUSPENDED):
         message = f"MPIJob {name_of(observed)} is resumed."
         status = status.with_condition(conditions.SUSPENDED, False, "MPIJobResumed", message, observed.now)

@@ -1,1 +1,1 @@
-"""The operator's process: what `reconcile` decides, done to a cluster, and a cluster seen as `reconcile` takes it."""
+"""The operator's process: carries out the decisions of `reconcile` in a cluster, and observes the cluster for it."""

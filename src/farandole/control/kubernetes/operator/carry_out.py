@@ -1,7 +1,7 @@
-"""Does to the cluster what an outcome says.
+"""Carries out outcomes in the cluster.
 
-The order is part of the guarantees (see `kubernetes.model`): the status, in which failures are counted, is written
-before a pod that was counted is deleted. If anything fails, the rest is left, and the job is looked at again.
+The order is part of the guarantees (see `kubernetes.model`): the status, which contains the failures, is written before
+a counted pod is deleted. If anything fails, the rest is skipped, and the job is reconciled again.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from farandole.control.kubernetes.operator.store import JobKey, Store, owner_uid
 
 log = logging.getLogger("farandole.operator")
 
-# Pods of one job that are created at the same time.
+# Number of pods of one job that are created at the same time.
 _AT_ONCE = 8
 _REMEMBERED = 10_000
 _FIRST_RETRY, _LONGEST_RETRY = 5.0, 300.0
-# Secrets cannot be watched by who may not read them. While a pod waits to start, as it does for a Secret that somebody
-# has deleted, making it again is tried this often: the API server says no if it is there.
+# Secrets cannot be watched without the right to read them. While a pod waits to start, as it does if its Secret was
+# deleted, its creation is tried this often (in seconds): the API server refuses it if the Secret exists.
 SECRET_SECONDS = 60.0
-# A pod that is bound to a node starts within so many seconds, unless something is in its way.
+# Seconds within which a pod that is bound to a node starts, unless it is blocked.
 START_SECONDS = 10.0
 
 
@@ -43,9 +43,9 @@ class Executor:
     """Carries outcomes out.
 
     Attributes:
-        may_write: asked before every request that changes something.
-        clock: seconds since 1970.
-        tried: when a Secret was made, or found to be there, the last time.
+        may_write: called before every request that changes something; returns whether this operator leads.
+        clock: returns the time in seconds since 1970.
+        tried: when each Secret was last created, or found to exist.
     """
 
     api: Api
@@ -56,11 +56,11 @@ class Executor:
     tried: dict[Ref, float] = field(default_factory=dict)
 
     def looks_again(self, observed: Observed) -> float | None:
-        """Return after how many seconds a job should be looked at because pods wait to start; None: none do."""
+        """Return the seconds after which a job is reconciled again because pods wait to start; None if none do."""
         return START_SECONDS if any(pod_state.waits_to_start(pod) for pod in observed.pods) else None
 
     async def carry_out(self, key: JobKey, observed: Observed, outcome: Outcome) -> int:
-        """Do what an outcome says, and return how many requests that took."""
+        """Carry out an outcome, and return the number of requests."""
         requests = 0
         if outcome.status is not None:
             await self._write_status(key, observed.job, outcome.status)
@@ -84,9 +84,9 @@ class Executor:
         try:
             answer = await self.api.replace({**job, "status": status}, "status")
         except NoSuchKind:
-            raise  # Of the job it says nothing.
+            raise  # It says nothing about the job.
         except NotFound:
-            # Its end was not told, as happens when a watch was cut.
+            # Its end was not reported, as happens when a watch is cut.
             self.store.remove_job(key, job["metadata"]["uid"])
             raise
         except Conflict:
@@ -104,7 +104,7 @@ class Executor:
             self.store.remove_job(key, job["metadata"]["uid"])
 
     async def _tell(self, key: JobKey, job: Object, note: Note) -> None:
-        """Write an Event; that it could not be written is no reason to do nothing else."""
+        """Write an Event; a failure to do so does not prevent other actions."""
         self._check()
         now = times.to_text(self.clock())
         metadata = job["metadata"]
@@ -144,7 +144,7 @@ class Executor:
         except NoSuchKind:
             raise
         except (NotFound, Conflict):
-            # It is gone, or another one of its name is there, which the watch will tell.
+            # It is gone, or replaced by another one of its name, which the watch will report.
             if child is not None:
                 self.store.remove_child(child)
             return
@@ -175,7 +175,7 @@ class Executor:
         return len(todo)
 
     def _may_be_lost(self, wanted: Wanted, observed: Observed) -> bool:
-        """Return whether a Secret that was made may have been deleted: a pod waits, and nobody has looked lately."""
+        """Return whether a created Secret may have been deleted: a pod waits, and there was no recent check."""
         now = self.clock()
         if not wanted.generate or now - self.tried.get(wanted.ref, 0.0) < SECRET_SECONDS:
             return False
@@ -209,10 +209,10 @@ class Executor:
             self.store.put_child({"apiVersion": wanted.ref.api_version, "kind": wanted.ref.kind, **answer})
 
     async def _taken(self, key: JobKey, observed: Observed, wanted: Wanted) -> None:
-        """There is an object of that name: ours, which had not been seen yet, or somebody else's."""
+        """Handle that an object of that name exists: ours, which was not known yet, or another owner's."""
         ref = wanted.ref
         if wanted.generate:
-            # Its name has the job's uid in it (see `children.secret_name`), and Secrets are not read.
+            # Its name contains the job's uid (see `children.secret_name`), and Secrets are not read.
             if ref not in observed.children:
                 self.store.put_child(dict(wanted.obj))
             return
@@ -222,7 +222,7 @@ class Executor:
             return
         owners = there["metadata"].get("ownerReferences") or ()
         whose = f"{owners[0].get('kind')} {owners[0].get('name')}" if owners else "nothing"
-        self._refused(key, ref, Conflict(409, f"it is there already, and belongs to {whose}"))
+        self._refused(key, ref, Conflict(409, f"it exists already, and belongs to {whose}"))
 
     def _remember_try(self, ref: Ref) -> None:
         self.tried.pop(ref, None)
@@ -263,7 +263,7 @@ def _marks(obj: Object) -> dict[str, Any]:
 
 
 def _marked(obj: Object) -> dict[str, Any]:
-    """Return an object with the digest by which it is known to be as wanted."""
+    """Return an object with the digest of its wanted form."""
     metadata = obj["metadata"]
     annotations = {**metadata.get("annotations", {}), names.HASH_ANNOTATION: children.digest(obj)}
     return {**obj, "metadata": {**metadata, "annotations": annotations}}

@@ -1,7 +1,7 @@
-"""Leader election by a Lease: of several operators, one reconciles, and another takes over when it is silent.
+"""Leader election by a Lease: one of several operators reconciles, and another takes over when it falls silent.
 
-Who holds the Lease renews it every few seconds. Clocks of machines are not compared: a Lease counts as old when it has
-not changed for its duration, as seen from here. The holder gives up earlier than others take over.
+The holder of the Lease renews it every few seconds. Clocks of machines are not compared: a Lease has expired when it
+has not changed for its duration, as observed here. The holder gives up earlier than others take over.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from farandole.control.kubernetes.model import Ref
 
 log = logging.getLogger("farandole.operator")
 
-# Seconds after which an operator that is silent has lost the Lease.
+# Seconds after which a silent operator has lost the Lease.
 DURATION = 15.0
-# Shares of that within which its holder must have renewed it, and after which it tries that.
+# Fractions of that: within the first its holder must have renewed it, and after the second it tries to.
 RENEW_WITHIN, EVERY = 10 / 15, 2 / 15
 
 
@@ -30,8 +30,8 @@ class Election:
     """One operator's part in the election.
 
     Args:
-        renewed: called whenever the Lease is held, every few seconds; with True if it was not held the last time.
-        duration: seconds; see `DURATION`.
+        renewed: called at every renewal of the Lease, every few seconds; with True if the Lease was not held before.
+        duration: seconds until the Lease expires; see `DURATION`.
     """
 
     def __init__(
@@ -57,11 +57,11 @@ class Election:
 
     @property
     def leading(self) -> bool:
-        """Return whether this operator may write. It needs no request, and is right even if none gets through."""
+        """Return whether this operator may write. It needs no request, and is right even while no request succeeds."""
         return time.monotonic() < self._renewed + RENEW_WITHIN * self._duration
 
     async def run(self) -> None:
-        """Take part, until cancelled; do nothing once the Lease was given back."""
+        """Take part until cancelled; do nothing once the Lease was released."""
         while True:
             async with self._turn:
                 if not self._is_over:
@@ -73,7 +73,7 @@ class Election:
             await asyncio.sleep(EVERY * self._duration)
 
     async def release(self) -> None:
-        """Let another take over at once, and take part no longer."""
+        """Let another operator take over at once, and stop taking part."""
         self._is_over = True
         async with self._turn:
             if not self.leading:
@@ -85,7 +85,7 @@ class Election:
                     lease["spec"] |= {"holderIdentity": "", "leaseDurationSeconds": 1}
                     await self._api.replace({**lease, "apiVersion": self._ref.api_version, "kind": self._ref.kind})
             except ApiError as error:
-                log.warning("leader election: the lease is not given back: %s", error)
+                log.warning("leader election: the lease was not released: %s", error)
 
     async def _try(self) -> None:
         started = time.monotonic()
@@ -104,7 +104,7 @@ class Election:
         if holder not in ("", self._identity) and silent < float(spec.get("leaseDurationSeconds") or self._duration):
             return
         changes = int(spec.get("leaseTransitions") or 0) + (holder != self._identity)
-        # The version that was read goes along: of two that try at once, one is refused.
+        # With the version that was read: of two concurrent writes, one is refused.
         answer = await self._api.replace(self._lease(lease, changes))
         self._seen = (str(answer["metadata"].get("resourceVersion")), started)
         self._renewed = started
@@ -127,9 +127,12 @@ class Election:
         }
 
     def _tell(self) -> None:
-        """Say how it stands. The Lease may have lapsed and been renewed since the last time, which nobody else sees."""
+        """Log the result. The Lease may have lapsed and been renewed since the last time, unknown to others."""
         news, self._told = self.leading != self._told, self.leading
         if news:
-            log.info("%s", "this operator leads" if self._told else "another operator leads, or none can be reached")
+            log.info(
+                "%s",
+                "this operator leads" if self._told else "another operator leads, or none can be reached",
+            )
         if self._told:
             self._on_renewal(news)

@@ -1,6 +1,6 @@
-"""The operator's HTTP server: a few pages by GET, in the loop in which everything else is done.
+"""The operator's HTTP server: a few pages by GET, in the same loop as everything else.
 
-So a loop that hangs does not answer its liveness probe.
+So the liveness probe fails if the loop hangs.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ import contextlib
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 
-# Seconds for a whole request and its answer.
+# Timeout of a whole request with its answer, in seconds.
 REQUEST_SECONDS = 10.0
 PLAIN = "text/plain; charset=utf-8"
 
 Page = Callable[[], tuple[HTTPStatus, str, str]]
-"""Returns the status, the content type and the text of an answer."""
+"""Returns the status, the content type and the text of a page."""
 
 
 async def serve(host: str, port: int, pages: Mapping[str, Page]) -> asyncio.Server:
-    """Serve pages, by their path, until the server that is returned is closed."""
+    """Serve pages by path until the returned server is closed."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # A client that sends nonsense, or too slowly, or hangs up, gets no answer.
+        # A client that sends an invalid request, is too slow, or closes the connection, gets no answer.
         with contextlib.suppress(
             asyncio.TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, OSError, ValueError
         ):
@@ -37,7 +37,7 @@ async def _answer(pages: Mapping[str, Page], reader: asyncio.StreamReader, write
     method, target, _ = head.decode("latin-1").split(" ", 2)
     page = pages.get(target.partition("?")[0])
     if page is None:
-        status, kind, text = HTTPStatus.NOT_FOUND, PLAIN, f"there are {', '.join(pages)}\n"
+        status, kind, text = HTTPStatus.NOT_FOUND, PLAIN, f"the pages are {', '.join(pages)}\n"
     elif method != "GET":
         status, kind, text = HTTPStatus.METHOD_NOT_ALLOWED, PLAIN, "only GET is served\n"
     else:

@@ -1,4 +1,4 @@
-"""What the operator says of itself: OpenMetrics text, and whether it is alive."""
+"""The operator's metrics as OpenMetrics text."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from farandole.control.kubernetes.model import Object
 from farandole.control.kubernetes.mpijob import hosts
 
 CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
-# Conditions of MPIJobs, and what mpi-operator's counters call them.
+# Conditions of MPIJobs, and the names of mpi-operator's counters for them.
 _OF_MPI_OPERATOR = {conditions.CREATED: "created", conditions.SUCCEEDED: "successful", conditions.FAILED: "failed"}
 _BOUNDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
 def state_of(job: Object) -> str:
-    """Return in one word what a job is doing."""
+    """Return the state of a job in one word."""
     return conditions.state(_conditions(job.get("status")))
 
 
@@ -28,19 +28,19 @@ def _conditions(status: object) -> list[dict[str, Any]]:
 
 
 class Histogram:
-    """How often something took how long, in seconds."""
+    """A histogram of durations in seconds."""
 
     def __init__(self) -> None:
         self._counts = [0] * (len(_BOUNDS) + 1)
         self._sum = 0.0
 
     def add(self, seconds: float) -> None:
-        """Count one more."""
+        """Count one more duration."""
         self._counts[bisect_left(_BOUNDS, seconds)] += 1
         self._sum += seconds
 
     def lines(self, name: str) -> Iterable[str]:
-        """Return its samples."""
+        """Return the samples."""
         total = 0
         for bound, count in zip((*map(str, _BOUNDS), "+Inf"), self._counts, strict=True):
             total += count
@@ -50,12 +50,12 @@ class Histogram:
 
 
 class Metrics:
-    """Numbers of one operator.
+    """The metrics of one operator.
 
     Attributes:
-        latency: from the moment that a job was due, to the end of its reconciliation.
-        work: of that, the reconciliation itself.
-        mpi_jobs: how many MPIJobs were created, successful and failed, under the names that mpi-operator has for it.
+        latency: seconds from the time at which a job was due to the end of its reconciliation.
+        work: the part of that in which it was reconciled.
+        mpi_jobs: numbers of created, successful and failed MPIJobs, by mpi-operator's names.
     """
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class Metrics:
         self.mpi_jobs = Counter(dict.fromkeys(_OF_MPI_OPERATOR.values(), 0))
 
     def count_mpi_job(self, before: object, after: object) -> None:
-        """Count what an MPIJob has become by a change of its status."""
+        """Count the changes of an MPIJob's status."""
         was, is_now = _conditions(before), _conditions(after)
         for condition, name in _OF_MPI_OPERATOR.items():
             self.mpi_jobs[name] += conditions.holds(is_now, condition) and not conditions.holds(was, condition)
@@ -74,27 +74,27 @@ class Metrics:
     def text(
         self, jobs: Iterable[tuple[str, Object]], requests: Mapping[str, int], waiting: int, leading: bool, relists: int
     ) -> str:
-        """Return all as OpenMetrics text."""
+        """Return all metrics as OpenMetrics text."""
         jobs = list(jobs)
         states = Counter((kind, state_of(job)) for kind, job in jobs)
         lines = [
             *_family("jobs", "gauge", "Jobs by kind and state."),
             *(f'{_name("jobs")}{{kind="{kind}",state="{state}"}} {n}' for (kind, state), n in sorted(states.items())),
-            *_family("reconcile_latency_seconds", "histogram", "From when a job was due to when it was done."),
+            *_family("reconcile_latency_seconds", "histogram", "Time from when a job was due until it was reconciled."),
             *self.latency.lines(_name("reconcile_latency_seconds")),
-            *_family("reconcile_seconds", "histogram", "How long reconciliations took."),
+            *_family("reconcile_seconds", "histogram", "Duration of reconciliations."),
             *self.work.lines(_name("reconcile_seconds")),
             *_family("reconciles", "counter", "Reconciliations by result."),
             *(f'{_name("reconciles")}_total{{result="{name}"}} {n}' for name, n in sorted(self.reconciles.items())),
             *_family("api_requests", "counter", "Requests to the API server by method."),
             *(f'{_name("api_requests")}_total{{method="{name}"}} {n}' for name, n in sorted(requests.items())),
-            *_family("writes", "counter", "Requests by which reconciliations changed something."),
+            *_family("writes", "counter", "Requests of reconciliations that changed something."),
             f"{_name('writes')}_total {self.writes}",
-            *_family("queue_jobs", "gauge", "Jobs that are to be reconciled."),
+            *_family("queue_jobs", "gauge", "Jobs that wait for reconciliation."),
             f"{_name('queue_jobs')} {waiting}",
-            *_family("relists", "counter", "How often everything was listed."),
+            *_family("relists", "counter", "Number of times that everything was listed."),
             f"{_name('relists')}_total {relists}",
-            *_family("leading", "gauge", "1 of the operator that reconciles, 0 of the others."),
+            *_family("leading", "gauge", "1 for the operator that reconciles, 0 for the others."),
             f"{_name('leading')} {int(leading)}",
             *(line for name, count in self.mpi_jobs.items() for line in _mpi_counter(name, count)),
             "# TYPE mpi_operator_job_info gauge",

@@ -1,7 +1,7 @@
-"""The operator: its parts, wired.
+"""The operator: connects its parts.
 
-Watches feed the store, and the store says which job is to be looked at (`work_queue`), so that no change decides
-anything by itself. All operators of a deployment watch; the one that leads reconciles.
+Watches feed the store, and the store reports which job has changed (`work_queue`), so that no single change decides
+anything. All operators of a deployment watch; only the leader reconciles.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from farandole.control.kubernetes.operator.work_queue import WorkQueue
 
 log = logging.getLogger("farandole.operator")
 
-# Jobs that are reconciled at the same time. They mostly wait for answers.
+# Number of jobs that are reconciled at the same time. They mostly wait for answers.
 WORKERS = 8
 _RBAC = "rbac.authorization.k8s.io/v1"
-# What jobs own and nobody changes, but somebody may delete: it is made again.
+# Objects of jobs that do not change, but may be deleted: then they are created again.
 _ONLY_THERE = (
     ("v1", "Service", SELECTOR),
     ("v1", "ServiceAccount", SELECTOR),
@@ -49,19 +49,19 @@ _ONLY_THERE = (
     ("networking.k8s.io/v1", "NetworkPolicy", SELECTOR),
     ("v1", "ConfigMap", UNMARKED),
 )
-# Between two looks at the cluster's nodes, while a queue counts their slots.
+# Seconds between two counts of the cluster's nodes, while a queue needs them.
 NODES, NODES_SOON = 30.0, 1.0
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What an operator is started with.
+    """The options of an operator.
 
     Attributes:
-        namespace: the one that it serves, "" for all.
-        lease_namespace: where the Lease is by which several operators elect their leader.
-        lease_seconds: for how long another one waits when that one is silent.
-        port: of /metrics, /healthz and /readyz; 0 takes any, None has none.
+        namespace: the only namespace that it serves; "" for all.
+        lease_namespace: the namespace of the Lease with which several operators elect their leader.
+        lease_seconds: seconds of silence of the leader after which another operator takes over.
+        port: port of /metrics, /healthz and /readyz; 0 for any free one, None for none.
     """
 
     options: Options = field(default_factory=Options)
@@ -77,7 +77,7 @@ class Settings:
 class Operator:
     """One operator, which serves until `stop` is set.
 
-    Its fields are the parts that it wires, each of which has a room of its own.
+    Its fields are its parts, each of which has its own module.
     """
 
     def __init__(self, settings: Settings, config: SingleConfig | None = None) -> None:
@@ -97,7 +97,7 @@ class Operator:
         self.watches = _watches(settings, self.api, self.store)
 
     async def run(self) -> None:
-        """Serve until stopped; raises what a part of it raised."""
+        """Serve until stopped; raise the error of a part that fails."""
         server = await self._serve()
         parts = [asyncio.create_task(part) for part in (*(watch.run() for watch in self.watches), self._work())]
         stopped = asyncio.create_task(self.stop.wait())
@@ -116,9 +116,9 @@ class Operator:
     # --- reconciling ---
 
     async def _work(self) -> None:
-        """Reconcile what is due, as soon as everything has been seen once."""
+        """Reconcile due jobs, once everything has been listed."""
         for watch in self.watches:
-            # As long as it takes: an operator without the API server has nothing else to do.
+            # Without a timeout: an operator without the API server has nothing else to do.
             await watch.synced.wait()
         tasks = [asyncio.create_task(self._worker()) for _ in range(WORKERS)]
         tasks += [asyncio.create_task(self.election.run()), asyncio.create_task(self._count_nodes())]
@@ -139,7 +139,7 @@ class Operator:
                 self._queue.done(key)
 
     async def _reconcile(self, key: JobKey, due: float) -> None:
-        """Look at one job; whatever goes wrong is that job's, and is tried again later."""
+        """Reconcile one job; an error concerns only that job, which is reconciled again later."""
         started = time.monotonic()
         observed = self.store.observed(key, time.time(), self.settings.options)
         if observed is None:
@@ -155,7 +155,7 @@ class Operator:
             result = "not leading"
             self._parked.add(key)
         except (NotFound, Conflict) as error:
-            # Something had changed that was not known yet. Now it is, or the watch is about to tell.
+            # Something had changed that was not known yet. Now it is, or the watch is about to report it.
             result = "conflict"
             log.debug("%s: %s; again in %.1f s", key, error, self._queue.add_failed(key))
         except ApiError as error:
@@ -165,7 +165,7 @@ class Operator:
         except Exception:
             result = "error"
             delay = self._queue.add_failed(key)
-            log.exception("%s: this is an error of the operator's; again in %.1f s", key, delay)
+            log.exception("%s: internal error of the operator; again in %.1f s", key, delay)
         else:
             self._queue.succeeded(key)
             self.metrics.writes += writes
@@ -182,7 +182,7 @@ class Operator:
         self.metrics.latency.add(time.monotonic() - due)
 
     def _renewed(self, news: bool) -> None:
-        """Go on with what was due while this operator did not lead; with all jobs, if another one may have led."""
+        """Continue with jobs that became due while this operator did not lead; all jobs if another one may have led."""
         keys = {key for key, _ in self.store.jobs()} if news else self._parked
         self._parked = set()
         for key in keys:
@@ -200,7 +200,7 @@ class Operator:
                     log.warning("nodes cannot be counted: %s; again in %g s", error, wait)
             await asyncio.sleep(wait)
 
-    # --- being asked ---
+    # --- pages ---
 
     async def _serve(self) -> asyncio.Server | None:
         if self.settings.port is None:
@@ -231,10 +231,10 @@ def _probed(reasons: list[str]) -> tuple[HTTPStatus, str, str]:
 
 
 def _watches(settings: Settings, api: Api, store: Store) -> list[Watch]:
-    """Return a watch of each kind of jobs, and of each kind that jobs own."""
+    """Return a watch of each kind of jobs, and of each kind of object that jobs own."""
     namespace = settings.namespace
     watches: list[Watch] = [JobWatch.of(api, store, kind, namespace) for kind in settings.kinds]
-    # What changes by itself, or decides what follows.
+    # Objects that change by themselves, or on which decisions depend.
     watches += [ChildWatch(api, store, "v1", kind, namespace, SELECTOR) for kind in ("Pod", "ConfigMap")]
     if settings.options.gang_scheduler:
         version = gang.VOLCANO_API if settings.options.gang_scheduler == gang.VOLCANO else gang.COSCHEDULING_API

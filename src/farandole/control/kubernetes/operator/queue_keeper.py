@@ -1,6 +1,6 @@
-"""Asks the queues: for each job that is reconciled, what its queue lets it have (see `kubernetes.queues`).
+"""Adds the decisions of queues to the jobs that are reconciled (see `kubernetes.queues`).
 
-Decisions follow from what the store knows. Those that hold are kept between two looks; they need not survive.
+Decisions are derived from the store. Those in force are kept between reconciliations; they need not survive.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from farandole.control.kubernetes.queues.queue_spec import read_queues
 from farandole.control.kubernetes.queues.queued_jobs import MPI_JOB_PREFIX, JobAndPods, queued_jobs
 from farandole.control.scheduler.handover import Standing
 
-# Many jobs change at once when a queue does; each is looked at a moment later.
+# Many jobs change at once when a queue does; each is reconciled a moment later.
 _SOON = 0.2
 
 
@@ -24,9 +24,8 @@ class QueueKeeper:
     """The queues of all namespaces.
 
     Args:
-        store: what the operator has seen.
-        look: called with the key of a job or queue for which something has changed, and in how many seconds it is to be
-            looked at.
+        store: the operator's knowledge about the cluster.
+        look: called with the key of a changed job or queue, and the seconds after which it must be reconciled.
     """
 
     def __init__(self, store: Store, look: Callable[[JobKey, float], None]) -> None:
@@ -37,7 +36,7 @@ class QueueKeeper:
         self._nodes: list[Object] = []
 
     def decided(self, key: JobKey, observed: Observed) -> Observed:
-        """Return what is known of a job or a queue, with what queues say about it."""
+        """Return the facts about a job or a queue, with the decision of the queue."""
         namespace = key.namespace
         queues = [job for other, job in self._store.jobs() if other.kind is QUEUE and other.namespace == namespace]
         if not queues:
@@ -62,7 +61,7 @@ class QueueKeeper:
         return any(isinstance(each.get("spec"), dict) and each["spec"].get("resource") for each in queues)
 
     def take_nodes(self, nodes: Iterable[Object]) -> None:
-        """Record the cluster's nodes, and have all queues looked at if they are others than before."""
+        """Record the cluster's nodes, and have all queues reconciled if the nodes have changed."""
         known = [_counted(node) for node in nodes]
         if known == self._nodes:
             return
@@ -72,7 +71,7 @@ class QueueKeeper:
                 self._look(key, _SOON)
 
     def gone(self, key: JobKey) -> None:
-        """Have the queues of a job that is gone looked at: what it had is free."""
+        """Have the queues of a deleted job reconciled: its slots are free."""
         for name in self._told[key.namespace].figures if key.namespace in self._told else ():
             self._look(JobKey(QUEUE.plural, key.namespace, name), _SOON)
         if key.kind is QUEUE and key.namespace in self._told:
@@ -90,7 +89,7 @@ class QueueKeeper:
         return found
 
     def _tell(self, key: JobKey, admissions: Admissions) -> None:
-        """Have all jobs and queues looked at for which something else holds than the last time."""
+        """Have all jobs and queues reconciled whose decision has changed."""
         before = self._told.get(key.namespace)
         self._told[key.namespace] = admissions
         for name, admission in admissions.of_job.items():
@@ -101,7 +100,7 @@ class QueueKeeper:
                 self._look(JobKey(QUEUE.plural, key.namespace, name), _SOON)
 
     def _forget(self, namespace: str) -> None:
-        """There is no queue any more: those that waited may run."""
+        """Handle that there is no queue any more: waiting jobs may run."""
         before = self._told.pop(namespace, None)
         self._standing.pop(namespace, None)
         for name in before.of_job if before is not None else ():
@@ -109,7 +108,7 @@ class QueueKeeper:
 
 
 def _counted(node: Object) -> Object:
-    """Return what is asked of a node: the rest changes all the time."""
+    """Return the part of a node that is needed: the rest changes all the time."""
     metadata, status = node["metadata"], node.get("status") or {}
     conditions = [each for each in status.get("conditions") or () if each.get("type") == "Ready"]
     return {
@@ -123,11 +122,11 @@ def _counted(node: Object) -> Object:
 
 
 def _name(key: JobKey) -> str:
-    """Return what decisions call a job."""
+    """Return the name of a job in decisions."""
     return f"{MPI_JOB_PREFIX}{key.name}" if key.kind is MPI_JOB else key.name
 
 
 def _key(namespace: str, name: str) -> JobKey:
-    """Return which job a decision means."""
+    """Return the job of a name in decisions."""
     kind = MPI_JOB if name.startswith(MPI_JOB_PREFIX) else TRAINING_JOB
     return JobKey(kind.plural, namespace, name.removeprefix(MPI_JOB_PREFIX))

@@ -1,4 +1,4 @@
-"""What new Secrets are filled with."""
+"""The content of new Secrets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ JOB_SECRET = "job-secret"
 
 
 def ssh_keys() -> dict[str, bytes]:
-    """Return a new pair of keys, whose private half is in the form that ssh of any age reads."""
+    """Return a new pair of keys, whose private half is in the form that ssh of any version reads."""
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
@@ -24,7 +24,7 @@ def ssh_keys() -> dict[str, bytes]:
 
 
 def job_secret() -> dict[str, bytes]:
-    """Return a new secret of a job of ours: 256 bits, in hexadecimal."""
+    """Return a new secret for a job of ours: 256 bits, in hexadecimal."""
     return {"secret": secrets.token_hex(32).encode()}
 
 
@@ -32,5 +32,5 @@ GENERATORS: dict[str, Callable[[], dict[str, bytes]]] = {SSH_KEYS: ssh_keys, JOB
 
 
 def data(generator: str) -> dict[str, str]:
-    """Return the data of a new Secret, as the API takes it."""
+    """Return the data of a new Secret, in the form of the API."""
     return {name: base64.b64encode(value).decode() for name, value in GENERATORS[generator]().items()}

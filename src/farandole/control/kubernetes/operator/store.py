@@ -1,7 +1,7 @@
-"""What the operator has seen of the cluster: jobs, and what they own.
+"""The operator's knowledge about the cluster: jobs, and the objects that they own.
 
-It is filled by watches and by the answers to the operator's own requests. These come by different ways, so an older
-version of an object may come after a newer one, or after its end: it is passed over.
+It is filled by watches and by the answers to the operator's own requests. These arrive independently, so an older
+version of an object may arrive after a newer one, or after its deletion: it is ignored.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from farandole.control.kubernetes.kinds import KINDS, Kind
 from farandole.control.kubernetes.model import Object, Observed, Options, Problem, Ref, ref_of
 
 _REMEMBERED = 10_000
-# Kinds of children of whose end no watch tells.
+# Kinds of children whose deletion no watch reports.
 UNWATCHED = ("Secret", "PersistentVolumeClaim")
 KIND_OF_PLURAL = {kind.plural: kind for kind in KINDS}
 
 
 @dataclass(frozen=True, order=True)
 class JobKey:
-    """Which job: what the queue of work is made of."""
+    """The identity of a job, in the queue of work."""
 
     plural: str
     namespace: str
@@ -35,7 +35,7 @@ class JobKey:
 
     @property
     def ref(self) -> Ref:
-        """Where the job's object is."""
+        """The identity of the job's object."""
         return Ref(self.kind.api_version, self.kind.kind, self.namespace, self.name)
 
     def __str__(self) -> str:
@@ -50,7 +50,7 @@ class _Entry:
 
 
 class Store:
-    """Jobs and what they own. `changed` is called with the key of each job that something has changed of."""
+    """Jobs and the objects that they own. `changed` is called with the key of each job that has changed."""
 
     def __init__(self, changed: Callable[[JobKey], None]) -> None:
         self._changed = changed
@@ -64,7 +64,7 @@ class Store:
         return [(key, entry.job) for key, entry in self._entries.items() if entry.job is not None]
 
     def put_job(self, key: JobKey, job: dict[str, Any]) -> None:
-        """Note a job as it is."""
+        """Store a job."""
         if _uid(job) in self._ended:
             return
         entry = self._entries.setdefault(key, _Entry())
@@ -77,7 +77,7 @@ class Store:
             self._changed(key)
 
     def remove_job(self, key: JobKey, uid: str | None = None) -> None:
-        """Note that a job is gone. What it owned is forgotten as the watches tell that that is gone, too."""
+        """Remove a job. The objects that it owned are removed when the watches report their deletion."""
         entry = self._entries.get(key)
         if entry is None or entry.job is None or (uid is not None and _uid(entry.job) != uid):
             return
@@ -89,12 +89,12 @@ class Store:
         self._changed(key)
 
     def keep_only_jobs(self, plural: str, present: Iterable[Object], version: str) -> None:
-        """Forget jobs of a kind that are not in a list, and were there when the list was made.
+        """Remove jobs of a kind that are not in a list, unless they are newer than the list.
 
         Args:
-            plural: of the kind.
-            present: the list.
-            version: of the list. A job that was created after it is not in it.
+            plural: plural of the kind.
+            present: the listed jobs.
+            version: version of the list. A job that was created later is not in it.
         """
         uids = {_uid(job) for job in present}
         for key, known in list(self.jobs()):
@@ -104,10 +104,10 @@ class Store:
     # --- children ---
 
     def put_child(self, child: dict[str, Any], quietly: bool = False) -> None:
-        """Note something that a job owns.
+        """Store an object that a job owns.
 
         Args:
-            quietly: that it has changed is not worth a look at the job; that it is there is.
+            quietly: whether a change of the object is ignored, so that only its creation has its job reconciled.
         """
         key, ref = job_of(child), ref_of(child)
         if key is None or _uid(child) in self._ended:
@@ -123,7 +123,7 @@ class Store:
                 self._changed(key)
 
     def remove_child(self, child: Object) -> None:
-        """Note that something that a job owned is gone."""
+        """Remove an object that a job owned."""
         key, ref = job_of(child), ref_of(child)
         self._end(child)
         entry = self._entries.get(key) if key is not None else None
@@ -143,10 +143,10 @@ class Store:
         version: str,
         listed: Callable[[Object], bool] = lambda child: True,
     ) -> None:
-        """Forget what is not in a list of children of a kind, and was there when the list was made.
+        """Remove children of a kind that are not in a list, unless they are newer than the list.
 
         Args:
-            listed: whether a child is among those that the list is of.
+            listed: returns whether a child belongs to the objects that were listed.
         """
         uids = {_uid(child) for child in present}
         for entry in list(self._entries.values()):
@@ -158,19 +158,19 @@ class Store:
     # --- problems ---
 
     def put_problem(self, key: JobKey, problem: Problem) -> None:
-        """Note that an object was refused."""
+        """Store the refusal of an object."""
         entry = self._entries.get(key)
         if entry is not None:
             entry.problems[problem.ref] = problem
             self._changed(key)
 
     def problem(self, key: JobKey, ref: Ref) -> Problem | None:
-        """Return why an object was refused the last time."""
+        """Return the last refusal of an object."""
         entry = self._entries.get(key)
         return entry.problems.get(ref) if entry is not None else None
 
     def forget_problems(self, key: JobKey, wanted: Iterable[Ref], now: float) -> None:
-        """Forget problems of what is not wanted any more."""
+        """Remove the refusals of objects that are not wanted any more."""
         entry = self._entries.get(key)
         if entry is None:
             return
@@ -182,17 +182,17 @@ class Store:
     # --- for reconcile ---
 
     def observed(self, key: JobKey, now: float, options: Options) -> Observed | None:
-        """Return what is known of a job, None if there is no such job."""
+        """Return the facts about a job; None if there is no such job."""
         entry = self._entries.get(key)
         if entry is None or entry.job is None:
             return None
         uid = _uid(entry.job)
-        # Of an earlier job of this name, things may still be there.
+        # Objects of an earlier job of this name may still exist.
         children = {ref: child for ref, child in entry.children.items() if owner_uid(child) == uid}
         return Observed(entry.job, children, dict(entry.problems), now, options)
 
     def _end(self, obj: Object) -> None:
-        """Remember that an object has ended. Answers come within seconds, so the last few thousand are enough."""
+        """Remember that an object was deleted. Answers arrive within seconds, so the last few thousand suffice."""
         if _uid(obj):
             self._ended[_uid(obj)] = None
         while len(self._ended) > _REMEMBERED:
@@ -204,7 +204,7 @@ class Store:
 
 
 def job_of(child: Object) -> JobKey | None:
-    """Return which job something belongs to, as its labels and its owner say; None if to none of ours."""
+    """Return the job of an object, from its labels and its owner; None if it belongs to none of ours."""
     metadata = child["metadata"]
     kind = KIND_OF_PLURAL.get((metadata.get("labels") or {}).get(names.KIND_LABEL, ""))
     if kind is None:
@@ -216,7 +216,7 @@ def job_of(child: Object) -> JobKey | None:
 
 
 def owner_uid(child: Object) -> str:
-    """Return the uid of what owns something, "" if nothing does."""
+    """Return the uid of an object's owner; "" if it has none."""
     owners = [item for item in child["metadata"].get("ownerReferences") or () if item.get("controller")]
     return str(owners[0]["uid"]) if owners else ""
 
@@ -230,7 +230,7 @@ def _version(obj: Object) -> str:
 
 
 def _older(new: Object, old: Object) -> bool:
-    """Return whether it is an older version of the same object. Versions are numbers that grow, on every server."""
+    """Return whether an object is an older version of the other. Versions are increasing numbers on every server."""
     if _uid(new) != _uid(old):
         return False
     return _earlier(_version(new), _version(old))
@@ -241,9 +241,9 @@ def _earlier(first: str, second: str) -> bool:
 
 
 def _slim(obj: dict[str, Any]) -> dict[str, Any]:
-    """Leave out what is never asked for and is half of an object: who has set which field, and what was applied."""
+    """Return an object without its managed fields and its last applied form, which are half of it and never needed."""
     metadata = {name: value for name, value in obj["metadata"].items() if name != "managedFields"}
     if obj.get("kind") != "Pod":
         return {**obj, "metadata": metadata}
-    # Of a pod's spec, nothing is asked once it is there.
+    # The spec of an existing pod is never needed.
     return {**obj, "metadata": metadata, "spec": {"nodeName": obj.get("spec", {}).get("nodeName")}}

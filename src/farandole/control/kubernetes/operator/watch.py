@@ -1,10 +1,10 @@
-"""Keeps the store up to date with the cluster: one watch for each kind of jobs, and of what jobs own.
+"""Keeps the store up to date with the cluster: one watch for each kind of jobs, and of objects that jobs own.
 
-A watch lists, follows the changes from there, and lists again when it cannot know what it has missed. A list is what is
-there, so what is not in it is gone. However an attempt ends, the next one begins within `LONGEST_REST` seconds: `run`
-returns only when it is cancelled. The operator's probes ask each watch how it is.
+A watch lists, follows the changes after that, and lists again when it may have missed some. Objects that are not in a
+list do not exist any more. However an attempt ends, the next one begins within `LONGEST_REST` seconds: `run` returns
+only when it is cancelled. The operator's probes ask each watch for its state.
 
-Secrets are neither listed nor watched: whoever may list them reads what is in them.
+Secrets are neither listed nor watched: the right to list them is the right to read their content.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from farandole.control.kubernetes.operator.store import JobKey, Store
 log = logging.getLogger("farandole.operator")
 
 SELECTOR = f"{names.MANAGED_BY_LABEL}={names.OPERATOR}"
-# What a job owns, and changes often without concern to the operator.
+# Objects that a job owns, and that often change without relevance for the operator.
 UNMARKED = f"{names.KIND_LABEL},!{names.MANAGED_BY_LABEL}"
 _FIRST_REST, LONGEST_REST = 0.5, 5.0
-# An attempt that has ended sooner than that has told nothing, and the next one may end as soon.
+# Seconds: an attempt that ends earlier proves nothing, and the next one may end as early.
 _SHORT_SECONDS = 0.5
-# Seconds for which a watch may be down before its operator is not ready.
+# Seconds that a watch may be down before its operator is not ready.
 DOWN_SECONDS = 15.0
-# Seconds without any sign of a watch before it counts as stuck: it begins an attempt or hears something much sooner.
+# Seconds without any activity of a watch before it counts as stuck: attempts and events are much more frequent.
 STUCK_SECONDS = 300.0
 
 
@@ -44,13 +44,13 @@ class Watch(ABC):
     """A watch of one kind.
 
     Attributes:
-        api_version, kind: what is watched.
-        namespace: the only one in which it is watched; "" is all of them.
-        selector: the labels of the objects, "" for all objects.
-        only_metadata: whether no more than the metadata of the objects is read.
-        may_lack: whether the operator works without this kind, which others install.
+        api_version, kind: the kind that is watched.
+        namespace: the only namespace in which it is watched; "" for all.
+        selector: the labels of the objects; "" for all objects.
+        only_metadata: whether only the metadata of the objects is read.
+        may_lack: whether the operator works without this kind, which other software installs.
         synced: set when everything has been listed once.
-        relists: the number of times that everything had to be listed, for the metrics.
+        relists: number of times that everything had to be listed, for the metrics.
     """
 
     api: Api
@@ -77,16 +77,16 @@ class Watch(ABC):
 
     @abstractmethod
     def _remove(self, obj: dict[str, Any]) -> None:
-        """Take an object that was deleted out of the store."""
+        """Remove a deleted object from the store."""
 
     @abstractmethod
     def _keep_only(self, items: list[dict[str, Any]], version: str) -> None:
-        """Take all objects out of the store that are not in a list of this version."""
+        """Remove all objects from the store that are not in a list of this version."""
 
-    # --- how it is ---
+    # --- state ---
 
     def why_not_ready(self) -> str:
-        """Return why the operator is not ready as far as this watch is concerned; "" if it is."""
+        """Return why the operator is not ready because of this watch; "" if it is."""
         down = self.clock() - self._down_since if self._down_since is not None else 0.0
         if self.synced.is_set() and down <= DOWN_SECONDS:
             return ""
@@ -94,11 +94,11 @@ class Watch(ABC):
         return f"the watch of {self.plural} {what}" + (f": {self._trouble}" if self._trouble else "")
 
     def why_not_alive(self) -> str:
-        """Return why the operator should be ended as far as this watch is concerned; "" if it should not."""
+        """Return why the operator should be ended because of this watch; "" if it should not."""
         silent = self.clock() - self._sign
         return f"the watch of {self.plural} has been stuck for {silent:.0f} s" if silent > STUCK_SECONDS else ""
 
-    # --- what it does ---
+    # --- the loop ---
 
     async def run(self) -> None:
         """List and watch, until cancelled."""
@@ -110,11 +110,11 @@ class Watch(ABC):
                 version = version or await self._list()
                 version = await self._follow(version)
             except Exception as error:
-                # That a version is too old is usual. A list that was too slow for its server is not.
+                # An outdated version is usual. A list that was too slow for its server is not.
                 if not (isinstance(error, Gone) and version):
                     trouble = str(error) or type(error).__name__
                     self._tell(trouble, error)
-                # Which of the changes meanwhile the server still knows is not certain: a list is.
+                # It is uncertain which changes the server still knows: a list is complete.
                 version = ""
                 if self.may_lack and isinstance(error, NotFound):
                     self.synced.set()
@@ -137,7 +137,7 @@ class Watch(ABC):
         return version
 
     async def _follow(self, version: str) -> str:
-        """Take changes from a version on until the server ends the watch, and return the version to go on from."""
+        """Handle changes after a version until the server ends the watch; return the version to continue from."""
         async with self.api.watch(
             self.api_version, self.plural, version, self.namespace, self.selector, self.only_metadata
         ) as changes:
@@ -158,14 +158,14 @@ class Watch(ABC):
         self._trouble = ""
 
     def _tell(self, trouble: str, error: Exception) -> None:
-        """Log what has gone wrong, once for as long as it is the same."""
+        """Log a problem, once while it stays the same."""
         if trouble != self._trouble:
             unexpected = None if isinstance(error, ApiError) else error
             log.warning("the watch of %s is down: %s", self.plural, trouble, exc_info=unexpected)
         self._trouble = trouble
 
     def _complete(self, obj: Object) -> dict[str, Any]:
-        """Return an object with its own kind, which items of lists leave out and bare metadata say otherwise."""
+        """Return an object with its own kind, which items of lists omit and bare metadata give wrongly."""
         return {**obj, "apiVersion": self.api_version, "kind": self.kind}
 
 
@@ -191,7 +191,7 @@ class JobWatch(Watch):
 
 
 class ChildWatch(Watch):
-    """The watch of one kind of what jobs own; where only metadata are read, only what comes and goes counts."""
+    """The watch of one kind of objects that jobs own; with metadata only, just creation and deletion count."""
 
     def _put(self, obj: dict[str, Any]) -> None:
         self.store.put_child(obj, self.only_metadata)
@@ -203,6 +203,6 @@ class ChildWatch(Watch):
         self.store.keep_only(self.api_version, self.kind, items, version, self._selects)
 
     def _selects(self, child: Object) -> bool:
-        """Return whether an object is one of this watch: ConfigMaps have two, by the operator's label."""
+        """Return whether an object belongs to this watch: ConfigMaps have two, by the operator's label."""
         marked = (child["metadata"].get("labels") or {}).get(names.MANAGED_BY_LABEL) == names.OPERATOR
         return marked == (self.selector == SELECTOR)

@@ -1,4 +1,4 @@
-"""Which jobs are to be reconciled next, and when: each job once, one at a time, later if it goes wrong."""
+"""The queue of jobs to reconcile: each job once at a time, and with back-off after failures."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from collections.abc import Callable
 from farandole.control.kubernetes.operator.backoff import rest
 from farandole.control.kubernetes.operator.store import JobKey
 
-# Changes of a job come in bursts (eight pods start): one look after the burst sees them all.
+# Seconds: changes of a job come in bursts (eight pods start), and one reconciliation handles all.
 GATHER = 0.2
 _FIRST_BACKOFF, _LONGEST_BACKOFF = 0.5, 60.0
 
 
 class WorkQueue:
-    """Jobs with the moment at which each is due.
+    """Jobs with the time at which each is due.
 
-    A job that is being worked on is handed out again only when it is done; what is added meanwhile is not lost.
+    A job is handed out again only once work on it is done; additions meanwhile are not lost.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -35,7 +35,7 @@ class WorkQueue:
         return len(self._due)
 
     def add(self, key: JobKey, delay: float = GATHER) -> None:
-        """Have a job reconciled after a delay, or earlier if it is due earlier anyway."""
+        """Have a job reconciled after `delay` seconds, or earlier if it is due earlier."""
         at = self._clock() + delay
         if key in self._working:
             self._again[key] = min(at, self._again.get(key, at))
@@ -45,7 +45,7 @@ class WorkQueue:
             self._wake.set()
 
     def add_failed(self, key: JobKey, least: float = 0.0) -> float:
-        """Have a job reconciled again that went wrong, each time twice as much later; return the delay."""
+        """Have a failed job reconciled again, with a delay that doubles each time and that is returned, in seconds."""
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
         delay = max(least, rest(failures, _FIRST_BACKOFF, _LONGEST_BACKOFF))
@@ -53,18 +53,18 @@ class WorkQueue:
         return delay
 
     def succeeded(self, key: JobKey) -> None:
-        """Forget that a job went wrong."""
+        """Reset the delay of a job after a success."""
         self._failures.pop(key, None)
 
     def done(self, key: JobKey) -> None:
-        """End the work on a job."""
+        """Record the end of work on a job."""
         self._working.discard(key)
         at = self._again.pop(key, None)
         if at is not None:
             self.add(key, max(0.0, at - self._clock()))
 
     async def take(self) -> tuple[JobKey, float]:
-        """Wait for a job that is due, and return it with the moment it was due at."""
+        """Wait for a job that is due; return it with the time at which it was due."""
         while True:
             now = self._clock()
             while self._heap and self._stale(self._heap[0]):
@@ -81,7 +81,7 @@ class WorkQueue:
 
     async def _sleep(self, seconds: float | None) -> None:
         self._wake.clear()
-        # Not wait_for: before Python 3.12, it loses a cancellation that comes together with the event.
+        # Not wait_for: before Python 3.12, it loses a cancellation that arrives together with the event.
         timer = None if seconds is None else asyncio.get_running_loop().call_later(seconds, self._wake.set)
         try:
             await self._wake.wait()

@@ -1,1 +1,1 @@
-"""Queues of ours: which jobs may have pods, and how many, by the policies of `farandole.control.scheduler`."""
+"""Queues of ours: they decide how many workers each job may have, by the policies of `farandole.control.scheduler`."""

@@ -1,10 +1,10 @@
-"""From queues and jobs to what each job may have: `decide(forest, jobs, now, standing) -> admissions`. Pure.
+"""From queues and jobs to the workers of each job: `decide(forest, jobs, now, standing) -> admissions`. Pure.
 
     objects -> queues (`queue_spec`), jobs -> a policy's decision for each tree -> admissions
 
-A decision holds until something happens that it did not reckon with, because to take workers from one job and give them
-to another takes a while. Meanwhile the other waits: what it is to have is not free as long as pods of others hold it.
-It follows from what is in the objects alone, so that another operator goes on where one was killed.
+A decision stays in force until something unexpected happens, because moving workers from one job to another takes a
+while. Meanwhile the other job waits: slots are not free while pods of other jobs hold them. It is derived from the
+objects alone, so that another operator can continue after one was killed.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from farandole.control.scheduler.room import lineage
 
 @dataclass(frozen=True)
 class Admissions:
-    """What follows for the jobs of a namespace.
+    """The result for the jobs of a namespace.
 
     Attributes:
-        of_job: by name.
-        figures: of each queue.
-        standing: decisions by tree, for the next time; they need not survive.
-        again_at: when to decide again even if nothing happens.
+        of_job: admissions by job name.
+        figures: the state of each queue.
+        standing: decisions in force by tree, for the next time; they need not survive.
+        again_at: when to decide again even if nothing happens, in seconds since 1970.
     """
 
     of_job: Mapping[str, Admission]
@@ -44,7 +44,7 @@ class Admissions:
 def decide(
     forest: Forest, jobs: Sequence[QueuedJob], now: float, standing: Mapping[str, Standing] | None = None
 ) -> Admissions:
-    """Return what each job may have now."""
+    """Return the workers that each job may have now."""
     found: dict[str, Admission] = {}
     kept: dict[str, Standing] = {}
     for root, tree in forest.trees.items():
@@ -55,7 +55,7 @@ def decide(
         found |= _carry_out(tree, mine, decided)
     for job in jobs:
         if job.name not in found and not job.over:
-            # Nothing is taken from a job because a queue cannot be used.
+            # A job keeps its workers if its queue cannot be used.
             found[job.name] = Admission(job.account.slots, f"waits: {_no_queue(job.queue, forest)}")
     reviews = [each.decision.review_at for each in kept.values()]
     again = min((at for at in reviews if at is not None), default=None)
@@ -71,7 +71,7 @@ def _decide(tree: Tree, forest: Forest, jobs: Sequence[QueuedJob], now: float, b
     )
     if before is not None and before.holds(key, now):
         return before
-    # Where a queue has got fewer slots than its jobs have, those that cannot be suspended keep theirs.
+    # If a queue now has fewer slots than its jobs, those that cannot be suspended keep theirs.
     kept = sum(job.account.slots for job in jobs if job.spec.how_suspended == "never")
     cluster = tree.cluster_of(max(tree.root.slots, kept))
     has: Mapping[str, Allocation] = {}
@@ -84,7 +84,7 @@ def _decide(tree: Tree, forest: Forest, jobs: Sequence[QueuedJob], now: float, b
 
 
 def view_of(job: QueuedJob, tree: Tree, more_priority: int, has: Allocation | None = None) -> JobView:
-    """Return what a policy may see of a job, which has slots of one pool if nothing is known of nodes."""
+    """Return the policies' view of a job, which has slots of one pool if nodes are unknown."""
     account, asked = job.account, job.spec.workers.replicas
     view = JobView.of(job.spec, job.submitted, account, asked, asked, tree.root.slots, job.step)
     if has is None and account.slots:
@@ -100,7 +100,7 @@ def view_of(job: QueuedJob, tree: Tree, more_priority: int, has: Allocation | No
 
 
 def _carry_out(tree: Tree, jobs: Sequence[QueuedJob], standing: Standing) -> dict[str, Admission]:
-    """Bring jobs nearer to a decision: what others still hold is not free."""
+    """Move jobs towards a decision: slots that others still hold are not free."""
     allocations, reasons = standing.decision.allocations, standing.decision.reasons
     jobs = sorted(jobs, key=lambda job: (job.submitted, job.name))
     # A job gets whole pods.
@@ -114,13 +114,13 @@ def _carry_out(tree: Tree, jobs: Sequence[QueuedJob], standing: Standing) -> dic
     for job in jobs:
         if not job.over:
             workers = count(then[job.name])
-            reason = waits.get(job.name) or reasons.get(job.name, "waits: it was only just made")
+            reason = waits.get(job.name) or reasons.get(job.name, "waits: it was just created")
             found[job.name] = Admission(workers, reason, _nodes(tree, standing, job, workers))
     return found
 
 
 def _pool(slots: int) -> dict[str, int]:
-    """Return slots as those of the one place that they are: on which nodes pods run, the cluster's scheduler says."""
+    """Return slots as those of a single place: the cluster's scheduler chooses the nodes of pods."""
     return {SLOT: slots} if slots else {}
 
 
@@ -138,7 +138,7 @@ def _holder(job: QueuedJob) -> Holder:
 
 
 def _nodes(tree: Tree, standing: Standing, job: QueuedJob, want: int) -> Mapping[str, int]:
-    """Return on which nodes a job is to have its workers: where it was decided, if it gets what was."""
+    """Return the nodes for a job's workers: as decided, if the job gets what was decided."""
     allocation = standing.decision.allocations.get(job.name)
     if not tree.nodes or allocation is None or allocation.slots != want:
         return job.account.nodes if want else {}

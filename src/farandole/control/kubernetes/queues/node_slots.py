@@ -1,6 +1,6 @@
-"""The slots of a cluster's nodes, for queues that name a resource: which there are, and on which each job's are. Pure.
+"""The slots of a cluster's nodes, for queues that name a resource: their number, and each job's share. Pure.
 
-What pods ask for beside that resource, and pods that belong to no queue, are not counted.
+Requests of pods for other resources, and pods that belong to no queue, are not counted.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _ELSEWHERE = "elsewhere"
 
 
 def count(nodes: Iterable[Object], resource: str, of_slot: Decimal, labels: Mapping[str, str]) -> tuple[Node, ...]:
-    """Return the nodes that may take pods and have some of a resource, with so many slots each.
+    """Return the nodes that accept pods and have some of a resource, with their numbers of slots.
 
     Args:
-        nodes: the cluster's, as the API has them.
-        of_slot: how much of the resource a slot is.
-        labels: that a node has to have.
+        nodes: the cluster's nodes, in the form of the API.
+        of_slot: amount of the resource for each slot.
+        labels: labels that a node must have.
     """
     found = []
     for node in sorted(nodes, key=lambda node: str(node["metadata"]["name"])):
@@ -43,10 +43,10 @@ def _takes_pods(node: Object) -> bool:
 
 
 def seat(nodes: Sequence[Node], jobs: Sequence[QueuedJob]) -> tuple[Cluster, dict[str, Allocation]]:
-    """Return the nodes as a policy sees them, and on which of them each job has its slots.
+    """Return the nodes in the policies' form, and the slots of each job on them.
 
-    A job has them where its pods are; as far as these are nowhere yet, where it was to have them; and else wherever
-    there is room. Where nodes have gone, so that there is none, the cluster has one more, for them alone.
+    A job has slots where its pods are; for pods without a node, where they were assigned; and else wherever there is
+    free space. If that is missing because nodes have gone, the cluster gets one more node, only for these slots.
     """
     index = {node.name: number for number, node in enumerate(nodes)}
     free = [node.slots for node in nodes]
@@ -77,5 +77,5 @@ def seat(nodes: Sequence[Node], jobs: Sequence[QueuedJob]) -> tuple[Cluster, dic
 
 
 def by_name(cluster: Cluster, allocation: Allocation) -> dict[str, int]:
-    """Return an allocation by the names of nodes."""
+    """Return an allocation by node name."""
     return {name: slots for name, slots in cluster.by_name(allocation).items() if name != _ELSEWHERE}

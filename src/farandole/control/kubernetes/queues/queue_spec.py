@@ -1,6 +1,6 @@
-"""Reads Queues, and makes trees of them: each with the slots that it shares, its policy and its rules. Pure.
+"""Parses Queues into trees, each with its shared slots, its policy and its rules. Pure.
 
-What is read may be anybody's input: a queue that cannot be used has a sentence that says why, and its jobs wait.
+The input may be anything: a queue that cannot be used has a sentence with the reason, and its jobs wait.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from farandole.control.scheduler.rules import Queue, Rules
 DEFAULT_POLICY = "priority+easy+elastic"
 MOST_SLOTS = 1_000_000
 _ROOT_KEYS = ("slots", "resource", "resourcePerSlot", "nodes", "policy", "quantum", "ageing", "round", "restartCost")
-"""What only a queue without a parent has: it holds for its whole tree."""
+"""Fields that only a queue without a parent has: they apply to its whole tree."""
 
 
 @dataclass(frozen=True)
@@ -36,14 +36,14 @@ class QueueSpec:
     quota: int | None = None
     limit: int | None = None
     priority: int = 0
-    """Is added to the priorities of its jobs."""
+    """Added to the priorities of its jobs."""
     slots: int = 0
     resource: str = ""
-    """Of nodes, whose amounts are counted instead of `slots`."""
+    """A resource of nodes that is counted instead of `slots`."""
     of_slot: Decimal = Decimal(1)
-    """How much of the resource a slot is."""
+    """Amount of the resource for each slot."""
     labels: Mapping[str, str] = field(default_factory=dict)
-    """Of the nodes that are counted."""
+    """Labels of the nodes that are counted."""
     policy: str = DEFAULT_POLICY
     quantum: float = 3600.0
     ageing: float = 3600.0
@@ -59,10 +59,10 @@ class Tree:
     queues: Mapping[str, QueueSpec]
     rules: Rules
     nodes: tuple[Node, ...] = ()
-    """With their slots; none: on which nodes pods run is not known."""
+    """The nodes with their slots; empty if the nodes of pods are unknown."""
 
     def cluster_of(self, slots: int) -> Cluster:
-        """Return slots as a policy sees them. On which nodes pods run, the cluster's own scheduler says."""
+        """Return slots in the policies' form. The cluster's own scheduler chooses the nodes of pods."""
         return Cluster((Node(self.root.name, SLOT, slots),))
 
     def make_policy(self) -> Policy:
@@ -74,8 +74,8 @@ class Forest:
     """All queues of a namespace.
 
     Attributes:
-        trees: by the name of their root.
-        root_of: of each queue that can be used.
+        trees: trees by the name of their root.
+        root_of: the root of each usable queue.
         faults: sentences about queues that cannot be used.
     """
 
@@ -88,11 +88,11 @@ class Forest:
         return sorted({*self.root_of, *self.faults})
 
     def tree_of(self, queue: str) -> Tree | None:
-        """Return the tree that a queue belongs to, if both can be used."""
+        """Return the tree of a queue, if both can be used."""
         return self.trees.get(self.root_of.get(queue, ""))
 
     def priority(self, queue: str) -> int:
-        """Return what a queue, and those above it, add to the priorities of their jobs."""
+        """Return the sum that a queue, and those above it, add to the priorities of their jobs."""
         tree, total, name = self.tree_of(queue), 0, queue
         while tree is not None and name:
             total += tree.queues[name].priority
@@ -130,7 +130,7 @@ def read_queues(objects: Sequence[Object], nodes: Sequence[Object] = ()) -> Fore
 
 
 class _Reader:
-    """Reads fields, and keeps a sentence about the first that cannot be used."""
+    """Reads fields, and keeps a sentence about the first that is not valid."""
 
     def __init__(self, spec: object) -> None:
         self.spec: Mapping[str, object] = spec if isinstance(spec, Mapping) else {}
@@ -200,17 +200,17 @@ def _read(name: str, reader: _Reader) -> QueueSpec:
         restart_cost=reader.number("restartCost", 0.0, zero=True),
     )
     if not reader.fault and spec.slots and spec.resource:
-        reader.fault = "slots: they are counted on nodes, because there is a resource; leave one of the two out"
+        reader.fault = "slots: they are counted on nodes, because a resource is set; omit one of the two"
     if not reader.fault and not spec.parent and not (spec.slots or spec.resource):
-        reader.fault = "slots: a queue without a parent says how many workers it shares out, such as slots: 16"
+        reader.fault = "slots: a queue without a parent needs the number of workers that it shares, such as slots: 16"
     surplus = [key for key in _ROOT_KEYS if spec.parent and reader.spec.get(key) is not None]
     if not reader.fault and surplus:
-        reader.fault = f"{surplus[0]}: the queue at the top says that for all below it; leave it out here"
+        reader.fault = f"{surplus[0]}: only the queue at the top sets that, for all below it; omit it here"
     return spec
 
 
 def _root(name: str, specs: Mapping[str, QueueSpec]) -> QueueSpec | tuple[str]:
-    """Return the queue at the top of the tree, or a sentence that says why there is none."""
+    """Return the root of a queue's tree, or a sentence about why there is none."""
     seen = [name]
     while specs[seen[-1]].parent:
         parent = specs[seen[-1]].parent

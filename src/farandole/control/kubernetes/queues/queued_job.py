@@ -11,17 +11,17 @@ from farandole.control.kubernetes.accounting import Admitted
 
 @dataclass(frozen=True)
 class QueuedJob:
-    """A job that names a queue, and is to run.
+    """A job that names a queue, and should run.
 
     Attributes:
-        name: in its namespace.
-        spec: as its user described it; `kubectl scale` changes its replicas.
-        submitted: when it was made.
-        account: what it has had.
-        step: workers of a pod: it has a multiple of that.
-        held: workers whose pods are there, also those that are about to end.
-        over: whether it is to have no workers any more, and only holds some.
-        places: how many workers its pods have on which node, as far as they are on one.
+        name: name in its namespace.
+        spec: the user's description; `kubectl scale` changes its replicas.
+        submitted: when it was created, in seconds since 1970.
+        account: its account in the queue.
+        step: number of workers of a pod: the job gets a multiple of that.
+        held: number of workers whose pods exist, including those that are about to end.
+        over: whether it must not have workers any more, and only holds some.
+        places: number of its workers on each node, for pods that have a node.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Which jobs of a namespace a queue decides about, and what it has to know of them. Pure."""
+"""The jobs of a namespace that queues decide about, and the facts that they need. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from farandole.control.kubernetes.queues.queued_job import QueuedJob
 from farandole.control.kubernetes.training_job.job_spec import TrainingJobSpec, managed_by, read
 
 MPI_JOB_PREFIX = "mpijob/"
-"""Before the names of MPIJobs, in decisions: a TrainingJob may have the same name."""
+"""Prefix of the names of MPIJobs in decisions: a TrainingJob may have the same name."""
 
 
 class JobAndPods(NamedTuple):
@@ -27,10 +27,10 @@ class JobAndPods(NamedTuple):
 
 
 def queued_jobs(forest: Forest, found: Sequence[JobAndPods]) -> list[QueuedJob]:
-    """Return the jobs that queues decide about, or that hold workers of theirs.
+    """Return the jobs that queues decide about, or that hold workers of queues.
 
-    Without any queue, jobs run as they come. With some, a job that names none belongs to `default`; without a queue of
-    that name, it runs as it comes.
+    Without any queue, jobs run at once. With queues, a job that names none belongs to `default`; without a queue of
+    that name, it runs at once.
     """
     if not forest.names:
         return []
@@ -45,14 +45,14 @@ def queued_jobs(forest: Forest, found: Sequence[JobAndPods]) -> list[QueuedJob]:
         held = spec.slots * sum(_holds(pod) for pod in pods)
         over = _has_ended(job) or spec.suspend or spec.cancel
         if over and not held:
-            continue  # It has given everything back.
+            continue  # It holds no workers any more.
         places = _places(pods, [names.WORKER], spec.slots)
         jobs.append(_queued(str(job["metadata"]["name"]), job, spec.job, spec.slots, held, over, places))
     return jobs
 
 
 def _queued_mpi_job(forest: Forest, job: Object, pods: Sequence[Object]) -> list[QueuedJob]:
-    """Return an MPIJob as a queue sees it, if it names one that there is: of fixed size, and never taken away."""
+    """Return an MPIJob in the queue's form, if it names an existing queue: of fixed size, and never preempted."""
     spec, _ = job_spec.read(job)
     manager = job_spec.managed_by(job)
     served = _is_served(job) and manager in ("", names.MPI_MANAGER, f"{names.GROUP}/{names.OPERATOR}")

@@ -1,4 +1,4 @@
-"""What a Queue needs: nothing but a status that says how it is. Pure; what its jobs get is in `decide`."""
+"""The decisions about a Queue, which are only its status. Pure; `decide` makes the decisions about its jobs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ READY = "Ready"
 
 
 def reconcile(observed: Observed) -> Outcome:
-    """Say what a Queue's status is to be."""
+    """Return the outcome for a Queue."""
     figures = observed.figures
     if figures is None or observed.metadata.get("deletionTimestamp"):
         return Outcome("it is about to go, or was only just made")

@@ -1,8 +1,8 @@
-"""What a TrainingJob's pods need beside themselves: a name, a secret, a place for the launcher's state, and its rights.
+"""The objects of a TrainingJob other than pods: name, secret, storage of the launcher's state, and rights.
 
 The launcher pod may read and change two objects of its own job, the state and the failover state, and nothing else. It
-writes the state itself, not through the operator: what is written has to be there before the launcher acts on it, and
-the operator may be away. Worker pods have no rights at all.
+writes the state itself, not through the operator: a state must be stored before the launcher acts on it, and the
+operator may be unreachable. Worker pods have no rights at all.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _RBAC = "rbac.authorization.k8s.io"
 
 
 def around(job: Object, spec: TrainingJobSpec) -> list[Wanted]:
-    """Return all of it."""
+    """Return all these objects."""
     wanted = [
         Wanted(_object(job, "v1", "Secret", own_names.secret(job), type="Opaque"), generate=JOB_SECRET),
         Wanted(_failover(job)),
@@ -44,13 +44,13 @@ def _object(job: Object, api_version: str, kind: str, name: str, **fields: Any) 
 
 def _failover(job: Object) -> dict[str, Any]:
     state = _object(job, "v1", "ConfigMap", own_names.failover(job))
-    # The operator has nothing to see there, and need not be told whenever it changes.
+    # Without the operator's label: it need not know of every change.
     del state["metadata"]["labels"][names.MANAGED_BY_LABEL]
     return state
 
 
 def _service(job: Object) -> dict[str, Any]:
-    # Without an address of its own: no proxy has to learn of a new launcher, and workers that reach an old one notice.
+    # Headless: no proxy has to learn of a new launcher, and workers that reach an old one notice.
     spec = {
         "clusterIP": "None",
         "selector": selector(job, names.LAUNCHER),
@@ -75,7 +75,7 @@ def _rights(job: Object) -> list[dict[str, Any]]:
 
 
 def _network_policy(job: Object) -> dict[str, Any]:
-    """Let only the job's own pods connect to its pods."""
+    """Return the policy that lets only the job's own pods connect to its pods."""
     spec = {
         "podSelector": {"matchLabels": selector(job)},
         "policyTypes": ["Ingress"],

@@ -1,4 +1,4 @@
-"""Where worker pods had better be: wishes that the scheduler follows if it can. None keeps a pod from running."""
+"""Preferred places of worker pods, which the scheduler respects if it can. None prevents a pod from running."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _WISH = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def hint(labels: Object, spec: TrainingJobSpec, body: dict[str, Any]) -> None:
-    """Add the wishes of a spec to those that the pod's template has.
+    """Add the preferences of a spec to those of the pod's template.
 
     Args:
-        labels: of all worker pods of the job.
-        spec: the job's.
-        body: the pod's spec; it is changed.
+        labels: the labels of all worker pods of the job.
+        spec: the spec of the job.
+        body: the pod's spec, which is modified.
     """
     selector = {"matchLabels": dict(labels)}
     if spec.spread:
@@ -43,7 +43,7 @@ def hint(labels: Object, spec: TrainingJobSpec, body: dict[str, Any]) -> None:
 
 
 def labels_of(job_labels: Object) -> dict[str, str]:
-    """Return the labels by which a job's worker pods are told from all others."""
+    """Return the labels that only the job's worker pods have."""
     return {name: job_labels[name] for name in (names.JOB_LABEL, names.KIND_LABEL, names.ROLE_LABEL)}
 
 

@@ -1,6 +1,6 @@
-"""Reads the spec of a TrainingJob: the keys that jobs have everywhere (`control.jobs.spec`), and those of Kubernetes.
+"""Parses the spec of a TrainingJob: the keys of jobs in all places (`control.jobs.spec`), and those of Kubernetes.
 
-What is read may be anybody's input: the answer is a spec or a list of sentences, never an exception.
+The input may be anything: the result is a spec or a list of sentences, never an exception.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ KUBERNETES_KEYS = (
     "keepTogether",
     "preferNodes",
 )
-"""What a TrainingJob has beside the keys of a job: in a job for any place, these are in `options.kubernetes`."""
+"""The keys of a TrainingJob beside those of a job: in a job for any place, these are in `options.kubernetes`."""
 
 
 @dataclass(frozen=True)
@@ -60,51 +60,51 @@ class TrainingJobSpec:
 
     job: JobSpec
     slots: int = 1
-    """Workers in a pod."""
+    """Number of workers in a pod."""
     labels: Object = field(default_factory=dict)
     annotations: Object = field(default_factory=dict)
-    """Of the template for worker pods."""
+    """Annotations of the template for worker pods."""
     pod: Object = field(default_factory=dict)
     """The template's spec; without containers if only `image` is given."""
     python: str = "python3"
-    """The Python of the image that has farandole."""
+    """The Python interpreter of the image that has farandole."""
     suspend: bool = False
     cancel: bool = False
     priority_class: str = ""
     tolerate_spot: bool = False
     network_policy: bool = True
     ship: str = ""
-    """Name of a ConfigMap with the code; "": it is in the image."""
+    """Name of a ConfigMap with the code; "" if it is in the image."""
     ship_items: tuple[Object, ...] = ()
-    """Which of its keys is which file, as volumes have it; none: keys are files."""
+    """The file of each of its keys, in the form of volumes; empty if the keys are file names."""
     absence: float = ABSENCE_SECONDS
-    """Seconds for which workers go on without a launcher."""
+    """Seconds for which workers continue without a launcher."""
     node_loss: int = NODE_LOSS_SECONDS
-    """Seconds after which pods of a node that is silent are given up."""
+    """Seconds after which pods of a silent node are given up."""
     deadline: int | None = None
     ttl: int | None = None
     spread: str = ""
     """A label of nodes, such as a zone, over whose values worker pods are spread."""
     together: str = ""
-    """A label of nodes: worker pods had better all be where it has one value, such as a rack."""
+    """A label of nodes, such as a rack: worker pods are preferably placed on nodes with the same value."""
     preferred_nodes: Object = field(default_factory=dict)
-    """Labels of nodes, with values, on which worker pods had better be."""
+    """Labels of nodes, with values, that worker pods prefer."""
     nodes: tuple[str, ...] = ()
-    """On which the job's queue has found room for worker pods; not of the spec itself."""
+    """Nodes on which the job's queue has found slots for worker pods; not part of the spec itself."""
 
     @property
     def pods(self) -> int:
-        """How many worker pods there should be."""
+        """Number of wanted worker pods."""
         return -(-self.job.workers.replicas // self.slots)
 
     @property
     def least_pods(self) -> int:
-        """How many worker pods the training needs to begin."""
+        """Number of worker pods that the training needs to begin."""
         return -(-self.job.workers.min // self.slots)
 
 
 class _Reader:
-    """Reads fields, and collects sentences about those that cannot be used."""
+    """Reads fields, and collects sentences about those that are not valid."""
 
     def __init__(self, spec: Object) -> None:
         self.spec = spec
@@ -145,14 +145,14 @@ class _Reader:
 
 
 def managed_by(job: Object) -> str:
-    """Return whom the job names as its operator, "" if none."""
+    """Return the controller that the job names as its own; "" if none."""
     spec = job.get("spec")
     value = spec.get("managedBy") if isinstance(spec, Mapping) else None
     return value if isinstance(value, str) else ""
 
 
 def read(job: Object) -> tuple[TrainingJobSpec | None, list[str]]:
-    """Return a job's spec, or None and what is wrong with it."""
+    """Return a job's spec, or None and sentences about its faults."""
     reader = _Reader({})
     spec = reader.spec = reader.mapping(job, "spec")
     shared = _shared(reader, spec)
@@ -192,7 +192,7 @@ def _no_workers() -> Any:
 
 
 def _shared(reader: _Reader, spec: Object) -> JobSpec | None:
-    """Read the keys that jobs have everywhere."""
+    """Parse the keys that jobs have in all places."""
     found = {str(key): value for key, value in spec.items() if key not in KUBERNETES_KEYS}
     try:
         shared = from_dict(found)
@@ -200,7 +200,7 @@ def _shared(reader: _Reader, spec: Object) -> JobSpec | None:
     except BadSpec as error:
         reader.faults.append(f"{error.message} ({error.hint})" if error.hint else error.message)
         return None
-    except (TypeError, ValueError, OverflowError) as error:  # Whatever reading anybody's input may raise.
+    except (TypeError, ValueError, OverflowError) as error:  # Unchecked input may raise any of these.
         reader.faults.append(f"it cannot be read: {error}"[:300])
         return None
     if shared.workers.max > MOST_WORKERS:
@@ -238,7 +238,7 @@ def _texts(reader: _Reader, source: Object, name: str, where: str) -> Object:
 
 
 def _check_pod(reader: _Reader, pod: Object) -> None:
-    """See that the template has the shape that things can be added to; the API server checks the rest."""
+    """Check that the template has the right structure for additions; the API server checks the rest."""
     _check_lists(reader, "template.spec", pod, _LISTS_OF_POD)
     containers = pod.get("containers")
     for container in containers if isinstance(containers, list) else ():
@@ -278,7 +278,7 @@ def _check_lists(reader: _Reader, what: str, source: Object, lists: tuple[str, .
 def _check_image(reader: _Reader, spec: TrainingJobSpec) -> None:
     containers = spec.pod.get("containers")
     if not spec.job.image and not containers:
-        reader.faults.append("image: there is none, and no template with containers; name an image that has farandole")
+        reader.faults.append("image: there is none, and no template with containers; set an image that has farandole")
 
 
 def _check_name(reader: _Reader, job: Object) -> None:
@@ -286,7 +286,7 @@ def _check_name(reader: _Reader, job: Object) -> None:
     name = str(metadata.get("name") if isinstance(metadata, Mapping) else "")
     if len(name) > LONGEST_NAME or not _NAME.fullmatch(name):
         reader.faults.append(
-            f"the name {name[:80]!r} is none for pods: up to {LONGEST_NAME} small letters, digits and dashes"
+            f"the name {name[:80]!r} is not valid for pods: use up to {LONGEST_NAME} small letters, digits and dashes"
         )
 
 

@@ -1,4 +1,4 @@
-"""The status of a TrainingJob while an outcome is made, and what of it must survive the operator's process."""
+"""The status of a TrainingJob while an outcome is computed, with the part that must survive the operator's process."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from farandole.control.kubernetes.job_status import JobStatus
 from farandole.control.kubernetes.model import Object
 from farandole.control.kubernetes.pod_state import Failure
 
-# Seconds before pods that fail are made again: twice as long each time, and at once after a time without failures.
+# Seconds before failed pods are replaced: doubled each time, and 0 again after a time without failures.
 _FIRST_DELAY, _LONGEST_DELAY = 1.0, 60.0
 _FORGIVEN_AFTER = 300.0
-# Of pods that have failed, the status has so many, the last ones, and so much of what each printed.
+# The number of failed pods in the status, and the characters of each one's last output.
 MOST_FAILURES = 5
 MOST_CHARACTERS = 2048
 
 
 @dataclass(frozen=True)
 class History:
-    """What has happened to a job.
+    """The history of a job.
 
     Attributes:
-        attempt: which start of the training is the current one, from 0.
-        launchers: how many launcher pods were made: the index of the next one.
-        workers: the same for worker pods. No name is used twice, so that nobody takes one pod for another.
-        failures: of pods, one soon after the other, that make the next pod wait longer: see `placement`.
-        failed_at: when the last was counted.
-        counted: uids of failed pods that are known of, as long as the pods are there.
-        retries: how often the job, having failed, was begun anew.
+        attempt: number of the current start of the training, from 0.
+        launchers: number of launcher pods that were created: the index of the next one.
+        workers: the same for worker pods. No name is used twice, so that no pod is mistaken for another.
+        failures: number of pod failures in quick succession, which delay the next pod: see `placement`.
+        failed_at: when the last failure was counted, in seconds since 1970.
+        counted: uids of failed pods that were counted, while the pods exist.
+        retries: number of times that the failed job was started again.
     """
 
     attempt: int = 0
@@ -43,30 +43,30 @@ class History:
     retries: int = 0
 
     def retry_at(self) -> float | None:
-        """Return when the next worker pod may be made; None is at once."""
+        """Return when the next worker pod may be created, in seconds since 1970; None for at once."""
         if not self.failures or self.failed_at is None:
             return None
         return self.failed_at + min(_FIRST_DELAY * 2.0 ** min(self.failures - 1, 10), _LONGEST_DELAY)
 
     def fails(self, now: float) -> bool:
-        """Return whether pods have failed one soon after the other, the last one a short time ago."""
+        """Return whether pods have failed in quick succession, most recently a short time ago."""
         return bool(self.failures) and self.failed_at is not None and now - self.failed_at < _FORGIVEN_AFTER
 
     def failed(self, lifetimes: Mapping[str, float], now: float) -> History:
-        """Return it with pods counted that make the next one wait longer, unless they had run for long.
+        """Return the history with failed pods counted that delay the next one, unless they had run for long.
 
         Args:
-            lifetimes: by uid, how long each has run, in seconds.
+            lifetimes: by uid, the seconds that each has run.
         """
         if not lifetimes:
             return self
-        # Pods that run for longer than the longest delay are not made often, whatever ends them.
+        # Pods that run for longer than the longest delay are not created often, however they end.
         proven = all(seconds >= _LONGEST_DELAY for seconds in lifetimes.values())
         failures = (self.failures if self.fails(now) and not proven else 0) + len(lifetimes)
         return replace(self, failures=failures, failed_at=now)
 
     def as_data(self) -> dict[str, Any]:
-        """Return it as it is in the status; what is as at the beginning is left out."""
+        """Return the history in the form of the status, without initial values."""
         data: dict[str, Any] = {
             "attempt": self.attempt,
             "launchers": self.launchers,
@@ -80,7 +80,7 @@ class History:
 
 
 def read_history(status: Object) -> History:
-    """Read it from a status, which may be anybody's."""
+    """Read the history from a status, which may have any content."""
     data = saved.history_of(status)
     return History(
         attempt=saved.count(data.get("attempt")),
@@ -94,19 +94,19 @@ def read_history(status: Object) -> History:
 
 
 class TrainingJobStatus(JobStatus[History]):
-    """A status of a TrainingJob, with the words in which all places tell how a job is."""
+    """The status of a TrainingJob, with the state and the reason that all places show."""
 
     @classmethod
     def of(cls, job: Object) -> TrainingJobStatus:
-        """Read a job's status, which may be anything."""
+        """Read a job's status, which may have any content."""
         return cls.reading(job, read_history)
 
     def with_state(self, state: JobState, reason: str) -> TrainingJobStatus:
-        """Return it with a word for how the job is, and a sentence for why."""
+        """Return the status with a state in one word, and a sentence with the reason."""
         return self.with_fields(state=state.value, reason=reason[:1000])
 
     def with_failure(self, pod: str, failure: Failure, now: float) -> TrainingJobStatus:
-        """Return it with a pod that has failed, and the last lines that it printed: the pod itself goes."""
+        """Return the status with a failed pod and its last lines of output: the pod itself will be deleted."""
         told = {"pod": pod, "at": times.to_text(now), "exitCode": failure.exit_code, "what": failure.what}
         if failure.lines:
             told["lines"] = failure.lines[-MOST_CHARACTERS:]

@@ -1,12 +1,13 @@
-"""TrainingJobs that Kueue admits: its plain pods, without an integration of ours.
+"""TrainingJobs that Kueue admits: its plain pods, without a special integration.
 
-A job with the label `kueue.x-k8s.io/queue-name` has pods with the same. Kueue's webhook holds such pods back (it gates
-them), and lets them go as its quota allows. What a job needs to begin, the launcher and the least workers, is one *pod
-group*: Kueue admits it whole. Workers beyond the least come singly. So an elastic job grows and shrinks as quota comes
-and goes, which a pod group, whose size is fixed, could not.
+The pods of a job with the label `kueue.x-k8s.io/queue-name` get the same label. Kueue's webhook adds scheduling gates
+to such pods, and removes them as its quota allows. The pods that a job needs to begin, the launcher and the least
+workers,
+are one *pod group*: Kueue admits it as a whole. Further workers are single pods. So an elastic job grows and shrinks
+with the quota, which a pod group, whose size is fixed, could not.
 
-A group ends when none of its pods runs any more and one of them says that no other follows. Until then Kueue keeps the
-quota, and the pods' finalizers, for pods that take the place of those that were lost.
+A group ends when none of its pods runs any more and one of them announces that no other follows. Until then Kueue
+reserves the quota, and keeps the pods' finalizers, for replacements of lost pods.
 """
 
 from __future__ import annotations
@@ -25,18 +26,18 @@ RETRIABLE_ANNOTATION = "kueue.x-k8s.io/retriable-in-group"
 
 
 def queue_of(job: Object) -> str:
-    """Return the LocalQueue that a job names, "" if none."""
+    """Return the LocalQueue that a job names; "" if none."""
     return str((job["metadata"].get("labels") or {}).get(QUEUE_LABEL) or "")
 
 
 def group(job: Object, attempt: int) -> str:
-    """Return the name of the pod group of an attempt: one that has ended takes no pods any more."""
+    """Return the name of the pod group of an attempt: a group that has ended accepts no pods any more."""
     metadata = job["metadata"]
     return children.label_value(f"{metadata['name']}-{attempt}-{children.digest(metadata['uid'])[:6]}")
 
 
 def join(pod: dict[str, Any], job: Object, spec: TrainingJobSpec, attempt: int, single: bool) -> dict[str, Any]:
-    """Return a pod as Kueue is to see it: in the group of the attempt, or on its own."""
+    """Return a pod with Kueue's labels: in the group of the attempt, or single."""
     if not queue_of(job):
         return pod
     labels = pod["metadata"]["labels"]
@@ -51,15 +52,15 @@ def join(pod: dict[str, Any], job: Object, spec: TrainingJobSpec, attempt: int, 
 def missing_members(observed: Observed, spec: TrainingJobSpec, attempt: int, role: str) -> int:
     """Return how many pods of a role the group of an attempt may still get.
 
-    One that has failed is to be replaced. Any other has its place for good, also one that has ended well: Kueue would
-    delete what is too many.
+    A failed pod may be replaced. Any other keeps its place for good, even if it has succeeded: Kueue would delete
+    surplus pods.
     """
     there = sum(_is_member(pod, observed, attempt, role) and pod_state.phase(pod) != "Failed" for pod in observed.pods)
     return max(0, (1 if role == names.LAUNCHER else spec.least_pods) - there)
 
 
 def may_have_more(observed: Observed, spec: TrainingJobSpec, attempt: int) -> bool:
-    """Return whether pods beyond the group may be made: not before it runs, because they could take its quota."""
+    """Return whether single pods may be created: not before the group runs, because they could take its quota."""
     if not queue_of(observed.job):
         return True
     roles = (names.LAUNCHER, names.WORKER)
@@ -72,7 +73,7 @@ def may_have_more(observed: Observed, spec: TrainingJobSpec, attempt: int) -> bo
 
 
 def leaving_members(observed: Observed, attempt: int) -> int:
-    """Return how many workers of the group are about to end: how they do decides what may follow them."""
+    """Return how many workers of the group are about to end: their results decide whether replacements follow."""
     return sum(
         _is_member(pod, observed, attempt, names.WORKER) and pod_state.terminating(pod) and not pod_state.finished(pod)
         for pod in observed.pods
@@ -80,7 +81,7 @@ def leaving_members(observed: Observed, attempt: int) -> int:
 
 
 def is_single(pod: Object) -> bool:
-    """Return whether a pod of such a job belongs to no group: it is the first to go."""
+    """Return whether a pod of such a job is single: these are deleted first."""
     labels = pod["metadata"].get("labels") or {}
     return QUEUE_LABEL in labels and GROUP_LABEL not in labels
 
@@ -91,7 +92,7 @@ def _is_member(pod: Object, observed: Observed, attempt: int, role: str) -> bool
 
 
 def ended(observed: Observed) -> list[Wanted]:
-    """Return the word that no pods follow in the groups that are there, so that Kueue gives their quota back."""
+    """Return the annotations that no pods follow in the existing groups, so that Kueue releases their quota."""
     groups: dict[str, Object] = {}
     for pod in observed.pods:
         name = (pod["metadata"].get("labels") or {}).get(GROUP_LABEL)
@@ -109,7 +110,7 @@ def _marked(pod: Object) -> dict[str, Any]:
 
 
 def waiting(observed: Observed) -> str:
-    """Return a sentence about pods that Kueue holds back, "" if there are none."""
+    """Return a sentence about pods that Kueue has not admitted; "" if there are none."""
     held = sum(pod_state.gated(pod) for pod in observed.pods if not pod_state.terminating(pod))
     queue = queue_of(observed.job)
     return f"Kueue has not admitted {held} of its pods yet (LocalQueue {queue})" if queue and held else ""

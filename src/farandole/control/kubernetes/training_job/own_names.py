@@ -1,4 +1,4 @@
-"""Names of what belongs to a TrainingJob, by the name of the job."""
+"""Names of a TrainingJob's objects, from the name of the job."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def job_name(job: Object) -> str:
 
 
 def service(job: Object) -> str:
-    """Return the name at which worker pods find the launcher pod, whichever that is now."""
+    """Return the name at which worker pods find the current launcher pod."""
     return children.service_name(f"{job_name(job)}-launcher")
 
 
@@ -29,17 +29,17 @@ def account(job: Object) -> str:
 
 
 def secret(job: Object) -> str:
-    """Return the name of the Secret that worker pods and the launcher pod prove to each other."""
+    """Return the name of the Secret with which worker pods and the launcher pod authenticate each other."""
     return children.secret_name(job, "dial")
 
 
 def state(job: Object) -> str:
-    """Return the name of the ConfigMap in which the launcher says how the job is."""
+    """Return the name of the ConfigMap in which the launcher reports the state of the job."""
     return f"{job_name(job)}-state"
 
 
 def failover(job: Object) -> str:
-    """Return the name of the ConfigMap in which the launcher leaves, sealed, what its successor has to know."""
+    """Return the name of the ConfigMap in which the launcher leaves the sealed failover state."""
     return f"{job_name(job)}-failover"
 
 

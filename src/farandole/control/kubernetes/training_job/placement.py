@@ -1,4 +1,4 @@
-"""Which pods a TrainingJob is to have: one launcher pod, so many worker pods, and none of those that have ended."""
+"""The pods that a TrainingJob needs: one launcher pod and a number of worker pods; ended pods are deleted."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from farandole.control.kubernetes.training_job.around import around
 from farandole.control.kubernetes.training_job.job_spec import TrainingJobSpec
 from farandole.control.kubernetes.training_job.job_status import TrainingJobStatus
 
-# A worker pod that has ended well has done so because the job is about to end, or it was given up: this tells which.
+# Seconds: a succeeded worker pod means that the job is about to end, or that the pod was given up; this decides.
 _SETTLE_SECONDS = 10.0
-# A pod that was told to end, and is there for so long after its time of grace, is on a node that is lost.
+# Seconds after its grace period for which a pod that is being deleted may exist before its node is considered lost.
 _STUCK_SECONDS = 20.0
 _MOST_AT_ONCE = 100
 
 
 def live(observed: Observed, role: str) -> list[Object]:
-    """Return pods of a role that run or are about to, those first that were made first."""
+    """Return pods of a role that run or are about to, in the order of their creation."""
     found = [
         pod
         for pod in observed.pods
@@ -28,12 +28,12 @@ def live(observed: Observed, role: str) -> list[Object]:
 
 
 def ready_workers(observed: Observed) -> int:
-    """Return how many worker pods run."""
+    """Return the number of running worker pods."""
     return sum(pod_state.running(pod) for pod in live(observed, names.WORKER))
 
 
 def plan(observed: Observed, spec: TrainingJobSpec, status: TrainingJobStatus) -> tuple[TrainingJobStatus, Placement]:
-    """Return what an active job needs now."""
+    """Return the placement of an active job."""
     status, finished, settled_at = _clear_away(observed, status)
     powerless = _without_account(observed)
     status, launchers = _launcher(observed, spec, status)
@@ -46,7 +46,7 @@ def plan(observed: Observed, spec: TrainingJobSpec, status: TrainingJobStatus) -
     beside = [*around(observed.job, spec), *configs, *groups]
     wanted, refused_at = not_refused(observed, [*beside, *launchers, *workers])
     made = [item.ref.name for item in (*launchers, *workers)]
-    reason = f"to be made: {', '.join(made[:5])}" if made else "it has the pods that it needs"
+    reason = f"to be created: {', '.join(made[:5])}" if made else "it has the pods that it needs"
     again = earliest([settled_at, retry_at, refused_at, stuck_at])
     return status, Placement(reason, tuple(wanted), (*finished, *powerless, *surplus, *stuck), again)
 
@@ -54,7 +54,7 @@ def plan(observed: Observed, spec: TrainingJobSpec, status: TrainingJobStatus) -
 def _clear_away(
     observed: Observed, status: TrainingJobStatus
 ) -> tuple[TrainingJobStatus, list[Deletion], float | None]:
-    """Count pods that have failed, keep what they printed last, and delete what has ended."""
+    """Count failed pods, record their last output, and delete ended pods."""
     with_workers = told.pods_with_workers(observed, status.history.attempt)
     present = {str(pod["metadata"].get("uid")) for pod in observed.pods}
     status = status.with_history(counted=status.history.counted & present)
@@ -69,7 +69,7 @@ def _clear_away(
             if ended is not None and observed.now < ended + _SETTLE_SECONDS:
                 settled.append(ended + _SETTLE_SECONDS)
                 continue
-            going.append(deletion(pod, "it has ended, and the job goes on"))
+            going.append(deletion(pod, "it has ended, and the job continues"))
             continue
         failure = pod_state.failure(pod)
         if uid not in status.history.counted:
@@ -87,9 +87,9 @@ def _clear_away(
 
 
 def _may_fail_again(failure: pod_state.Failure, had_workers: bool) -> bool:
-    """Return whether the next pod may fail for the same reason, and so is made later and later.
+    """Return whether the next pod may fail for the same reason, and so is delayed.
 
-    A pod that was fit for workers and was killed from outside says nothing of the next one.
+    A pod that was able to run workers and was killed from outside says nothing about the next one.
     """
     return not failure.disrupted and not (failure.killed and had_workers)
 
@@ -97,7 +97,7 @@ def _may_fail_again(failure: pod_state.Failure, had_workers: bool) -> bool:
 def _launcher(
     observed: Observed, spec: TrainingJobSpec, status: TrainingJobStatus
 ) -> tuple[TrainingJobStatus, list[Wanted]]:
-    """Have one launcher pod. One that is about to end does not count: its successor fences it off."""
+    """Ensure one launcher pod. One that is about to end does not count: its successor fences it off."""
     if live(observed, names.LAUNCHER) or _holds_the_place(observed):
         return status, []
     refused = _refused(observed, names.LAUNCHER)
@@ -114,28 +114,28 @@ def _launcher(
 
 
 def _without_account(observed: Observed) -> list[Deletion]:
-    """Return launcher pods that can write nothing any more: what they prove to be was deleted and made again."""
+    """Return launcher pods that can no longer write, because their ServiceAccount was deleted and created again."""
     name = own_names.account(observed.job)
     made = [
         pod_state.created_at(child)
         for ref, child in observed.children.items()
         if (ref.kind, ref.name) == ("ServiceAccount", name)
     ]
-    why = f"somebody has deleted its ServiceAccount {name}, and the one that is there now is another one"
+    why = f"its ServiceAccount {name} was deleted, and the current one is another"
     return [
         deletion(pod, why) for pod in live(observed, names.LAUNCHER) if made and made[0] > pod_state.created_at(pod)
     ]
 
 
 def _refused(observed: Observed, role: str) -> list[int]:
-    """Return the indexes of pods that the API server has refused: they are tried again under the same name."""
+    """Return the indexes of pods that the API server has refused: they are tried again with the same name."""
     start = own_names.pod(observed.job, role, 0)[:-1]
     endings = [ref.name.removeprefix(start) for ref in observed.problems if ref.kind == "Pod"]
     return sorted(int(ending) for ending in endings if ending.isdecimal())
 
 
 def _holds_the_place(observed: Observed) -> bool:
-    """Return whether a launcher pod has just ended well: then its outcome is about to be seen."""
+    """Return whether a launcher pod has just succeeded: its outcome is about to be seen."""
     ended = [
         pod_state.ended_at(pod)
         for pod in observed.pods
@@ -150,7 +150,7 @@ def _workers(
     observed: Observed, spec: TrainingJobSpec, status: TrainingJobStatus
 ) -> tuple[TrainingJobStatus, list[Wanted], float | None]:
     there = live(observed, names.WORKER)
-    # A worker that has just ended well may have done so because the training is over.
+    # A worker that has just succeeded may have done so because the training is over.
     settling = sum(
         pod_state.role(pod) == names.WORKER
         and pod_state.phase(pod) == "Succeeded"
@@ -181,21 +181,21 @@ def _workers(
 
 
 def _surplus(observed: Observed, spec: TrainingJobSpec) -> list[Deletion]:
-    """Return the worker pods that are too many: those first that do not run, then the youngest."""
+    """Return the surplus worker pods: first those that do not run, then the youngest."""
     there = live(observed, names.WORKER)
     by_worth = sorted(there, key=lambda pod: (kueue.is_single(pod), not pod_state.running(pod), there.index(pod)))
-    why = f"the job is to have {spec.pods} worker pods"
+    why = f"the job needs only {spec.pods} worker pods"
     return [deletion(pod, why) for pod in by_worth[spec.pods :]]
 
 
 def stuck_pods(observed: Observed) -> tuple[list[Deletion], float | None]:
-    """Return the pods whose node does not answer any more, which nobody else would let go; and when to look again."""
+    """Return the pods on nodes that do not answer any more, which only we can delete; and when to look again."""
     going, later = [], []
     for pod in observed.pods:
         ends = times.from_text(pod["metadata"].get("deletionTimestamp"))
         if ends is None or (pod_state.finished(pod) and pod["metadata"].get("finalizers")):
             continue
-        # The time stamp has the time of grace in it.
+        # The time stamp includes the grace period.
         if observed.now >= ends + _STUCK_SECONDS:
             why = "it was told to end, and its node does not answer"
             going.append(deletion(pod, why, grace=0))

@@ -18,14 +18,14 @@ from farandole.control.kubernetes.training_job.job_spec import CLAIM, TrainingJo
 
 _SECRET_VOLUME = "farandole-secret"
 _USER = 1000
-# A launcher ends at once, but not before it has written down what its successor has to know.
+# Seconds: a launcher ends at once, but not before it has written the facts that its successor needs.
 LAUNCHER_GRACE_SECONDS = 30
-# A worker pod gets the time that its workers have to leave in good order, and a little more.
+# Seconds that a worker pod has in addition to the time that its workers have to leave.
 _MORE_GRACE = 15
-# Of workers, whose user has no home in most images.
+# The home directory of workers, whose user has none in most images.
 _ENVIRONMENT = {"HOME": "/tmp"}
 _HARDENED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
-# Nodes that may be taken away at any moment have one of these taints.
+# Nodes that may be reclaimed at any moment have one of these taints.
 _SPOT_TAINTS = (
     "cloud.google.com/gke-spot",
     "cloud.google.com/gke-preemptible",
@@ -38,10 +38,10 @@ _SPOT_TAINTS = (
 def launcher(job: Object, spec: TrainingJobSpec, options: Options, index: int, attempt: int) -> dict[str, Any]:
     """Return a launcher pod.
 
-    The kubelet starts the program again where it fails; a pod that is lost is followed by one with the next index.
+    The kubelet restarts its program after a failure; a lost pod is replaced by one with the next index.
     """
     name = own_names.pod(job, names.LAUNCHER, index)
-    # The kubelet makes `$` of `$$`, and replaces `$(NAME)`: what is JSON can do without the character.
+    # The kubelet turns `$$` into `$`, and replaces `$(NAME)`: JSON can do without the character.
     described = json.dumps(description(job, spec, attempt), sort_keys=True).replace("$", "\\u0024")
     env = [
         {"name": "FARANDOLE_TRAINING_JOB", "value": described},
@@ -87,7 +87,7 @@ def worker(job: Object, spec: TrainingJobSpec, options: Options, index: int) -> 
     containers = body["containers"] = body.get("containers") or [{"name": names.WORKER}]
     main = _main_of(containers)
     main.setdefault("image", spec.job.image)
-    # What a pod prints that fails before it runs a worker is then in its status, and from there in the job's.
+    # The last output of a pod that fails before it runs a worker is then in its status, and so in the job's.
     main.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
     address = f"{own_names.service(job)}.{job['metadata']['namespace']}:{own_names.DIAL_PORT}"
     main["command"] = [spec.python, "-m", "farandole.control.agent.dial", "--launcher", address]
@@ -121,7 +121,7 @@ def worker(job: Object, spec: TrainingJobSpec, options: Options, index: int) -> 
 
 
 def environments(job: Object, spec: TrainingJobSpec) -> list[dict[str, Any]]:
-    """Return the ConfigMap that worker pods need for their variables, if they do (see `environment.defaults`)."""
+    """Return the ConfigMap of worker pods' variables, if they need one (see `environment.defaults`)."""
     containers = spec.pod.get("containers") or [{"name": names.WORKER}]
     return environment.defaults(TRAINING_JOB, job, _main_of(containers), _ENVIRONMENT, _environment_name(job))
 
@@ -131,9 +131,9 @@ def _environment_name(job: Object) -> str:
 
 
 def pod_group(job: Object, spec: TrainingJobSpec, options: Options) -> dict[str, Any] | None:
-    """Return the PodGroup without which no pod starts before the launcher and the least workers can; None without one.
+    """Return the PodGroup, with which the launcher and the least workers start together; None if there is none.
 
-    Workers beyond the least are members as well, and start when there is room for them.
+    Further workers are members as well, and start when nodes have room for them.
     """
     if not options.gang_scheduler:
         return None
@@ -145,8 +145,8 @@ def pod_group(job: Object, spec: TrainingJobSpec, options: Options) -> dict[str,
 
 
 def description(job: Object, spec: TrainingJobSpec, attempt: int) -> dict[str, Any]:
-    """Return the data from which the launcher starts the job."""
-    # The pods of the workers have its variables and its resources.
+    """Return the description from which the launcher starts the job."""
+    # The worker pods have its variables and its resources.
     seen = msgspec.structs.replace(
         spec.job, environment={}, resources={}, options={}, checkpoint=checkpoint_folder(spec)
     )
@@ -165,7 +165,7 @@ def description(job: Object, spec: TrainingJobSpec, attempt: int) -> dict[str, A
 
 
 def directory(spec: TrainingJobSpec) -> str:
-    """Return where workers run."""
+    """Return the working directory of workers."""
     found = spec.job.working_directory
     if spec.ship:
         return posixpath.join(own_names.CODE_FOLDER, found)
@@ -174,12 +174,12 @@ def directory(spec: TrainingJobSpec) -> str:
 
 
 def _main_of(containers: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the container in which workers run; others are the user's."""
+    """Return the container of the workers; others are the user's."""
     return next((each for each in containers if each["name"] == names.WORKER), containers[0])
 
 
 def checkpoint_folder(spec: TrainingJobSpec) -> str:
-    """Return where workers write checkpoints, as they see it."""
+    """Return the path at which workers write checkpoints."""
     place = spec.job.checkpoint
     if not place.startswith(CLAIM):
         return place
@@ -194,7 +194,7 @@ def _metadata(job: Object, name: str, role: str, index: int) -> dict[str, Any]:
 
 
 def _secure(body: dict[str, Any]) -> None:
-    """Have a pod run as an ordinary user, unless its template says another thing."""
+    """Make a pod run as an ordinary user, unless its template says otherwise."""
     ours: dict[str, Any] = {
         "runAsNonRoot": True,
         "runAsUser": _USER,
@@ -204,7 +204,7 @@ def _secure(body: dict[str, Any]) -> None:
     }
     theirs = dict(body.get("securityContext") or {})
     if "runAsUser" in theirs:
-        # A user who says root means root.
+        # A template that asks for root gets root.
         ours["runAsNonRoot"] = theirs["runAsUser"] != 0
     body["securityContext"] = {**ours, **theirs}
 
@@ -219,7 +219,7 @@ def _mount_secret(job: Object, body: dict[str, Any], container: dict[str, Any]) 
 def _mount_code(spec: TrainingJobSpec, body: dict[str, Any], container: dict[str, Any]) -> None:
     if not spec.ship:
         return
-    # A ConfigMap does not say which of its files are programs: all may be run.
+    # A ConfigMap does not say which of its files are programs: all are executable.
     source: dict[str, Any] = {"name": spec.ship, "defaultMode": 0o555}
     if spec.ship_items:
         source["items"] = [dict(item) for item in spec.ship_items]
@@ -236,7 +236,7 @@ def _mount_checkpoints(spec: TrainingJobSpec, body: dict[str, Any], container: d
 
 
 def _when_nodes_are_lost(spec: TrainingJobSpec) -> list[dict[str, Any]]:
-    """Return tolerations by which pods of a node that is silent are given up soon; the cluster's own are 5 minutes."""
+    """Return tolerations that give up pods of a silent node soon; the cluster's own take 5 minutes."""
     return [
         {
             "key": f"node.kubernetes.io/{taint}",

@@ -1,4 +1,4 @@
-"""A TrainingJob in a queue of ours: it has the workers that its queue lets it have, or waits without any pods."""
+"""A TrainingJob in a queue of ours: it has the workers that its queue allows, or waits without any pods."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from farandole.control.kubernetes.training_job.job_status import TrainingJobStat
 def admitted(
     observed: Observed, spec: TrainingJobSpec, status: TrainingJobStatus
 ) -> tuple[TrainingJobSpec, TrainingJobStatus]:
-    """Return the spec with as many workers as the queue lets the job have, and the status that says so."""
+    """Return the spec with the workers that the queue allows, and the status with that number."""
     admission = observed.admission
     if admission is None:
         return spec, status
@@ -34,23 +34,23 @@ def admitted(
 
 
 def with_workers(observed: Observed, status: TrainingJobStatus, workers: int) -> TrainingJobStatus:
-    """Return the status with what the job may have from now on; without a queue, it says nothing of that."""
+    """Return the status with the workers that the job may have; unchanged without a queue."""
     return status.with_fields(**fields_with(observed, status.fields, workers))
 
 
 def waits(observed: Observed) -> bool:
-    """Return whether the job is to have no pods now."""
+    """Return whether the job must have no pods now."""
     return observed.admission is not None and not observed.admission.workers
 
 
 def waiting(
     observed: Observed, status: TrainingJobStatus, deletions: Sequence[Deletion], again_at: float | None
 ) -> Outcome:
-    """Return the outcome for a job that waits: without pods and what it holds in a gang scheduler, with the reason."""
+    """Return the outcome for a waiting job: without pods and PodGroup, and with the reason."""
     assert observed.admission is not None
     reason, now = observed.admission.reason, observed.now
     if status.history.launchers and not status.holds(conditions.SUSPENDED):
-        # It has run: what follows goes on from its checkpoint, as after a suspension by its user.
+        # It has run before: it will continue from its checkpoint, as after a suspension by its user.
         status = status.noted("Preempted", f"The job gives its pods back: {reason}"[:1000])
         status = status.with_condition(conditions.SUSPENDED, True, "Preempted", reason, now)
         for other in (conditions.RUNNING, conditions.RESTARTING):

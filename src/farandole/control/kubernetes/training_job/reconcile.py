@@ -1,10 +1,10 @@
-"""What a TrainingJob needs: `reconcile(observed) -> outcome`, pure (see `kubernetes.model`).
+"""The decisions about a TrainingJob: `reconcile(observed) -> outcome`, pure (see `kubernetes.model`).
 
-In the order in which it is asked: is it ours; has it ended; what has the launcher told of its end; is it cancelled or
-suspended; which pods are to be there; what does its status say.
+The questions, in order: does this operator manage it; has it ended; has the launcher reported its end; is it cancelled
+or suspended; which pods must exist; what is its status.
 
-A pod's name is counted in the status before the pod is made, so no two pods ever have the same: where an operator ends
-between the two, a number is left out.
+A pod's index is counted in the status before the pod is created, so no two pods ever have the same name: if an operator
+ends between the two, an index is skipped.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from farandole.control.kubernetes.training_job.around import selector
 from farandole.control.kubernetes.training_job.job_spec import TrainingJobSpec, managed_by, read
 from farandole.control.kubernetes.training_job.job_status import TrainingJobStatus
 
-# A launcher that has told the outcome ends by itself within that time.
+# Seconds within which a launcher that has reported the outcome ends by itself.
 _FAREWELL_SECONDS = 60.0
-# A pod that is not scheduled, or has no image, for so long is worth a condition.
+# Seconds after which a pod that is not scheduled, or has no image, is worth a condition.
 _PATIENCE_SECONDS = 5.0
 
 
 def reconcile(observed: Observed) -> Outcome:
-    """Say what a TrainingJob needs."""
+    """Return the outcome for a TrainingJob."""
     job = observed.job
     if job["metadata"].get("deletionTimestamp"):
         return Outcome("it is being deleted, and the cluster deletes what it owns")
@@ -75,12 +75,12 @@ def _ended(observed: Observed, spec: TrainingJobSpec, status: TrainingJobStatus,
         history = status.history
         status = status.with_history(attempt=history.attempt + 1, retries=history.retries + 1)
         message = (
-            f"the training failed with exit code {code}, and begins anew ({history.retries + 1} of {spec.job.retries})"
+            f"the training failed with exit code {code}, and starts again ({history.retries + 1} of {spec.job.retries})"
         )
         status = status.noted("TrainingRetried", f"{message}: {report}"[:1000], warning=True)
         status = status.with_condition(conditions.RESTARTING, True, "TrainingRetried", message, now)
         status = status.with_state(JobState.RESTARTING, message)
-        why = "the training failed and begins anew"
+        why = "the training failed and starts again"
         return status.outcome(why, kueue.ended(observed), deletions(observed.pods, message))
     kind = conditions.FAILED if code else conditions.SUCCEEDED
     words = f"exit code {code}: {report}" if code else f"TrainingJob {name} has done all there was to do."
@@ -114,7 +114,7 @@ def _end(
 
 
 def _after_end(observed: Observed, spec: TrainingJobSpec | None, status: TrainingJobStatus) -> Outcome:
-    """Keep the launcher pod that has ended, for its output; delete what runs, and the job when its time is over."""
+    """Keep the ended launcher pod, for its output; delete running pods, and the job after its ttl."""
     ended = times.from_text(status.fields.get("completionTime"))
     gone_at = status.seconds_after("completionTime", spec.ttl if spec is not None else None)
     if gone_at is not None and observed.now >= gone_at:
@@ -136,7 +136,7 @@ def _after_end(observed: Observed, spec: TrainingJobSpec | None, status: Trainin
 
 
 def _is_ending_launcher(observed: Observed, deletion: Deletion) -> bool:
-    """Return whether this is the launcher that has just told the outcome, and is about to end by itself."""
+    """Return whether this is the launcher that has just reported the outcome, and is about to end by itself."""
     pod = next(pod for pod in observed.pods if ref_of(pod) == deletion.ref)
     return pod_state.role(pod) == names.LAUNCHER and pod_state.running(pod)
 
@@ -165,7 +165,7 @@ def _suspended(observed: Observed, spec: TrainingJobSpec, status: TrainingJobSta
 def _resumed(observed: Observed, status: TrainingJobStatus) -> TrainingJobStatus:
     if not status.holds(conditions.SUSPENDED):
         return status
-    message = "The job is resumed: it goes on from its last checkpoint, or begins anew without one."
+    message = "The job is resumed: it continues from its last checkpoint, or starts again without one."
     status = status.with_condition(conditions.SUSPENDED, False, "TrainingJobResumed", message, observed.now)
     status = status.with_history(attempt=status.history.attempt + 1)
     return status.noted("TrainingJobResumed", message)
@@ -182,7 +182,7 @@ def _active(observed: Observed, spec: TrainingJobSpec, status: TrainingJobStatus
         return _end(observed, spec, status, conditions.FAILED, JobState.FAILED, "DeadlineExceeded", words)
     former = [pod for pod in observed.pods if _is_former(pod, status)]
     if former:
-        why = "the training begins anew, without what is left of the attempt before"
+        why = "the training starts again, without the pods of the previous attempt"
         stuck, stuck_at = placement.stuck_pods(observed)
         going = [each for each in deletions(observed.pods, why) if any(each.ref == ref_of(pod) for pod in former)]
         status = status.with_state(
@@ -197,13 +197,13 @@ def _active(observed: Observed, spec: TrainingJobSpec, status: TrainingJobStatus
 
 
 def _is_former(pod: object, status: TrainingJobStatus) -> bool:
-    """Return whether a launcher pod belongs to an attempt that is over."""
+    """Return whether a launcher pod belongs to a previous attempt."""
     attempt = pod_state.number(pod, names.ATTEMPT_LABEL)  # type: ignore[arg-type]
     return attempt is not None and attempt != status.history.attempt
 
 
 def _as_it_is(observed: Observed, spec: TrainingJobSpec, status: TrainingJobStatus) -> TrainingJobStatus:
-    """Return the status with what is there now."""
+    """Return the status with the observed state."""
     now = observed.now
     launchers = placement.live(observed, names.LAUNCHER)
     workers = placement.ready_workers(observed)

@@ -1,4 +1,4 @@
-"""What is said of pods that fail: which one, how, and when the next one is made."""
+"""Sentences about failed pods: which pod, how it failed, and when the next one is created."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from farandole.control.kubernetes.training_job.job_status import TrainingJobStat
 
 
 def failure(observed: Observed, status: TrainingJobStatus, wanted: int) -> str:
-    """Return one sentence about the pod that failed last; "" if none is missing because of that.
+    """Return one sentence about the pod that failed last; "" if no pod is missing because of that.
 
     Args:
-        observed: of the job.
-        status: of the job, with its last failures.
-        wanted: how many worker pods there are to be.
+        observed: the facts about the job.
+        status: the status of the job, with its last failures.
+        wanted: number of wanted worker pods.
     """
     for launcher in placement.live(observed, names.LAUNCHER):
         if how := pod_state.crashed(launcher):

@@ -1,4 +1,4 @@
-"""What the launcher has told in its state object: how the training is, and how it ended."""
+"""The launcher's reports in its state object: the progress of the training, and its end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from farandole.control.kubernetes.training_job import own_names
 
 
 def outcome(observed: Observed, attempt: int) -> tuple[int, str] | None:
-    """Return the exit code and the report of an attempt; None as long as it has none."""
+    """Return the exit code and the report of an attempt; None while it has none."""
     found = _read(observed, own_names.OUTCOME_KEY)
     code = found.get("exitCode")
     if found.get("attempt") != attempt or not isinstance(code, int) or isinstance(code, bool):
@@ -20,7 +20,7 @@ def outcome(observed: Observed, attempt: int) -> tuple[int, str] | None:
 
 
 def progress(observed: Observed, attempt: int) -> Object | None:
-    """Return how the training is, as far as the launcher has told."""
+    """Return the state of the training, as the launcher has reported it."""
     found = _read(observed, own_names.STATUS_KEY)
     if found.get("attempt") != attempt:
         return None
@@ -28,7 +28,7 @@ def progress(observed: Observed, attempt: int) -> Object | None:
 
 
 def pods_with_workers(observed: Observed, attempt: int) -> frozenset[str]:
-    """Return the names of the worker pods on which the launcher has started workers, as far as it has told."""
+    """Return the names of the worker pods on which the launcher has started workers, as it has reported."""
     ranks = (progress(observed, attempt) or {}).get("ranks")
     found = ranks if isinstance(ranks, list) else []
     return frozenset(str(each.get("pod")) for each in found if isinstance(each, Mapping))
@@ -42,9 +42,9 @@ def _read(observed: Observed, key: str) -> Mapping[str, Any]:
 
 
 def parsed(text: object) -> Mapping[str, Any]:
-    """Return what is told in a text; empty if that is not readable.
+    """Return the data of a report; empty if it is not readable.
 
-    It is the launcher's own, and still anybody's who may write ConfigMaps in the namespace.
+    The launcher writes it, but so may everyone with the right to write ConfigMaps in the namespace.
     """
     try:
         found = json.loads(text) if isinstance(text, str) else None
