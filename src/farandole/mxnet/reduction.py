@@ -24,7 +24,7 @@ from farandole.worker.core.dtype import Average
 from farandole.worker.core.group import ProcessSet
 from farandole.worker.core.handle import Call, HandleTable
 from farandole.worker.core.session import Session
-from farandole.worker.gradients.wrapper_gradients import bundles
+from farandole.worker.gradients.grouping import grouped
 
 _front = Arrays()
 
@@ -95,8 +95,7 @@ class Reduction:
                 self.compression.decompress(array, context).copyto(gradient)
 
     def _in_groups(self, names: Sequence[str], arrays: Sequence[mx.nd.NDArray]) -> None:
-        places = range(len(arrays))
-        for group in bundles(places, places, self.num_groups) or ():
+        for group in grouped(range(len(arrays)), self.num_groups) or ():
             name = f"{names[group[0]]}..{names[group[-1]]}"
             self._reduce(name, [arrays[place] for place in group], -group[0])
 

@@ -22,6 +22,7 @@ from farandole.worker.collectives.compressed import check_compressible
 from farandole.worker.core.basics import current
 from farandole.worker.core.dtype import OPS, Adasum, Average, Sum
 from farandole.worker.core.group import ProcessSet, global_process_set
+from farandole.worker.gradients.grouping import grouped
 from farandole.worker.gradients.parameter_check import ParameterCheck
 from farandole.worker.gradients.reduce_options import ReduceOptions
 
@@ -286,32 +287,24 @@ def _check_passes(passes: int) -> None:
 
 
 def _bundles(named: list[Named], groups: Any) -> list[list[Named]]:
-    """Return which parameters are reduced together; those that are frozen now, each by itself."""
-    if groups is None:
-        return [[entry] for entry in named]
+    """Return which parameters are reduced together; of a number of groups, those that are frozen now are in none."""
+    together, alone = named, []
     if isinstance(groups, (list, tuple)):
-        return _explicit(named, groups)
-    if not isinstance(groups, int) or isinstance(groups, bool) or groups <= 0:
-        raise InvalidRequestError(
-            f"groups should be a positive integer or a list of lists of torch.Tensor, not {groups!r}."
-        )
-    trained = [entry for entry in named if entry[1].requires_grad]
-    return _split(trained, groups) + [[entry] for entry in named if not entry[1].requires_grad]
+        _check_groups(groups)
+    elif groups is not None:
+        if not isinstance(groups, int) or isinstance(groups, bool) or groups <= 0:
+            raise InvalidRequestError(
+                f"groups should be a positive integer or a list of lists of torch.Tensor, not {groups!r}."
+            )
+        together = [entry for entry in named if entry[1].requires_grad]
+        alone = [[entry] for entry in named if not entry[1].requires_grad]
+    places = grouped([parameter for _, parameter in together], groups)
+    if places is None:
+        return [[entry] for entry in named]
+    return [[together[place] for place in group] for group in places] + alone
 
 
-def _entries(bundles: list[list[Named]], sparse_as_dense: bool) -> list[list[GradientEntry]]:
-    return [[GradientEntry(name, parameter, sparse_as_dense) for name, parameter in bundle] for bundle in bundles]
-
-
-def _split(named: list[Named], count: int) -> list[list[Named]]:
-    """Return `count` nearly equal runs, the larger ones first."""
-    size, larger = divmod(len(named), count)
-    ends = [size * (index + 1) + min(index + 1, larger) for index in range(count)]
-    return [run for begin, end in zip([0, *ends], ends, strict=False) if (run := named[begin:end])]
-
-
-def _explicit(named: list[Named], groups: Sequence[Any]) -> list[list[Named]]:
-    names = {parameter: name for name, parameter in named}
+def _check_groups(groups: Sequence[Any]) -> None:
     if not all(isinstance(group, (list, tuple)) for group in groups):
         raise InvalidRequestError("groups should be a positive integer or a list of lists of torch.Tensor.")
     flat = [parameter for group in groups for parameter in group]
@@ -319,10 +312,10 @@ def _explicit(named: list[Named], groups: Sequence[Any]) -> list[list[Named]]:
         raise InvalidRequestError("groups must consist of torch.Tensor: pass lists of the model's parameters.")
     if len(set(flat)) != len(flat):
         raise InvalidRequestError("groups has a parameter more than once; put each into one group.")
-    together = [[(names[parameter], parameter) for parameter in group if parameter in names] for group in groups]
-    grouped = set(flat)
-    alone = [[entry] for entry in named if entry[1] not in grouped]
-    return [group for group in together if group] + alone
+
+
+def _entries(bundles: list[list[Named]], sparse_as_dense: bool) -> list[list[GradientEntry]]:
+    return [[GradientEntry(name, parameter, sparse_as_dense) for name, parameter in bundle] for bundle in bundles]
 
 
 def is_distributed(optimizer: torch.optim.Optimizer) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import resource
 import threading
@@ -15,11 +16,11 @@ from farandole.control.launcher.output.console import (
     OutputOptions,
     WorkerStream,
     open_log,
-    open_streams,
+    open_worker,
     read_ranks,
 )
 from farandole.control.launcher.output.lines import LONGEST_LINE, LineSplitter
-from farandole.control.launcher.output.logs import rank_folder
+from farandole.control.launcher.output.logs import begin_attempt, rank_folder
 from farandole.control.launcher.output.terminal import Look
 from farandole.errors import SpecError
 
@@ -208,9 +209,11 @@ def test_where_the_output_goes(only: str | None, directory: str | None, text: st
 
 
 def test_files_get_what_is_not_shown(tmp_path: Path) -> None:
-    out, written = bytearray(), []
+    out, written, streams = bytearray(), [], {}
     console = Console(out.extend, bytearray().extend, options=OutputOptions(only_ranks=read_ranks("1")))
-    streams = open_streams(console, 2, tmp_path, lambda rank, stream: lambda count: written.append((rank, count)))
+    for number in range(2):
+        folder = tmp_path / f"rank.{number}"
+        streams |= open_worker(console, number, folder, lambda rank, _: lambda count: written.append((rank, count)))
     for (rank, _), stream in streams.items():
         stream.write(b"rank %d\n" % rank)
         stream.close()
@@ -223,7 +226,8 @@ def test_files_get_what_is_not_shown(tmp_path: Path) -> None:
 def test_colours_are_around_the_prefix_and_not_in_files(tmp_path: Path) -> None:
     out = bytearray()
     console = Console(out.extend, bytearray().extend, out_look=Look(colors=True))
-    streams = open_streams(console, 1, tmp_path, lambda rank, stream: lambda count: None, prefixes_in_files=True)
+    folder = tmp_path / "rank.0"
+    streams = open_worker(console, 0, folder, lambda rank, stream: lambda count: None, prefixes_in_files=True)
     streams[0, STDOUT].write(b"[0]<stdout>: twice\n")
     for stream in streams.values():
         stream.close()
@@ -235,26 +239,27 @@ def test_colours_are_around_the_prefix_and_not_in_files(tmp_path: Path) -> None:
 # --- the output directory ------------------------------------------------------------------------------------------
 
 
-def run_into(directory: Path, text: bytes, size: int = 1) -> str:
-    err = bytearray()
-    console = Console(bytearray().extend, err.extend)
-    try:
-        streams = open_streams(console, size, directory, lambda rank, stream: lambda count: None)
-        for stream in streams.values():
-            stream.write(text)
-            stream.close()
-    finally:
-        assert console.close(10)
-    return "\n".join(line for line in err.decode().splitlines() if line.startswith("note:"))
+def run_into(directory: Path, text: bytes, size: int = 1) -> Path | None:
+    """Write what workers print into a directory, and return where the output of an earlier run is now."""
+    console = Console(bytearray().extend, bytearray().extend)
+    with contextlib.ExitStack() as ending:
+        ending.callback(console.close, 10)
+        earlier = begin_attempt(directory)
+        for rank in range(size):
+            folder = rank_folder(directory, rank, size)
+            for stream in open_worker(console, rank, folder, lambda rank, stream: lambda count: None).values():
+                ending.callback(stream.close)
+                stream.write(text)
+    return earlier
 
 
 def test_an_earlier_run_is_not_written_over(tmp_path: Path) -> None:
     logs = tmp_path / "new" / "logs"
-    assert run_into(logs, b"first", 12) == ""
+    assert run_into(logs, b"first", 12) is None
     (logs / "notes.txt").write_text("mine")
     (logs / "rank.best").mkdir()
-    assert run_into(logs, b"second") == f"note: the output of an earlier run in {logs} is now in {logs}/attempt_0"
-    assert run_into(logs, b"third").endswith("attempt_1")
+    assert run_into(logs, b"second") == logs / "attempt_0"
+    assert run_into(logs, b"third") == logs / "attempt_1"
     assert (logs / "rank.0" / "stdout").read_bytes() == b"third"
     assert (logs / "attempt_1" / "rank.0" / "stderr").read_bytes() == b"second"
     assert (logs / "attempt_0" / "rank.11" / "stdout").read_bytes() == b"first"

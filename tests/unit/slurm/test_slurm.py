@@ -104,8 +104,9 @@ def test_what_slurm_cannot_give(changes: dict[str, object], said: str) -> None:
         batch_script(from_dict({**SPEC, **changes}), Path("/l"), Path("/e"), "farandole", "0a1b2c")
 
 
-def test_a_worker_gets_no_less_than_it_asks_for() -> None:
-    spec = from_dict({"name": "a", "command": ["true"], "resources": {"cpu": "2.5", "memory": "1000Mi"}})
+@pytest.mark.parametrize("cpu", ["2.5", "2500m"])
+def test_a_worker_gets_no_less_than_it_asks_for(cpu: str) -> None:
+    spec = from_dict({"name": "a", "command": ["true"], "resources": {"cpu": cpu, "memory": "1000Mi"}})
     script = batch_script(spec, Path("/l"), Path("/e"), "farandole", "0a1b2c")
     assert "--cpus-per-task=3\n" in script and "--mem-per-cpu=334M\n" in script
 

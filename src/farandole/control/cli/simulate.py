@@ -8,6 +8,7 @@ from pathlib import Path
 
 from farandole.control.cli.parser import Parser
 from farandole.control.scheduler.errors import SchedulerError
+from farandole.control.simulator.predictors import PREDICTIONS
 from farandole.errors import SpecError
 
 _EPILOG = """\
@@ -62,8 +63,7 @@ def add_options(parser: Parser) -> None:
         help="seconds between decisions (default: 60; for .swf 0: decide at every event)",
     )
     add("--restart", type=float, metavar="S", help="seconds that each restart costs (default: from the profiles)")
-    predictions = ("given", "history", "profiles", "truth")
-    add("--predict", choices=predictions, default="history", help="what policies may know (default: %(default)s)")
+    add("--predict", choices=PREDICTIONS, default="history", help="what policies may know (default: %(default)s)")
     add("--fixed-batches", action="store_true", help="no job changes its batch size")
     add("--fixed-sizes", action="store_true", help="each job gets exactly the number of slots that it asked for")
     add(

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping
 from decimal import ROUND_CEILING, Decimal
 from typing import Any
 
-from lightkube.utils.quantity import parse_quantity
-
+from farandole.control.jobs.quantity import quantity
 from farandole.control.kubernetes.model import Object
 
 Amounts = dict[str, Decimal]
@@ -22,7 +21,7 @@ def of_pods(pods: Iterable[tuple[int, Object]]) -> dict[str, str]:
     try:
         for count, body in pods:
             total = _sum([total, {name: count * amount for name, amount in _of_pod(body).items()}])
-    except (ValueError, ArithmeticError):
+    except ValueError:
         return {}
     return {name: _written(amount) for name, amount in sorted(total.items())}
 
@@ -31,17 +30,8 @@ def amount(of: Any, name: str) -> Decimal:
     """Return the amount of a resource; 0 if it is not given."""
     try:
         return _amounts(of).get(name, Decimal(0))
-    except (ValueError, ArithmeticError):
+    except ValueError:
         return Decimal(0)
-
-
-def quantity(text: str) -> Decimal | None:
-    """Parse an amount in the form of Kubernetes; return None if it is not valid."""
-    try:
-        found: Decimal | None = parse_quantity(text)
-    except (ValueError, ArithmeticError):
-        return None
-    return found
 
 
 def _of_pod(body: Object) -> Amounts:
@@ -73,7 +63,13 @@ def _of_container(container: Object) -> Amounts:
 def _amounts(value: Any) -> Amounts:
     if not isinstance(value, Mapping):
         return {}
-    return {str(name): parse_quantity(str(amount)) or Decimal(0) for name, amount in value.items()}
+    found: Amounts = {}
+    for name, written in value.items():
+        amount = quantity(str(written))
+        if amount is None:
+            raise ValueError(f"{written!r} is not a valid amount")
+        found[str(name)] = amount
+    return found
 
 
 def _sum(parts: list[Amounts]) -> Amounts:

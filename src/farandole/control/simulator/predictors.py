@@ -7,6 +7,10 @@ from dataclasses import dataclass, field, replace
 
 from farandole.control.scheduler.job import JobView, Measurement
 
+PREDICTIONS = ("given", "history", "profiles", "truth")
+"""What policies may know: what users gave; also what finished jobs of the same application needed; also how long their
+steps took; or the true durations."""
+
 
 class Given:
     """Nothing but what users gave."""

@@ -23,10 +23,6 @@ from farandole.control.simulator.simulation import Outcome, Predictor, Simulatio
 
 NO_RULES = Rules()
 
-PREDICTIONS = ("given", "history", "profiles", "truth")
-"""What policies may know: what users gave; also what finished jobs of the same application needed; also how long their
-steps took; or the true durations."""
-
 
 @dataclass(frozen=True)
 class Options:
@@ -35,7 +31,7 @@ class Options:
     Attributes:
         interval: seconds of a round; 0: decisions follow events at once.
         restart: seconds without progress after each change; None: as the profiles say (0 for jobs without one).
-        predictions: one of `PREDICTIONS`.
+        predictions: one of `predictors.PREDICTIONS`.
         adapt_batches: whether jobs of the category `adaptive` choose their batch sizes, under policies that resize
             jobs; under others, all keep the sizes that their users chose.
         resize: whether such policies may resize jobs.

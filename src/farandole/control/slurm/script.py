@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Iterator, Mapping
+from decimal import Decimal
 from pathlib import Path
 
 from farandole.control.batch_systems.script import body, extra_options
 from farandole.control.batch_systems.system import mark_of
 from farandole.control.jobs.errors import Refused
+from farandole.control.jobs.quantity import quantity
 from farandole.control.jobs.spec import DEFAULT_QUEUE, JobSpec
 
 GPU = "nvidia.com/gpu"
-_UNITS = {"": 1, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
 
 def batch_script(spec: JobSpec, log: Path, exit_file: Path, program: str, key: str) -> str:
@@ -65,25 +66,21 @@ def _resources(resources: Mapping[str, str]) -> Iterator[str]:
     cores = 1
     for name, value in resources.items():
         if name == "cpu":
-            cores = max(1, math.ceil(_number(name, value)))
+            cores = max(1, math.ceil(_amount(name, value)))
             yield f"--cpus-per-task={cores}"
         elif name == GPU:
-            gpus = _number(name, value)
-            if not gpus.is_integer():
+            gpus = _amount(name, value)
+            if gpus % 1:
                 raise Refused(f"resource {name}: {value!r} is not a whole number", "a worker has whole GPUs")
             yield f"--gpus-per-task={int(gpus)}"
         elif name != "memory":
             raise Refused(f"resource {name}: Slurm is not asked for that here", "cpu, memory and nvidia.com/gpu")
     if "memory" in resources:
-        yield f"--mem-per-cpu={max(1, math.ceil(_number('memory', resources['memory']) / 2**20 / cores))}M"
+        yield f"--mem-per-cpu={max(1, math.ceil(_amount('memory', resources['memory']) / 2**20 / cores))}M"
 
 
-def _number(name: str, text: str) -> float:
-    digits = text.rstrip("KMGTik")
-    try:
-        number = float(digits) * _UNITS[text[len(digits) :]]
-    except (ValueError, KeyError):
-        number = math.nan
-    if not 0 <= number < math.inf:
+def _amount(name: str, text: str) -> Decimal:
+    amount = quantity(text)
+    if amount is None or amount < 0:
         raise Refused(f"resource {name}: {text!r} is not a valid amount", "such as 4, or 8Gi of memory")
-    return number
+    return amount

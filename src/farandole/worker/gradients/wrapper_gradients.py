@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from farandole.errors import InvalidRequestError
 from farandole.worker.core.dtype import Adasum, Average
+from farandole.worker.gradients.grouping import grouped
 from farandole.worker.gradients.wrapper_options import WrapperOptions
 
 
@@ -182,7 +183,7 @@ class GradientReduction:
                 reduced = self._backend().reduce(
                     [gradients[index] for index in indices],
                     [names[index] for index in indices],
-                    bundles(indices, [keys[index] for index in indices], self._groups()),
+                    grouped([keys[index] for index in indices], self._groups()),
                     op=its_op,
                     options=self.options,
                     scales=its_scales,
@@ -203,34 +204,6 @@ class GradientReduction:
 def _is_float(variable: Any) -> bool:
     name = str(variable.dtype)
     return "float" in name and "float8" not in name
-
-
-def bundles(
-    indices: Sequence[int], keys: Sequence[Any], groups: int | list[list[Any]] | None
-) -> list[list[int]] | None:
-    """Return which gradients the user wants to be reduced together, as places in `indices`; None: nothing was said.
-
-    Args:
-        indices: the positions of the gradients that are reduced.
-        keys: the keys of their variables.
-        groups: the number of groups of neighbours, or the keys of variables that belong together; all others are alone.
-
-    Example:
-        >>> bundles(range(5), "abcde", 2)
-        [[0, 1, 2], [3, 4]]
-        >>> bundles(range(3), "abc", [["c", "a"]])
-        [[2, 0], [1]]
-    """
-    if groups is None:
-        return None
-    if isinstance(groups, int):
-        size, larger = divmod(len(indices), groups)
-        ends = [size * (index + 1) + min(index + 1, larger) for index in range(groups)]
-        return [list(range(begin, end)) for begin, end in zip([0, *ends], ends, strict=False) if begin < end]
-    places = {key: place for place, key in enumerate(keys)}
-    together = [[places[key] for key in group if key in places] for group in groups]
-    grouped = {place for group in together for place in group}
-    return [group for group in together if group] + [[place] for place in range(len(keys)) if place not in grouped]
 
 
 def checked_layers(layers: Any) -> list[Any]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
-from farandole.control.kubernetes import resources
+from farandole.control.jobs.quantity import quantity
 from farandole.control.kubernetes.model import Object
 from farandole.control.kubernetes.queues import node_slots
 from farandole.control.kubernetes.queues.node_slots import SLOT
@@ -146,7 +146,7 @@ class _Reader:
 
     def amount(self, key: str) -> Decimal:
         value = self.spec.get(key)
-        found = None if isinstance(value, bool) else resources.quantity(str(value))
+        found = None if isinstance(value, bool) else quantity(str(value))
         if value is not None and (found is None or found <= 0):
             self._is_not(key, "an amount above 0", None)
         return found if found is not None and found > 0 else Decimal(1)

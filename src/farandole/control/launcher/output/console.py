@@ -27,7 +27,7 @@ from farandole.control.agent.protocol import STDERR, STDOUT
 from farandole.control.launcher.output.alike import Alike
 from farandole.control.launcher.output.line_writer import ByteWriter, LineWriter, line_writer_for
 from farandole.control.launcher.output.lines import LineSplitter
-from farandole.control.launcher.output.logs import begin_attempt, rank_folder, unusable
+from farandole.control.launcher.output.logs import unusable
 from farandole.control.launcher.output.terminal import COLOR_CHOICES, STREAM_NAMES, Look, Source, look_of
 from farandole.errors import SpecError
 
@@ -311,44 +311,6 @@ class WorkerStream:
             self._file = None
 
 
-def open_streams(
-    console: Console,
-    size: int,
-    directory: Path | None,
-    written: Callable[[int, int], Callable[[int], None]],
-    *,
-    prefixes_in_files: bool = False,
-    timestamps: bool = False,
-) -> dict[tuple[int, int], WorkerStream]:
-    """Return the streams of all workers, by rank and stream, with their files open.
-
-    Args:
-        console: the console that shows them.
-        size: number of workers.
-        directory: the directory that they are saved in, if any. Files of an earlier run are moved first (see `logs`).
-        written: returns, for a rank and a stream, the function to call with the number of bytes that have been handled.
-        prefixes_in_files: whether files get lines as they are shown.
-        timestamps: whether the time precedes each prefix.
-
-    Raises:
-        SpecError: the directory cannot be used.
-    """
-    if directory is not None and (earlier := begin_attempt(directory)) is not None:
-        console.say(f"note: the output of an earlier run in {directory} is now in {earlier}")
-    streams: dict[tuple[int, int], WorkerStream] = {}
-    try:
-        for rank in range(size):
-            folder = None if directory is None else rank_folder(directory, rank, size)
-            streams |= open_worker(
-                console, rank, folder, written, prefixes_in_files=prefixes_in_files, timestamps=timestamps
-            )
-    except SpecError:
-        for opened in streams.values():
-            opened.close()
-        raise
-    return streams
-
-
 def open_worker(
     console: Console,
     rank: int,
@@ -358,7 +320,15 @@ def open_worker(
     prefixes_in_files: bool = False,
     timestamps: bool = False,
 ) -> dict[tuple[int, int], WorkerStream]:
-    """Return both streams of one worker, by rank and stream; the arguments are those of `open_streams`.
+    """Return both streams of one worker, by rank and stream, with their files open.
+
+    Args:
+        console: the console that shows them.
+        rank: the worker's rank.
+        folder: the folder that they are saved in, if any.
+        written: returns, for a rank and a stream, the function to call with the number of bytes that have been handled.
+        prefixes_in_files: whether files get lines as they are shown.
+        timestamps: whether the time precedes each prefix.
 
     Raises:
         SpecError: its files cannot be opened.

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from farandole.worker.gradients.wrapper_gradients import bundles
+from farandole.worker.gradients.grouping import grouped
 
 
 @pytest.mark.parametrize(
@@ -20,4 +20,4 @@ from farandole.worker.gradients.wrapper_gradients import bundles
     ],
 )
 def test_groups_are_numbers_of_neighbours_or_lists_of_variables(count: int, groups: Any, expected: Any) -> None:
-    assert bundles(range(count), "abcde"[:count], groups) == expected
+    assert grouped("abcde"[:count], groups) == expected
