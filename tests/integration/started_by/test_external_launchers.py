@@ -26,7 +26,7 @@ async def main():
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, job.stop, 143, "SIGTERM")
 
-    spec = LaunchSpec(command=tuple(sys.argv[3:]), num_proc=int(sys.argv[2]), start_timeout=60)
+    spec = LaunchSpec(command=tuple(sys.argv[3:]), num_proc=int(sys.argv[2]), settings={"start_timeout": 60.0})
     console = Console(descriptor_writer(1), descriptor_writer(2))
     return await launch_external(Starter(sys.argv[1]), spec, look(), console, started=started)
 

@@ -23,9 +23,9 @@ from farandole.control.launcher.function import call_command, cause_of, pickle_c
 from farandole.control.launcher.job.elastic import Elastic, read_elastic_timeout
 from farandole.control.launcher.job.host_list import Host
 from farandole.control.launcher.job.machine import Machine, look
-from farandole.control.launcher.job.spec import LaunchSpec, read_start_timeout
+from farandole.control.launcher.job.spec import LaunchSpec
 from farandole.control.launcher.job.ssh_and_ship import SshOptions
-from farandole.control.launcher.job.worker_settings import with_backend
+from farandole.control.launcher.job.worker_settings import with_backend, with_start_timeout
 from farandole.control.launcher.supervise.outcome import Observer, Outcome
 from farandole.control.launcher.targets.launch_order import Starter
 from farandole.errors import JobFailed, LaunchError, SpecError
@@ -198,7 +198,6 @@ def prepare(
         hosts=where,
         ssh=_ssh(args, environment),
         network=tuple(sorted(args.nics)) if args.nics else (),
-        start_timeout=read_start_timeout(args.start_timeout, environment),
         settings=settings,
         exports=tuple(f"{name}={value}" for name, value in with_our_names(chosen).items()),
         output_dir=None if not args.output_filename else Path(args.output_filename),
@@ -218,11 +217,14 @@ def _command(args: argparse.Namespace) -> Sequence[str]:
     return command
 
 
-def _settings(args: argparse.Namespace, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the backend, if it is not the usual one. A flag wins over the environment."""
+def _settings(args: argparse.Namespace, environment: Mapping[str, str]) -> dict[str, Any]:
+    """Return the backend, if it is not the usual one, and the start timeout. Flags win over the environment."""
+    chosen = {} if args.start_timeout is None else {"start_timeout": float(args.start_timeout)}
     if args.use_gloo or args.use_mpi:
-        return {"backend": "mpi" if args.use_mpi else "native"}
-    return with_backend({}, environment)
+        settings = {"backend": "mpi" if args.use_mpi else "native", **chosen}
+    else:
+        settings = with_backend(chosen, environment)
+    return with_start_timeout(settings, environment)
 
 
 def _tell_about_elastic_flags(args: argparse.Namespace) -> None:

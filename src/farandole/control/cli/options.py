@@ -138,12 +138,12 @@ def add_settings(parser: argparse._ActionsContainer, group: str = "") -> None:
 
 
 def read_settings(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the workers' settings that were given, by name and in their units, except those that the launcher sets."""
+    """Return the workers' settings that were given, by name and in their units."""
     asked = {}
     for row in FLAGS.values():
         value = getattr(options, row.name)
         # Switches that were not given are left to the environment, like every other setting.
-        if row.flag is not None and row.name != "start_timeout" and value is not None and value is not False:
+        if row.flag is not None and value is not None and value is not False:
             asked[row.name] = value * row.flag.unit if row.flag.unit != 1 else value
     return asked
 

@@ -16,9 +16,9 @@ from farandole.control.launcher.configuration.env_file import read_env_file
 from farandole.control.launcher.daemon.client import ClientOptions, attach, run_in_daemon
 from farandole.control.launcher.daemon.launch_request import LaunchRequest
 from farandole.control.launcher.job.machine import Machine, look
-from farandole.control.launcher.job.spec import HOST_TIMEOUT_SECONDS, LaunchSpec, check_backend, read_start_timeout
+from farandole.control.launcher.job.spec import HOST_TIMEOUT_SECONDS, LaunchSpec, check_backend
 from farandole.control.launcher.job.ssh_and_ship import ShipLimit, read_ship_limit
-from farandole.control.launcher.job.worker_settings import with_backend, with_metrics
+from farandole.control.launcher.job.worker_settings import with_environment
 from farandole.control.launcher.output.console import OutputOptions, read_ranks
 from farandole.control.launcher.targets.launch_order import Starter, read_arguments
 from farandole.errors import SpecError
@@ -274,7 +274,6 @@ def read_launch(given: argparse.Namespace, environment: Mapping[str, str] = os.e
         host_timeout=HOST_TIMEOUT_SECONDS if given.host_timeout is None else given.host_timeout,
         end_grace=given.end_grace,
         master=_master(given),
-        start_timeout=read_start_timeout(given.start_timeout, environment),
         settings=_settings(given, environment),
         exports=tuple(given.exports),
         output_dir=None if given.output_dir is None else Path(given.output_dir),
@@ -297,7 +296,9 @@ def _settings(given: argparse.Namespace, environment: Mapping[str, str]) -> dict
     if given.resume == "auto" and given.checkpoint_dir is None and not environment.get("FARANDOLE_CHECKPOINT_DIR"):
         raise SpecError("--resume auto: the directory of checkpoints is missing", "add --checkpoint-dir DIR")
 
-    return with_metrics(with_backend(options.read_settings(given), environment), environment)
+    # The variables that the workers get go before those that the launcher has.
+    exported = dict(each.split("=", 1) for each in given.exports if "=" in each)
+    return with_environment(options.read_settings(given), {**environment, **exported})
 
 
 def _master(given: argparse.Namespace) -> str:

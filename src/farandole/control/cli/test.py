@@ -18,7 +18,8 @@ from farandole.control.cli import options
 from farandole.control.cli.parser import Parser
 from farandole.control.cli.run import interrupted, run_until_end
 from farandole.control.launcher.job.machine import look
-from farandole.control.launcher.job.spec import LaunchSpec, read_start_timeout
+from farandole.control.launcher.job.spec import LaunchSpec
+from farandole.control.launcher.job.worker_settings import with_start_timeout
 
 if TYPE_CHECKING:
     from farandole.control.launcher.supervise.outcome import Outcome
@@ -82,8 +83,7 @@ def _read(given: argparse.Namespace) -> LaunchSpec:
         ssh=options.read_ssh(given),
         network=options.read_network(given),
         preflight=not given.no_preflight,
-        start_timeout=read_start_timeout(None, os.environ),
-        settings={} if given.transport is None else {"transport": given.transport},
+        settings=with_start_timeout({} if given.transport is None else {"transport": given.transport}, os.environ),
         exports=tuple(given.exports),
     )
 

@@ -45,3 +45,9 @@ def overlay(container: dict[str, Any], values: Mapping[str, str]) -> None:
     """Set variables of a container, overriding its own: they are the user's, for the whole job."""
     others = [item for item in container.get("env") or () if item.get("name") not in values]
     container["env"] = [*others, *({"name": name, "value": value} for name, value in sorted(values.items()))]
+
+
+def values(container: Object) -> dict[str, str]:
+    """Return the variables of a container whose values it says itself, by name."""
+    items = (item for item in container.get("env") or () if isinstance(item, Mapping))
+    return {str(item.get("name")): str(item["value"]) for item in items if item.get("value") is not None}

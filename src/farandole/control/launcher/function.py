@@ -15,7 +15,8 @@ from typing import Any
 
 from farandole.control.launcher.job.host_list import parse_hosts, with_slots
 from farandole.control.launcher.job.machine import Machine, look
-from farandole.control.launcher.job.spec import LaunchSpec, read_start_timeout
+from farandole.control.launcher.job.spec import LaunchSpec
+from farandole.control.launcher.job.worker_settings import with_start_timeout
 from farandole.control.launcher.output.console import Console, text_writer
 from farandole.control.launcher.start.external import ExternalJob, launch_external
 from farandole.control.launcher.start.launch import launch
@@ -80,18 +81,17 @@ def run(
         num_proc=num_proc,
         hosts=() if hosts is None else with_slots(parse_hosts(hosts), None),
         network=() if network is None else tuple(network.split(",")),
-        start_timeout=read_start_timeout(start_timeout, machine.environment),
-        settings=_asked(fusion_threshold_mb, transport),
+        settings=with_start_timeout(_asked(fusion_threshold_mb, transport, start_timeout), machine.environment),
         output_dir=None if output_dir is None else Path(output_dir),
     )
     call = pickle_call(func, args, kwargs or {})
     return results_of(run_in_background(spec, machine, call=call, verbose=verbose))
 
 
-def _asked(fusion_threshold_mb: int | None, transport: str | None) -> dict[str, Any]:
+def _asked(fusion_threshold_mb: int | None, transport: str | None, start_timeout: float | None) -> dict[str, Any]:
     """Return the given values of the workers' settings, in the settings' units."""
     threshold = None if fusion_threshold_mb is None else fusion_threshold_mb * 1024 * 1024
-    asked = {"fusion_threshold": threshold, "transport": transport}
+    asked = {"fusion_threshold": threshold, "transport": transport, "start_timeout": start_timeout}
     return {name: value for name, value in asked.items() if value is not None}
 
 

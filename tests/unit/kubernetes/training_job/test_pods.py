@@ -55,6 +55,34 @@ def test_the_launcher_starts_the_job_that_was_described() -> None:
     assert launch.exports == (), "its pods have them, as the kubelet has expanded them"
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"environment": {"FARANDOLE_START_TIMEOUT": "90"}},
+        {"environment": {"HOROVOD_START_TIMEOUT": "90"}},
+        {
+            "template": {
+                "spec": {
+                    "containers": [
+                        {
+                            "name": "worker",
+                            "image": "me",
+                            "env": [{"name": "FARANDOLE_START_TIMEOUT", "value": "90"}],
+                        }
+                    ]
+                }
+            }
+        },
+    ],
+)
+def test_the_launcher_gives_workers_the_time_to_start_that_the_job_asks_for(said: dict[str, Any]) -> None:
+    job, spec = spec_of(**said)
+
+    launch = launch_of(json.loads(json.dumps(pods.description(job, spec, 1))))
+
+    assert launch.start_timeout == 90.0
+
+
 def test_workers_run_where_their_own_container_says() -> None:
     containers = [{"name": "proxy", "workingDir": "/proxy"}, {"name": "worker", "image": "me", "workingDir": "/work"}]
     _, spec = spec_of(template={"spec": {"containers": containers}})

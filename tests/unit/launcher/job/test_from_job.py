@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from farandole.control.cli.queue import read_run_options
 from farandole.control.jobs.spec import JobSpec, from_dict
 from farandole.control.launcher.job.elastic import Elastic
 from farandole.control.launcher.job.from_job import (
@@ -55,11 +56,27 @@ def test_words_of_a_command_are_never_options() -> None:
 def test_the_environment_is_asked_where_nothing_was_chosen() -> None:
     asked = {"FARANDOLE_START_TIMEOUT": "7", "FARANDOLE_METRICS": "9400"}
     launch = with_environment(FOR_ALL, asked)
-    assert (launch.start_timeout, launch.settings) == (7.0, {"metrics": "9400"})
-    chosen = replace(FOR_ALL, start_timeout=9.0, settings={"metrics": "9500"})
+    assert (launch.start_timeout, launch.settings) == (7.0, {"metrics": "9400", "start_timeout": 7.0})
+    chosen = replace(FOR_ALL, settings={"metrics": "9500", "start_timeout": 9.0})
     assert with_environment(chosen, asked) == chosen
-    with pytest.raises(SpecError, match="is not a number of seconds"):
+    with pytest.raises(SpecError, match="FARANDOLE_START_TIMEOUT=soon: expected a number of seconds above 0"):
         with_environment(FOR_ALL, {"FARANDOLE_START_TIMEOUT": "soon"})
+
+
+def test_a_chosen_default_is_chosen() -> None:
+    chosen = read_run_options("--start-timeout 30").launch
+    assert with_environment(from_plain(chosen), {"FARANDOLE_START_TIMEOUT": "7"}).start_timeout == 30.0
+
+
+def test_a_start_timeout_that_workers_get_holds_for_their_roster_as_well() -> None:
+    assert from_plain(read_run_options("-x HOROVOD_START_TIMEOUT=60").launch).start_timeout == 60.0
+
+
+@pytest.mark.parametrize("name", ["FARANDOLE_START_TIMEOUT", "HOROVOD_START_TIMEOUT"])
+def test_a_jobs_own_start_timeout_holds_for_its_roster_as_well(name: str) -> None:
+    for_all = replace(FOR_ALL, settings={"start_timeout": 9.0})
+    launch = fixed_launch(job(workers=1, environment={name: "60"}), [Host("h1", 1)], for_all)
+    assert launch.start_timeout == 60.0
 
 
 def test_a_launch_survives_as_plain_data() -> None:

@@ -11,7 +11,8 @@ from farandole.control.agent.command_check import python_script
 from farandole.control.agent.host_facts import visible_gpus
 from farandole.control.launcher.job.host_list import Host
 from farandole.control.launcher.job.machine import Machine
-from farandole.control.launcher.job.spec import LaunchSpec, check_command, read_exports, read_start_timeout
+from farandole.control.launcher.job.spec import LaunchSpec, check_command, read_exports
+from farandole.control.launcher.job.worker_settings import with_start_timeout
 from farandole.control.launcher.plan.dry_run import as_json, render
 from farandole.control.launcher.plan.environment import inherited_elsewhere
 from farandole.control.launcher.plan.make import make_plan
@@ -220,8 +221,8 @@ def test_plan_with_every_option_hides_the_secret() -> None:
     spec = LaunchSpec(
         ("./train",),
         1,
-        start_timeout=90,
         settings={
+            "start_timeout": 90.0,
             "fusion_threshold": 32 << 20,
             "autotune": True,
             "autotune_log": "out/log.csv",
@@ -282,7 +283,7 @@ def test_visible_gpus(listed: str | None, visible: int) -> None:
     [
         {"num_proc": 0},
         {"num_proc": -3},
-        {"start_timeout": 0.0},
+        {"settings": {"start_timeout": 0.0}},
         {"settings": {"fusion_threshold": -1}},
         {"settings": {"transport": "pigeon"}},
         {"settings": {"log_level": "loud"}},
@@ -306,12 +307,12 @@ def test_exports() -> None:
 
 def test_start_timeout_flag_then_ours_then_horovods_then_default() -> None:
     both = {"FARANDOLE_START_TIMEOUT": "5", "HOROVOD_START_TIMEOUT": "6"}
-    assert read_start_timeout(1.5, both) == 1.5
-    assert read_start_timeout(None, both) == 5
-    assert read_start_timeout(None, {"HOROVOD_START_TIMEOUT": "6"}) == 6
-    assert read_start_timeout(None, {}) == 30
+    assert with_start_timeout({"start_timeout": 1.5}, both) == {"start_timeout": 1.5}
+    assert with_start_timeout({}, both) == {"start_timeout": 5.0}
+    assert with_start_timeout({}, {"HOROVOD_START_TIMEOUT": "6"}) == {"start_timeout": 6.0}
+    assert LaunchSpec(("x",), 1, with_start_timeout({}, {})).start_timeout == 30
     with pytest.raises(SpecError, match="FARANDOLE_START_TIMEOUT=soon"):
-        read_start_timeout(None, {"FARANDOLE_START_TIMEOUT": "soon"})
+        with_start_timeout({}, {"FARANDOLE_START_TIMEOUT": "soon"})
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from farandole.base.settings.table import SETTINGS
 from farandole.control.jobs.spec import to_dict
 from farandole.control.kubernetes import children, environment, gang, names, resources
 from farandole.control.kubernetes.kinds import TRAINING_JOB
@@ -24,6 +25,8 @@ LAUNCHER_GRACE_SECONDS = 30
 _MORE_GRACE = 15
 # The home directory of workers, whose user has none in most images.
 _ENVIRONMENT = {"HOME": "/tmp"}
+# Variables of workers that their launcher goes by as well.
+_OF_LAUNCHER = SETTINGS["start_timeout"].variables
 _HARDENED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 # Nodes that may be reclaimed at any moment have one of these taints.
 _SPOT_TAINTS = (
@@ -146,9 +149,15 @@ def pod_group(job: Object, spec: TrainingJobSpec, options: Options) -> dict[str,
 
 def description(job: Object, spec: TrainingJobSpec, attempt: int) -> dict[str, Any]:
     """Return the description from which the launcher starts the job."""
-    # The worker pods have its variables and its resources.
+    containers = spec.pod.get("containers")
+    variables = {**environment.values(_main_of(containers) if containers else {}), **spec.job.environment}
+    # The worker pods have its variables and its resources; the launcher needs only the variables that it goes by.
     seen = msgspec.structs.replace(
-        spec.job, environment={}, resources={}, options={}, checkpoint=checkpoint_folder(spec)
+        spec.job,
+        environment={name: variables[name] for name in _OF_LAUNCHER if name in variables},
+        resources={},
+        options={},
+        checkpoint=checkpoint_folder(spec),
     )
     return {
         "name": own_names.job_name(job),

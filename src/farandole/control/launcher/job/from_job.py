@@ -14,10 +14,10 @@ from typing import Any
 import msgspec
 
 from farandole.control.jobs.spec import JobSpec
+from farandole.control.launcher.job import worker_settings
 from farandole.control.launcher.job.elastic import Elastic
 from farandole.control.launcher.job.host_list import Host
-from farandole.control.launcher.job.spec import START_TIMEOUT_SECONDS, LaunchSpec, read_start_timeout
-from farandole.control.launcher.job.worker_settings import with_backend, with_metrics
+from farandole.control.launcher.job.spec import LaunchSpec
 
 FOR_ALL = LaunchSpec(command=(), num_proc=None)
 """The launch options of all jobs where no administrator has chosen any."""
@@ -66,7 +66,8 @@ def elastic_launch(
 
 
 def _of(job: JobSpec, launch: LaunchSpec) -> LaunchSpec:
-    settings = dict(launch.settings)
+    # What the job says of itself goes before what holds for all jobs.
+    settings = {**launch.settings, **worker_settings.with_start_timeout({}, job.environment)}
     if job.checkpoint:
         settings |= {"checkpoint_dir": job.checkpoint, "resume": "auto"}
     exports = (*launch.exports, *(f"{name}={value}" for name, value in job.environment.items()))
@@ -80,12 +81,7 @@ def with_environment(launch: LaunchSpec, environment: Mapping[str, str]) -> Laun
     Raises:
         SpecError: a variable has no valid value.
     """
-    timeout = None if launch.start_timeout == START_TIMEOUT_SECONDS else launch.start_timeout
-    return replace(
-        launch,
-        start_timeout=read_start_timeout(timeout, environment),
-        settings=with_metrics(with_backend(launch.settings, environment), environment),
-    )
+    return replace(launch, settings=worker_settings.with_environment(launch.settings, environment))
 
 
 # --- as plain data, for files and databases -----------------------------------------------------------------------

@@ -21,7 +21,6 @@ from farandole.control.launcher.job.worker_settings import check_settings
 from farandole.control.launcher.output.console import OutputOptions
 from farandole.errors import SpecError
 
-START_TIMEOUT_SECONDS: float = SETTINGS["start_timeout"].default
 HOST_TIMEOUT_SECONDS = 1.75
 
 
@@ -36,10 +35,8 @@ class LaunchSpec:
     command: tuple[str, ...]
     num_proc: int | None
     """Number of workers; None: one for each GPU or, without any, for each core."""
-    start_timeout: float = START_TIMEOUT_SECONDS
-    """Seconds that workers wait for each other in init()."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """The workers' other settings, by name, with values as `farandole.base.settings.table` takes them."""
+    """The workers' settings that were chosen, by name, with values as `farandole.base.settings.table` takes them."""
     exports: tuple[str, ...] = ()
     """`NAME=value`, or the `NAME` of a variable that is already set."""
     output_dir: Path | None = None
@@ -79,8 +76,6 @@ class LaunchSpec:
     def __post_init__(self) -> None:
         if self.num_proc is not None and self.num_proc < 1:
             raise SpecError(f"{self.num_proc} workers cannot be started", "use a number from 1 up, or auto, for -np")
-        if self.start_timeout <= 0:
-            raise SpecError(f"a start timeout of {self.start_timeout:g} s leaves no time to start")
         if not 0.5 < self.host_timeout < math.inf:
             raise SpecError(
                 f"a host timeout of {self.host_timeout:g} s is too short",
@@ -94,22 +89,11 @@ class LaunchSpec:
         if self.elastic is not None and self.num_proc is not None:
             self.elastic.check_first_size(self.num_proc)
 
-
-def read_start_timeout(given: float | None, environment: Mapping[str, str]) -> float:
-    """Return the start timeout in seconds: as given, from the environment, or the default.
-
-    Raises:
-        SpecError: the variable is not a number.
-    """
-    if given is not None:
-        return given
-    for name in SETTINGS["start_timeout"].variables:
-        if text := environment.get(name):
-            try:
-                return float(text)
-            except ValueError:
-                raise SpecError(f"{name}={text} is not a number of seconds") from None
-    return START_TIMEOUT_SECONDS
+    @property
+    def start_timeout(self) -> float:
+        """Seconds that workers wait for each other in init()."""
+        seconds: float = self.settings.get("start_timeout", SETTINGS["start_timeout"].default)
+        return seconds
 
 
 def read_exports(exports: Sequence[str], environment: Mapping[str, str]) -> dict[str, str]:

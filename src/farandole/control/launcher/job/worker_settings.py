@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from farandole.base.settings.declaration import PREFIX, Setting, as_text
@@ -37,44 +37,62 @@ def _check_value(row: Setting, value: Any) -> None:
         raise SpecError(f"{row.name} is {value!r}, expected {row.expects}", hint) from None
 
 
-def with_backend(asked: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
-    """Return the settings with the backend from the launcher's environment added, unless one is given.
+def with_environment(asked: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
+    """Return the settings with those of the launcher's environment added that the launcher must know itself.
 
-    The launcher must know it: the backend decides which program can start the workers.
+    Values that were chosen stay. The backend decides which program can start the workers; the launcher serves the
+    metrics of the job; and it waits for workers as long as they wait for each other.
+
+    Raises:
+        SpecError: a variable has no valid value.
+    """
+    return with_start_timeout(with_metrics(with_backend(asked, environment), environment), environment)
+
+
+def with_backend(asked: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
+    """Return the settings with the backend of an environment added, unless one is given.
 
     Raises:
         SpecError: a variable does not name a backend.
     """
     row = SETTINGS["backend"]
-    if asked.get("backend") is not None:
-        return dict(asked)
-    for variable in row.variables:
-        if text := environment.get(variable):
-            try:
-                backend = row.parse(text)
-            except ValueError:
-                raise SpecError(f"{variable}={text}: expected {row.expects}", "correct or unset it") from None
-            return {**asked, "backend": backend} if backend != row.default else dict(asked)
-    return dict(asked)
+    backend = None if asked.get("backend") is not None else _read(row, row.variables, environment)
+    return dict(asked) if backend in (None, row.default) else {**asked, "backend": backend}
 
 
 def with_metrics(asked: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
-    """Return the settings with the metrics from the launcher's environment added, unless they are given.
-
-    The launcher must know them: it serves those of the job, and decides where each worker serves its own.
+    """Return the settings with the place of the metrics of an environment added, unless one is given.
 
     Raises:
         SpecError: the variable is not a valid place to serve them.
     """
     row = SETTINGS["metrics"]
-    text = environment.get(row.variables[0])
-    if asked.get("metrics") is not None or not text:
+    variables = row.variables[:1]
+    if asked.get("metrics") is not None or _read(row, variables, environment) is None:
         return dict(asked)
-    try:
-        row.parse(text)
-    except ValueError:
-        raise SpecError(f"{row.variables[0]}={text}: expected {row.expects}", "correct or unset it") from None
-    return {**asked, "metrics": text}
+    return {**asked, "metrics": environment[variables[0]]}
+
+
+def with_start_timeout(asked: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
+    """Return the settings with the start timeout of an environment added, unless one is given.
+
+    Raises:
+        SpecError: the variable is not a number of seconds above 0.
+    """
+    row = SETTINGS["start_timeout"]
+    seconds = None if asked.get("start_timeout") is not None else _read(row, row.variables, environment)
+    return dict(asked) if seconds is None else {**asked, "start_timeout": seconds}
+
+
+def _read(row: Setting, variables: Sequence[str], environment: Mapping[str, str]) -> Any:
+    """Return the value of a setting in an environment, None if it is not there."""
+    for variable in variables:
+        if text := environment.get(variable):
+            try:
+                return row.parse(text)
+            except ValueError:
+                raise SpecError(f"{variable}={text}: expected {row.expects}", "correct or unset it") from None
+    return None
 
 
 def settings_environment(asked: Mapping[str, Any], directory: str) -> dict[str, str]:

@@ -25,9 +25,8 @@ def common_environment(
     variables = {
         "FARANDOLE_JOB": identity.job,
         "FARANDOLE_SECRET": identity.secret,
-        "FARANDOLE_START_TIMEOUT": f"{spec.start_timeout:g}",
     }
-    variables |= settings_environment(spec.settings, directory)
+    variables |= settings_environment({"start_timeout": spec.start_timeout, **spec.settings}, directory)
     if "FARANDOLE_METRICS" in variables:
         # The user's port belongs to the launcher, which tells each worker where to serve its own metrics.
         variables["FARANDOLE_METRICS"] = str(parse_metrics_address(variables["FARANDOLE_METRICS"]).with_port(0))
