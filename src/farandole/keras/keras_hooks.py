@@ -5,7 +5,8 @@ the methods that Keras calls then, each of which does the same as before for oth
 
 - `compile`: XLA, which cannot compile collectives on the TensorFlow backend, is left out there; and an argument of
   Keras 2 that Horovod's examples pass is dropped.
-- `make_train_function`: errors of a collective are raised as farandole's, and steps are counted.
+- `make_train_function`: the ranks' weights are compared, errors of a collective are raised as farandole's, and steps
+  are counted.
 - `LossScaleOptimizer`: gradients are reduced before it looks whether they are finite, as all ranks have to find the
   same.
 """
@@ -20,6 +21,7 @@ from typing import Any
 import keras
 
 from farandole.keras import backends, left_out
+from farandole.keras.weight_check import compare_weights
 from farandole.worker.core.basics import count_step
 
 # What farandole has wrapped has this attribute.
@@ -93,17 +95,20 @@ def _make_train_function(plain: Any, is_distributed: Callable[[Any], bool], back
         if function is not None and not getattr(function, _MARK, False):
             # In tf_keras, this is a variable and no number.
             steps = getattr(model, "steps_per_execution", 1)
-            translate = backends.chosen(backend).translate
-            model.train_function = _translating(function, translate, steps if isinstance(steps, int) else 1)
+            used = backend or backends.name()
+            model.train_function = _train_function(model, function, used, steps if isinstance(steps, int) else 1)
             return model.train_function if result is function else result
         return result
 
     return make_train_function
 
 
-def _translating(function: Any, translate: Callable[[BaseException], BaseException | None], steps: int) -> Any:
+def _train_function(model: Any, function: Any, backend: str, steps: int) -> Any:
+    translate = backends.chosen(backend).translate
+
     @wraps(function)
     def train(*args: Any, **kwargs: Any) -> Any:
+        compare_weights(model, args, backend)
         try:
             result = function(*args, **kwargs)
         except Exception as error:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
+
+import numpy as np
 
 import farandole.numpy as arrays
 from farandole.errors import InvalidRequestError
 from farandole.worker.collectives.objects import allgather_object
 from farandole.worker.core.basics import rank
 from farandole.worker.core.group import ProcessSet, global_process_set
+from farandole.worker.gradients.parameter_check import digest_of
 
 
 def broadcast_variables(
@@ -84,3 +87,18 @@ def check_alike(mine: list[tuple[str, str]], root_rank: int, process_set: Proces
 
 def _at(variables: list[tuple[str, str]], place: int) -> str:
     return " ".join(variables[place]) if place < len(variables) else "none"
+
+
+def digest(values: Iterable[Any]) -> int:
+    """Return a number that differs, but for an unlikely chance, where the bits of arrays differ.
+
+    Args:
+        values: arrays of any types, or what `numpy.asarray` makes one of.
+    """
+    return digest_of([_sum_of_words(np.asarray(value)) for value in values])
+
+
+def _sum_of_words(array: np.ndarray[Any, Any]) -> int:
+    flat = np.ascontiguousarray(array).reshape(-1)
+    words = flat.view(f"i{flat.itemsize}" if flat.itemsize in (1, 2, 4, 8) else np.uint8)
+    return int(words.sum(dtype=np.int64))

@@ -1,9 +1,9 @@
-"""Whether all ranks train the same parameters: one small collective beside the first step, and others if asked for.
+"""The check that all ranks train the same parameters: one small collective beside a first step, and more if asked for.
 
-Each rank makes a number of its parameters, a *digest*. The check begins with a step of the optimizer and its outcome is
-looked at in a later one, so no rank ever waits for it: one that leaves out its first step, as a gradient scaler may
+Each rank makes one number of its parameters, a *digest*. The check begins with a step of the optimizer and its outcome
+is read in a later one, so no rank ever waits for it: a rank that leaves out its first step, as a gradient scaler may
 decide on some ranks only, delays no other rank. The ranks' digests are added up, and their squares, because a sum is
-the one collective in which ranks may take part that have joined: they have no more steps, and count as nothing.
+the one collective in which ranks that have joined may take part: they have no more steps, and count as nothing.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from farandole.worker.core.user_log import tell_user
 
 # So that the sum of the squares of 32,768 ranks fits into 64 bits.
 _DIGEST_BITS = 24
-# How many ranks there are, the sums of digests and their squares, and of steps and their squares.
+# The number of ranks, the sums of digests and of their squares, and the sums of steps and of their squares.
 _FORMAT = "<5q"
 
-# How many checks of each name have begun. An optimizer that makes a single step never looks at its check, and the next
+# The number of checks of each name so far. An optimizer that makes a single step never reads its check, and the next
 # one may have parameters of the same names. It is the same on all ranks, as their optimizers are.
 _begun: Counter[str] = Counter()
 

@@ -79,7 +79,8 @@ class GradientReduction:
         self.options = options
         self.is_on = True
         """Whether gradients are reduced here: not if an optimizer around this one does it."""
-        self._name = name
+        self.next_name = name
+        """Gives the name of the next call."""
         self.key_of = key_of
         """Gives a variable's key."""
         self._backend = backend
@@ -99,7 +100,7 @@ class GradientReduction:
         """Return what reduces in place of this from now on, also what is registered as local here later."""
         other = GradientReduction(
             self.options,
-            name=self._name,
+            name=self.next_name,
             key_of=self.key_of,
             backend=self._backend,
             is_left_out=self._is_left_out,
@@ -150,7 +151,7 @@ class GradientReduction:
         sent = {index: results[index] for index in shared} | self._stand_ins(results, variables, global_ones)
         if not sent:
             return
-        name = self._name()
+        name = self.next_name()
         names = {index: f"{name}.{number}" for number, index in enumerate(global_ones) if index in sent}
         reduced = dict(self._reduced(sent, variables, keys, names, op))
         unused = [result for index, result in reduced.items() if index not in shared]
