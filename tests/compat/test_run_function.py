@@ -102,7 +102,7 @@ def test_an_exception_in_the_function() -> None:
         ({"num_proc": 0}, "0 workers"),
     ],
 )
-def test_what_cannot_be_started(arguments: dict[str, Any], message: str) -> None:
+def test_invalid_launches_are_refused(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         horovod.run(print, **arguments)
 

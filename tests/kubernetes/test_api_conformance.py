@@ -1,4 +1,4 @@
-"""A real API server does what is asked of the fake, too (`tests/integration/kubernetes/test_fake_api_server.py`)."""
+"""A real API server behaves like the fake, too (`tests/integration/kubernetes/test_fake_api_server.py`)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from farandole.control.kubernetes.api.client import Api
 
 
 @pytest.mark.parametrize("check", api_conformance.CHECKS, ids=lambda check: check.__name__)
-def test_a_real_one(operator: RunningOperator, cluster: Cluster, namespace: str, check: api_conformance.Check) -> None:
+def test_real_api_conforms(
+    operator: RunningOperator, cluster: Cluster, namespace: str, check: api_conformance.Check
+) -> None:
     async def test() -> None:
         api = Api(KubeConfig.from_file(cluster.control.kubeconfig).get())
         try:

@@ -14,7 +14,7 @@ def ours(cluster: Cluster) -> list[str]:
     return sorted(cluster.kubectl(*words).split())
 
 
-def test_all_comes_twice_without_harm_and_goes_without_a_rest(
+def test_install_is_idempotent_and_uninstall_removes_everything(
     operator: RunningOperator, cluster: Cluster, namespace: str
 ) -> None:
     operator.stop()  # No other test comes that needs it.
@@ -37,7 +37,7 @@ def test_all_comes_twice_without_harm_and_goes_without_a_rest(
     assert "deleted" not in farandole(cluster, "kubernetes", "uninstall").stderr
 
 
-def test_what_goes_wrong_is_said_with_the_next_step(cluster: Cluster) -> None:
+def test_errors_have_a_next_step(cluster: Cluster) -> None:
     rights = farandole(cluster, "kubernetes", "instal", check=False)
     assert rights.returncode == 2
     assert "did you mean install?" in rights.stderr

@@ -1,4 +1,4 @@
-"""MPIJobs as people have them, with real mpirun and horovodrun, before a real API server.
+"""MPIJobs of users, with real mpirun and horovodrun, on a real API server.
 
 The nodes have no images: pods see this machine's programs. So the commands that images bring, such as `python`, are
 named by their paths, and what an image has in a folder comes from a ConfigMap. All else is as people write it.
@@ -50,7 +50,7 @@ def job(name: str, version: str, **spec: Any) -> dict[str, Any]:
 
 
 @needs_mpirun
-def test_the_job_of_v1alpha2_that_articles_publish(operator: RunningOperator, cluster: Cluster, namespace: str) -> None:
+def test_published_v1alpha2_job_succeeds(operator: RunningOperator, cluster: Cluster, namespace: str) -> None:
     body = v1alpha2()
     if PUBLISHED.exists():
         import yaml
@@ -75,7 +75,7 @@ def test_the_job_of_v1alpha2_that_articles_publish(operator: RunningOperator, cl
     assert "MPIJobCreated" in events and "MPIJobSucceeded" in events
 
 
-def test_the_jobs_that_people_publish_are_admitted_and_so_are_their_pods(
+def test_published_jobs_and_their_pods_are_admitted(
     operator: RunningOperator, cluster: Cluster, namespace: str
 ) -> None:
     """No node takes the pods: what is shown is that the server accepts everything that is made of such jobs."""
@@ -124,7 +124,9 @@ int main(int argc, char** argv) {
 @needs_sshd
 @pytest.mark.skipif(shutil.which("mpicc", path="/usr/bin") is None, reason="no mpicc: apt-get install libopenmpi-dev")
 @pytest.mark.parametrize("shell", ["ssh", "kubexec"])
-def test_pi_of_v2beta1(operator: RunningOperator, cluster: Cluster, namespace: str, shell: str) -> None:
+def test_pi_example_of_v2beta1_succeeds(
+    operator: RunningOperator, cluster: Cluster, namespace: str, shell: str
+) -> None:
     source = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "source"}, "data": {"pi.c": PI}}
     volume = {"name": "source", "configMap": {"name": "source"}}
     mount = {"volumeMounts": [{"name": "source", "mountPath": "/source"}]}
@@ -182,9 +184,7 @@ class ElasticJob:
 
 
 @pytest.mark.timeout(240)
-def test_an_old_elastic_job_trains_on_while_a_worker_is_evicted_and_the_operator_is_dead(
-    operator: RunningOperator, cluster: Cluster, namespace: str
-) -> None:
+def test_horovod_elastic_job_survives_eviction(operator: RunningOperator, cluster: Cluster, namespace: str) -> None:
     elastic = ElasticJob(cluster, namespace, epochs=5)
     uid = elastic.pods("worker")["elastic-worker-1"]["metadata"]["uid"]
     operator.kill()
@@ -203,7 +203,7 @@ def test_an_old_elastic_job_trains_on_while_a_worker_is_evicted_and_the_operator
 
 
 @pytest.mark.timeout(240)
-def test_an_old_elastic_job_is_scaled_while_it_trains(
+def test_horovod_elastic_job_is_scaled_while_it_trains(
     operator: RunningOperator, cluster: Cluster, namespace: str
 ) -> None:
     elastic = ElasticJob(cluster, namespace, epochs=4)
@@ -221,9 +221,7 @@ def test_an_old_elastic_job_is_scaled_while_it_trains(
 # --- what goes wrong -------------------------------------------------------------------------------------------------
 
 
-def test_a_quota_is_a_condition_and_the_job_starts_when_there_is_room(
-    operator: RunningOperator, cluster: Cluster, namespace: str
-) -> None:
+def test_exceeded_quota_is_a_condition(operator: RunningOperator, cluster: Cluster, namespace: str) -> None:
     quota = {
         "apiVersion": "v1",
         "kind": "ResourceQuota",
@@ -245,7 +243,7 @@ def test_a_quota_is_a_condition_and_the_job_starts_when_there_is_room(
     wait_ended(cluster, namespace, "quota")
 
 
-def test_a_suspended_job_gives_everything_back_and_goes_on_later(
+def test_suspended_job_releases_everything_and_continues_later(
     operator: RunningOperator, cluster: Cluster, namespace: str
 ) -> None:
     workers = worker(command=["sh", "-c", "trap exit TERM; sleep 1000 & wait"])
@@ -263,9 +261,7 @@ def test_a_suspended_job_gives_everything_back_and_goes_on_later(
     wait_ended(cluster, namespace, "pause")
 
 
-def test_a_job_whose_time_to_live_is_over_leaves_nothing(
-    operator: RunningOperator, cluster: Cluster, namespace: str
-) -> None:
+def test_expired_job_leaves_nothing(operator: RunningOperator, cluster: Cluster, namespace: str) -> None:
     workers = worker(command=["sh", "-c", "trap exit TERM; sleep 1000 & wait"])
     policy = {"ttlSecondsAfterFinished": 1}
     specs = {"Launcher": launcher(["true"]), "Worker": workers}
@@ -277,7 +273,7 @@ def test_a_job_whose_time_to_live_is_over_leaves_nothing(
     cluster.until(lambda: not cluster.kubectl("get", *mine), "nothing of it is left")
 
 
-def test_the_operator_has_the_rights_that_the_table_says_and_no_others(
+def test_operator_has_exactly_the_rights_of_the_table(
     operator: RunningOperator, cluster: Cluster, namespace: str
 ) -> None:
     config = str(operators.account_config(cluster, "rights"))
@@ -292,7 +288,9 @@ def test_the_operator_has_the_rights_that_the_table_says_and_no_others(
     assert [words for words in refused if may(*words, "-n", namespace)] == []
 
 
-def test_a_launchers_rights_end_at_its_own_workers(operator: RunningOperator, cluster: Cluster, namespace: str) -> None:
+def test_rights_of_launcher_are_limited_to_its_own_workers(
+    operator: RunningOperator, cluster: Cluster, namespace: str
+) -> None:
     other = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "other"}}
     other["spec"] = {"containers": [{"name": "c", "image": "none", "command": ["sleep", "1000"]}]}
     asks = "/etc/mpi/kubexec.sh mine-worker-0 echo in && ! /etc/mpi/kubexec.sh other echo out && ! kubectl get secrets"

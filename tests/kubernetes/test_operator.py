@@ -1,4 +1,4 @@
-"""The operator's process before a real API server, run as its Deployment runs it (see `operators`)."""
+"""The operator's process with a real API server, run in the same way as by its Deployment (see `operators`)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def job(name: str) -> dict[str, Any]:
     return {"apiVersion": "kubeflow.org/v2beta1", "kind": "MPIJob", "metadata": {"name": name}, "spec": spec}
 
 
-def test_an_operator_without_home_and_user_name_watches_jobs(
+def test_operator_without_home_and_user_name_watches_jobs(
     operator: RunningOperator, cluster: Cluster, namespace: str
 ) -> None:
     cluster.apply(job("seen"), namespace=namespace)
@@ -29,7 +29,7 @@ def test_an_operator_without_home_and_user_name_watches_jobs(
     assert "watch of" not in operator.log, "no watch has ended"
 
 
-def test_a_kind_that_is_unknown_for_a_moment_is_watched_again(
+def test_watch_recovers_when_kind_is_briefly_unknown(
     operator: RunningOperator, cluster: Cluster, namespace: str
 ) -> None:
     cluster.control.kill_api_server()

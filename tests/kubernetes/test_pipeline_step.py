@@ -78,7 +78,7 @@ def metrics_of(folder: Path) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("runner", ["alone", "kfp"])
-def test_a_step_submits_waits_and_passes_metrics_on(
+def test_step_submits_waits_and_returns_metrics(
     operator: RunningOperator, cluster: Cluster, namespace: str, tmp_path: Path, runner: str
 ) -> None:
     if runner == "kfp" and importlib.util.find_spec("kfp") is None:
@@ -100,7 +100,7 @@ def test_a_step_submits_waits_and_passes_metrics_on(
     assert Watched(cluster, namespace, "step").status["state"] == "Succeeded"
 
 
-def test_a_step_whose_training_fails_says_so_and_is_failed(
+def test_step_with_failed_training_fails_with_reason(
     operator: RunningOperator, cluster: Cluster, namespace: str, tmp_path: Path
 ) -> None:
     job = {"name": "step", "command": ["sh", "-c", "exit 3"], "workers": 1, "image": "none"}

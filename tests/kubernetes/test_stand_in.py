@@ -39,7 +39,7 @@ def is_ready(cluster: Cluster, namespace: str, name: str) -> bool:
     return any(each["type"] == "Ready" and each["status"] == "True" for each in status.get("conditions", []))
 
 
-def test_pods_see_each_other_by_name_and_nothing_of_the_machine(cluster: Cluster, namespace: str) -> None:
+def test_pods_reach_each_other_by_name_and_are_isolated_from_the_machine(cluster: Cluster, namespace: str) -> None:
     service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}}
     service["spec"] = {"clusterIP": "None", "selector": {"app": "server"}, "ports": [{"port": 8000}]}
     server = pod("server", "cd /tmp && echo hello > page && exec python3 -m http.server 8000")
@@ -60,7 +60,7 @@ def test_pods_see_each_other_by_name_and_nothing_of_the_machine(cluster: Cluster
     assert nodes <= set(cluster.nodes)
 
 
-def test_nodes_keep_their_hardware_address_when_pods_come_and_go() -> None:
+def test_nodes_keep_their_hardware_address() -> None:
     if (reason := binaries.why_not()) is not None:
         pytest.skip(reason)
     with contextlib.closing(Switch(("pods",))) as switch:
@@ -78,7 +78,7 @@ def _hardware_address() -> str:
     return str(json.loads(shown)[0]["address"])
 
 
-def test_a_pod_gets_its_readiness_from_the_probe_and_its_end_from_the_program(cluster: Cluster, namespace: str) -> None:
+def test_readiness_follows_probe_and_end_follows_program(cluster: Cluster, namespace: str) -> None:
     probe = {"exec": {"command": ["test", "-e", "/tmp/ready"]}, "periodSeconds": 1}
     body = pod("slow", "trap 'exit 7' TERM; while :; do sleep 0.1; done", container={"readinessProbe": probe})
     cluster.apply(body, namespace=namespace)
@@ -93,7 +93,7 @@ def test_a_pod_gets_its_readiness_from_the_probe_and_its_end_from_the_program(cl
     assert (ended["exitCode"], ended["reason"]) == (7, "Error")
 
 
-def test_exec_passes_input_output_and_the_exit_code_on(cluster: Cluster, namespace: str) -> None:
+def test_exec_forwards_input_output_and_exit_code(cluster: Cluster, namespace: str) -> None:
     cluster.apply(pod("idle", "sleep 1000", terminationGracePeriodSeconds=0), namespace=namespace)
     await_phase(cluster, namespace, "idle", "Running")
 
@@ -106,7 +106,7 @@ def test_exec_passes_input_output_and_the_exit_code_on(cluster: Cluster, namespa
     assert "exit code 7" in failed
 
 
-def test_changes_of_a_configmap_arrive_late_and_as_a_whole(cluster: Cluster, namespace: str) -> None:
+def test_configmap_changes_arrive_late_and_atomically(cluster: Cluster, namespace: str) -> None:
     def config(text: str) -> dict[str, Any]:
         data = {"one": text, "two": text}
         return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "config"}, "data": data}
@@ -127,7 +127,7 @@ def test_changes_of_a_configmap_arrive_late_and_as_a_whole(cluster: Cluster, nam
     assert cluster.log(namespace, "reader").split() == ["oldold", "newnew"]
 
 
-def test_a_pod_waits_for_its_secret_and_only_its_group_reads_it(cluster: Cluster, namespace: str) -> None:
+def test_pod_waits_for_secret_which_only_its_group_reads(cluster: Cluster, namespace: str) -> None:
     volumes = [{"name": "key", "secret": {"secretName": "key", "defaultMode": 0o400}}]
     container = {"volumeMounts": [{"name": "key", "mountPath": "/key", "readOnly": True}]}
     security = {"runAsUser": 1000, "fsGroup": 2000, "runAsNonRoot": True}
@@ -147,7 +147,7 @@ def test_a_pod_waits_for_its_secret_and_only_its_group_reads_it(cluster: Cluster
     assert cluster.log(namespace, "reader").split() == ["sesame", "1000", "2000"]
 
 
-def test_memory_has_a_limit(cluster: Cluster, namespace: str) -> None:
+def test_memory_limit_is_enforced(cluster: Cluster, namespace: str) -> None:
     greedy = pod(
         "greedy", "exec python3 -c 'bytearray(200 << 20)'", container={"resources": {"limits": {"memory": "40Mi"}}}
     )
@@ -158,7 +158,7 @@ def test_memory_has_a_limit(cluster: Cluster, namespace: str) -> None:
     assert status["containerStatuses"][0]["state"]["terminated"]["reason"] == "OOMKilled"
 
 
-def test_a_program_is_started_again_where_the_policy_says_so(cluster: Cluster, namespace: str) -> None:
+def test_program_is_restarted_by_policy(cluster: Cluster, namespace: str) -> None:
     volumes = [{"name": "kept", "emptyDir": {}}]
     container = {"volumeMounts": [{"name": "kept", "mountPath": "/kept"}]}
     script = "test -e /kept/once && exit 0; touch /kept/once; exit 3"
@@ -171,9 +171,7 @@ def test_a_program_is_started_again_where_the_policy_says_so(cluster: Cluster, n
     assert (status["restartCount"], status["lastState"]["terminated"]["exitCode"]) == (1, 3)
 
 
-def test_a_killed_pod_has_the_exit_code_of_its_signal_and_a_failed_one_its_last_lines(
-    cluster: Cluster, namespace: str
-) -> None:
+def test_killed_pod_has_signal_exit_code_and_failed_pod_its_last_lines(cluster: Cluster, namespace: str) -> None:
     told = {"terminationMessagePolicy": "FallbackToLogsOnError"}
     cluster.apply(
         pod("victim", "echo begins; exec sleep 100", container=told),
@@ -194,7 +192,7 @@ def test_a_killed_pod_has_the_exit_code_of_its_signal_and_a_failed_one_its_last_
     assert stamped == sorted(set(stamped))
 
 
-def test_deletion_gives_a_pod_its_time_of_grace_and_no_more(cluster: Cluster, namespace: str) -> None:
+def test_deletion_respects_grace_period(cluster: Cluster, namespace: str) -> None:
     cluster.apply(
         pod("polite", "trap 'exit 0' TERM; echo up; while :; do sleep 0.1; done", terminationGracePeriodSeconds=60),
         pod("stubborn", "trap '' TERM; echo up; while :; do sleep 0.1; done", terminationGracePeriodSeconds=2),
@@ -213,7 +211,7 @@ def test_deletion_gives_a_pod_its_time_of_grace_and_no_more(cluster: Cluster, na
     assert time.monotonic() - began >= 2
 
 
-def test_an_evicted_pod_has_failed_and_a_missing_image_is_told(cluster: Cluster, namespace: str) -> None:
+def test_evicted_pod_has_failed_and_missing_image_is_reported(cluster: Cluster, namespace: str) -> None:
     cluster.apply(
         pod("victim", "trap 'exit 0' TERM; while :; do sleep 0.1; done"),
         pod("imageless", "true", container={"image": "absent:1"}),
@@ -232,7 +230,7 @@ def test_an_evicted_pod_has_failed_and_a_missing_image_is_told(cluster: Cluster,
     cluster.until(lambda: reason() == "ImagePullBackOff", "the missing image is told")
 
 
-def test_pods_of_a_lost_node_end_at_once_and_are_given_up_later(cluster: Cluster, namespace: str) -> None:
+def test_pods_of_lost_node_end_at_once_and_are_given_up_later(cluster: Cluster, namespace: str) -> None:
     service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}}
     service["spec"] = {"clusterIP": "None", "selector": {"app": "server"}, "ports": [{"port": 8000}]}
     tolerations = [
@@ -259,9 +257,7 @@ def test_pods_of_a_lost_node_end_at_once_and_are_given_up_later(cluster: Cluster
     cluster.until(lambda: not cluster.pods(namespace), "the node that is back lets the pod go")
 
 
-def test_a_node_that_comes_back_at_once_starts_again_what_may_be_and_tells_what_may_not(
-    cluster: Cluster, namespace: str
-) -> None:
+def test_node_that_returns_restarts_pods_by_policy_and_reports_others(cluster: Cluster, namespace: str) -> None:
     cluster.apply(
         pod("once", "sleep 1000", nodeName="node-3"),
         pod("again", "sleep 1000", nodeName="node-3", restartPolicy="OnFailure"),
@@ -283,7 +279,7 @@ def test_a_node_that_comes_back_at_once_starts_again_what_may_be_and_tells_what_
     cluster.kubectl("delete", "pod", "-n", namespace, "once", "--timeout=20s")
 
 
-def test_pods_that_are_deleted_while_they_start_leave_nothing(cluster: Cluster, namespace: str) -> None:
+def test_pods_deleted_during_start_leave_nothing(cluster: Cluster, namespace: str) -> None:
     def nothing_left() -> bool:
         return not cluster.left_of_pods()
 
@@ -307,7 +303,7 @@ def test_extended_resources_are_counted(cluster: Cluster, namespace: str) -> Non
     cluster.until(lambda: states() == ["Pending", "Running", "Running", "Running"], "three of four pods run")
 
 
-def test_the_api_server_comes_back_and_knows_everything(cluster: Cluster, namespace: str) -> None:
+def test_restarted_api_server_keeps_all_objects(cluster: Cluster, namespace: str) -> None:
     cluster.apply(pod("before", "sleep 1000", terminationGracePeriodSeconds=0), namespace=namespace)
     await_phase(cluster, namespace, "before", "Running")
 

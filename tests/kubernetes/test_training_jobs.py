@@ -1,4 +1,4 @@
-"""TrainingJobs on a real API server: any of their pods may go, and the training goes on without losing a sample.
+"""TrainingJobs on a real API server: any of their pods may be lost, and the training loses no sample.
 
 A job takes long to start, because its workers import a framework. So one training lives through most of what may
 happen, one thing after the other.
@@ -25,7 +25,7 @@ TAKE_OVERS = int(os.environ.get("FARANDOLE_TAKE_OVERS", "1"))
 pytestmark = pytest.mark.timeout(600 * TAKE_OVERS)
 
 
-def test_worker_pods_and_the_operator_may_go_and_no_sample_is_lost(
+def test_no_sample_is_lost_with_worker_pods_and_operator(
     cluster: Cluster, operator: RunningOperator, namespace: str, tmp_path: Path
 ) -> None:
     job, books = _start(cluster, namespace, tmp_path, torch=True)
@@ -64,7 +64,7 @@ def test_worker_pods_and_the_operator_may_go_and_no_sample_is_lost(
     _ends_well(job, books, told)
 
 
-def test_the_launcher_pod_may_go_and_no_sample_is_lost(
+def test_no_sample_is_lost_with_launcher_pod(
     cluster: Cluster, operator: RunningOperator, namespace: str, tmp_path: Path
 ) -> None:
     job, books = _start(cluster, namespace, tmp_path)

@@ -1,4 +1,4 @@
-"""The verbs of the command line, and `farandole.submit`, on a real API server; and what somebody deletes of a job."""
+"""The verbs of the command line and `farandole.submit` on a real API server; deleted objects of a job."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def submitted(tmp_path: Path, name: str) -> str:
     return str(file)
 
 
-def test_a_job_from_its_submission_to_its_end_by_the_verbs(
+def test_verbs_run_job_from_submission_to_end(
     cluster: Cluster, operator: RunningOperator, namespace: str, environment: None, tmp_path: Path
 ) -> None:
     job = Watched(cluster, namespace, "verbs")
@@ -101,7 +101,7 @@ def test_a_job_from_its_submission_to_its_end_by_the_verbs(
     assert run("jobs", "--active") == ""
 
 
-def test_pods_that_cannot_run_say_why_in_the_status_and_in_the_log(
+def test_blocked_pods_give_reason_in_status_and_log(
     cluster: Cluster, operator: RunningOperator, namespace: str, environment: None
 ) -> None:
     cluster.apply(
@@ -158,7 +158,7 @@ class _Following:
         return code
 
 
-def test_a_job_from_python(
+def test_job_is_submitted_from_python(
     cluster: Cluster, operator: RunningOperator, namespace: str, environment: None, tmp_path: Path
 ) -> None:
     script = "import os, sys; print('given', sys.argv[1:], os.environ['FARANDOLE_WORKER']); sys.exit({})"
@@ -173,7 +173,7 @@ def test_a_job_from_python(
     assert (caught.value.status.state, caught.value.status.exit_code) == (JobState.FAILED, 3)
 
 
-def test_what_somebody_deletes_of_a_job_is_made_again(
+def test_deleted_objects_of_a_job_are_created_again(
     cluster: Cluster, operator: RunningOperator, namespace: str, environment: None, tmp_path: Path
 ) -> None:
     run("submit", "--detach", "-f", submitted(tmp_path, "drift"))

@@ -1,4 +1,4 @@
-"""What somebody deletes of a job that runs is made again, before a fake API server."""
+"""Deleted objects of a running job are created again, with a fake API server."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def running(server: FakeApiServer) -> int:
     return sum(pod["status"].get("phase") == "Running" for pod in server.of("pods"))
 
 
-def test_what_somebody_deletes_is_made_again() -> None:
+def test_deleted_objects_are_created_again() -> None:
     async def test() -> None:
         async with fake_cluster() as (server, _), operator(server, kinds=(kinds.TRAINING_JOB,)):
             await create(server)
@@ -49,7 +49,7 @@ def test_what_somebody_deletes_is_made_again() -> None:
     run(test())
 
 
-def test_a_secret_is_made_again_when_a_pod_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deleted_secret_is_created_again_when_a_pod_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(carry_out, "START_SECONDS", 0.5)
     monkeypatch.setattr(carry_out, "SECRET_SECONDS", 1.0)
 
@@ -71,7 +71,7 @@ def test_a_secret_is_made_again_when_a_pod_waits_for_it(monkeypatch: pytest.Monk
     run(test())
 
 
-def test_changes_of_the_failover_state_are_no_work_for_the_operator() -> None:
+def test_changes_of_failover_state_cause_no_reconciliation() -> None:
     async def test() -> None:
         async with fake_cluster() as (server, _), operator(server, kinds=(kinds.TRAINING_JOB,)) as one:
             await create(server)

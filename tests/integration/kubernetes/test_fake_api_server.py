@@ -1,4 +1,4 @@
-"""The fake API server does what is asked of a real one, too (`tests/kubernetes/test_api_conformance.py`)."""
+"""The fake API server behaves like a real one, too (`tests/kubernetes/test_api_conformance.py`)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from farandole.control.kubernetes.api.client import Api
 
 
 @pytest.mark.parametrize("check", api_conformance.CHECKS, ids=lambda check: check.__name__)
-def test_the_fake(check: api_conformance.Check) -> None:
+def test_fake_server_conforms(check: api_conformance.Check) -> None:
     async def test() -> None:
         async with fake_cluster() as (server, _):
             api = Api(config(server))

@@ -1,4 +1,4 @@
-"""What the stand-in for the kubelet has to tell or to know outlasts an API server that is away or just starting."""
+"""The requests of the stand-in for the kubelet survive outages and starts of the API server."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def kubeconfig(server: FakeApiServer, folder: Path) -> str:
     return str(path)
 
 
-def test_it_asks_until_it_is_answered(tmp_path: Path) -> None:
+def test_request_is_repeated_until_it_is_answered(tmp_path: Path) -> None:
     async def test() -> None:
         server = FakeApiServer()
         await server.start()
@@ -50,7 +50,7 @@ def test_it_asks_until_it_is_answered(tmp_path: Path) -> None:
     run(test())
 
 
-def test_what_is_refused_is_not_asked_again(tmp_path: Path) -> None:
+def test_refused_request_is_not_repeated(tmp_path: Path) -> None:
     async def test() -> None:
         server = FakeApiServer()
         await server.start()

@@ -1,4 +1,4 @@
-"""The operator's process before a fake API server."""
+"""The operator's process with a fake API server."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def launchers_succeed(node: FakeNode) -> None:
     node.finish = lambda pod: "Succeeded" if "launcher" in pod["metadata"]["name"] else ""
 
 
-def test_a_job_runs_from_its_creation_to_its_clean_end() -> None:
+def test_job_runs_from_creation_to_cleanup() -> None:
     async def test() -> None:
         async with fake_cluster() as (server, node), operator(server):
             await create(server, v2beta1())
@@ -53,7 +53,7 @@ def test_a_job_runs_from_its_creation_to_its_clean_end() -> None:
     run(test())
 
 
-def test_an_operator_that_is_started_again_goes_on_where_the_last_one_was() -> None:
+def test_restarted_operator_continues() -> None:
     async def test() -> None:
         async with fake_cluster() as (server, node):
             async with operator(server):
@@ -70,7 +70,7 @@ def test_an_operator_that_is_started_again_goes_on_where_the_last_one_was() -> N
     run(test())
 
 
-def test_watches_that_break_and_versions_that_are_forgotten_lose_nothing() -> None:
+def test_broken_watches_and_expired_versions_lose_no_change() -> None:
     async def test() -> None:
         async with fake_cluster() as (server, _), operator(server) as one:
             await create(server, v2beta1())
@@ -90,7 +90,7 @@ def test_watches_that_break_and_versions_that_are_forgotten_lose_nothing() -> No
     run(test())
 
 
-def test_an_outage_of_the_server_is_survived() -> None:
+def test_operator_survives_outage_of_api_server() -> None:
     async def test() -> None:
         async with fake_cluster() as (server, node), operator(server):
             await create(server, v2beta1())
@@ -106,7 +106,7 @@ def test_an_outage_of_the_server_is_survived() -> None:
     run(test())
 
 
-def test_a_kind_that_the_server_does_not_know_for_a_moment_is_watched_again() -> None:
+def test_watch_recovers_when_kind_is_briefly_unknown() -> None:
     async def test() -> None:
         async with fake_cluster() as (server, _), operator(server) as one:
             await create(server, v2beta1())
@@ -124,7 +124,7 @@ def test_a_kind_that_the_server_does_not_know_for_a_moment_is_watched_again() ->
 
 
 @pytest.mark.parametrize("line", [b"not JSON\n", b"[]\n", b'{"type": "ADDED"}\n', b'{"type": "ADDED", "object": {}}\n'])
-def test_a_line_that_is_not_an_event_ends_no_watch(line: bytes) -> None:
+def test_malformed_event_does_not_end_watch(line: bytes) -> None:
     async def test() -> None:
         async with fake_cluster() as (server, _), operator(server) as one:
             await until(lambda: one.election.leading, "it leads")
@@ -138,7 +138,7 @@ def test_a_line_that_is_not_an_event_ends_no_watch(line: bytes) -> None:
     run(test())
 
 
-def test_a_connection_of_which_nothing_is_heard_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silent_connection_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(api, "WATCH_SECONDS", 1)
     monkeypatch.setattr(api, "_LATE_SECONDS", 0.5)
 
@@ -153,7 +153,7 @@ def test_a_connection_of_which_nothing_is_heard_is_given_up(monkeypatch: pytest.
     run(test())
 
 
-def test_of_two_operators_one_works_and_the_other_takes_over() -> None:
+def test_second_operator_takes_over() -> None:
     async def test() -> None:
         async with fake_cluster() as (server, node):
             first = OperatorThread(server, identity="first")
@@ -176,7 +176,7 @@ def test_of_two_operators_one_works_and_the_other_takes_over() -> None:
     run(test())
 
 
-def test_what_happens_while_a_lease_lapses_is_done_when_it_is_renewed() -> None:
+def test_changes_during_lapsed_lease_are_handled_after_renewal() -> None:
     async def test() -> None:
         async with fake_cluster() as (server, _), operator(server) as one:
             await create(server, v2beta1())
@@ -198,11 +198,11 @@ def test_what_happens_while_a_lease_lapses_is_done_when_it_is_renewed() -> None:
     run(test())
 
 
-def test_an_operator_that_cannot_renew_its_lease_stops_before_another_may_start() -> None:
+def test_operator_without_lease_stops_before_another_may_start() -> None:
     assert election.RENEW_WITHIN + election.EVERY < 1
 
 
-def test_what_a_quota_refuses_is_tried_more_and_more_rarely_and_said() -> None:
+def test_refused_object_is_retried_with_backoff_and_reported() -> None:
     async def test() -> None:
         async with fake_cluster() as (server, _), operator(server):
             tries: list[str] = []
@@ -231,7 +231,7 @@ def test_what_a_quota_refuses_is_tried_more_and_more_rarely_and_said() -> None:
     run(test())
 
 
-def test_an_object_of_somebody_else_is_never_touched() -> None:
+def test_objects_of_other_owners_are_never_changed() -> None:
     async def test() -> None:
         async with fake_cluster() as (server, _), operator(server):
             theirs = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "pi-config"}, "data": {"a": "b"}}
@@ -243,7 +243,7 @@ def test_an_object_of_somebody_else_is_never_touched() -> None:
     run(test())
 
 
-def test_a_scaled_down_worker_drains_and_goes() -> None:
+def test_surplus_worker_is_drained_and_deleted() -> None:
     async def test() -> None:
         async with fake_cluster() as (server, _), operator(server):
             await create(server, v2beta1())
@@ -261,7 +261,7 @@ def test_a_scaled_down_worker_drains_and_goes() -> None:
     run(test())
 
 
-def test_metrics_say_what_jobs_do() -> None:
+def test_metrics_show_states_of_jobs() -> None:
     async def test() -> None:
         async with fake_cluster() as (server, node), operator(server, port=0) as one:
             await create(server, v2beta1())

@@ -1,4 +1,4 @@
-"""Queues served by the operator's process, before a fake API server."""
+"""Queues served by the operator's process, with a fake API server."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def reason(server: FakeApiServer, name: str) -> str:
     return str(server.objects["trainingjobs", "default", name].get("status", {}).get("reason"))
 
 
-def test_jobs_of_a_queue_come_one_after_the_other_whatever_operator_serves_them() -> None:
+def test_jobs_of_a_queue_run_in_turn_across_operator_restarts() -> None:
     async def test() -> None:
         async with fake_cluster() as (server, _):
             main = {"apiVersion": "farandole.dev/v1alpha1", "kind": "Queue", "metadata": {"name": "main"}}
@@ -66,7 +66,7 @@ def test_jobs_of_a_queue_come_one_after_the_other_whatever_operator_serves_them(
     asyncio.run(asyncio.wait_for(test(), 100))
 
 
-def test_a_queue_that_names_a_resource_shares_what_the_nodes_have(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_queue_with_resource_shares_slots_of_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "NODES", 0.2)
 
     async def test() -> None:

@@ -41,7 +41,7 @@ def connect(*addresses: str, secret: bytes = SECRET, timeout: float = 10) -> Ros
 
 
 @pytest.mark.parametrize("place", [0, 1, 2, 3])
-def test_the_one_that_proves_itself_is_taken(roster: Running, silent: str, closed: str, place: int) -> None:
+def test_address_with_authenticated_roster_is_used(roster: Running, silent: str, closed: str, place: int) -> None:
     # 198.51.100.0/24 is nobody's: packets to it are lost, or an error comes back.
     addresses = [silent, closed, "198.51.100.1:4711"]
     addresses.insert(place, roster.address)
@@ -51,7 +51,7 @@ def test_the_one_that_proves_itself_is_taken(roster: Running, silent: str, close
     assert time.monotonic() - started < 8
 
 
-def test_one_roster_under_two_addresses_is_joined_once(roster: Running) -> None:
+def test_roster_with_two_addresses_is_joined_once(roster: Running) -> None:
     with connect(roster.address, roster.address) as client:
         assert client.join("me", 10).size == 1
 
@@ -65,7 +65,7 @@ def test_one_roster_under_two_addresses_is_joined_once(roster: Running) -> None:
     ],
     ids=["all closed", "one silent", "another secret"],
 )
-def test_when_none_does_the_error_tells_of_all(
+def test_error_names_all_failed_addresses(
     request: pytest.FixtureRequest, which: tuple[str, ...], secret: bytes, kind: type[Exception], told: str
 ) -> None:
     found = [request.getfixturevalue(name) for name in which]
@@ -76,7 +76,7 @@ def test_when_none_does_the_error_tells_of_all(
     assert isinstance(caught.value.__cause__, kind)
 
 
-def test_a_name_that_is_not_known_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_host_name_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def unknown(*arguments: object, **options: object) -> None:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 

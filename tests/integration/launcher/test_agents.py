@@ -1,4 +1,4 @@
-"""The launcher's end of agents that are not what they should be: made of shell scripts that are called as ssh is."""
+"""The launcher's end of faulty agents: shell scripts that are called like ssh."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ async def reach(options: SshOptions) -> AgentClient:
         ),
     ],
 )
-def test_what_is_no_agent(tmp_path: Path, script: str, words: str) -> None:
+def test_program_that_is_not_an_agent_is_an_error(tmp_path: Path, script: str, words: str) -> None:
     with pytest.raises(AgentLost, match=words):
         asyncio.run(reach(ssh(tmp_path, script)))
 
 
-def test_what_a_login_and_ssh_print_is_passed_over(tmp_path: Path) -> None:
+def test_output_of_login_and_ssh_is_ignored(tmp_path: Path) -> None:
     script = "echo Welcome; echo 'Warning: Permanently added h1' >&2\n" + REAL
 
     async def lose() -> str:
@@ -66,12 +66,12 @@ def test_what_a_login_and_ssh_print_is_passed_over(tmp_path: Path) -> None:
     assert asyncio.run(lose()) == "the connection to its agent ended (SIGKILL)"
 
 
-def test_a_program_that_is_not_there() -> None:
+def test_missing_program_is_an_error() -> None:
     with pytest.raises(AgentLost, match="/nowhere/ssh cannot be started here"):
         asyncio.run(reach(SshOptions(program="/nowhere/ssh")))
 
 
-def test_silence_is_a_loss_and_a_sign_of_life_is_none(tmp_path: Path) -> None:
+def test_silent_agent_is_lost_and_heartbeats_prevent_that(tmp_path: Path) -> None:
     # A busy machine may leave an agent without a processor, but not for so long.
     seconds = 3.0
 

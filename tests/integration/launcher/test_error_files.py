@@ -1,4 +1,4 @@
-"""What workers write about their own failure, and what is left of it in the output directory."""
+"""Error files of workers, and their copies in the output directory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ with open(os.environ["TORCHELASTIC_ERROR_FILE"], "w") as file:
 """
 
 
-def test_what_a_worker_recorded_is_told_and_kept(start: Callable[..., Any], tmp_path: Path) -> None:
+def test_recorded_error_is_reported_and_kept(start: Callable[..., Any], tmp_path: Path) -> None:
     script = f"if rank == 1:{RECORD.replace(chr(10), chr(10) + '    ')}\n    os._exit(3)\ntime.sleep(60)"
     code, _, err = start(script, 2, "--output-dir", str(tmp_path / "logs")).finish()
     assert code == 3
@@ -27,7 +27,7 @@ def test_what_a_worker_recorded_is_told_and_kept(start: Callable[..., Any], tmp_
     assert (told["errorCode"], told["extraInfo"]["timestamp"]) == (3, "1700000000")
 
 
-def test_nothing_is_left_where_workers_record(start: Callable[..., Any]) -> None:
+def test_error_files_leave_nothing_behind(start: Callable[..., Any]) -> None:
     script = RECORD + 'tell("place", os.environ["TORCHELASTIC_ERROR_FILE"])'
     job = start(script, 1)
     place = Path(job.told("place"))
@@ -35,7 +35,7 @@ def test_nothing_is_left_where_workers_record(start: Callable[..., Any]) -> None
     assert place.name == "0.json" and not place.parent.exists()
 
 
-def test_a_place_of_the_users_own_is_left_alone(start: Callable[..., Any], tmp_path: Path) -> None:
+def test_error_file_of_the_user_is_not_touched(start: Callable[..., Any], tmp_path: Path) -> None:
     own = tmp_path / "own.json"
     code, _, _ = start(RECORD + "sys.exit(1)", 1, "-x", f"TORCHELASTIC_ERROR_FILE={own}").finish()
     assert code == 1 and json.loads(own.read_text())["message"]["message"] == "ValueError: boom"

@@ -36,7 +36,7 @@ def test_large_arguments_and_results() -> None:
     assert result == data + b"x"
 
 
-def test_an_exception_is_raised_here_with_its_cause() -> None:
+def test_exception_of_worker_is_raised_with_cause() -> None:
     def fail() -> None:
         if os.environ["FARANDOLE_RANK"] == "1":
             raise ValueError("boom")
@@ -51,7 +51,7 @@ def test_an_exception_is_raised_here_with_its_cause() -> None:
     assert isinstance(caught.value.__cause__, ValueError)
 
 
-def test_an_exception_that_cannot_be_pickled_is_told_as_text() -> None:
+def test_exception_that_cannot_be_pickled_is_raised_as_text() -> None:
     def fail() -> None:
         class Stubborn(Exception):
             def __reduce__(self) -> Any:
@@ -64,12 +64,12 @@ def test_an_exception_that_cannot_be_pickled_is_told_as_text() -> None:
     assert caught.value.__cause__ is None
 
 
-def test_a_function_that_exits_gave_no_result() -> None:
+def test_function_that_exits_has_no_result() -> None:
     with pytest.raises(JobFailed, match="rank 0 exited with code 0 before the function returned"):
         farandole.run(lambda: os._exit(0))
 
 
-def test_a_worker_that_is_killed() -> None:
+def test_killed_worker_is_an_error() -> None:
     with pytest.raises(JobFailed, match="killed by SIGKILL") as caught:
         farandole.run(lambda: os.kill(os.getpid(), signal.SIGKILL), num_proc=1)
     assert caught.value.exit_code == 137
@@ -91,7 +91,7 @@ def test_in_a_running_loop_as_in_a_notebook() -> None:
     assert asyncio.run(cell()) == [32, 32]
 
 
-def test_what_cannot_be_started() -> None:
+def test_invalid_launches_are_refused() -> None:
     with pytest.raises(ValueError, match="0 workers") as caught:
         farandole.run(print, num_proc=0)
     assert isinstance(caught.value, SpecError)

@@ -1,4 +1,4 @@
-"""`farandole kill`: one worker of a job is killed, and the job becomes what was said."""
+"""`farandole kill`: one worker of a job is killed, with the announced consequences."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def farandole(*words: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
-def test_a_worker_of_a_job_of_fixed_size(jobs: None, start: Callable[..., Job]) -> None:
+def test_killed_worker_ends_job_of_fixed_size(jobs: None, start: Callable[..., Job]) -> None:
     job = start(WAIT, 3, "--job", "drill")
     for rank in range(3):
         job.told(f"up{rank}")
@@ -58,7 +58,7 @@ def test_a_worker_of_a_job_of_fixed_size(jobs: None, start: Callable[..., Job]) 
     assert farandole("kill", "drill", "--rank", "0")[0] == 2
 
 
-def test_a_job_of_fixed_size_is_found_by_its_name(jobs: None, start: Callable[..., Job]) -> None:
+def test_job_of_fixed_size_is_found_by_name(jobs: None, start: Callable[..., Job]) -> None:
     job = start(WAIT, 2, "--job", "drill")
     job.told("up1")
     assert farandole("hosts", "--json")[1].count('"workers"') == 1
@@ -72,7 +72,7 @@ def test_a_job_of_fixed_size_is_found_by_its_name(jobs: None, start: Callable[..
     assert farandole("jobs")[2] == "no job is running\n"
 
 
-def test_a_worker_of_an_elastic_job(jobs: None, tmp_path: Path) -> None:
+def test_killed_worker_of_elastic_job_is_replaced(jobs: None, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(
         "import farandole.numpy as hvd, os, time, pathlib\n"

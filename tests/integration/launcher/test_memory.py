@@ -1,4 +1,4 @@
-"""A process that the kernel really kills, because its cgroup has no more memory."""
+"""A process that the kernel really kills, because its cgroup is out of memory."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ print(watch.killed(child(lambda: os.kill(os.getpid(), signal.SIGKILL))))
 """
 
 
-def test_a_kill_for_want_of_memory_is_told_from_others() -> None:
+def test_out_of_memory_kill_is_distinguished_from_others() -> None:
     with cgroup_with(LIMIT) as folder:
         watcher = subprocess.run(
             [sys.executable, "-c", WATCHER, str(folder)], capture_output=True, text=True, timeout=60, check=False
@@ -66,7 +66,7 @@ def test_a_kill_for_want_of_memory_is_told_from_others() -> None:
     assert f"{folder.name} may use 64 MiB" in hungry
 
 
-def test_the_launcher_says_that_a_worker_ran_out_of_memory() -> None:
+def test_launcher_reports_that_worker_ran_out_of_memory() -> None:
     with cgroup_with(JOB_LIMIT) as folder:
         job = subprocess.run(
             [sys.executable, "-c", LAUNCH, str(folder), GREEDY], capture_output=True, text=True, timeout=60, check=False

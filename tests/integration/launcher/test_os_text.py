@@ -11,7 +11,7 @@ import pytest
 
 
 @pytest.mark.parametrize("flags", [(), ("--min-np", "1")], ids=["fixed", "elastic"])
-def test_what_is_not_utf_8_reaches_workers_byte_by_byte_and_is_shown_escaped(
+def test_text_that_is_not_utf_8_reaches_workers_unchanged_and_is_shown_escaped(
     tmp_path: Path, flags: tuple[str, ...]
 ) -> None:
     here = os.path.join(os.fsencode(tmp_path), b"fol\xe9")

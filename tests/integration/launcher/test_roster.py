@@ -1,4 +1,4 @@
-"""The roster on its socket: what it tells its workers, and how it turns others away."""
+"""The roster on its socket: its messages to workers, and the clients that it rejects."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def hung_up(sock: socket.socket) -> bool:
     return True
 
 
-def test_it_listens_on_loopback_only(serve: Callable[..., Running]) -> None:
+def test_roster_listens_on_loopback_only(serve: Callable[..., Running]) -> None:
     assert serve(1).address.startswith("127.0.0.1:")
 
 
@@ -73,14 +73,14 @@ def test_a_world_has_every_place(serve: Callable[..., Running]) -> None:
         client.close()
 
 
-def test_a_client_with_another_secret_is_turned_away(serve: Callable[..., Running]) -> None:
+def test_client_with_wrong_secret_is_rejected(serve: Callable[..., Running]) -> None:
     roster = serve(1)
     with pytest.raises(RendezvousError, match="FARANDOLE_SECRET") as caught:
         RosterClient.connect(roster.address, b"wrong", worker=0, timeout=10)
     assert isinstance(caught.value.__cause__, AuthenticationFailed)
 
 
-def test_a_liar_is_hung_up_on_before_anything_is_decoded(serve: Callable[..., Running]) -> None:
+def test_connection_with_wrong_proof_is_closed_before_anything_is_decoded(serve: Callable[..., Running]) -> None:
     roster = serve(1)
     with raw(roster) as sock:
         sock.sendall(frame(handshake.PROTOCOL + bytes(handshake.NONCE_BYTES)))
@@ -89,7 +89,7 @@ def test_a_liar_is_hung_up_on_before_anything_is_decoded(serve: Callable[..., Ru
     assert any("does not hold this job's secret" in line for line in roster.log)
 
 
-def test_a_recorded_conversation_cannot_be_played_again(serve: Callable[..., Running]) -> None:
+def test_recorded_handshake_cannot_be_replayed(serve: Callable[..., Running]) -> None:
     roster = serve(1)
     sent: list[bytes] = []
 
@@ -112,7 +112,7 @@ def test_a_recorded_conversation_cannot_be_played_again(serve: Callable[..., Run
     "rubbish",
     [b"GET / HTTP/1.1\r\n\r\n", b"\xff\xff\xff\xff", (129).to_bytes(4, "little") + bytes(129), frame(b""), b"\0" * 64],
 )
-def test_rubbish_and_oversized_frames_are_hung_up_on(serve: Callable[..., Running], rubbish: bytes) -> None:
+def test_connection_with_malformed_or_oversized_frames_is_closed(serve: Callable[..., Running], rubbish: bytes) -> None:
     roster = serve(1)
     with raw(roster) as sock:
         sock.sendall(rubbish)
@@ -121,20 +121,20 @@ def test_rubbish_and_oversized_frames_are_hung_up_on(serve: Callable[..., Runnin
         assert client.join("", 10).size == 1
 
 
-def test_silence_is_hung_up_on(serve: Callable[..., Running]) -> None:
+def test_silent_connection_is_closed(serve: Callable[..., Running]) -> None:
     roster = serve(1, handshake_seconds=0.1)
     with raw(roster) as sock:
         assert hung_up(sock)
     assert any("did not prove itself within 0.1 s" in line for line in roster.log)
 
 
-def test_a_proven_client_is_held_to_the_frame_limit(serve: Callable[..., Running]) -> None:
+def test_frame_limit_applies_to_authenticated_clients(serve: Callable[..., Running]) -> None:
     roster = serve(1, frame_limit=1000)
     with roster.client(0) as client, pytest.raises(RendezvousError):
         client.send_result(bytes(2000))
 
 
-def test_a_silent_roster_is_given_up_on() -> None:
+def test_silent_roster_is_given_up() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = format_address(*server.getsockname())
         with pytest.raises(RendezvousError) as caught:
@@ -142,7 +142,7 @@ def test_a_silent_roster_is_given_up_on() -> None:
     assert isinstance(caught.value.__cause__, WireTimeout)
 
 
-def test_no_roster_is_told_at_once() -> None:
+def test_missing_roster_is_an_error_at_once() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = format_address(*server.getsockname())
     with pytest.raises(RendezvousError, match=r"worker 3 cannot reach the roster .* refused.* launcher") as caught:
@@ -150,7 +150,7 @@ def test_no_roster_is_told_at_once() -> None:
     assert isinstance(caught.value.__cause__, ConnectionLost)
 
 
-def test_who_proves_itself_while_the_door_closes_is_hung_up_on(
+def test_client_authenticated_while_listener_closes_is_disconnected(
     serve: Callable[..., Running], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """asyncio.wait_for may drop the cancellation: then this client was served for ever, and closing never ended."""
@@ -189,7 +189,7 @@ def test_ipv6() -> None:
     asyncio.run(serve())
 
 
-def test_a_join_times_out_with_the_names_of_the_missing(serve: Callable[..., Running]) -> None:
+def test_join_times_out_with_names_of_missing_workers(serve: Callable[..., Running]) -> None:
     roster = serve(3)
     with (
         roster.client(1) as client,
@@ -198,7 +198,7 @@ def test_a_join_times_out_with_the_names_of_the_missing(serve: Callable[..., Run
         client.join("", 0.1)
 
 
-def test_an_exit_is_told_to_who_waits_and_who_comes(serve: Callable[..., Running]) -> None:
+def test_exit_is_reported_to_waiting_and_arriving_workers(serve: Callable[..., Running]) -> None:
     roster = serve(3)
     with roster.client(0) as early, roster.client(1) as late, ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(early.join, "", 60)
@@ -211,7 +211,7 @@ def test_an_exit_is_told_to_who_waits_and_who_comes(serve: Callable[..., Running
             assert caught.value.rank == 2
 
 
-def test_two_processes_of_one_rank(serve: Callable[..., Running]) -> None:
+def test_two_processes_with_same_rank_are_refused(serve: Callable[..., Running]) -> None:
     roster = serve(2)
     with (
         roster.client(0) as first,
@@ -228,7 +228,7 @@ def test_two_processes_of_one_rank(serve: Callable[..., Running]) -> None:
         assert waiting.result(10).generation == 1
 
 
-def test_closing_ends_a_join_in_another_thread_and_it_can_be_made_again(serve: Callable[..., Running]) -> None:
+def test_closing_ends_join_in_another_thread_which_can_be_repeated(serve: Callable[..., Running]) -> None:
     roster = serve(1 + 1)
     client = roster.client(0)
     with ThreadPoolExecutor(1) as pool:
@@ -244,7 +244,7 @@ def test_closing_ends_a_join_in_another_thread_and_it_can_be_made_again(serve: C
         assert other.join("", 10).generation == waiting.result(10).generation == 1
 
 
-def test_the_last_words_of_a_worker_are_heard(serve: Callable[..., Running]) -> None:
+def test_last_messages_of_dead_worker_are_read(serve: Callable[..., Running]) -> None:
     roster = serve(1)
     client = roster.client(0)
     client.report_failure("Traceback ...", "ValueError: x", None)
@@ -253,7 +253,7 @@ def test_the_last_words_of_a_worker_are_heard(serve: Callable[..., Running]) -> 
     assert roster.reports == [(0, Failure("Traceback ...", "ValueError: x", None))]
 
 
-def test_how_a_worker_gets_on_is_heard(serve: Callable[..., Running]) -> None:
+def test_progress_of_worker_is_received(serve: Callable[..., Running]) -> None:
     roster = serve(2)
     with roster.client(1) as client:
         client.report_progress(7, 0.5)
@@ -262,7 +262,7 @@ def test_how_a_worker_gets_on_is_heard(serve: Callable[..., Running]) -> None:
     assert roster.reports == [(1, Progress(7, 0.5)), (1, Progress(8, 0.75))]
 
 
-def test_what_a_training_measures_is_heard(serve: Callable[..., Running]) -> None:
+def test_measurements_of_training_are_received(serve: Callable[..., Running]) -> None:
     roster = serve(1)
     told = Measures(32, 512, 64, hosts=1, workers=1, local=32.0, step=0.2, sync=0.0, square=1.0, trace=9.0)
     with roster.client(0) as client:
@@ -271,7 +271,7 @@ def test_what_a_training_measures_is_heard(serve: Callable[..., Running]) -> Non
     assert roster.reports == [(0, told)]
 
 
-def test_a_scheduled_batch_is_heard_by_those_that_listen_and_those_that_come(serve: Callable[..., Running]) -> None:
+def test_scheduled_batch_reaches_listening_and_arriving_workers(serve: Callable[..., Running]) -> None:
     roster = serve(0, elastic=Limits(1, 2))
     for worker in (0, 1):
         roster.do(lambda worker=worker: roster.service.expect(worker, "here"))
@@ -294,12 +294,12 @@ def test_a_call_and_its_result(serve: Callable[..., Running]) -> None:
     assert roster.service.results == {0: b"result"}
 
 
-def test_a_job_without_a_call_has_none(serve: Callable[..., Running]) -> None:
+def test_job_without_call_refuses_fetch(serve: Callable[..., Running]) -> None:
     with serve(1).client(0) as client, pytest.raises(RendezvousError, match="no call to fetch"):
         client.fetch_call()
 
 
-def test_who_has_failed_and_does_not_end_is_killed(serve: Callable[..., Running]) -> None:
+def test_failed_worker_that_does_not_end_is_killed(serve: Callable[..., Running]) -> None:
     killed: queue.SimpleQueue[int] = queue.SimpleQueue()
 
     def obey(action: Action) -> None:
@@ -321,7 +321,7 @@ def test_who_has_failed_and_does_not_end_is_killed(serve: Callable[..., Running]
     assert killed.empty(), "a worker that has ended is not killed"
 
 
-def test_a_roster_goes_on_where_another_was_killed(serve: Callable[..., Running]) -> None:
+def test_roster_continues_after_another_was_killed(serve: Callable[..., Running]) -> None:
     """All that it is given is what the other one has written down, before it told anyone."""
     written: list[ElasticState] = []
     first = serve(0, elastic=Limits(1, 3), remember=written.append)
@@ -355,7 +355,7 @@ def test_a_roster_goes_on_where_another_was_killed(serve: Callable[..., Running]
             client.close()
 
 
-def test_what_hangs_on_connections_and_clocks_is_not_written_down(serve: Callable[..., Running]) -> None:
+def test_state_of_connections_and_timers_is_not_saved(serve: Callable[..., Running]) -> None:
     written: list[ElasticState] = []
     roster = serve(0, elastic=Limits(2, 3), remember=written.append)
     roster.do(lambda: roster.service.expect(0, "here"))

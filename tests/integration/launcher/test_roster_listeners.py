@@ -1,4 +1,4 @@
-"""Workers that listen to the roster: what they tell each other, and the roster's clock."""
+"""Workers that listen to the roster: messages between them, and the roster's clock."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def settle(client: RosterClient, listener: Listener) -> None:
     assert isinstance(listener.next(), Probed)
 
 
-def test_workers_tell_each_other_things(serve: Callable[..., Running]) -> None:
+def test_workers_send_each_other_messages(serve: Callable[..., Running]) -> None:
     roster = serve(2)
     with roster.client(0) as first, roster.client(1) as second:
         listeners = [Listener(first), Listener(second)]
@@ -56,7 +56,7 @@ def test_workers_tell_each_other_things(serve: Callable[..., Running]) -> None:
         assert listeners[1].next() == Told(0, b"c")
 
 
-def test_who_does_not_listen_is_absent(serve: Callable[..., Running]) -> None:
+def test_worker_that_does_not_listen_is_absent(serve: Callable[..., Running]) -> None:
     roster = serve(2)
     with roster.client(0) as client:
         listener = Listener(client)
@@ -81,7 +81,7 @@ def test_the_rosters_clock(serve: Callable[..., Running]) -> None:
         assert before <= answer.sent_ns <= answer.now_ns <= time.monotonic_ns()
 
 
-def test_a_listener_can_still_ask(serve: Callable[..., Running]) -> None:
+def test_listener_can_still_send_requests(serve: Callable[..., Running]) -> None:
     roster = serve(2, call=b"call")
     with roster.client(0) as client, roster.client(1) as other:
         listener = Listener(client)
@@ -91,7 +91,7 @@ def test_a_listener_can_still_ask(serve: Callable[..., Running]) -> None:
         assert listener.next() == Told(1, b"in between")
 
 
-def test_a_listener_hears_no_more_when_the_roster_has_gone(serve: Callable[..., Running]) -> None:
+def test_listener_notices_end_of_roster(serve: Callable[..., Running]) -> None:
     roster = serve(1)
     with roster.client(0) as client:
         settle(client, Listener(client))
@@ -101,7 +101,7 @@ def test_a_listener_hears_no_more_when_the_roster_has_gone(serve: Callable[..., 
                 client.fetch_call()
 
 
-def test_a_worker_that_does_not_read_costs_the_roster_little_and_others_nothing(serve: Callable[..., Running]) -> None:
+def test_worker_that_does_not_read_costs_little_memory_and_delays_no_others(serve: Callable[..., Running]) -> None:
     roster = serve(2)
     pieces = 40
     with raw_listener(roster, 0) as deaf, roster.client(1) as client:

@@ -36,7 +36,7 @@ def test_workers_meet_and_print(start: Callable[..., Any]) -> None:
     assert errors(err) == []
 
 
-def test_eight_workers_meet_a_hundred_times_and_oversubscription_is_said_once(start: Callable[..., Any]) -> None:
+def test_eight_workers_meet_repeatedly_and_oversubscription_is_noted_once(start: Callable[..., Any]) -> None:
     script = """
     client = connect()
     for generation in range(1, 101):
@@ -84,7 +84,7 @@ def test_environment_of_a_worker(start: Callable[..., Any]) -> None:
     ]
 
 
-def test_the_secret_is_on_no_command_line(start: Callable[..., Any]) -> None:
+def test_secret_is_on_no_command_line(start: Callable[..., Any]) -> None:
     script = MEET + 'tell(f"secret{rank}", os.environ["FARANDOLE_SECRET"]); signal.pause()'
     job = start(script, 2)
     secret = job.told("secret0")
@@ -115,7 +115,7 @@ def test_traceback_of_a_rank_that_raises(start: Callable[..., Any]) -> None:
     assert "\nits traceback is above, in the output of rank 1\n" in report and "\nhint: " in report
 
 
-def test_an_error_of_all_ranks_is_told_once_and_without_our_frames(start: Callable[..., Any]) -> None:
+def test_error_of_all_ranks_is_reported_once_without_our_frames(start: Callable[..., Any]) -> None:
     script = """
 import array
 from farandole.worker.core import basics, buffers
@@ -131,7 +131,7 @@ buffers.allreduce(array.array("d", [0.0] * (1 + rank)), name="x")
     assert "\nhint: the message says what each rank sent: let all ranks make the same calls" in err
 
 
-def test_a_consequence_is_not_the_first_failure(start: Callable[..., Any]) -> None:
+def test_consequence_is_not_reported_as_first_failure(start: Callable[..., Any]) -> None:
     """Rank 0 exits first, because it lost rank 1, which takes its time to die: until the other's end is known."""
     script = (
         MEET
@@ -162,7 +162,7 @@ os._exit(9)
         ("pass", 1, "error: rank 1 on host", "check that all ranks make the same number of steps"),
     ],
 )
-def test_a_rank_that_leaves_early_is_to_blame_if_it_failed(
+def test_failed_rank_that_leaves_early_is_blamed(
     left: str, code: int, report: str, hint: str, start: Callable[..., Any]
 ) -> None:
     script = f"""
@@ -182,7 +182,7 @@ else:
     assert "others: rank" in err
 
 
-def test_kill_minus_nine_of_one_of_four(start: Callable[..., Any]) -> None:
+def test_sigkill_of_one_of_four_workers_ends_job(start: Callable[..., Any]) -> None:
     job = start(MEET + 'tell(f"pid{rank}", os.getpid()); time.sleep(60)', 4)
     pids = [int(job.told(f"pid{rank}")) for rank in range(4)]
     os.kill(pids[2], signal.SIGKILL)
@@ -195,7 +195,7 @@ def test_kill_minus_nine_of_one_of_four(start: Callable[..., Any]) -> None:
     assert "others: ranks 0-1, 3 ended by the launcher (SIGTERM)" in err
 
 
-def test_those_who_wait_in_join_hear_of_an_exit_at_once(start: Callable[..., Any]) -> None:
+def test_exit_of_worker_is_reported_to_waiting_joins_at_once(start: Callable[..., Any]) -> None:
     script = """
     client = connect()
     if rank == 1:
@@ -213,7 +213,7 @@ def test_those_who_wait_in_join_hear_of_an_exit_at_once(start: Callable[..., Any
     assert sorted(out.splitlines()) == [f"[0]<stdout>:{words}", f"[2]<stdout>:{words}"]
 
 
-def test_start_timeout_names_the_missing(start: Callable[..., Any]) -> None:
+def test_start_timeout_names_missing_workers(start: Callable[..., Any]) -> None:
     script = """
     import threading
     client = connect()
@@ -256,7 +256,7 @@ def test_stubborn_orphans_in_other_sessions_are_ended(start: Callable[..., Any])
     assert not any(Path(f"/proc/{pid}").exists() for pid in orphans)
 
 
-def test_what_a_successful_job_left_running_is_ended(start: Callable[..., Any]) -> None:
+def test_leftovers_of_successful_job_are_ended(start: Callable[..., Any]) -> None:
     script = 'subprocess.Popen(["sleep", "300"], start_new_session=True); print("bye")'
     begin = time.monotonic()
     code, out, err = start(script, 2).finish()
@@ -354,7 +354,7 @@ def test_a_second_ctrl_c_kills_at_once(start: Callable[..., Any]) -> None:
         (["surely-no-such-program"], "there is no program 'surely-no-such-program' on the PATH"),
     ],
 )
-def test_what_cannot_start_is_told_at_once(start: Any, command: list[str], message: str) -> None:
+def test_command_that_cannot_start_is_an_error_at_once(start: Any, command: list[str], message: str) -> None:
     begin = time.monotonic()
     code, out, err = start.command(command, 2).finish()
     assert time.monotonic() - begin < 20  # Before any timeout ends.
@@ -362,7 +362,7 @@ def test_what_cannot_start_is_told_at_once(start: Any, command: list[str], messa
     assert message in err and "\nhint: " in err
 
 
-def test_a_program_that_the_kernel_refuses(start: Any, tmp_path: Path) -> None:
+def test_program_that_kernel_refuses_is_an_error(start: Any, tmp_path: Path) -> None:
     broken = tmp_path / "broken"
     broken.write_text("#!/no/such/interpreter\n")
     broken.chmod(0o755)
@@ -383,7 +383,7 @@ def test_output_dir_keeps_raw_output(start: Callable[..., Any], tmp_path: Path) 
     assert err.count("<stderr>:err\n") == 11
 
 
-def test_output_dir_that_cannot_be_made(start: Callable[..., Any], tmp_path: Path) -> None:
+def test_output_dir_that_cannot_be_created_is_an_error(start: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     code, _, err = start("", 1, "--output-dir", str(tmp_path / "file" / "logs")).finish()
     assert code == 2
@@ -398,7 +398,7 @@ for number in range(300):
 """
 
 
-def test_a_slow_reader_gets_everything_and_costs_no_memory(start: Callable[..., Any]) -> None:
+def test_slow_reader_gets_all_output_in_bounded_memory(start: Callable[..., Any]) -> None:
     """30 MB: far more than all buffers on the way, so the worker must have been held up, and let go again."""
     job = start(LOUD, 1)
     job.told("written")
@@ -425,7 +425,7 @@ def stall(job: Any) -> int:
     return last
 
 
-def test_a_failure_ends_the_job_even_while_nobody_reads(start: Callable[..., Any]) -> None:
+def test_failure_ends_job_even_if_output_is_not_read(start: Callable[..., Any]) -> None:
     script = (
         "if rank == 0:\n    while True: os.write(1, b'x' * 1000 + b'\\n')\ntell('ready'); time.sleep(0.5); sys.exit(5)"
     )
@@ -459,7 +459,7 @@ def test_ctrl_c_does_not_wait_for_a_reader(start: Callable[..., Any]) -> None:
     assert job.left() == []
 
 
-def test_a_reader_that_goes_away_ends_the_job(start: Callable[..., Any]) -> None:
+def test_closed_output_ends_job(start: Callable[..., Any]) -> None:
     read_end, write_end = os.pipe()
     job = start("while True: print('x'); time.sleep(0.01)", 1, stdout=write_end)
     os.close(write_end)
@@ -471,7 +471,7 @@ def test_a_reader_that_goes_away_ends_the_job(start: Callable[..., Any]) -> None
     assert job.left() == []
 
 
-def test_verbose_tells_the_rosters_reasons(start: Callable[..., Any]) -> None:
+def test_verbose_prints_reasons_of_roster(start: Callable[..., Any]) -> None:
     code, _, err = start(MEET, 2, "--verbose").finish()
     assert code == 0
     assert "all 2 are here: generation 1 begins" in err

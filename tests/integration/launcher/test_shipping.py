@@ -73,7 +73,7 @@ async def job(project: Path, hosts: int) -> tuple[list[str], list[bytes], tuple[
     return list(directories.values()), output, progress[-1]
 
 
-def test_workers_run_where_the_directory_was_sent_to(project: Path) -> None:
+def test_workers_run_in_shipped_directory(project: Path) -> None:
     directories, output, (done, total) = asyncio.run(job(project, 2))
     assert output == [b"from the package 3000000\n"] * 2
     assert len(set(directories)) == 2
@@ -83,7 +83,7 @@ def test_workers_run_where_the_directory_was_sent_to(project: Path) -> None:
     assert done == total >= 3_000_000  # The second agent may find what the first has got.
 
 
-def test_a_second_job_is_sent_only_what_changed(project: Path) -> None:
+def test_second_job_receives_only_changes(project: Path) -> None:
     asyncio.run(job(project, 1))
     (project / "package" / "words.py").write_text("WORDS = 'changed'\n")
     _, output, progress = asyncio.run(job(project, 1))
@@ -92,7 +92,7 @@ def test_a_second_job_is_sent_only_what_changed(project: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["killed", "ended"])
-def test_an_agent_that_goes_while_it_receives_is_noticed(how: str, project: Path) -> None:
+def test_loss_of_agent_while_it_receives_is_noticed(how: str, project: Path) -> None:
     async def scenario() -> None:
         agents = [await start(number) for number in range(2)]
         try:
@@ -111,7 +111,7 @@ def test_an_agent_that_goes_while_it_receives_is_noticed(how: str, project: Path
         asyncio.run(scenario())
 
 
-def test_a_host_that_cannot_keep_it_is_named(project: Path, tmp_path: Path) -> None:
+def test_host_that_cannot_store_directory_is_named(project: Path, tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("not a directory")
     with pytest.raises(SpecError, match=r"the directory could not be sent: h0: .*/cache.*Not a directory"):
         asyncio.run(job(project, 1))

@@ -1,4 +1,4 @@
-"""A real terminal around the real launcher: what a person sees, and what Ctrl-C does."""
+"""A real terminal around the real launcher: the output for people, and the effect of Ctrl-C."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def last(rows: list[str]) -> str:
     return rows[-1] if rows else ""
 
 
-def test_the_status_line_comes_and_goes(start: Callable[..., Job]) -> None:
+def test_status_line_appears_and_disappears(start: Callable[..., Job]) -> None:
     job = start("print('hello'); wait_for('go')", 2)
     job.until(lambda rows: last(rows) == "2/2 up" and sum("hello" in row for row in rows) == 2)
     job.go("go")
@@ -153,13 +153,13 @@ def test_the_status_line_comes_and_goes(start: Callable[..., Job]) -> None:
     assert sorted(without_notes(job.rows)) == ["[0]<stdout>:hello", "[1]<stdout>:hello"]
 
 
-def test_no_status_line_when_it_is_not_wanted(start: Callable[..., Job]) -> None:
+def test_status_line_can_be_disabled(start: Callable[..., Job]) -> None:
     job = start("print('hello')", 1, "--no-status")
     assert job.finish()[0] == 0
     assert b" up" not in job.written and b"hello" in job.written
 
 
-def test_steps_and_the_slowest_are_told(start: Callable[..., Job]) -> None:
+def test_status_line_shows_steps_and_slowest_rank(start: Callable[..., Job]) -> None:
     script = """
     assert os.environ["FARANDOLE_PROGRESS"] == "1"
     secret = bytes.fromhex(os.environ["FARANDOLE_SECRET"])
@@ -177,7 +177,7 @@ def test_steps_and_the_slowest_are_told(start: Callable[..., Job]) -> None:
     assert "steps/s" not in "\n".join(job.rows)
 
 
-def test_bars_of_two_workers_stand_below_each_other(start: Callable[..., Job]) -> None:
+def test_progress_bars_of_two_workers_are_stacked(start: Callable[..., Job]) -> None:
     script = """
     for number in range(20):
         sys.stderr.write(f"\\r{5 * number:3}% {'#' * (20 - number if rank else number)}")
@@ -216,7 +216,7 @@ def test_colours_are_for_terminals(start: Callable[..., Job]) -> None:
         (("--color", "always"), {"NO_COLOR": "1"}, True),
     ],
 )
-def test_who_wants_colours(
+def test_colour_options_are_respected(
     start: Callable[..., Job], options: tuple[str, ...], variables: dict[str, str], colored: bool
 ) -> None:
     job = start("print('out')", 1, *options, **variables)
@@ -225,21 +225,21 @@ def test_who_wants_colours(
     assert without_notes(job.rows) == ["[0]<stdout>:out"]
 
 
-def test_a_dumb_terminal_gets_lines_only(start: Callable[..., Job]) -> None:
+def test_dumb_terminal_gets_lines_only(start: Callable[..., Job]) -> None:
     job = start("print('out')", 1, TERM="dumb")
     assert job.finish()[0] == 0
     assert b"\x1b" not in job.written and b" up" not in job.written
     assert without_notes(job.rows) == ["[0]<stdout>:out"]
 
 
-def test_a_job_in_the_background_draws_nothing(start: Callable[..., Job]) -> None:
+def test_background_job_draws_nothing(start: Callable[..., Job]) -> None:
     job = start("print('out')", 1, leader=BACKGROUND)
     assert job.finish()[0] == 0
     assert b" up" not in job.written and b"\x1b[J" not in job.written
     assert without_notes(job.rows) == ["[0]<stdout>:out"]
 
 
-def test_ctrl_c_ends_the_job_and_leaves_the_terminal_tidy(start: Callable[..., Job]) -> None:
+def test_ctrl_c_ends_job_and_restores_terminal(start: Callable[..., Job]) -> None:
     script = """
     def bye(*_):
         print("cleaned up")
@@ -258,7 +258,7 @@ def test_ctrl_c_ends_the_job_and_leaves_the_terminal_tidy(start: Callable[..., J
     assert "2/2 up" not in rows
 
 
-def test_the_report_of_a_failure_stands_alone(start: Callable[..., Job], tmp_path: Path) -> None:
+def test_failure_report_is_separate_from_status_line(start: Callable[..., Job], tmp_path: Path) -> None:
     script = "sys.stderr.write(' 10%\\r')\nif rank: raise ValueError('boom')\ntime.sleep(60)"
     job = start(script, 2, "--output-dir", str(tmp_path / "logs"))
     assert job.finish()[0] == 1
@@ -270,7 +270,7 @@ def test_the_report_of_a_failure_stands_alone(start: Callable[..., Job], tmp_pat
     assert not (tmp_path / "logs" / "rank.0" / "error.json").exists()
 
 
-def test_only_some_ranks_are_shown_and_all_are_kept(start: Callable[..., Job], tmp_path: Path) -> None:
+def test_selected_ranks_are_shown_and_all_are_stored(start: Callable[..., Job], tmp_path: Path) -> None:
     logs = tmp_path / "logs"
     job = start("print('rank', rank)", 3, "--tee", "--output-dir", str(logs), "--only-rank", "0,2", piped=True)
     code, out = job.finish()
@@ -286,13 +286,13 @@ def test_only_some_ranks_are_shown_and_all_are_kept(start: Callable[..., Job], t
         (("--tee",), "error: --tee: the output directory is missing"),
     ],
 )
-def test_what_cannot_be_shown(start: Callable[..., Job], options: tuple[str, ...], message: str) -> None:
+def test_invalid_output_options_are_refused(start: Callable[..., Job], options: tuple[str, ...], message: str) -> None:
     job = start("", 2, *options)
     assert job.finish()[0] == 2
     assert message in job.rows and last(job.rows).startswith("hint: ")
 
 
-def test_a_terminal_that_goes_away_ends_the_job(start: Callable[..., Job]) -> None:
+def test_closed_terminal_ends_job(start: Callable[..., Job]) -> None:
     job = start("signal.signal(signal.SIGTERM, lambda *_: sys.exit(0)); time.sleep(60)", 1)
     job.until(lambda rows: last(rows) == "1/1 up")
     os.kill(job.process.pid, signal.SIGHUP)

@@ -15,7 +15,7 @@ KILLS = int(os.environ.get("FARANDOLE_QUEUE_KILLS", "8"))
 
 @pytest.mark.exact
 @pytest.mark.timeout(120 + 10 * KILLS)
-def test_the_daemon_is_killed_at_random_moments(bench: QueueBench) -> None:
+def test_no_job_is_lost_or_run_twice_when_daemon_is_killed_at_random(bench: QueueBench) -> None:
     told = kill_again_and_again(bench, KILLS)
     assert told["wrong"] == {} and told["states"] == ["Succeeded"], told
     print(told)

@@ -1,4 +1,4 @@
-"""A queue for real: jobs that wait, grow, shrink, are suspended and cancelled; users; and what is refused."""
+"""A real queue: jobs that wait, grow, shrink, are suspended and cancelled; users; and requests that are refused."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ with RosterClient.connect(os.environ["FARANDOLE_ROSTER"], secret, worker=worker)
 """
 
 
-def test_a_job_is_shown_until_it_is_over_and_its_code_is_that_of_the_command(bench: QueueBench) -> None:
+def test_submit_shows_job_to_its_end_and_exits_with_its_code(bench: QueueBench) -> None:
     bench.start()
     code, out, err = bench.ask("submit", "--name", "a", "-np", "2", "--", "sh", "-c", "echo I am $RANK; exit $RANK")
     assert code == 1
@@ -66,7 +66,7 @@ def test_a_job_is_shown_until_it_is_over_and_its_code_is_that_of_the_command(ben
     assert [event["text"] for event in bench.status("a")["events"]][:2] == ["was submitted", "starts on localhost:2"]
 
 
-def test_an_elastic_job_takes_what_is_free_and_gives_it_back(bench: QueueBench) -> None:
+def test_elastic_job_takes_free_slots_and_gives_them_back(bench: QueueBench) -> None:
     bench.start()
     bench.submit("grows", "-np", "1:4", *bench.elastic("grows", 300))
     until(lambda: bench.status("grows")["workers"] == 4, lambda: f"it has all: {bench.status('grows')}", 60)
@@ -83,7 +83,7 @@ def test_an_elastic_job_takes_what_is_free_and_gives_it_back(bench: QueueBench) 
     assert bench.said("grows") == ["begun"]
 
 
-def test_the_batch_that_the_policy_has_chosen_reaches_the_workers(bench: QueueBench) -> None:
+def test_batch_chosen_by_policy_reaches_workers(bench: QueueBench) -> None:
     bench.start("--policy", "adaptive")
     script, file = bench.directory / "measures.py", bench.directory / "batch"
     script.write_text(MEASURES)
@@ -92,7 +92,7 @@ def test_the_batch_that_the_policy_has_chosen_reaches_the_workers(bench: QueueBe
     assert all(32 < int(batch) <= 512 for batch in bench.said("batch")) and bench.said("batch")
 
 
-def test_a_job_saves_itself_is_suspended_and_goes_on(bench: QueueBench) -> None:
+def test_suspended_job_saves_state_and_continues_from_it(bench: QueueBench) -> None:
     bench.start()
     script, file = bench.directory / "saves.py", bench.directory / "said"
     script.write_text(SAVES)
@@ -106,7 +106,7 @@ def test_a_job_saves_itself_is_suspended_and_goes_on(bench: QueueBench) -> None:
     assert bench.said("said") == ["begun", "saved", "begun", "done"]
 
 
-def test_a_job_is_cancelled_and_nothing_of_it_is_left(bench: QueueBench) -> None:
+def test_cancelled_job_leaves_no_process(bench: QueueBench) -> None:
     bench.start()
     for name, command in (("plain", bench.plain("plain", 300)), ("elastic", bench.elastic("elastic", 300))):
         bench.submit(name, *(("-np", "1:2") if name == "elastic" else ()), *command)
@@ -130,7 +130,7 @@ def runners(bench: QueueBench, name: str) -> list[int]:
     return sorted(map(int, found.stdout.split()))
 
 
-def test_a_runner_that_is_killed_takes_a_plain_job_with_it_and_not_an_elastic_one(bench: QueueBench) -> None:
+def test_killed_runner_ends_fixed_job_but_not_elastic_job(bench: QueueBench) -> None:
     bench.start()
     bench.submit("plain", *bench.plain("plain", 300))
     bench.submit("elastic", "-np", "1:2", *bench.elastic("elastic", 300))
@@ -207,7 +207,7 @@ def can_run_python(user: pwd.struct_passwd) -> bool:
     return done.returncode == 0
 
 
-def test_users_are_told_apart_by_the_kernel_and_by_tokens(
+def test_users_are_identified_by_kernel_and_by_tokens(
     bench: QueueBench, nobody: pwd.struct_passwd, tmp_path: Path
 ) -> None:
     for folder in (tmp_path, *tmp_path.parents[:2]):
@@ -234,7 +234,7 @@ def test_users_are_told_apart_by_the_kernel_and_by_tokens(
     assert "the token is unknown" in bench.ask("jobs", environment={"FARANDOLE_QUEUE_TOKEN": token})[2]
 
 
-def test_a_user_cannot_have_root_read_other_files(bench: QueueBench, nobody: pwd.struct_passwd, tmp_path: Path) -> None:
+def test_user_cannot_make_root_read_other_files(bench: QueueBench, nobody: pwd.struct_passwd, tmp_path: Path) -> None:
     from farandole.control.queue.attempt import Attempt
     from farandole.control.queue.model import Owner
 
@@ -254,7 +254,7 @@ def test_a_user_cannot_have_root_read_other_files(bench: QueueBench, nobody: pwd
     assert attempt.read_log(0, 100, owner) == b""
 
 
-def test_a_backup_is_a_queue_of_its_own(bench: QueueBench, tmp_path: Path) -> None:
+def test_backup_can_be_served_as_a_queue(bench: QueueBench, tmp_path: Path) -> None:
     bench.start()
     bench.submit("runs", *bench.plain("runs", 300))
     bench.submit("waits", "-np", "4", *bench.plain("waits", 0.1))
@@ -274,7 +274,7 @@ def test_a_backup_is_a_queue_of_its_own(bench: QueueBench, tmp_path: Path) -> No
     bench.becomes("waits", "Succeeded")
 
 
-def test_a_function_is_a_job_and_its_results_come_back(bench: QueueBench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_submitted_function_returns_its_results(bench: QueueBench, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.start()
     for name, value in bench.environment.items():
         monkeypatch.setenv(name, value)

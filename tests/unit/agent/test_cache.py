@@ -1,4 +1,4 @@
-"""What is kept on a host of the files that were sent, and for how long."""
+"""The cache of shipped files on a host: what it contains, and for how long."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def prune(cache: Cache) -> None:
 # --- objects -----------------------------------------------------------------------------------------------------
 
 
-def test_an_object_is_there_when_it_is_complete(cache: Cache) -> None:
+def test_object_exists_once_it_is_complete(cache: Cache) -> None:
     digest = keep(cache, b"content")
     assert cache.has(digest, 7)
     assert not cache.has(digest, 8)
     assert not cache.has(bytes(32), 7)
 
 
-def test_to_look_for_an_object_is_to_use_it(cache: Cache) -> None:
+def test_lookup_marks_object_as_used(cache: Cache) -> None:
     used, unused = keep(cache, b"used", KEPT_SECONDS + DAY), keep(cache, b"unused", KEPT_SECONDS + DAY)
     assert cache.has(used, 4)
     prune(cache)
@@ -59,14 +59,14 @@ def test_to_look_for_an_object_is_to_use_it(cache: Cache) -> None:
     assert not cache.has(unused, 6)
 
 
-def test_what_was_used_longest_ago_goes_first(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_least_recently_used_objects_are_pruned_first(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agent_cache, "KEPT_BYTES", 25)
     ages = {name: keep(cache, name * 10, days * DAY) for name, days in ((b"a", 2), (b"b", 4), (b"c", 3), (b"d", 5))}
     prune(cache)
     assert {name for name, digest in ages.items() if os.path.exists(cache.object(digest))} == {b"a", b"c"}
 
 
-def test_what_may_be_in_use_stays(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recently_used_objects_are_not_pruned(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agent_cache, "KEPT_BYTES", 0)
     young, old = keep(cache, b"young", UNTOUCHED_SECONDS - 60), keep(cache, b"old", UNTOUCHED_SECONDS + 60)
     prune(cache)
@@ -77,7 +77,7 @@ def test_what_may_be_in_use_stays(cache: Cache, monkeypatch: pytest.MonkeyPatch)
 # --- partial content ---------------------------------------------------------------------------------------------
 
 
-def test_partial_content_is_one_agents_at_a_time(cache: Cache) -> None:
+def test_partial_content_is_locked_by_one_agent(cache: Cache) -> None:
     digest = hashlib.sha256(b"content").digest()
     first, second = cache.begin(digest), cache.begin(digest)
     assert first.path != second.path
@@ -91,14 +91,14 @@ def test_partial_content_is_one_agents_at_a_time(cache: Cache) -> None:
     resumed.close()
 
 
-def test_there_is_nothing_to_resume_of_nothing(cache: Cache) -> None:
+def test_empty_partial_file_is_not_resumed(cache: Cache) -> None:
     digest = bytes(32)
     assert cache.resume(digest) is None
     cache.begin(digest).close()
     assert cache.resume(digest) is None
 
 
-def test_old_partial_content_goes_unless_it_is_written(cache: Cache, tmp_path: Path) -> None:
+def test_old_partial_content_is_pruned_unless_locked(cache: Cache, tmp_path: Path) -> None:
     left, written = cache.begin(bytes(32)), cache.begin(bytes([1]) * 32)
     left.close()
     young = tmp_path / "cache" / "partial" / "young"
@@ -138,7 +138,7 @@ def expire(tree: Path) -> None:
     age(tree, KEPT_SECONDS + DAY)
 
 
-def test_the_tree_of_a_running_job_stays(cache: Cache) -> None:
+def test_tree_of_running_job_is_not_pruned(cache: Cache) -> None:
     tree, root = place(cache, "job")
     expire(root.parent)
     prune(cache)
@@ -146,14 +146,14 @@ def test_the_tree_of_a_running_job_stays(cache: Cache) -> None:
     tree.close()
 
 
-def test_the_tree_of_an_ended_job_goes(cache: Cache) -> None:
+def test_tree_of_ended_job_is_pruned(cache: Cache) -> None:
     tree, root = place(cache, "job")
     tree.close()
     prune(cache)
     assert not root.parent.exists()
 
 
-def test_what_workers_wrote_stays_for_a_while(cache: Cache) -> None:
+def test_files_of_workers_are_kept_for_a_while(cache: Cache) -> None:
     tree, root = place(cache, "job")
     tree.close()
     (root / "config.json").write_text("rewritten by a worker")
@@ -174,7 +174,7 @@ def test_what_workers_wrote_stays_for_a_while(cache: Cache) -> None:
     assert not root.parent.exists()
 
 
-def test_a_tree_that_was_never_complete_goes(cache: Cache) -> None:
+def test_incomplete_tree_is_pruned(cache: Cache) -> None:
     tree = cache.new_tree("job")
     tree.close()
     (Path(os.fsdecode(tree.path)) / "project").mkdir()
@@ -212,7 +212,7 @@ def test_a_directory_that_became_a_link_is_not_followed(cache: Cache, tmp_path: 
     assert (outside / "a.py").exists()
 
 
-def test_one_place_for_each_agent_of_a_job(cache: Cache) -> None:
+def test_each_agent_of_a_job_gets_its_own_tree(cache: Cache) -> None:
     trees = [cache.new_tree("job") for _ in range(3)]
     assert [os.path.basename(tree.path) for tree in trees] == [b"job", b"job.1", b"job.2"]
     for tree in trees:

@@ -1,4 +1,4 @@
-"""What an agent keeps for the next launcher of what its workers have printed."""
+"""The workers' output that an agent keeps for the next launcher."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from farandole.control.agent.failover import SPOOL_BYTES, Spool, UnwrittenOutput
 from farandole.control.agent.protocol import STDERR, STDOUT, Closed, Credit, Output
 
 
-def test_what_was_written_is_forgotten_to_the_byte() -> None:
+def test_written_output_is_dropped_exactly() -> None:
     unwritten = UnwrittenOutput()
     for data in (b"one ", b"two ", b"three"):
         unwritten.sent(Output(0, STDOUT, data))
@@ -15,7 +15,7 @@ def test_what_was_written_is_forgotten_to_the_byte() -> None:
     assert unwritten.take() == []
 
 
-def test_streams_come_back_in_the_order_in_which_they_were_sent() -> None:
+def test_unwritten_output_is_returned_in_sending_order() -> None:
     unwritten = UnwrittenOutput()
     said = [Output(1, STDOUT, b"a"), Output(0, STDERR, b"b"), Output(1, STDERR, b"c"), Output(1, STDOUT, b"d")]
     for message in said:
@@ -23,7 +23,7 @@ def test_streams_come_back_in_the_order_in_which_they_were_sent() -> None:
     assert unwritten.take() == said
 
 
-def test_the_end_of_a_stream_is_told_again_with_its_last_bytes() -> None:
+def test_end_of_stream_is_repeated_with_its_last_bytes() -> None:
     unwritten = UnwrittenOutput()
     unwritten.sent(Output(0, STDOUT, b"last words"))
     unwritten.sent(Closed(0, STDOUT))
@@ -31,7 +31,7 @@ def test_the_end_of_a_stream_is_told_again_with_its_last_bytes() -> None:
     assert unwritten.take() == [Output(0, STDOUT, b"words"), Closed(0, STDOUT)]
 
 
-def test_a_stream_that_was_written_to_its_end_is_forgotten() -> None:
+def test_completely_written_stream_is_forgotten() -> None:
     unwritten = UnwrittenOutput()
     unwritten.sent(Output(0, STDOUT, b"last words"))
     unwritten.sent(Closed(0, STDOUT))
@@ -40,14 +40,14 @@ def test_a_stream_that_was_written_to_its_end_is_forgotten() -> None:
     assert unwritten.take() == []
 
 
-def test_credit_for_what_is_not_kept_is_passed_over() -> None:
+def test_credit_for_unknown_output_is_ignored() -> None:
     unwritten = UnwrittenOutput()
     unwritten.written(Credit(0, STDOUT, 3))
     unwritten.sent(Output(0, STDOUT, b"new"))
     assert unwritten.take() == [Output(0, STDOUT, b"new")]
 
 
-def test_of_too_much_the_latest_is_kept() -> None:
+def test_spool_keeps_latest_output() -> None:
     spool = Spool()
     for number in range(5):
         spool.add(Output(number, STDOUT, bytes(SPOOL_BYTES // 4)))

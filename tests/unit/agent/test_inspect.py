@@ -1,4 +1,4 @@
-"""What the inspection makes of a host: a faked one, whose files lie below a folder, and this one."""
+"""The inspection of a host: of a fake one, whose files are in a folder, and of this one."""
 
 from __future__ import annotations
 
@@ -331,7 +331,7 @@ def test_a_host_that_shows_nothing(tmp_path: Path) -> None:
     assert facts.software.library_error
 
 
-def test_a_part_that_cannot_be_understood_says_why_and_the_rest_is_there(root: Path) -> None:
+def test_unreadable_part_gives_reason_and_other_parts_are_complete(root: Path) -> None:
     (root / "sys/class/net/eth0/flags").write_text("rubbish\n")
     (root / "proc/meminfo").unlink()
     (root / "proc/meminfo").mkdir()
@@ -355,7 +355,7 @@ def test_count_cores(listed: str | None, count: int) -> None:
 # --- real programs ----------------------------------------------------------------------------------------------------
 
 
-def test_programs_that_fail_hang_or_are_not_there() -> None:
+def test_failing_hanging_and_missing_programs_give_no_answer() -> None:
     unknown: dict[str, str] = {}
     programs = Programs(unknown)
     assert programs.answer("sh", "-c", "echo yes") == "yes\n"
@@ -390,7 +390,7 @@ def test_inspecting_loads_no_framework_and_no_native_library() -> None:
     assert "libfarandole" not in maps
 
 
-def test_a_library_that_does_not_load_says_why(tmp_path: Path) -> None:
+def test_library_that_cannot_be_loaded_gives_reason(tmp_path: Path) -> None:
     done = subprocess.run(
         library_question(),
         env={"FARANDOLE_LIBRARY": str(tmp_path / "no.so")},

@@ -1,4 +1,4 @@
-"""What an agent does in the moment in which its launcher goes."""
+"""The behaviour of an agent at the moment in which its launcher is lost."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def an_hour(name: str) -> Outlive:
     return Outlive(f"test-launcher-connection-{name}", 3600.0)
 
 
-def test_a_worker_that_speaks_when_the_launcher_has_just_gone_does_not_end_the_agent() -> None:
+def test_output_just_after_launcher_is_lost_does_not_end_agent() -> None:
     # What it says is read before it is noticed that there is nobody any more to whom it could be passed on.
     with host_with_a_worker(an_hour("speaks")) as (host, launcher, worker):
         worker.sendall(b"I have done a step")
@@ -94,7 +94,7 @@ def test_a_worker_that_speaks_when_the_launcher_has_just_gone_does_not_end_the_a
         assert worker.recv(1) == b"", "it is told to look for the roster again"
 
 
-def test_a_worker_that_connects_when_the_launcher_has_just_gone_waits_for_the_next_one() -> None:
+def test_worker_that_connects_just_after_launcher_is_lost_waits_for_the_next() -> None:
     with host_with_a_worker(an_hour("connects")) as (host, launcher, _):
         launcher.close()
         with socket.create_connection(parse_address(host.relay.address)):
@@ -102,7 +102,7 @@ def test_a_worker_that_connects_when_the_launcher_has_just_gone_waits_for_the_ne
         assert host.heard == ["waits"]
 
 
-def test_an_agent_that_nobody_will_take_over_is_alone_once() -> None:
+def test_owner_is_told_once_that_there_is_no_launcher() -> None:
     with host_with_a_worker(None) as (host, launcher, worker):
         launcher.close()
         worker.sendall(b"I have done a step")
@@ -111,7 +111,7 @@ def test_an_agent_that_nobody_will_take_over_is_alone_once() -> None:
         assert host.heard == ["alone"]
 
 
-def test_an_end_that_is_noticed_while_something_is_said_comes_after_it() -> None:
+def test_loss_noticed_while_sending_is_reported_after_send_returns() -> None:
     """Whatever an agent says may be what shows that the launcher is gone: its own parts must not change under it."""
     with host_with_a_worker(an_hour("is-said")) as (host, launcher, _):
         launcher.close()

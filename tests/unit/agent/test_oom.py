@@ -1,4 +1,4 @@
-"""What the kernel's texts about memory mean."""
+"""Parsing of the kernel's texts about memory."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_sizes(count: int, text: str) -> None:
     assert size(count) == text
 
 
-def test_nothing_is_blamed_on_the_kernel_when_nothing_speaks_for_it() -> None:
+def test_kernel_is_not_blamed_without_evidence() -> None:
     watch = OomWatch()
     assert watch.killed(1) == ""  # Before the first worker.
     watch.note()

@@ -30,7 +30,7 @@ def looked_at(script: str, directory: Path) -> Looked:
     return heard[0]
 
 
-def test_a_module_that_is_missing_is_found_out(tmp_path: Path) -> None:
+def test_missing_module_is_reported(tmp_path: Path) -> None:
     answer = looked_at("import os, beside, surely_not_there.part\nimport farandole.torch", tmp_path)
     assert answer.missing == ("surely_not_there",) and answer.python == sys.executable
     version = sys.version.split()[0]
@@ -40,7 +40,7 @@ def test_a_module_that_is_missing_is_found_out(tmp_path: Path) -> None:
     assert set(answer.versions) == {"python", "farandole"}
 
 
-def test_what_is_there_is_no_problem(tmp_path: Path) -> None:
+def test_installed_modules_are_no_problem(tmp_path: Path) -> None:
     assert not looked_at("import os, beside\nfrom __future__ import annotations", tmp_path).problem
 
 
@@ -58,6 +58,6 @@ def test_what_is_there_is_no_problem(tmp_path: Path) -> None:
         ("this is not Python", []),
     ],
 )
-def test_what_a_script_cannot_do_without(tmp_path: Path, script: str, checked: list[str]) -> None:
+def test_unconditional_imports_and_frameworks_are_required(tmp_path: Path, script: str, checked: list[str]) -> None:
     (tmp_path / "train.py").write_text(script)
     assert imported_by(str(tmp_path / "train.py")) == checked

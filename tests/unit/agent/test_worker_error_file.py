@@ -28,7 +28,7 @@ os.kill(os.getpid(), 9)
 """
 
 
-def test_what_a_killed_agent_left_is_removed_by_the_next(files: ErrorFiles, tmp_path: Path) -> None:
+def test_folder_of_killed_agent_is_removed_by_the_next(files: ErrorFiles, tmp_path: Path) -> None:
     killed = subprocess.run([sys.executable, "-c", ABANDON], stdout=subprocess.PIPE, text=True, check=False)
     abandoned = Path(killed.stdout.strip())
     assert abandoned.exists() and abandoned.is_relative_to(tmp_path)
@@ -41,7 +41,7 @@ def test_what_a_killed_agent_left_is_removed_by_the_next(files: ErrorFiles, tmp_
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_a_worker_wrote_is_taken_once(files: ErrorFiles, tmp_path: Path) -> None:
+def test_error_file_is_read_once(files: ErrorFiles, tmp_path: Path) -> None:
     Path(files.path(3)).write_bytes(b'{"message": "boom"}')
     assert files.take(2) == b""
     assert files.take(3) == b'{"message": "boom"}'
@@ -52,16 +52,16 @@ def test_what_a_worker_wrote_is_taken_once(files: ErrorFiles, tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == []
 
 
-def test_nobody_else_can_look(files: ErrorFiles) -> None:
+def test_folder_is_private(files: ErrorFiles) -> None:
     assert os.stat(os.path.dirname(files.path(0))).st_mode & 0o777 == 0o700
 
 
-def test_a_huge_file_is_cut(files: ErrorFiles) -> None:
+def test_huge_error_file_is_cut(files: ErrorFiles) -> None:
     Path(files.path(0)).write_bytes(b"x" * (LARGEST + 1))
     assert len(files.take(0)) == LARGEST
 
 
-def test_what_is_no_file_does_not_hold_up_the_agent(files: ErrorFiles, tmp_path: Path) -> None:
+def test_fifo_in_place_of_error_file_does_not_block_agent(files: ErrorFiles, tmp_path: Path) -> None:
     (tmp_path / "secret").write_bytes(b"of somebody else")
     os.symlink(tmp_path / "secret", files.path(0))
     os.mkfifo(files.path(1))
@@ -70,7 +70,7 @@ def test_what_is_no_file_does_not_hold_up_the_agent(files: ErrorFiles, tmp_path:
     files.close()
 
 
-def test_a_folder_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_folder_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path / "nowhere"))
     with pytest.raises(OSError):
         ErrorFiles()

@@ -1,4 +1,4 @@
-"""The dashboard's server over loopback: who may see it, that nothing can be changed, and what it hands out."""
+"""The dashboard's server over loopback: access, read-only requests, and the data that it serves."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def cookie_of(address: str) -> str:
     return f"farandole-dashboard-{urlsplit(address).port}={TOKEN}"
 
 
-def test_without_the_token_there_is_nothing_to_see(address: str) -> None:
+def test_requests_without_token_are_refused(address: str) -> None:
     for path in ("/", "/api/overview", "/api/job/otter", "/events", "/static/page.js", "/?token=wrong"):
         code, headers, text = ask(address, path)
         assert (code, "otter" in text) == (401, False), path
@@ -73,13 +73,13 @@ def test_nothing_can_be_changed(address: str, method: str) -> None:
         assert ask(address, path, method, Cookie=cookie_of(address))[0] == 405
 
 
-def test_another_name_for_this_server_is_refused(address: str) -> None:
+def test_unknown_host_header_is_refused(address: str) -> None:
     assert ask(address, "/", Host="evil.example", Cookie=cookie_of(address))[0] == 400
     port = urlsplit(address).port
     assert ask(address, "/", Host=f"localhost:{port}", Cookie=cookie_of(address))[0] == 200
 
 
-def test_jobs_and_one_of_them(address: str) -> None:
+def test_list_of_jobs_and_single_job_are_served(address: str) -> None:
     cookie = cookie_of(address)
     overview = json.loads(ask(address, "/api/overview", Cookie=cookie)[2])
     assert [job["name"] for job in overview["jobs"]] == ["otter", "lynx"]
@@ -107,7 +107,7 @@ def events(address: str, count: int, **headers: str) -> list[tuple[int, dict[str
         connection.close()
 
 
-def test_a_stream_has_each_line_once_and_goes_on_where_it_was(address: str) -> None:
+def test_stream_has_each_line_once_and_resumes(address: str) -> None:
     told = events(address, 3)
     numbers = [line["n"] for _, model in told for line in model["job"]["lines"]]
     assert numbers == list(range(told[-1][0])), "no line is missing, none comes twice"
@@ -125,7 +125,7 @@ class Counting(PlayedSource):
         return super().view(name, lines_from)
 
 
-def test_however_many_look_a_job_is_asked_once() -> None:
+def test_many_viewers_cause_one_request_to_the_job() -> None:
     now = [10.0]
     source = Counting()
     feed = JobFeed(source, "otter", lambda: now[0])
@@ -137,7 +137,7 @@ def test_however_many_look_a_job_is_asked_once() -> None:
     assert source.views == 2
 
 
-def test_a_job_that_does_not_answer_keeps_what_was_seen_last() -> None:
+def test_unresponsive_job_keeps_its_last_view() -> None:
     now = [10.0]
     source = Counting()
     feed = JobFeed(source, "otter", lambda: now[0])
@@ -186,7 +186,7 @@ def test_open_page_gets_each_line_once_from_launcher_successor_and_log() -> None
     assert [line["text"] for line in feed.model(1000)["lines"]] == seen, "a page of an earlier server gets all lines"
 
 
-def test_log_that_is_not_what_was_seen_takes_its_place() -> None:
+def test_changed_log_replaces_the_shown_lines() -> None:
     now = [0.0]
     source = Printing()
     feed = JobFeed(source, "otter", lambda: now[0])
@@ -197,7 +197,7 @@ def test_log_that_is_not_what_was_seen_takes_its_place() -> None:
     assert model["lines_first"] == cursor == model["lines"][0]["n"]
 
 
-def test_a_page_that_is_opened_later_has_the_log_as_it_is_then() -> None:
+def test_page_opened_later_has_the_current_log() -> None:
     now = [0.0]
     printed = ["one"]
 
@@ -223,7 +223,7 @@ def test_a_page_that_is_opened_later_has_the_log_as_it_is_then() -> None:
     assert len(feed.model(0)["lines"]) == 2, "it was read a moment ago"
 
 
-def test_names_of_no_job_make_no_feeds() -> None:
+def test_unknown_job_names_create_no_feeds() -> None:
     overview = Overview(PlayedSource())
     assert overview.feed("nobody") is None
     assert overview.feed("otter") is overview.feed("otter")
@@ -249,7 +249,7 @@ def test_the_metrics_of_a_job_are_a_source() -> None:
 
 
 @pytest.mark.parametrize("said", [b"<html>Sign in</html>", b"[]", b'{"workers": 3}', b"\xff"])
-def test_an_address_that_serves_something_else_is_told(said: bytes) -> None:
+def test_metrics_address_of_another_program_is_reported(said: bytes) -> None:
     pytest.importorskip("prometheus_client")
     endpoint = MetricsEndpoint(MetricsAddress("127.0.0.1", 0), lambda: (), "", {"/view": lambda query: said})
     try:
@@ -260,7 +260,7 @@ def test_an_address_that_serves_something_else_is_told(said: bytes) -> None:
 
 
 @pytest.mark.parametrize("token", ["a+b/c==", "a;b, c", "schlüssel", "1%2B1", '"quoted"'])
-def test_a_token_that_a_user_has_chosen_works_in_the_address_and_in_the_cookie(token: str) -> None:
+def test_token_chosen_by_user_works_in_url_and_cookie(token: str) -> None:
     async def asked(scope: dict[str, Any]) -> list[MutableMapping[str, Any]]:
         sent: list[MutableMapping[str, Any]] = []
 

@@ -30,7 +30,7 @@ def lines(*groups: list[dict[str, object]]) -> list[str]:
     return ["[", *(json.dumps(record) + "," for group in groups for record in group), "]"]
 
 
-def test_spans_are_waiting_and_moving() -> None:
+def test_spans_are_split_into_waiting_and_moving() -> None:
     spans = spans_of(lines(records(0, 100.0, 300.0, 400.0), records(1, 290.0, 300.0, 400.0)))
     assert spans == {
         0: [Span(100.0, 300.0, True), Span(300.0, 400.0, False)],
@@ -38,7 +38,7 @@ def test_spans_are_waiting_and_moving() -> None:
     }
 
 
-def test_what_began_before_the_window_is_left_out_or_cut() -> None:
+def test_spans_from_before_the_window_are_omitted_or_cut() -> None:
     second = 1e6
     begun_before = [{"ph": "E", "pid": 1, "tid": 0, "ts": 1.0}, {"bad": 1}]
     spans = spans_of(["half a line", *lines(begun_before, records(0, 4 * second, 6 * second, 10 * second))])
@@ -50,7 +50,7 @@ def test_what_began_before_the_window_is_left_out_or_cut() -> None:
     assert window_model({}) is None
 
 
-def test_many_spans_become_few() -> None:
+def test_many_spans_are_merged() -> None:
     spans = {0: [Span(at, at + 5.0, False) for at in range(0, 5_000_000, 100)]}
     model = window_model(spans, 5.0)
     assert model is not None

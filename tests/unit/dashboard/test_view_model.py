@@ -1,4 +1,4 @@
-"""What a page shows, as data: every sentence, number and tile is decided here and not in the browser."""
+"""The data of a page: every sentence, number and tile is decided here and not in the browser."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from farandole.control.jobs.view import JobView, Moment, WorkerView
 STATIC = Path(view_model.__file__).parent / "static"
 
 
-def test_the_slow_rank_is_named_and_marked() -> None:
+def test_slow_rank_is_named_and_marked() -> None:
     status, view = PlayedSource().view("otter", 0)
     model = view_model.job_model(status, view, status.started + 100)
     assert model["sentence"] == "Rank 3 is slow: the others wait 29% of the time longer."
@@ -56,18 +56,18 @@ def test_256_ranks_are_drawn_small() -> None:
         ),
     ],
 )
-def test_one_sentence_says_how_a_job_is(view: JobView, sentence: str) -> None:
+def test_state_of_job_is_one_sentence(view: JobView, sentence: str) -> None:
     assert view_model.sentence_of(JobStatus("otter", JobState.RUNNING), view) == sentence
 
 
-def test_a_job_that_is_over_says_why() -> None:
+def test_ended_job_shows_reason() -> None:
     status = JobStatus("otter", JobState.FAILED, reason="rank 1 raised ValueError", started=10.0, finished=85.0)
     model = view_model.job_model(status, JobView(), 1000.0)
     assert (model["sentence"], model["tone"]) == ("rank 1 raised ValueError", "bad")
     assert {"name": "ran for", "value": "1 min 15 s"} in model["facts"]
 
 
-def test_jobs_that_run_come_first() -> None:
+def test_running_jobs_come_first() -> None:
     jobs = [
         JobStatus("old", JobState.SUCCEEDED, started=300.0, finished=400.0),
         JobStatus("first", JobState.RUNNING, started=100.0, workers=2, wanted=4),
@@ -108,7 +108,7 @@ def test_ticks_are_few_and_inside(length: float) -> None:
     assert all(1000.5 <= at <= 1000.5 + length for at in times)
 
 
-def test_a_job_of_another_place_is_shown_by_its_status() -> None:
+def test_job_without_view_is_shown_by_its_status() -> None:
     status = JobStatus(
         "otter",
         JobState.RUNNING,
@@ -127,7 +127,7 @@ def test_lines_of_logs_lose_prefix_and_colours() -> None:
     assert line_of_log(0, "farandole: job otter\n").worker is None
 
 
-def test_the_page_asks_nobody_else_for_anything_and_has_nothing_inline() -> None:
+def test_page_loads_nothing_from_elsewhere_and_has_no_inline_code() -> None:
     page = (STATIC / "page.html").read_text()
     for path in STATIC.iterdir():
         others = re.findall(r"(?:https?:)?//[\w.-]+\.\w+[^\s\"']*", path.read_text())
@@ -163,7 +163,7 @@ def contrast(one: str, other: str) -> float:
 
 
 @pytest.mark.parametrize("theme", [0, 1])
-def test_text_can_be_read_in_both_themes(theme: int) -> None:
+def test_text_is_readable_in_both_themes(theme: int) -> None:
     style = (STATIC / "style.css").read_text()
     rules = re.findall(r":root \{(.*?)\}", style, re.DOTALL)
     assert len(rules) == 2

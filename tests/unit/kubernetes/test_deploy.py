@@ -1,4 +1,4 @@
-"""What is installed: one source for all forms, and no more rights than the code needs."""
+"""The installation: one source for all forms, and no more rights than the code needs."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ def test_files_under_deploy_are_current() -> None:
     assert old == [], "python -m farandole.control.kubernetes.deploy.files deploy"
 
 
-def test_a_dry_run_prints_it_and_asks_nobody(capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
+def test_dry_run_prints_manifests_without_a_request(capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
     monkeypatch.setenv("KUBECONFIG", "/nonexistent")
     assert main(["kubernetes", "install", "--dry-run", "--namespace", "ops", "--image", "op:1"]) == 0
     items = list(yaml.safe_load_all(capsys.readouterr().out))
     assert items == manifests.all_of(manifests.Install(namespace="ops", image="op:1"))
 
 
-def test_an_installation_ends_with_what_to_do_next() -> None:
+def test_installation_ends_with_next_steps() -> None:
     said = install.next_steps(manifests.Install(namespace="ops", image="op:1"))
     assert "kubectl get pods -n ops" in said
     assert "pull op:1" in said
     assert "farandole submit --on kubernetes" in said
 
 
-def test_with_a_namespace_for_jobs_the_operator_has_rights_only_there() -> None:
+def test_rights_are_limited_to_jobs_namespace() -> None:
     items = manifests.access(manifests.Install(jobs_namespace="ml"))
     (cluster,) = [item for item in items if item["kind"] == "ClusterRole"]
     assert cluster["rules"] == rights.rules("cluster")
@@ -74,7 +74,7 @@ def test_the_operators_pods_satisfy_the_strictest_pod_security_standard() -> Non
 # --- kinds -----------------------------------------------------------------------------------------------------------
 
 
-def test_all_versions_have_one_schema_but_for_the_remote_shell() -> None:
+def test_versions_share_schema_except_default_of_remote_shell() -> None:
     versions = crds.mpi_job()["spec"]["versions"]
     assert [item["name"] for item in versions] == list(MPI_JOB.served)
     assert [item["name"] for item in versions if item["storage"]] == ["v2beta1"]
@@ -87,7 +87,7 @@ def test_all_versions_have_one_schema_but_for_the_remote_shell() -> None:
     assert all(schema == schemas[0] for schema in schemas)
 
 
-def test_the_schema_has_every_field_that_is_read() -> None:
+def test_schema_has_every_field_that_is_read() -> None:
     properties = crds.mpi_job()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
     source = Path(job_spec.__file__).read_text()
     read = set(re.findall(r'reader\.\w+\(\s*spec, "(\w+)"', source)) | set(re.findall(r'spec\.get\("(\w+)"\)', source))
@@ -97,7 +97,7 @@ def test_the_schema_has_every_field_that_is_read() -> None:
     assert policies - set(properties["runPolicy"]["properties"]) == set()
 
 
-def test_old_servers_get_no_rules_that_they_do_not_know() -> None:
+def test_old_servers_get_no_unknown_rules() -> None:
     training = crds.training_job()
     assert "x-kubernetes-validations" in str(training)
     assert "x-kubernetes-validations" not in str(install._for(training, 20))
@@ -132,7 +132,7 @@ def test_every_image_for_workers_has_a_definition_for_apptainer() -> None:
 # --- documentation ---------------------------------------------------------------------------------------------------
 
 
-def test_the_page_shows_the_rights_and_every_reason() -> None:
+def test_page_shows_rights_and_reasons_of_blocked() -> None:
     page = (ROOT / "docs" / "reference" / "kubernetes.md").read_text()
     assert rights.table() in page, (
         "python -c 'from farandole.control.kubernetes.deploy import rights; print(rights.table())'"
@@ -173,7 +173,7 @@ def _reasons_in(source: str) -> set[str]:
     return {word for word in words if re.fullmatch(r"[A-Z][a-z]+[A-Za-z]*|MPI[A-Za-z]+", word)} - _NO_REASONS
 
 
-def test_the_page_explains_every_reason_of_a_condition_or_an_event() -> None:
+def test_page_explains_every_reason() -> None:
     rooms = ROOT / "src" / "farandole" / "control" / "kubernetes"
     modules = [path for room in ("mpijob", "training_job", "queues") for path in (rooms / room).glob("*.py")]
     reasons = set[str]().union(*(_reasons_in(path.read_text()) for path in modules))

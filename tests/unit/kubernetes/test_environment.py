@@ -1,4 +1,4 @@
-"""What users set in a pod's template wins over what the operator sets."""
+"""Values in the user's pod template override the operator's."""
 
 from __future__ import annotations
 
@@ -47,9 +47,7 @@ def variables(pod: dict[str, Any]) -> dict[str, str]:
 
 @pytest.mark.parametrize("role", ["Launcher", "Worker"])
 @pytest.mark.parametrize(("shell", "implementation"), SHAPES)
-def test_every_variable_that_an_mpijob_sets_is_the_users_where_the_template_sets_it(
-    shell: str, implementation: str, role: str
-) -> None:
+def test_template_overrides_every_variable_of_an_mpijob(shell: str, implementation: str, role: str) -> None:
     ours = variables(mpi_pod(mpi_job(shell, implementation, role, env=[]), role))
     assert ours
 
@@ -125,7 +123,7 @@ def test_variables_of_a_training_job_come_before_those_of_its_templates_config_m
     assert ours["data"] == {"HOME": "/tmp"}
 
 
-def test_a_template_decides_about_its_token_and_its_time_of_grace() -> None:
+def test_template_decides_about_token_and_grace_period() -> None:
     chosen = {"automountServiceAccountToken": True, "terminationGracePeriodSeconds": 300}
     pod, _ = training_pod(training_job(template={"spec": {**chosen, "containers": [{"name": "worker"}]}}))
     assert {name: pod["spec"][name] for name in chosen} == chosen

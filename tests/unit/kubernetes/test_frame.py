@@ -15,7 +15,7 @@ from farandole.control.kubernetes.operator.store import JobKey, Store
 from farandole.control.kubernetes.operator.work_queue import WorkQueue
 
 
-def test_moments_are_written_as_the_api_does_and_read_whatever_they_are() -> None:
+def test_times_survive_round_trip_and_malformed_input() -> None:
     assert times.to_text(0.9) == "1970-01-01T00:00:00Z"
     assert times.from_text("1970-01-01T00:01:00Z") == 60.0
     assert times.from_text("1970-01-01T00:00:00.500000+00:00") == 0.5
@@ -23,7 +23,7 @@ def test_moments_are_written_as_the_api_does_and_read_whatever_they_are() -> Non
         assert times.from_text(nonsense) is None
 
 
-def test_the_condition_that_has_become_true_is_the_last_one() -> None:
+def test_condition_that_became_true_is_last() -> None:
     items = conditions.with_condition([], "Created", True, "a", "b", 0)
     items = conditions.with_condition(items, "Running", True, "c", "d", 1)
     items = conditions.with_condition(items, "Running", False, "e", "f", 2)
@@ -36,7 +36,7 @@ def test_the_condition_that_has_become_true_is_the_last_one() -> None:
     assert (again["lastTransitionTime"], again["lastUpdateTime"]) == ("1970-01-01T00:00:03Z", "1970-01-01T00:01:39Z")
 
 
-def test_a_long_name_is_a_label_all_the_same() -> None:
+def test_long_name_becomes_a_valid_label() -> None:
     long = "a" * 80
     assert children.label_value("short") == "short"
     assert len(children.label_value(long)) <= 63
@@ -57,7 +57,7 @@ def test_a_long_name_is_a_label_all_the_same() -> None:
         ),
     ],
 )
-def test_how_a_pod_failed(status: dict[str, Any], what: tuple[str, bool, int | None]) -> None:
+def test_failure_of_pod_is_described(status: dict[str, Any], what: tuple[str, bool, int | None]) -> None:
     failure = pod_state.failure({"metadata": {"name": "p"}, "status": status})
     assert (failure.what, failure.disrupted, failure.exit_code) == (what[0] or "no reason was given", *what[1:])
 
@@ -77,12 +77,12 @@ def test_how_a_pod_failed(status: dict[str, Any], what: tuple[str, bool, int | N
         (500, "etcd", "ServerError"),
     ],
 )
-def test_why_an_object_was_refused(code: int, message: str, reason: str) -> None:
+def test_reason_of_refusal_is_recognized(code: int, message: str, reason: str) -> None:
     assert errors.reason_of(errors.from_answer(code, message)) == reason
     assert reason in conditions.BLOCKED_REASONS
 
 
-def test_keys_are_a_pair_that_ssh_reads() -> None:
+def test_generated_keys_are_readable_by_ssh() -> None:
     keys = ssh_keys()
     assert keys["ssh-privatekey"].startswith(b"-----BEGIN EC PRIVATE KEY-----")
     assert keys["ssh-publickey"].startswith(b"ecdsa-sha2-nistp521 ")
@@ -123,7 +123,7 @@ def phases(one: Store) -> list[str]:
     return [item["status"]["phase"] for item in observed.pods]
 
 
-def test_an_older_version_never_replaces_a_newer_one() -> None:
+def test_older_version_never_replaces_newer_one() -> None:
     one, changed = store()
     one.put_job(KEY, job(1))
     one.put_child(pod(9))
@@ -133,7 +133,7 @@ def test_an_older_version_never_replaces_a_newer_one() -> None:
     assert len(changed) == 3
 
 
-def test_what_an_earlier_job_of_the_name_owned_is_not_the_new_ones() -> None:
+def test_objects_of_earlier_job_do_not_belong_to_its_namesake() -> None:
     one, _ = store()
     one.put_job(KEY, job(1, "old"))
     one.put_child(pod(2, "old"))
@@ -141,7 +141,7 @@ def test_what_an_earlier_job_of_the_name_owned_is_not_the_new_ones() -> None:
     assert phases(one) == []
 
 
-def test_an_answer_that_comes_after_the_end_was_told_brings_nothing_back() -> None:
+def test_late_answer_does_not_restore_deleted_object() -> None:
     one, _ = store()
     one.put_job(KEY, job(1))
     one.put_child(pod(2))
@@ -156,7 +156,7 @@ def test_an_answer_that_comes_after_the_end_was_told_brings_nothing_back() -> No
     assert list(one.jobs()) == []
 
 
-def test_what_is_not_in_a_list_is_gone() -> None:
+def test_objects_missing_in_a_list_are_removed() -> None:
     one, _ = store()
     one.put_job(KEY, job(1))
     one.put_child(pod(2))
@@ -171,7 +171,7 @@ def test_what_is_not_in_a_list_is_gone() -> None:
 # --- the queue -------------------------------------------------------------------------------------------------------
 
 
-def test_a_job_is_worked_on_once_at_a_time_and_nothing_is_lost() -> None:
+def test_job_is_handed_out_once_at_a_time_and_additions_are_kept() -> None:
     async def test() -> None:
         now = [0.0]
         queue = WorkQueue(lambda: now[0])
@@ -190,7 +190,7 @@ def test_a_job_is_worked_on_once_at_a_time_and_nothing_is_lost() -> None:
     asyncio.run(test())
 
 
-def test_what_goes_wrong_is_tried_later_each_time_and_not_later_than_a_minute() -> None:
+def test_failed_job_is_retried_with_backoff_up_to_a_minute() -> None:
     async def test() -> None:
         queue = WorkQueue(lambda: 0.0)
         delays = [queue.add_failed(KEY) for _ in range(10)]

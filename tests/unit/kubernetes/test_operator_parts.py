@@ -1,4 +1,4 @@
-"""Parts of the operator's process, against API servers that are a few lines: what they say at the wrong moment."""
+"""Parts of the operator's process with tiny fake API servers that answer at inconvenient moments."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def job(version: int, name: str = "pi") -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("rounds", range(4))
-def test_work_that_comes_together_with_the_end_does_not_keep_a_worker(rounds: int) -> None:
+def test_worker_ends_although_work_arrives_with_cancellation(rounds: int) -> None:
     async def test() -> bool:
         queue = WorkQueue(lambda: 0.0)
         queue.add(JobKey("mpijobs", "default", "pi"), 9.0)
@@ -67,7 +67,7 @@ class Leases:
 
 
 @pytest.mark.parametrize("phase", [0.0, 0.005, 0.015, 0.025, 0.035, 0.045])
-def test_an_operator_that_ends_does_not_take_the_lease_again(phase: float) -> None:
+def test_ending_operator_does_not_renew_released_lease(phase: float) -> None:
     async def test() -> str:
         api = Leases()
         one = Election(api, "default", "me", lambda news: None, duration=0.3)  # type: ignore[arg-type]
@@ -85,7 +85,7 @@ def test_an_operator_that_ends_does_not_take_the_lease_again(phase: float) -> No
 # --- an API server that is away, or talks nonsense ----------------------------------------------------------------
 
 
-def test_an_outage_may_last_for_days() -> None:
+def test_backoff_survives_an_outage_of_days() -> None:
     key = JobKey("mpijobs", "default", "pi")
     queue = WorkQueue(lambda: 0.0)
     assert [queue.add_failed(key) for _ in range(2000)][-1] == 60.0
@@ -138,7 +138,7 @@ def raises(error: Exception) -> Callable[[], object]:
 
 
 @pytest.mark.parametrize("end", [lambda: None, raises(Gone(410, "too old"))], ids=["it ends at once", "it is too old"])
-def test_a_watch_that_ends_at_once_again_and_again_is_begun_with_rests(end: Callable[[], object]) -> None:
+def test_watch_that_ends_early_is_restarted_with_backoff(end: Callable[[], object]) -> None:
     async def test() -> Watches:
         api = Watches(*[end] * 100)
         watch = ChildWatch(api, Store(lambda _: None), "v1", "Pod")  # type: ignore[arg-type]
@@ -160,7 +160,7 @@ ENDS = {
 
 
 @pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
-def test_a_watch_begins_again_however_it_has_ended(end: Callable[[], object]) -> None:
+def test_watch_restarts_after_any_end(end: Callable[[], object]) -> None:
     async def test() -> list[str]:
         api, one = Watches(end, end, items=[job(3)]), Store(lambda _: None)
         running = asyncio.create_task(JobWatch.of(api, one, MPI_JOB, "").run())  # type: ignore[arg-type]
@@ -171,7 +171,7 @@ def test_a_watch_begins_again_however_it_has_ended(end: Callable[[], object]) ->
     assert asyncio.run(test()) == ["pi"]
 
 
-def test_a_change_that_cannot_be_stored_is_told_once_and_the_watch_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+def test_change_that_cannot_be_stored_is_logged_once_and_watch_continues(caplog: pytest.LogCaptureFixture) -> None:
     async def test() -> None:
         api = Watches(items=[job(3)])
         api.changes = [("MODIFIED", {"metadata": {"namespace": "default"}})]
@@ -183,7 +183,7 @@ def test_a_change_that_cannot_be_stored_is_told_once_and_the_watch_goes_on(caplo
     assert "the watch of mpijobs is down: 'name'" in caplog.text
 
 
-def test_an_outage_is_logged_once_and_so_is_its_end(caplog: pytest.LogCaptureFixture) -> None:
+def test_outage_and_its_end_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     async def test() -> None:
         broken = raises(Unavailable(0, "no answer"))
         api = Watches(items=[job(3)])
@@ -198,7 +198,7 @@ def test_an_outage_is_logged_once_and_so_is_its_end(caplog: pytest.LogCaptureFix
     assert caplog.messages == ["the watch of mpijobs is down: no answer", "the watch of mpijobs is up again"]
 
 
-def test_a_job_that_is_created_while_jobs_are_listed_is_not_taken_for_one_that_is_gone() -> None:
+def test_job_created_during_listing_is_not_removed() -> None:
     async def test() -> list[str]:
         api, one = Watches(), Store(lambda _: None)
         one.put_job(JobKey("mpijobs", "default", "old"), job(3, "old"))
@@ -239,16 +239,16 @@ def probed(may_lack: bool, *ends: Callable[[], object]) -> tuple[str, str, str, 
 LACKS = raises(NotFound(404, "there is no such kind"))
 
 
-def test_an_operator_is_ready_while_it_watches() -> None:
+def test_operator_is_ready_while_it_watches() -> None:
     assert probed(False) == ("", "", "", "the watch of pods has been stuck for 3600 s")
 
 
-def test_an_operator_that_has_not_listed_everything_is_not_ready() -> None:
+def test_operator_is_not_ready_before_everything_is_listed() -> None:
     why = "the watch of pods has not listed everything yet: there is no such kind"
     assert probed(False, LACKS)[:3] == (why, why, why)
 
 
-def test_an_operator_is_not_ready_when_a_watch_has_been_down_for_15_s() -> None:
+def test_operator_is_not_ready_when_a_watch_is_down_for_15_s() -> None:
     why = "the watch of pods has been down for 16 s: there is no such kind"
     assert probed(True, LACKS)[:3] == ("", "", why)
 
@@ -261,7 +261,7 @@ def answers(content: bytes) -> Api:
 
 
 @pytest.mark.parametrize("content", [b"<html>Sign in</html>", b"[]", b'{"type": "MODIFIED", "object"'])
-def test_an_answer_that_is_no_object_is_an_outage(content: bytes) -> None:
+def test_answer_that_is_not_an_object_is_an_outage(content: bytes) -> None:
     async def test() -> None:
         api = answers(content)
         with pytest.raises(Unavailable, match="not an answer of an API server"):

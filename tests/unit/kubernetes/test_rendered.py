@@ -34,7 +34,7 @@ def dry_run(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[st
 
 
 @pytest.mark.parametrize("gang", ["", "volcano"])
-def test_helm_renders_what_install_applies(gang: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_helm_renders_same_objects_as_install(gang: str, capsys: pytest.CaptureFixture[str]) -> None:
     helm = pytest.importorskip("helm_python", reason="the package helm-python-sdk is not installed")
     values = {"image": "op:1", "replicas": 3, "gangScheduler": gang}
     with helm.Chart.load(CHART) as chart:
@@ -49,7 +49,7 @@ def test_helm_renders_what_install_applies(gang: str, capsys: pytest.CaptureFixt
     assert rendered == applied
 
 
-def test_helm_has_nothing_to_say_against_the_chart() -> None:
+def test_helm_lint_accepts_chart() -> None:
     helm = pytest.importorskip("helm_python", reason="the package helm-python-sdk is not installed")
     report = helm.lint(CHART, strict=True)
     assert report["total_charts_linted"] == 1
@@ -58,13 +58,13 @@ def test_helm_has_nothing_to_say_against_the_chart() -> None:
 
 
 @pytest.mark.parametrize("values", [{"replica": 3}, {"replicas": "three"}, {"image": ""}])
-def test_helm_refuses_values_that_mean_nothing(values: dict[str, Any]) -> None:
+def test_helm_refuses_unknown_values(values: dict[str, Any]) -> None:
     helm = pytest.importorskip("helm_python", reason="the package helm-python-sdk is not installed")
     with helm.Chart.load(CHART) as chart, pytest.raises(helm.HelmError):
         chart.validate_schema(values)
 
 
-def test_kustomize_builds_what_install_applies(capsys: pytest.CaptureFixture[str]) -> None:
+def test_kustomize_builds_same_objects_as_install(capsys: pytest.CaptureFixture[str]) -> None:
     if shutil.which("kubectl") is None:
         pytest.skip("kubectl, which has Kustomize in it, is not installed")
     command = ["kubectl", "kustomize", str(DEPLOY / "kustomize" / "base")]

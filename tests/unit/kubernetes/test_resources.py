@@ -1,4 +1,4 @@
-"""What pods ask for together, in Kubernetes' own numbers."""
+"""The total requests of pods, in Kubernetes' own units."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def test_pods_of_several_specs_are_added() -> None:
 
 
 @pytest.mark.parametrize("amount", ["many", "", None, [], {}, "1e999999999"])
-def test_what_is_no_amount_makes_it_empty(amount: object) -> None:
+def test_invalid_amount_makes_result_empty(amount: object) -> None:
     assert resources.of_pods([(1, pod({"requests": {"cpu": amount}}))]) == {}
 
 
-def test_pods_that_ask_for_nothing() -> None:
+def test_pods_without_requests_have_no_total() -> None:
     assert resources.of_pods([(5, {}), (1, {"containers": [3, {"resources": "no"}]})]) == {}

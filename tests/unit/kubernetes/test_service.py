@@ -42,7 +42,7 @@ def described(**more: object) -> dict[str, object]:
     }
 
 
-def test_a_job_becomes_a_training_job_that_the_operator_reads() -> None:
+def test_job_becomes_training_job_that_operator_reads() -> None:
     own = {"kubernetes": {"slotsPerPod": 2, "tolerateSpot": True}}
     body, shipped = object_of(from_dict(described(name="resnet", priority=3, options=own)))
 
@@ -54,7 +54,7 @@ def test_a_job_becomes_a_training_job_that_the_operator_reads() -> None:
     assert (spec.job.workers.max, spec.job.priority, spec.slots, spec.tolerate_spot, spec.pods) == (8, 3, 2, True, 2)
 
 
-def test_preview_is_the_training_job_and_its_code_as_yaml(tmp_path: Path) -> None:
+def test_preview_is_training_job_and_code_as_yaml(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("print(1)\n")
     spec = from_dict(described(name="resnet", options={"kubernetes": {"ship": str(tmp_path)}}))
     jobs = jobs_of(unasked)
@@ -69,7 +69,7 @@ def unasked(request: httpx2.Request) -> httpx2.Response:
     raise AssertionError(f"{request.method} {request.url}: nothing is to be asked")
 
 
-def test_small_code_travels_in_a_configmap(tmp_path: Path) -> None:
+def test_small_code_is_sent_in_configmap(tmp_path: Path) -> None:
     (tmp_path / "lib").mkdir()
     (tmp_path / "train.py").write_text("import lib.model")
     (tmp_path / "lib" / "model.py").write_text("")
@@ -83,7 +83,7 @@ def test_small_code_travels_in_a_configmap(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("nonsense", [5, "text", [3], {"a": 1}, None, True, [None], {"rank": 0}])
-def test_whatever_a_status_has_in_it_is_shown_without_an_error(nonsense: object) -> None:
+def test_malformed_status_is_shown_without_error(nonsense: object) -> None:
     progress = dict.fromkeys(("ranks", "size", "stepsPerSecond"), nonsense)
     keys = ("state", "reason", "startTime", "history", "exitCode", "workers")
     for status in (nonsense, {"progress": nonsense}, {**dict.fromkeys(keys, nonsense), "progress": progress}):
@@ -91,7 +91,7 @@ def test_whatever_a_status_has_in_it_is_shown_without_an_error(nonsense: object)
         assert from_plain(shown).steps_per_second in (None, 5)
 
 
-def test_links_and_programs_travel_as_they_are_used(tmp_path: Path) -> None:
+def test_links_and_programs_are_sent(tmp_path: Path) -> None:
     (tmp_path / "train-v2.py").write_text("v2")
     (tmp_path / "train.py").symlink_to("train-v2.py")
     (tmp_path / "data").symlink_to("/usr")
@@ -112,7 +112,7 @@ def test_links_and_programs_travel_as_they_are_used(tmp_path: Path) -> None:
     assert volume["defaultMode"] & 0o111 == 0o111
 
 
-def test_what_cannot_be_read_of_small_code_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_code_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "train.py").write_text("")
     stock = code.take_stock
 
@@ -126,7 +126,7 @@ def test_what_cannot_be_read_of_small_code_is_told(tmp_path: Path, monkeypatch: 
         object_of(from_dict(described(options={"kubernetes": {"ship": str(tmp_path)}})))
 
 
-def test_what_kubernetes_cannot_take_is_told_with_the_next_step(tmp_path: Path) -> None:
+def test_invalid_job_is_refused_with_next_step(tmp_path: Path) -> None:
     (tmp_path / "large").write_bytes(b"x" * (1 << 20))
     with pytest.raises(BadSpec, match="image: Kubernetes needs one"):
         object_of(from_dict({**described(), "image": ""}))
@@ -136,7 +136,7 @@ def test_what_kubernetes_cannot_take_is_told_with_the_next_step(tmp_path: Path) 
         object_of(from_dict(described(options={"kubernetes": {"ship": str(tmp_path)}})))
 
 
-def test_a_training_job_is_read_as_any_job_is() -> None:
+def test_training_job_has_a_common_status() -> None:
     body, _ = object_of(from_dict(described(name="resnet")))
     ranks = [{"worker": 0, "pod": "resnet-worker-0", "state": "ready"}]
     status = {"state": "Running", "reason": "1 workers train.", "workers": 1, "progress": {"size": 1, "ranks": ranks}}
@@ -148,7 +148,7 @@ def test_a_training_job_is_read_as_any_job_is() -> None:
     assert status_of({**body, "status": {"state": "Nonsense"}}).state is JobState.WAITING
 
 
-def test_a_job_whose_code_cannot_be_sent_is_not_left_suspended(tmp_path: Path) -> None:
+def test_job_whose_code_cannot_be_sent_is_deleted(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("")
     asked: list[tuple[str, str]] = []
 
@@ -168,7 +168,7 @@ def test_a_job_whose_code_cannot_be_sent_is_not_left_suspended(tmp_path: Path) -
     assert asked == [("POST", "trainingjobs"), ("POST", "configmaps"), ("DELETE", "resnet")]
 
 
-def test_an_unknown_job_is_told_with_the_jobs_that_there_are() -> None:
+def test_unknown_job_is_an_error_with_existing_jobs() -> None:
     jobs: list[dict[str, object]] = []
 
     def answer(request: httpx2.Request) -> httpx2.Response:
@@ -203,7 +203,7 @@ class Breaks(httpx2.SyncByteStream):
 
 @pytest.mark.timeout(10)
 @pytest.mark.parametrize("breaks", [1, 3, 1000, "the pod goes"])
-def test_a_log_whose_connection_breaks_goes_on_where_it_was(breaks: int | str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_log_continues_after_broken_connection(breaks: int | str, monkeypatch: pytest.MonkeyPatch) -> None:
     log = b"".join(b"2026-01-01T00:00:00.00000000%dZ epoch %d\n" % (each, each) for each in (1, 2, 3))
     asked = 0
 
@@ -234,7 +234,7 @@ def test_a_log_whose_connection_breaks_goes_on_where_it_was(breaks: int | str, m
     assert asked <= 10
 
 
-def test_a_word_that_is_not_utf_8_is_refused() -> None:
+def test_text_that_is_not_utf_8_is_refused() -> None:
     """The API server takes JSON, which has no other bytes; it would put another character there."""
     with pytest.raises(BadSpec, match=r"caf\\xe9: Kubernetes takes only text in UTF-8"):
         object_of(from_dict(described(command=["cat", "caf\udce9"])))
@@ -284,14 +284,14 @@ def submit_to(server: FailingServer, name: str = "resnet") -> str:
 
 @pytest.mark.parametrize("takes", [True, False])
 @pytest.mark.parametrize("lost", [0, 1, 3])
-def test_a_job_is_made_once_whatever_answers_are_lost(lost: int, takes: bool, rests: list[float]) -> None:
+def test_job_is_created_once_despite_lost_answers(lost: int, takes: bool, rests: list[float]) -> None:
     server = FailingServer(lost, takes)
     assert submit_to(server) == "resnet" and len(server.objects) == 1
     with pytest.raises(Refused, match="already exists"):
         submit_to(server)
 
 
-def test_a_job_of_the_same_name_is_not_taken_for_the_one_whose_answer_was_lost(rests: list[float]) -> None:
+def test_namesake_is_not_mistaken_for_job_with_lost_answer(rests: list[float]) -> None:
     server = FailingServer(1, takes=False)
     path = f"/apis/{TRAINING_JOB.api_version}/namespaces/team/{TRAINING_JOB.plural}/resnet"
     server.objects[path] = {"metadata": {"name": "resnet"}}
@@ -299,7 +299,7 @@ def test_a_job_of_the_same_name_is_not_taken_for_the_one_whose_answer_was_lost(r
         submit_to(server)
 
 
-def test_a_submission_that_nobody_answers_has_an_end(rests: list[float]) -> None:
+def test_unanswered_submission_times_out(rests: list[float]) -> None:
     with pytest.raises(Unreachable, match="resnet may or may not have been created"):
         submit_to(FailingServer(1000, takes=False))
     assert 10.0 <= sum(rests) <= 11.0
@@ -353,7 +353,7 @@ def silence(begin: bytes = b"") -> httpx2.Response:
 
 
 @pytest.mark.timeout(10)
-def test_a_log_that_is_followed_ends_when_the_api_server_has_vanished(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_followed_log_ends_when_api_server_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("farandole.control.kubernetes.service._POLL_SECONDS", 0.0)
     service = following(lambda asked, request: silence(STAMP % 1 + b"epoch 1\n"), vanishes=True)
 
@@ -365,7 +365,7 @@ def test_a_log_that_is_followed_ends_when_the_api_server_has_vanished(monkeypatc
 
 
 @pytest.mark.timeout(10)
-def test_a_log_in_which_nothing_happens_for_long_is_followed_on_from_where_it_was(
+def test_idle_log_is_followed_from_its_last_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("farandole.control.kubernetes.service._POLL_SECONDS", 0.0)
@@ -383,7 +383,7 @@ def test_a_log_in_which_nothing_happens_for_long_is_followed_on_from_where_it_wa
     assert since == ["", *["2026-01-01T00:00:00.000000001Z"] * 19]
 
 
-def test_the_log_of_a_job_has_the_last_lines_of_pods_that_failed_before_they_ran(
+def test_log_has_last_lines_of_pods_that_failed_early(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("farandole.control.kubernetes.service._POLL_SECONDS", 0.0)

@@ -1,4 +1,4 @@
-"""Lines that several workers print alike are shown once; nothing is lost, and each worker's lines keep their order."""
+"""Equal lines of several workers are shown once; nothing is lost, and each worker's lines keep their order."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Shown:
         return self.bytes.decode().splitlines()
 
 
-def test_tracebacks_of_a_few_workers_are_shown_once() -> None:
+def test_equal_tracebacks_of_few_workers_are_shown_once() -> None:
     shown = Shown(3)
     shown.prints(0, "epoch 1", *TRACEBACK)
     shown.prints(2, *TRACEBACK[:2])
@@ -59,7 +59,7 @@ def test_tracebacks_of_a_few_workers_are_shown_once() -> None:
 
 
 @pytest.mark.parametrize("stream", [STDOUT, STDERR])
-def test_all_lines_of_many_workers_wait_for_others(stream: int) -> None:
+def test_lines_of_many_workers_wait_for_equal_ones(stream: int) -> None:
     shown = Shown(189, stream)
     for rank in range(189):
         shown.prints(rank, "warning: old", *(["mine"] if rank == 7 else []))
@@ -82,7 +82,7 @@ def test_lines_wait_no_longer_when_another_worker_prints_all_the_time() -> None:
     assert shown.lines == [*(f"[0]<stderr>:{line}" for line in TRACEBACK), "[1]<stderr>:x"]
 
 
-def test_what_one_worker_prints_is_not_changed() -> None:
+def test_output_of_single_worker_is_unchanged() -> None:
     alone = Shown(1)
     alone.prints(0, *TRACEBACK)
     assert alone.lines == [f"[0]<stderr>:{line}" for line in TRACEBACK]
@@ -92,20 +92,20 @@ def test_what_one_worker_prints_is_not_changed() -> None:
     assert few.lines == [f"[{rank}]<stdout>:hello" for rank in range(MANY - 1)]
 
 
-def test_the_launchers_words_come_after_what_was_printed_before_them() -> None:
+def test_messages_of_launcher_keep_their_place() -> None:
     shown = Shown(2)
     shown.prints(0, *TRACEBACK)
     shown.alike.say("error: rank 0 failed first")
     assert shown.lines == [*(f"[0]<stderr>:{line}" for line in TRACEBACK), "error: rank 0 failed first"]
 
 
-def test_a_worker_that_prints_much_does_not_wait() -> None:
+def test_chatty_worker_does_not_wait() -> None:
     shown = Shown(MANY, STDOUT)
     shown.prints(3, *["x" * 99] * 200)
     assert len(shown.lines) == 200
 
 
-def test_bytes_count_as_written_when_they_are() -> None:
+def test_bytes_count_as_written_once_they_are() -> None:
     shown = Shown(2)
     written: list[str] = []
     shown.prints(0, "x")
@@ -117,7 +117,7 @@ def test_bytes_count_as_written_when_they_are() -> None:
     assert written == ["x", "traceback"]
 
 
-def test_no_line_is_lost_and_those_of_a_rank_can_be_picked_out() -> None:
+def test_no_line_is_lost_and_lines_of_a_rank_can_be_selected() -> None:
     dice = random.Random(7)
     shown = Shown(MANY + 4, STDOUT)
     printed: dict[int, list[str]] = {rank: [] for rank in range(MANY + 4)}
@@ -131,7 +131,7 @@ def test_no_line_is_lost_and_those_of_a_rank_can_be_picked_out() -> None:
         assert [line.rpartition(":")[2] for line in of_rank(shown.lines, rank)] == lines
 
 
-def test_a_console_shows_once_what_ranks_print_alike_without_more_output() -> None:
+def test_console_shows_equal_lines_once() -> None:
     err = bytearray()
     console = Console(bytearray().extend, err.extend, options=OutputOptions(once=True))
     streams = [WorkerStream(console, rank, STDERR) for rank in range(2)]

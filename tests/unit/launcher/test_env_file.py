@@ -1,4 +1,4 @@
-"""What the lines of an --env-file mean."""
+"""Parsing of an --env-file."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def parse(text: str) -> dict[str, str]:
         ("with.dots-and_more=1", {"with.dots-and_more": "1"}),
     ],
 )
-def test_meaning(text: str, variables: dict[str, str]) -> None:
+def test_lines_are_parsed(text: str, variables: dict[str, str]) -> None:
     assert parse(text) == variables
 
 

@@ -1,4 +1,4 @@
-"""Taking stock of a directory. What git ignores of it is tested in test_ignore.py."""
+"""The list of files to ship. Ignored files are tested in test_ignore.py."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from farandole.control.launcher.ship.missing_files import why_left_out
 from farandole.errors import SpecError
 
 
-def test_links_out_of_the_directory_are_kept_and_told_of(project: Path) -> None:
+def test_links_out_of_directory_are_kept_and_noted(project: Path) -> None:
     (project / "data").symlink_to("/mnt/data")
     (project / "package" / "common").symlink_to("../../common")
     (project / "inside").symlink_to(project / "package" / "deep")
@@ -31,7 +31,7 @@ def test_links_out_of_the_directory_are_kept_and_told_of(project: Path) -> None:
     ]
 
 
-def test_a_way_through_a_link_leads_to_the_same_directory(project: Path, tmp_path: Path) -> None:
+def test_directory_may_be_named_through_a_link(project: Path, tmp_path: Path) -> None:
     (tmp_path / "alias").symlink_to(project)
     (project / "inside").symlink_to(tmp_path / "alias" / "train.py")
     manifest = take_stock(str(tmp_path / "alias"))
@@ -39,13 +39,13 @@ def test_a_way_through_a_link_leads_to_the_same_directory(project: Path, tmp_pat
     assert manifest.root == os.fsencode(project)
 
 
-def test_what_is_no_file_is_told_of(project: Path) -> None:
+def test_special_files_are_noted(project: Path) -> None:
     os.mkfifo(project / "pipe")
     assert take_stock(str(project)).notes == ("pipe is not sent: it is neither a file, a directory nor a link",)
     assert why_left_out(take_stock(str(project)), "pipe") == "it is neither a file, a directory nor a link"
 
 
-def test_too_much_is_refused(project: Path) -> None:
+def test_directory_above_size_limit_is_refused(project: Path) -> None:
     (project / "data" / "raw").mkdir(parents=True)
     with open(project / "data" / "raw" / "train.bin", "wb") as file:
         file.truncate(3_000_000_000)
@@ -58,7 +58,7 @@ def test_too_much_is_refused(project: Path) -> None:
     assert caught.value.hint.endswith("--ship-limit 4G")
 
 
-def test_too_many_are_refused(project: Path) -> None:
+def test_directory_with_too_many_files_is_refused(project: Path) -> None:
     (project / "data").mkdir()
     for number in range(20):
         (project / "data" / str(number)).write_text("")
@@ -68,7 +68,7 @@ def test_too_many_are_refused(project: Path) -> None:
     assert caught.value.hint.endswith("--ship-limit 2G,100")
 
 
-def test_nothing_and_no_directory_are_refused(tmp_path: Path) -> None:
+def test_empty_and_missing_directories_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="there is nothing to send"):
         take_stock(str(tmp_path))
     with pytest.raises(SpecError, match="is not a directory"):
@@ -90,12 +90,12 @@ def test_limits(text: str, limit: ShipLimit) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "x", "-1", "10X", "10G,", ",5", "1e3"])
-def test_limits_that_are_none(text: str) -> None:
+def test_invalid_limits_are_refused(text: str) -> None:
     with pytest.raises(SpecError, match="is not a size"):
         read_ship_limit(text)
 
 
-def test_what_has_not_changed_is_not_read_again(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unchanged_files_are_not_read_again(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[bytes] = []
     digest = launcher_manifest._digest
     monkeypatch.setattr(launcher_manifest, "_digest", lambda path: (read.append(path), digest(path))[1])
@@ -112,13 +112,13 @@ def test_what_has_not_changed_is_not_read_again(project: Path, tmp_path: Path, m
     assert read == [os.fsencode(project / "train.py")]
 
 
-def test_what_changed_just_now_is_read_again(project: Path, tmp_path: Path) -> None:
+def test_recently_changed_files_are_read_again(project: Path, tmp_path: Path) -> None:
     hashes = Hashes(str(tmp_path / "x"))
     take_stock(str(project), hashes=hashes)
     assert hashes._seen == {}
 
 
-def test_hashes_that_cannot_be_used_are_none(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_cache_is_ignored(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "broken").write_bytes(b"rubbish")
     (tmp_path / "file").write_text("")
     monkeypatch.setattr(launcher_manifest, "_TICK_NS", -1)

@@ -1,4 +1,4 @@
-"""What git ignores, by git's own word: every case is put to the real git as well."""
+"""Files that git ignores: every case is also checked with the real git."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ FILES = {d + leaf: "" for d in DIRECTORIES for leaf in LEAVES if f"{d}{leaf}/" n
     ],
     ids=lambda rules: repr(list(rules.values())),
 )
-def test_patterns_mean_what_they_mean_to_git(rules: dict[str, str], tmp_path: Path) -> None:
+def test_patterns_agree_with_git(rules: dict[str, str], tmp_path: Path) -> None:
     root = lay_out(tmp_path / "project", FILES)
     git(root, "init", "-q")
     lay_out(root, rules)
@@ -118,7 +118,7 @@ def a_pattern(dice: random.Random) -> str:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_random_patterns_mean_what_they_mean_to_git(seed: int, tmp_path: Path) -> None:
+def test_random_patterns_agree_with_git(seed: int, tmp_path: Path) -> None:
     dice = random.Random(seed)
     root = lay_out(tmp_path / "project", FILES)
     git(root, "init", "-q")
@@ -129,7 +129,7 @@ def test_random_patterns_mean_what_they_mean_to_git(seed: int, tmp_path: Path) -
     assert shipped(root) == of_git(root), rules
 
 
-def test_rules_above_the_directory_hold_too(tmp_path: Path) -> None:
+def test_rules_above_the_directory_apply(tmp_path: Path) -> None:
     root = lay_out(
         tmp_path / "repository",
         {
@@ -150,7 +150,7 @@ def test_a_directory_that_is_itself_ignored_can_be_sent(tmp_path: Path) -> None:
     assert shipped(root / "build") == {"a.py"}
 
 
-def test_the_users_own_rules_hold_in_a_repository(tmp_path: Path) -> None:
+def test_user_rules_apply_in_repository(tmp_path: Path) -> None:
     root = lay_out(tmp_path / "repository", {"a.py": "", ".env": "", "b.swp": ""})
     lay_out(tmp_path / "home", {".config/git/ignore": ".env\n"})
     assert ".env" in shipped(root)  # Not a repository yet.
@@ -160,7 +160,7 @@ def test_the_users_own_rules_hold_in_a_repository(tmp_path: Path) -> None:
     assert shipped(root) == of_git(root) == {"a.py", ".env"}
 
 
-def test_a_further_working_tree_has_the_exclude_file_of_the_first(tmp_path: Path) -> None:
+def test_linked_working_tree_uses_main_exclude_file(tmp_path: Path) -> None:
     root = lay_out(tmp_path / "repository", {"a.py": ""})
     git(root, "init", "-q")
     git(root, "add", ".")
@@ -171,7 +171,7 @@ def test_a_further_working_tree_has_the_exclude_file_of_the_first(tmp_path: Path
     assert shipped(other) == of_git(other) == {"a.py"}
 
 
-def test_what_is_tracked_is_not_ignored(tmp_path: Path) -> None:
+def test_tracked_files_are_not_ignored(tmp_path: Path) -> None:
     root = lay_out(tmp_path / "repository", {".gitignore": "data/\n", "data/README": "", "data/x.bin": ""})
     git(root, "init", "-q")
     git(root, "add", "--force", "data/README", ".gitignore")
@@ -186,13 +186,13 @@ def test_without_a_repository_gitignore_files_count(tmp_path: Path) -> None:
     assert shipped(root) == {".gitignore", "b.py"}
 
 
-def test_what_belongs_to_git_is_left_out_everywhere(tmp_path: Path) -> None:
+def test_git_directories_are_always_excluded(tmp_path: Path) -> None:
     root = lay_out(tmp_path / "project", {"a.py": "", "module/b.py": "", "module/.git": "gitdir: ../x\n"})
     git(root, "init", "-q")
     assert shipped(root) == {"a.py", "module/b.py"}
 
 
-def test_rules_that_cannot_be_read_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_rules_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = lay_out(tmp_path / "project", {".gitignore": "*.bin\n"})
     monkeypatch.setattr("builtins.open", _refuse)
     with pytest.raises(SpecError, match=r"\.gitignore cannot be read: Permission denied"):
@@ -203,7 +203,7 @@ def _refuse(*arguments: object) -> object:
     raise PermissionError(13, "Permission denied")
 
 
-def test_a_link_is_no_file_of_rules(tmp_path: Path) -> None:
+def test_linked_gitignore_is_not_read(tmp_path: Path) -> None:
     root = lay_out(tmp_path / "project", {"rules": "*.bin\n", "a.bin": ""})
     (root / ".gitignore").symlink_to("rules")
     assert shipped(root) == {"rules", "a.bin"}

@@ -1,4 +1,4 @@
-"""What is told of a file that is here and not on the hosts."""
+"""Explanations for files that are here but not on the hosts."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_why_left_out(path: str, why: str | None, ignoring: Manifest) -> None:
     assert why_left_out(ignoring, os.path.join(os.fsdecode(ignoring.root), path)) == why
 
 
-def test_what_lies_outside_or_came_later(ignoring: Manifest, project: Path) -> None:
+def test_files_outside_or_created_later_are_explained(ignoring: Manifest, project: Path) -> None:
     assert why_left_out(ignoring, "../beside.txt") == f"it is outside the directory that was sent, {project}"
     (project / "new.txt").write_text("")
     assert why_left_out(ignoring, "new.txt") == "it did not exist when the job started"
@@ -75,7 +75,7 @@ def test_hints(text: str, hint: str, ignoring: Manifest) -> None:
     assert hint_for_missing(text, ignoring, directories=["/c/trees/job/project"]) == hint
 
 
-def test_hints_of_what_is_elsewhere(ignoring: Manifest, project: Path) -> None:
+def test_hint_explains_files_in_other_directories(ignoring: Manifest, project: Path) -> None:
     text = "FileNotFoundError: [Errno 2] No such file or directory: {!r}"
     assert hint_for_missing(text.format("../../noise.bin"), ignoring, "package/deep") == BIN
     beside = str(project.parent / "beside.txt")
@@ -84,7 +84,7 @@ def test_hints_of_what_is_elsewhere(ignoring: Manifest, project: Path) -> None:
     assert hint_for_missing(text.format("../beside.txt"), ignoring) == f"../beside.txt {why}"
 
 
-def test_the_script_must_be_sent(ignoring: Manifest, project: Path) -> None:
+def test_excluded_script_is_refused(ignoring: Manifest, project: Path) -> None:
     here = str(project)
     assert command_on_hosts(ignoring, ["python", "-u", "train.py"], here) == ("python", "-u", "train.py")
     assert command_on_hosts(ignoring, ["python", f"{here}/train.py", "x"], here) == ("python", "train.py", "x")

@@ -1,4 +1,4 @@
-"""Prefixes, line ends, rubbish, and what happens when nobody reads."""
+"""Prefixes, line ends, binary output, and output without a reader."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("data", "expected"), CASES)
-def test_lines_get_a_prefix_and_keep_their_ends(data: bytes, expected: str) -> None:
+def test_lines_get_prefix_and_keep_line_ends(data: bytes, expected: str) -> None:
     assert split(data) == expected
 
 
@@ -56,14 +56,14 @@ def test_cutting_the_stream_byte_by_byte_changes_nothing(data: bytes, expected: 
     assert split(*(data[i : i + 1] for i in range(len(data)))) == expected
 
 
-def test_a_complete_line_is_not_held_back() -> None:
+def test_complete_line_is_not_delayed() -> None:
     splitter = LineSplitter(P)
     assert splitter.feed(b"half") == []
     assert splitter.feed(b" done\nnext") == [f"{P}half done\n"]
     assert splitter.feed(b" 50%\r") == [f"{P}next 50%\r"]
 
 
-def test_a_line_without_end_is_cut_between_characters_and_not_kept() -> None:
+def test_endless_line_is_cut_between_characters() -> None:
     euro = "€".encode()
     splitter = LineSplitter("")
     lines = splitter.feed(euro * LONGEST_LINE)
@@ -94,7 +94,7 @@ def test_folders_are_padded_to_one_width(tmp_path: Path, rank: int, size: int, f
     assert [path.name for path in tmp_path.iterdir()] == [folder]
 
 
-def test_a_reader_that_is_gone_is_told_once_and_blocks_nobody() -> None:
+def test_lost_reader_is_reported_once_and_blocks_nothing() -> None:
     broken: list[bool] = []
 
     def writer(data: bytes) -> None:
@@ -110,7 +110,7 @@ def test_a_reader_that_is_gone_is_told_once_and_blocks_nobody() -> None:
     assert written == [2, 2, 2]
 
 
-def test_a_reader_that_does_not_read_holds_up_only_its_stream() -> None:
+def test_stalled_reader_delays_only_its_stream() -> None:
     wake = threading.Event()
     err = bytearray()
     console = Console(lambda data: wake.wait(20) and None, err.extend)
@@ -125,7 +125,7 @@ def test_a_reader_that_does_not_read_holds_up_only_its_stream() -> None:
     assert console.close(10)
 
 
-def test_a_full_disk_ends_the_file_and_not_the_job() -> None:
+def test_full_disk_ends_file_but_not_job() -> None:
     out, err = bytearray(), bytearray()
     console = Console(out.extend, err.extend)
     stream = WorkerStream(console, 0, STDOUT, file=open("/dev/full", "wb", buffering=0))
@@ -140,7 +140,7 @@ def test_a_full_disk_ends_the_file_and_not_the_job() -> None:
     )
 
 
-def test_timestamps_stand_before_the_prefix_and_files_may_get_lines_as_shown(tmp_path: Path) -> None:
+def test_timestamps_precede_prefix_and_files_may_get_them(tmp_path: Path) -> None:
     out = bytearray()
     console = Console(out.extend, bytearray().extend)
     file = open_log(tmp_path / "rank.3", STDOUT)
@@ -154,7 +154,7 @@ def test_timestamps_stand_before_the_prefix_and_files_may_get_lines_as_shown(tmp
     assert re.fullmatch(rf"{time_}\[3\]<stdout>:one\n{time_}\[3\]<stdout>:two\n", out.decode())
 
 
-def test_the_hint_about_a_full_disk_is_given_once() -> None:
+def test_hint_about_full_disk_is_given_once() -> None:
     err = bytearray()
     console = Console(bytearray().extend, err.extend)
     for rank in range(3):
@@ -172,19 +172,19 @@ def test_the_hint_about_a_full_disk_is_given_once() -> None:
     ("text", "shown"),
     [("0", [0]), ("0,4-6", [0, 4, 5, 6]), (" 1 , 2-2 ", [1, 2]), ("none", [])],
 )
-def test_ranks_that_are_shown(text: str, shown: list[int]) -> None:
+def test_ranks_are_parsed(text: str, shown: list[int]) -> None:
     options = OutputOptions(only_ranks=read_ranks(text))
     assert [rank for rank in range(8) if options.shows(rank)] == shown
     options.check(8, None)
 
 
 @pytest.mark.parametrize("text", ["", "x", "-1", "1-", "3-2", "0,,1", "0;1", "\u0663"])
-def test_what_is_no_rank(text: str) -> None:
+def test_invalid_ranks_are_refused(text: str) -> None:
     with pytest.raises(SpecError, match="--only-rank"):
         read_ranks(text)
 
 
-def test_options_that_fit_no_job(tmp_path: Path) -> None:
+def test_invalid_output_options_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=r"there is no rank 4 among 4 \(hint: ranks go from 0 to 3"):
         OutputOptions(only_ranks=read_ranks("0,2-4")).check(4, None)
     with pytest.raises(SpecError, match=r"--tee.*--output-dir"):
@@ -204,11 +204,11 @@ def test_options_that_fit_no_job(tmp_path: Path) -> None:
         ("none", None, "nowhere"),
     ],
 )
-def test_where_the_output_goes(only: str | None, directory: str | None, text: str) -> None:
+def test_destination_of_output_is_described(only: str | None, directory: str | None, text: str) -> None:
     assert OutputOptions(only_ranks=None if only is None else read_ranks(only)).describe(directory) == text
 
 
-def test_files_get_what_is_not_shown(tmp_path: Path) -> None:
+def test_files_get_output_that_is_not_shown(tmp_path: Path) -> None:
     out, written, streams = bytearray(), [], {}
     console = Console(out.extend, bytearray().extend, options=OutputOptions(only_ranks=read_ranks("1")))
     for number in range(2):
@@ -253,7 +253,7 @@ def run_into(directory: Path, text: bytes, size: int = 1) -> Path | None:
     return earlier
 
 
-def test_an_earlier_run_is_not_written_over(tmp_path: Path) -> None:
+def test_earlier_run_is_not_overwritten(tmp_path: Path) -> None:
     logs = tmp_path / "new" / "logs"
     assert run_into(logs, b"first", 12) is None
     (logs / "notes.txt").write_text("mine")
@@ -269,13 +269,13 @@ def test_an_earlier_run_is_not_written_over(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("place", "hint"), [("file", "a file of this name exists"), ("file/logs", "a part of this path is a file")]
 )
-def test_an_output_directory_that_cannot_be(tmp_path: Path, place: str, hint: str) -> None:
+def test_unusable_output_directory_is_an_error(tmp_path: Path, place: str, hint: str) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(SpecError, match=f"the output directory cannot be used: .*{hint}"):
         run_into(tmp_path / place, b"")
 
 
-def test_too_few_open_files(tmp_path: Path) -> None:
+def test_limit_of_open_files_is_reported(tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
     try:

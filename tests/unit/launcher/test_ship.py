@@ -105,7 +105,7 @@ def snapshot(root: Path) -> dict[str, object]:
 # --- both ends ---------------------------------------------------------------------------------------------------
 
 
-def test_what_arrives_is_what_was_there(project: Path, tmp_path: Path) -> None:
+def test_tree_arrives_unchanged(project: Path, tmp_path: Path) -> None:
     wire = Wire(take_stock(str(project)), tmp_path / "cache")
     tree = wire.run()
     assert tree == tmp_path / "cache" / "trees" / "job" / "project"
@@ -116,7 +116,7 @@ def test_what_arrives_is_what_was_there(project: Path, tmp_path: Path) -> None:
     assert not list((tmp_path / "cache" / "partial").iterdir())
 
 
-def test_what_is_there_is_not_sent_again(project: Path, tmp_path: Path) -> None:
+def test_existing_files_are_not_sent_again(project: Path, tmp_path: Path) -> None:
     Wire(take_stock(str(project)), tmp_path / "cache").run()
     (project / "train.py").write_text("print('changed')\n")
     (project / "words.txt").rename(project / "package" / "words.txt")
@@ -126,14 +126,14 @@ def test_what_is_there_is_not_sent_again(project: Path, tmp_path: Path) -> None:
     assert wire.sent() == len("print('changed')\n")
 
 
-def test_nothing_lacking_takes_one_round(project: Path, tmp_path: Path) -> None:
+def test_complete_cache_takes_one_round_trip(project: Path, tmp_path: Path) -> None:
     Wire(take_stock(str(project)), tmp_path / "cache").run()
     wire = Wire(take_stock(str(project)), tmp_path / "cache")
     wire.run()
     assert [type(message).__name__ for message in wire.said] == ["Lacking", "Shipped"]
 
 
-def test_data_is_compressed_when_that_helps(project: Path, tmp_path: Path) -> None:
+def test_data_is_compressed_if_it_becomes_smaller(project: Path, tmp_path: Path) -> None:
     manifest = take_stock(str(project))
     wire = Wire(manifest, tmp_path / "cache")
     wire.run()
@@ -144,7 +144,7 @@ def test_data_is_compressed_when_that_helps(project: Path, tmp_path: Path) -> No
     assert max(len(piece.data) for piece in wire.pieces) <= PIECE_BYTES
 
 
-def test_no_more_is_on_the_way_than_the_window(project: Path, tmp_path: Path) -> None:
+def test_window_limits_bytes_in_transit(project: Path, tmp_path: Path) -> None:
     manifest = take_stock(str(project))
     wire = Wire(manifest, tmp_path / "cache")
     most = 0
@@ -155,14 +155,14 @@ def test_no_more_is_on_the_way_than_the_window(project: Path, tmp_path: Path) ->
     assert wire.shipment._way_bytes == 0
 
 
-def test_workers_do_not_change_what_the_next_job_gets(project: Path, tmp_path: Path) -> None:
+def test_workers_cannot_change_cached_files(project: Path, tmp_path: Path) -> None:
     tree = Wire(take_stock(str(project)), tmp_path / "cache").run()
     (tree / "train.py").write_text("spoilt")
     (tree / "run.sh").unlink()
     assert snapshot(Wire(take_stock(str(project)), tmp_path / "cache", "next").run()) == snapshot(project)
 
 
-def test_a_large_offer_comes_in_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_offer_is_sent_in_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(send, "_BATCH_ENTRIES", 7)
     root = tmp_path / "project"
     root.mkdir()
@@ -173,7 +173,7 @@ def test_a_large_offer_comes_in_batches(tmp_path: Path, monkeypatch: pytest.Monk
     assert len(wire.pieces) == 20
 
 
-def test_a_directory_of_ignored_files_is_there_all_the_same(project: Path, tmp_path: Path) -> None:
+def test_directory_of_ignored_files_is_created(project: Path, tmp_path: Path) -> None:
     (project / ".gitignore").write_text("*.log\n")
     (project / "outputs" / "old.log").write_text("x")
     assert (Wire(take_stock(str(project)), tmp_path / "cache").run() / "outputs").is_dir()
@@ -199,7 +199,7 @@ def random_tree(seed: int, root: Path) -> Path:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_cut_after_every_message_and_taken_up_again(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_transfer_resumes_after_any_interruption(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agent_files, "_SLICE_SECONDS", 0)  # One step at a time, however fast this machine is.
     root = random_tree(seed, tmp_path / "project")
     manifest = take_stock(str(root))
@@ -222,7 +222,7 @@ def _kept(piece: Piece, manifest: Manifest) -> int:
     return min(PIECE_BYTES, size - piece.offset)
 
 
-def test_a_partly_sent_file_goes_on_where_it_broke_off(project: Path, tmp_path: Path) -> None:
+def test_partial_file_is_resumed(project: Path, tmp_path: Path) -> None:
     manifest = take_stock(str(project))
     noise = next(file for file in manifest.files.values() if file.path == b"noise.bin")
     first = Wire(manifest, tmp_path / "cache", "first")
@@ -235,7 +235,7 @@ def test_a_partly_sent_file_goes_on_where_it_broke_off(project: Path, tmp_path: 
 
 
 @pytest.mark.parametrize("left", [PIECE_BYTES, 3 * PIECE_BYTES + 17, 4 * PIECE_BYTES])
-def test_rubbish_left_of_a_file_is_thrown_away(project: Path, tmp_path: Path, left: int) -> None:
+def test_corrupt_partial_file_is_dropped(project: Path, tmp_path: Path, left: int) -> None:
     manifest = take_stock(str(project))
     noise = next(file for file in manifest.files.values() if file.path == b"noise.bin")
     partial = tmp_path / "cache" / "partial"
@@ -263,7 +263,7 @@ def damage_once(position: int) -> Tamper:
     return tamper
 
 
-def test_a_damaged_piece_is_noticed_and_sent_again(project: Path, tmp_path: Path) -> None:
+def test_damaged_piece_is_sent_again(project: Path, tmp_path: Path) -> None:
     manifest = take_stock(str(project))
     whole = Wire(manifest, tmp_path / "whole")
     whole.run()
@@ -274,7 +274,7 @@ def test_a_damaged_piece_is_noticed_and_sent_again(project: Path, tmp_path: Path
         assert wire.pieces[position - 1].packed or sum(isinstance(message, Damaged) for message in wire.said) == 1
 
 
-def test_a_file_that_stays_damaged_is_an_error(project: Path, tmp_path: Path) -> None:
+def test_permanently_damaged_file_is_an_error(project: Path, tmp_path: Path) -> None:
     def tamper(message: ToAgent) -> ToAgent:
         return Piece(message.digest, message.offset, b"?", False) if isinstance(message, Piece) else message
 
@@ -284,7 +284,7 @@ def test_a_file_that_stays_damaged_is_an_error(project: Path, tmp_path: Path) ->
     wire.receiver.close()
 
 
-def test_two_jobs_at_once(project: Path, tmp_path: Path) -> None:
+def test_two_jobs_can_share_a_cache(project: Path, tmp_path: Path) -> None:
     manifest = take_stock(str(project))
     dice = random.Random(7)
     wires = [Wire(manifest, tmp_path / "cache", "same") for _ in range(3)]
@@ -299,7 +299,7 @@ def test_two_jobs_at_once(project: Path, tmp_path: Path) -> None:
         assert snapshot(tree) == snapshot(project)
 
 
-def test_a_file_that_changes_meanwhile_is_an_error(project: Path, tmp_path: Path) -> None:
+def test_file_changed_during_transfer_is_an_error(project: Path, tmp_path: Path) -> None:
     for change in (
         lambda path: path.write_bytes(b"other"),
         lambda path: os.utime(path, ns=(1, 1)),
@@ -325,7 +325,7 @@ def failure(wire: Wire) -> SpecError:
     return caught.value
 
 
-def test_a_full_disk_is_told(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_is_reported(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*arguments: object) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -354,13 +354,13 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", "--lazy", str(path)], check=True)
 
 
-def test_a_disk_that_is_really_full(project: Path, small_disk: Path) -> None:
+def test_really_full_disk_is_reported(project: Path, small_disk: Path) -> None:
     error = failure(Wire(take_stock(str(project)), small_disk / "cache"))
     assert "No space left on device" in error.message
     assert "--ship-cache" in error.hint
 
 
-def test_after_failure_nothing_is_taken(project: Path, tmp_path: Path) -> None:
+def test_nothing_is_accepted_after_failure(project: Path, tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("a file")
     wire = Wire(take_stock(str(project)), tmp_path / "cache")
     error = failure(wire)
@@ -371,7 +371,7 @@ def test_after_failure_nothing_is_taken(project: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", [b"../x", b"/etc/x", b"a//b", b"", b"a/./b", b"a\0b", b"a/.."])
-def test_no_path_leads_out_of_the_tree(path: bytes, tmp_path: Path) -> None:
+def test_paths_outside_the_tree_are_refused(path: bytes, tmp_path: Path) -> None:
     receiver = Receiver(os.fsencode(tmp_path / "cache"))
     answers = list(receiver.carry_out(Offer("job", "x", "", (File(path, 0, False, 0, bytes(32)),), True)))
     assert isinstance(answers[0], NotShipped)
@@ -389,7 +389,7 @@ def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
     assert not list(outside.iterdir())
 
 
-def test_the_launcher_may_name_the_cache(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_directory_can_be_chosen(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     manifest = take_stock(str(project))
@@ -401,7 +401,7 @@ def test_the_launcher_may_name_the_cache(project: Path, tmp_path: Path, monkeypa
         assert wire.run() == tmp_path / there / "trees" / "job" / "project"
 
 
-def test_copies_without_help_of_the_kernel(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_copying_works_without_copy_file_range(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def cannot(*arguments: object) -> int:
         raise OSError(errno.EOPNOTSUPP, "Operation not supported")
 
@@ -410,7 +410,7 @@ def test_copies_without_help_of_the_kernel(project: Path, tmp_path: Path, monkey
     assert snapshot(Wire(take_stock(str(project)), tmp_path / "cache").run()) == snapshot(project)
 
 
-def test_where_there_are_no_locks(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shipping_works_without_locks(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def cannot(*arguments: object) -> int:
         raise OSError(errno.ENOLCK, "No locks available")
 
@@ -421,7 +421,7 @@ def test_where_there_are_no_locks(project: Path, tmp_path: Path, monkeypatch: py
 # --- all hosts ---------------------------------------------------------------------------------------------------
 
 
-def test_several_hosts(project: Path, tmp_path: Path) -> None:
+def test_several_hosts_receive_the_tree(project: Path, tmp_path: Path) -> None:
     async def scenario() -> tuple[dict[str, str], list[tuple[int, int]]]:
         receivers = {f"h{number}": Receiver(os.fsencode(tmp_path / f"h{number}")) for number in range(3)}
         orders: asyncio.Queue[tuple[str, Offer | Piece]] = asyncio.Queue()
@@ -455,7 +455,7 @@ def test_several_hosts(project: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["refused", "lost"])
-def test_one_host_that_fails_ends_it(how: str, project: Path) -> None:
+def test_failure_of_one_host_ends_shipping(how: str, project: Path) -> None:
     async def scenario() -> dict[str, str]:
         shipping = Shipping(take_stock(str(project)), {"h1": lambda m: None, "h2": lambda m: None}, "job")
         task = asyncio.create_task(shipping.send())
@@ -476,14 +476,14 @@ def test_one_host_that_fails_ends_it(how: str, project: Path) -> None:
         assert caught.value.message == "the directory could not be sent: h2: it has died"
 
 
-def test_no_hosts_is_nothing_to_do(project: Path) -> None:
+def test_shipping_to_no_hosts_does_nothing(project: Path) -> None:
     async def scenario() -> dict[str, str]:
         return await Shipping(take_stock(str(project)), {}, "job").send()
 
     assert asyncio.run(scenario()) == {}
 
 
-def test_hosts_share_what_was_read(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hosts_share_pieces(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     manifest = take_stock(str(project))
     read = PieceReader(manifest)
     digest = next(file.digest for file in manifest.files.values() if file.path == b"noise.bin")

@@ -1,4 +1,4 @@
-"""The status line: its text, whom it calls slow, and how often it is drawn."""
+"""The status line: its text, the ranks that it calls slow, and when it is drawn."""
 
 from __future__ import annotations
 
@@ -35,24 +35,24 @@ def told(status: Status, waiting: dict[int, float], steps: int = 24, seconds: fl
     return status
 
 
-def test_before_anything_runs() -> None:
+def test_status_line_before_workers_start() -> None:
     assert Status(THREE_HOSTS).text(80) == "0/6 up · h1 0/2 · h2 0/2 · h3 0/2"
 
 
-def test_everything_that_can_be_told() -> None:
+def test_complete_status_line() -> None:
     status = told(running(THREE_HOSTS), {0: 0.4, 1: 0.38, 2: 0.4, 3: 0.42, 4: 0.4, 5: 0.09})
     text = "6/6 up · h1 2/2 · h2 2/2 · h3 2/2 · 12.0 steps/s · slowest rank 5 (h3), others waited 31%"
     assert status.text(200) == text
     assert status.text(40) == text[:39] + "…"
 
 
-def test_a_worker_that_ended_is_not_up_and_counts_no_more() -> None:
+def test_ended_worker_is_not_counted() -> None:
     status = told(running(THREE_HOSTS), {0: 0.4, 1: 0.4, 5: 0.0}).ended(5)
     assert status.text(200) == "5/6 up · h1 2/2 · h2 2/2 · h3 1/2 · 12.0 steps/s"
     assert status.started(5).text(200).startswith("6/6 up")
 
 
-def test_one_host_is_not_named() -> None:
+def test_single_host_is_not_shown() -> None:
     status = told(running((("earth", (0, 1)),)), {0: 0.5, 1: 0.1})
     assert status.text(200) == "2/2 up · 12.0 steps/s · slowest rank 1, others waited 40%"
 
@@ -65,7 +65,7 @@ def test_one_host_is_not_named() -> None:
         ((0, 2, 4, 5, 6, 8), "506/512 up · 256 hosts, incomplete: n0 1/2, n1 1/2, n2 0/2, 2 more"),
     ],
 )
-def test_many_hosts_are_only_named_when_something_is_missing(down: tuple[int, ...], text: str) -> None:
+def test_hosts_are_named_only_if_workers_are_missing(down: tuple[int, ...], text: str) -> None:
     hosts = tuple((f"n{number}", (2 * number, 2 * number + 1)) for number in range(256))
     assert running(hosts, *down).text(200) == text
 
@@ -75,7 +75,7 @@ def test_slow_ranks_of_several_hosts() -> None:
     assert status.text(200).endswith("h3 2/2 · 0.00 steps/s · slowest ranks 0, 2, others waited 39%")
 
 
-def test_waiting_is_told_of_scripts_that_count_no_steps() -> None:
+def test_waiting_is_shown_without_steps() -> None:
     status = running(THREE_HOSTS)
     for rank, part in ((0, 0.5), (1, 0.5), (2, 0.0)):
         status = status.told(rank, Report(0.0, 0, 0.0)).told(rank, Report(2.0, 0, part * 2))
@@ -89,7 +89,7 @@ def test_rates(steps: int, text: str) -> None:
     assert told(running(THREE_HOSTS), {0: 0.0}, steps).text(200).endswith(text)
 
 
-def test_nothing_is_told_from_too_little() -> None:
+def test_few_steps_give_no_rate() -> None:
     assert told(running(THREE_HOSTS), {0: 0.5, 1: 0.0}, seconds=1.0).text(200).endswith("h3 2/2")
 
 
@@ -101,7 +101,7 @@ def test_only_the_last_seconds_count() -> None:
     assert len(status.reports[0]) <= 11
 
 
-def test_a_worker_that_begins_anew_counts_anew() -> None:
+def test_restarted_worker_is_counted_from_zero() -> None:
     status = told(running(THREE_HOSTS), {0: 0.0})
     status = status.told(0, Report(103.0, 1, 0.0))
     assert status.text(200).endswith("h3 2/2")
@@ -119,7 +119,7 @@ def test_a_worker_that_begins_anew_counts_anew() -> None:
         ({0: 1.4, 1: 0.0}, Slowest((1,), 1.0)),
     ],
 )
-def test_who_is_slow(waiting: dict[int, float], slowest: Slowest | None) -> None:
+def test_slow_ranks_are_named(waiting: dict[int, float], slowest: Slowest | None) -> None:
     found = find_slowest(waiting)
     if slowest is None or found is None:
         assert found is slowest
@@ -166,7 +166,7 @@ def test_many_changes_are_drawn_together() -> None:
 
 
 @pytest.mark.parametrize("place", [{"terminal": None}, {"status": False}])
-def test_without_a_place_there_is_no_line(place: dict[str, Any]) -> None:
+def test_no_status_line_without_terminal(place: dict[str, Any]) -> None:
     board = Board(**place)
     asyncio.run(asyncio.wait_for(busy(board), 30))
     assert board.close(10)

@@ -1,4 +1,4 @@
-"""Colours, and what a person sees while several workers draw progress bars."""
+"""Colours, and the terminal while several workers draw progress bars."""
 
 from __future__ import annotations
 
@@ -70,14 +70,14 @@ def test_lines_are_written_above_bars_and_status() -> None:
     assert desk.feed("prompt$") == ["[0]<stdout>:epoch 1", "note: a word", "[1]<stderr>: 10%", "prompt$"]
 
 
-def test_a_status_line_that_goes_leaves_nothing() -> None:
+def test_removed_status_line_leaves_nothing() -> None:
     desk = Desk()
     desk.status("2/2 up")
     assert desk.status(None) == []
     assert desk.feed(desk.screen.finish()) == []
 
 
-def test_what_removes_a_bar() -> None:
+def test_bars_are_removed() -> None:
     desk = Desk()
     desk.prints(0, b" 10%\r")
     assert desk.prints(0, b"          \r") == []  # As tqdm does it with leave=False.
@@ -86,7 +86,7 @@ def test_what_removes_a_bar() -> None:
     assert desk.screen.end(Source(0, STDERR)) == ""
 
 
-def test_a_line_of_dos_that_comes_in_two_pieces_is_a_line() -> None:
+def test_crlf_split_between_pieces_is_one_line_end() -> None:
     desk = Desk()
     desk.prints(0, b"one\r")
     assert desk.prints(0, b"\ntwo\r\n") == ["[0]<stderr>:one", "[0]<stderr>:two"]
@@ -99,7 +99,7 @@ def test_a_bar_wider_than_the_terminal_is_cut() -> None:
     assert desk.prints(0, b"x" * 40 + b"\n") == ["[0]<stderr>:" + "x" * 18, "x" * 22]
 
 
-def test_more_bars_than_there_is_room_for_are_counted() -> None:
+def test_surplus_bars_are_counted() -> None:
     desk = Desk()
     for rank in range(20):
         desk.prints(rank, b" 10%\r")
@@ -169,11 +169,13 @@ def test_cut(text: str, columns: int, shown: str) -> None:
         ("never", {"TERM": "xterm"}, True, False),
     ],
 )
-def test_when_there_are_colours(choice: str, environment: dict[str, str], is_terminal: bool, wanted: bool) -> None:
+def test_colours_depend_on_environment(
+    choice: str, environment: dict[str, str], is_terminal: bool, wanted: bool
+) -> None:
     assert wants_color(choice, environment, is_terminal) == wanted
 
 
-def test_a_pipe_has_no_bottom_and_a_dumb_terminal_neither() -> None:
+def test_pipes_and_dumb_terminals_have_no_bottom_rows() -> None:
     read_end, write_end = os.pipe()
     leader, follower = os.openpty()
     assert look_of(write_end, "always", {"TERM": "xterm"}) == Look(colors=True)
@@ -194,7 +196,7 @@ def luminance(number: int) -> float:
 
 
 @pytest.mark.parametrize("color", COLORS)
-def test_colours_can_be_read_on_black_and_on_white(color: int) -> None:
+def test_colours_are_readable_on_black_and_white(color: int) -> None:
     assert (luminance(color) + 0.05) / 0.05 >= 3.5
     assert 1.05 / (luminance(color) + 0.05) >= 3.5
 

@@ -56,12 +56,12 @@ exit $code
 """
 
 
-def test_the_script_is_this_text() -> None:
+def test_script_has_expected_text() -> None:
     files = Path("/state/resnet-2.log"), Path("/state/resnet-2.exit")
     assert batch_script(from_dict(SPEC), *files, "/opt/bin/farandole", "0a1b2c") == SCRIPT
 
 
-def test_the_script_runs_on_the_hosts_that_lsf_gives(tmp_path: Path) -> None:
+def test_script_runs_on_hosts_of_the_allocation(tmp_path: Path) -> None:
     spec = from_dict({"name": "a", "command": ["train", "two words"], "workers": 6})
     script = batch_script(spec, tmp_path / "log", tmp_path / "exit", "echo", "0a1b2c")
     environment = {"PATH": "/usr/bin:/bin", "LSB_MCPU_HOSTS": "n1 4 n2 2 ", "LSB_DJOB_NUMPROC": "6"}
@@ -80,7 +80,7 @@ def test_the_script_runs_on_the_hosts_that_lsf_gives(tmp_path: Path) -> None:
         ({"options": {"lsf": "-W 60"}}, "options.lsf: expected a list of options of bsub"),
     ],
 )
-def test_what_lsf_is_not_asked_for(changes: dict[str, object], said: str) -> None:
+def test_unsupported_options_are_refused(changes: dict[str, object], said: str) -> None:
     with pytest.raises(Refused, match=said):
         batch_script(from_dict({**SPEC, **changes}), Path("/l"), Path("/e"), "farandole", "0a1b2c")
 
@@ -98,12 +98,12 @@ def test_what_lsf_is_not_asked_for(changes: dict[str, object], said: str) -> Non
         ("ZOMBI", "-", JobState.FAILED, ""),
     ],
 )
-def test_lsfs_words(word: str, reason: str, is_: JobState, told: str) -> None:
+def test_states_of_lsf_are_translated(word: str, reason: str, is_: JobState, told: str) -> None:
     row = read_rows(f"7|{word}|me|normal|-|farandole|{reason}\n8|RUN|me|normal|n1|-|-\n")["7"]
     assert (row.state, row.reason, row.hosts) == (is_, told, "")
 
 
-def test_what_bsub_says() -> None:
+def test_job_id_is_read_from_bsub() -> None:
     assert number_of("Job <301> is submitted to default queue <normal>.\n") == "301"
     assert number_of("Waiting for a project name\n") == ""
 
@@ -128,7 +128,7 @@ def submit(jobs: BatchJobs, name: str = "a", **changes: object) -> None:
     assert jobs.submit(from_dict({"name": name, "command": ["true"], "workers": 2, **changes})) == name
 
 
-def test_a_jobs_life(jobs: BatchJobs, lsf: FakeLsf, tmp_path: Path) -> None:
+def test_job_from_submission_to_success(jobs: BatchJobs, lsf: FakeLsf, tmp_path: Path) -> None:
     assert list(jobs.jobs()) == []
     submit(jobs, suspension="requeue")
     assert lsf.script(1).startswith("#!/bin/bash\n#BSUB -J a\n")
@@ -153,7 +153,7 @@ def test_a_jobs_life(jobs: BatchJobs, lsf: FakeLsf, tmp_path: Path) -> None:
     assert verbs == ["bmod -n 3 1", "bstop 1", "bresume 1", "brequeue -H 1", "bresume 1", "bkill 1"]
 
 
-def test_how_jobs_end(jobs: BatchJobs, lsf: FakeLsf, tmp_path: Path) -> None:
+def test_ends_of_jobs_are_translated(jobs: BatchJobs, lsf: FakeLsf, tmp_path: Path) -> None:
     for name in "abc":
         submit(jobs, name)
     for number, (word, code) in enumerate((("DONE", "0"), ("EXIT", "7"), ("EXIT", "")), 1):
@@ -176,13 +176,13 @@ def test_how_jobs_end(jobs: BatchJobs, lsf: FakeLsf, tmp_path: Path) -> None:
         (lambda jobs: jobs.resume("a"), "job a is not suspended"),
     ],
 )
-def test_wrong_ways(jobs: BatchJobs, do: Callable[[BatchJobs], object], said: str) -> None:
+def test_invalid_jobs_are_refused_with_hint(jobs: BatchJobs, do: Callable[[BatchJobs], object], said: str) -> None:
     submit(jobs)
     with pytest.raises(JobError, match=said):
         do(jobs)
 
 
-def test_lsf_that_does_not_answer(
+def test_unresponsive_lsf_is_an_error(
     lsf: FakeLsf, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (lsf.folder / "down").touch()
@@ -194,7 +194,7 @@ def test_lsf_that_does_not_answer(
     assert "error: bjobs is not on the PATH" in capsys.readouterr().err
 
 
-def test_a_job_whose_answer_was_lost_is_found_by_its_key(jobs: BatchJobs, lsf: FakeLsf) -> None:
+def test_job_is_found_by_key_after_lost_answer(jobs: BatchJobs, lsf: FakeLsf) -> None:
     lsf.be("lost")
     assert jobs.submit(from_dict({"name": "a", "command": ["true"]})) == "a"
     assert jobs.status("a").state is JobState.WAITING and lsf.calls.count("bsub") == 1

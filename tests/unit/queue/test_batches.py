@@ -25,7 +25,7 @@ class Chooses:
         return Decision({jobs[0].name: Allocation("slot", ((0, slots),))}, {jobs[0].name: ""}, now + 1.0, batches)
 
 
-def test_a_chosen_batch_follows_the_slots(tmp_path: Path) -> None:
+def test_job_gets_chosen_batch_with_its_slots(tmp_path: Path) -> None:
     world = World(delay=lambda: 0.5)
     daemon = FakeDaemon(tmp_path, world, hosts("h1:4"), QueueSettings(policy="fcfs"))
     daemon.policy = Chooses()

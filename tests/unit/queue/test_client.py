@@ -45,7 +45,7 @@ class Chatty(QueueClient):
         return msgspec.structs.asdict(piece)
 
 
-def test_what_a_job_has_printed_has_an_end_while_it_prints_more(tmp_path: Path) -> None:
+def test_reading_log_without_follow_ends_while_job_prints(tmp_path: Path) -> None:
     lines = list(itertools.islice(Chatty(tmp_path, {}, 0.0).logs("a"), 100))
     assert lines[:2] == ["old\n", "new\n"] and len(lines) <= 3
     following = Chatty(tmp_path, {}, 0.0).logs("a", follow=True)
@@ -63,7 +63,7 @@ class Waiting(QueueClient):
         return msgspec.structs.asdict(LogPiece(b"", 0, 0, self.asked > 5))
 
 
-def test_a_job_that_waits_has_printed_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_job_has_empty_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rests: list[float] = []
     monkeypatch.setattr("time.sleep", rests.append)
     waiting = Waiting(tmp_path, {}, 0.0)
@@ -72,9 +72,7 @@ def test_a_job_that_waits_has_printed_nothing(tmp_path: Path, monkeypatch: pytes
     assert list(waiting.logs("a", follow=True)) == [] and len(rests) == 5
 
 
-def test_a_request_whose_answer_is_lost_says_that_it_may_have_been_done(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lost_answer_is_reported_as_uncertain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here, there = socket.socketpair()
     there.close()
     monkeypatch.setattr("farandole.control.queue.client.connect_socket", lambda state, seconds: here)

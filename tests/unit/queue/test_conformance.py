@@ -78,7 +78,7 @@ def granted(recording: Recording) -> Told:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_the_queue_decides_as_the_simulator_does(policy: str, tmp_path: Path) -> None:
+def test_queue_decides_like_simulator(policy: str, tmp_path: Path) -> None:
     for seed in range(3):
         directory = tmp_path / str(seed)
         directory.mkdir()
@@ -91,7 +91,7 @@ def test_the_queue_decides_as_the_simulator_does(policy: str, tmp_path: Path) ->
         assert granted(queue) == granted(simulation), f"seed {seed}"
 
 
-def test_recorded_inputs_give_the_same_decisions_and_reasons() -> None:
+def test_recorded_inputs_give_same_decisions_and_reasons() -> None:
     settings = QueueSettings(quantum=QUANTUM)
     for policy in POLICIES:
         recording = simulated(policy, cluster(), workload(7), settings.rules())
@@ -100,7 +100,7 @@ def test_recorded_inputs_give_the_same_decisions_and_reasons() -> None:
             assert again.decide(cluster(), views, now) == decision
 
 
-def test_the_queue_shows_policies_what_the_simulator_shows_them(tmp_path: Path) -> None:
+def test_queue_and_simulator_give_policies_same_view(tmp_path: Path) -> None:
     settings = QueueSettings(policy="srtf", quantum=QUANTUM)
     jobs = workload(1)
     simulation = simulated("srtf", cluster(), jobs, settings.rules())

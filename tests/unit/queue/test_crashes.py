@@ -91,7 +91,7 @@ def begun(daemon: FakeDaemon, name: str) -> int:
     return sum(attempt.begun for (job, _), attempt in daemon.world.attempts.items() if job == name)
 
 
-def test_a_day_without_a_crash(start: Callable[..., FakeDaemon]) -> None:
+def test_invariants_hold_without_crashes(start: Callable[..., FakeDaemon]) -> None:
     daemon = start()
     assert a_day(daemon) == EXPECTED
     assert {name: begun(daemon, name) for name in EXPECTED} == {
@@ -103,7 +103,7 @@ def test_a_day_without_a_crash(start: Callable[..., FakeDaemon]) -> None:
     }
 
 
-def test_the_daemon_is_killed_at_every_step(start: Callable[..., FakeDaemon]) -> None:
+def test_invariants_hold_when_daemon_is_killed_at_every_step(start: Callable[..., FakeDaemon]) -> None:
     counted = Cuts()
     a_day(start(counted))
     assert counted.steps > 100
@@ -114,7 +114,7 @@ def test_the_daemon_is_killed_at_every_step(start: Callable[..., FakeDaemon]) ->
         assert begun(daemon, "tries") == begun(daemon, "saves") == 2, f"killed at step {at}"
 
 
-def test_the_daemon_is_killed_again_and_again_while_everything_takes_its_time(
+def test_invariants_hold_when_daemon_is_killed_repeatedly_with_slow_jobs(
     start: Callable[..., FakeDaemon],
 ) -> None:
     for seed, dice in enumerate(seeds(0, SEEDS)):
@@ -173,7 +173,7 @@ def _random_jobs(daemon: FakeDaemon, dice: random.Random) -> None:
 # --- what else may die -------------------------------------------------------------------------------------------
 
 
-def test_a_plain_job_whose_runner_is_killed_has_failed_and_an_elastic_one_goes_on(
+def test_killed_runner_fails_fixed_job_and_elastic_job_continues(
     start: Callable[..., FakeDaemon],
 ) -> None:
     daemon = start()
@@ -188,7 +188,7 @@ def test_a_plain_job_whose_runner_is_killed_has_failed_and_an_elastic_one_goes_o
     assert daemon.state.jobs["grows"].phase is Phase.SUCCEEDED and begun(daemon, "grows") == 1
 
 
-def test_a_host_that_is_lost_takes_plain_jobs_with_it_and_they_begin_again(start: Callable[..., FakeDaemon]) -> None:
+def test_fixed_job_on_lost_host_is_restarted(start: Callable[..., FakeDaemon]) -> None:
     daemon = start(policy="fcfs+strict+spread")
     daemon.submit("plain", workers=3, work=30)
     daemon.turns()
@@ -207,7 +207,7 @@ def test_a_host_that_is_lost_takes_plain_jobs_with_it_and_they_begin_again(start
     assert any("host h2 was lost; it begins again" in event for event in events), events
 
 
-def test_a_host_that_is_lost_takes_only_its_workers_from_an_elastic_job(start: Callable[..., FakeDaemon]) -> None:
+def test_elastic_job_continues_without_lost_host(start: Callable[..., FakeDaemon]) -> None:
     import msgspec
 
     daemon = start(policy="equal")
@@ -224,7 +224,7 @@ def test_a_host_that_is_lost_takes_only_its_workers_from_an_elastic_job(start: C
     assert begun(daemon, "grows") == 1
 
 
-def test_a_host_that_is_drained_gets_no_new_work_and_loses_none(start: Callable[..., FakeDaemon]) -> None:
+def test_drained_host_keeps_its_work_and_gets_no_more(start: Callable[..., FakeDaemon]) -> None:
     from farandole.control.queue.hosts import drained
 
     daemon = start()

@@ -43,7 +43,7 @@ def daemons(tmp_path: Path) -> Iterator[list[QueueDaemon]]:
         daemon._store.close()
 
 
-def test_a_daemon_that_is_killed_while_it_forgets_a_job_leaves_no_end_to_the_next_one(
+def test_daemon_killed_while_removing_job_leaves_no_result_for_its_namesake(
     tmp_path: Path, over: Attempt, daemons: list[QueueDaemon], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def killed(*_: object, **__: object) -> None:
@@ -59,7 +59,7 @@ def test_a_daemon_that_is_killed_while_it_forgets_a_job_leaves_no_end_to_the_nex
     assert not over.path.exists() and not daemons[1]._state.jobs
 
 
-def test_a_job_is_remembered_while_its_files_cannot_be_removed(
+def test_job_is_kept_while_its_files_cannot_be_removed(
     tmp_path: Path, over: Attempt, daemons: list[QueueDaemon], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     daemons.append(QueueDaemon(tmp_path))
@@ -68,7 +68,7 @@ def test_a_job_is_remembered_while_its_files_cannot_be_removed(
     assert over.path.exists() and "a" in daemons[0]._state.jobs
 
 
-def test_a_turn_that_cannot_be_written_is_taken_again(
+def test_turn_that_cannot_be_written_is_repeated(
     tmp_path: Path, over: Attempt, daemons: list[QueueDaemon], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     daemons.append(QueueDaemon(tmp_path))

@@ -1,4 +1,4 @@
-"""Hosts that are about to be taken away: what runs there may end there, and nothing new begins."""
+"""Draining hosts: running jobs may end there, and no new ones start."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def daemon(tmp_path: Path) -> Iterator[FakeDaemon]:
     daemon.close()
 
 
-def test_a_job_that_waits_while_all_hosts_are_drained_is_told_so(daemon: FakeDaemon) -> None:
+def test_job_waiting_for_drained_hosts_shows_reason(daemon: FakeDaemon) -> None:
     daemon.state.set_hosts(drained(daemon.state.hosts, ["h1"]))
     daemon.submit("a", BOB)
     daemon.turns()
     assert daemon.state.status("a").reason == "waits: all hosts that answer are being drained"
 
 
-def test_a_job_on_a_drained_host_does_not_make_room_for_one_that_cannot_begin_there(daemon: FakeDaemon) -> None:
+def test_job_on_drained_host_is_not_preempted_for_a_job_that_cannot_start_there(daemon: FakeDaemon) -> None:
     daemon.submit("runs", BOB, workers=2, work=20, checkpoint="/c")
     daemon.turns()
     daemon.state.set_hosts(drained(daemon.state.hosts, ["h1"]))

@@ -1,4 +1,4 @@
-"""What trainings measure becomes what policies read."""
+"""Measurements of trainings become reports for the policies."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TWO = Measures(
 )
 
 
-def test_a_report_is_what_the_adaptive_policy_reads() -> None:
+def test_report_has_what_adaptive_policy_needs() -> None:
     report = report_of([ONE, TWO], "a100", {"h1": "a100", "h2": "rtx"})
     assert report is not None and report.noise is not None
     assert (report.noise.sqr, report.noise.var) == (1.0, 10.0)  # the variance is that of a batch of 32
@@ -27,7 +27,7 @@ def test_a_report_is_what_the_adaptive_policy_reads() -> None:
     assert 0 < goodputs[0] < goodputs[1] < goodputs[2]
 
 
-def test_before_the_noise_is_known_nothing_speaks_for_a_larger_batch() -> None:
+def test_batch_stays_smallest_until_noise_is_known() -> None:
     report = report_of([ONE], "a100", {"h1": "a100"})
     assert report is not None and report.noise is None and report.version < _version([ONE, TWO])
     best = GoodputModel(report).best("a100", 1, 1)
@@ -52,13 +52,13 @@ def _version(measures: list[Measures]) -> int:
         {"base": 0},
     ],
 )
-def test_what_makes_no_sense_is_left_out(wrong: dict[str, float]) -> None:
+def test_implausible_measurements_are_omitted(wrong: dict[str, float]) -> None:
     nonsense = msgspec.structs.replace(TWO, **wrong)
     assert report_of([nonsense], "a100", {"h1": "a100"}) is None
     assert report_of([ONE, nonsense], "a100", {"h1": "a100"}) == report_of([ONE], "a100", {"h1": "a100"})
 
 
-def test_nothing_measured_is_no_report() -> None:
+def test_job_without_measurements_has_no_report() -> None:
     assert report_of([], "a100", {"h1": "a100"}) is None
 
 
@@ -79,7 +79,7 @@ def one_slot(reports: dict[str, Report], name: str, type_: str) -> list[tuple[fl
     return [(row.local, pytest.approx(row.step)) for row in reports[name].one_slot.get(type_, ())]
 
 
-def test_measurements_belong_to_the_type_of_the_hosts_that_they_were_made_on() -> None:
+def test_measurements_belong_to_type_of_their_hosts() -> None:
     both = msgspec.structs.replace(TWO, hosts=2, on=("h1", "h2"))
     report = report_of([on("h1", 0.2), on("h2", 0.4), on("h3", 0.3), on("gone", 9.0), both], "rtx", HOSTS)
     assert report is not None and report.noise is not None, "what hosts of two types measured still has the noise"
@@ -87,7 +87,7 @@ def test_measurements_belong_to_the_type_of_the_hosts_that_they_were_made_on() -
     assert seconds == {"a100": [0.3], "rtx": [0.4]}, "the latest of equal configurations counts"
 
 
-def test_what_is_known_of_a_type_comes_from_jobs_that_ran_on_both() -> None:
+def test_estimate_for_a_type_comes_from_jobs_that_ran_on_both_types() -> None:
     both = [on("h1", 0.2), on("h2", 0.5)]
     reports = reports_of(a=both, b=[on("h1", 0.1), on("h1", 0.3, local=64.0)], c=[on("h2", 0.7)])
     assert one_slot(reports, "b", "rtx") == [(32.0, 0.25), (64.0, 0.75)]
@@ -96,7 +96,7 @@ def test_what_is_known_of_a_type_comes_from_jobs_that_ran_on_both() -> None:
     assert GoodputModel(reports["b"]).goodputs("rtx", [(1, 1)])[0] > 0
 
 
-def test_of_a_type_that_nobody_has_tried_one_job_is_told_that_it_is_faster() -> None:
+def test_one_job_explores_an_untried_type() -> None:
     reports = reports_of(b=[on("h1", 0.2)], a=[on("h1", 0.2)], c=[])
     assert one_slot(reports, "a", "rtx") == [(32.0, 0.2 * UNTRIED)] and one_slot(reports, "b", "rtx") == [(32.0, 0.2)]
     # Two jobs, each on its own type: nothing compares them yet.

@@ -54,7 +54,7 @@ def beds(tmp_path: Path) -> Iterator[list[Bed]]:
         bed.daemon.close()
 
 
-def test_jobs_that_ran_on_one_type_get_slots_of_another(tmp_path: Path, beds: list[Bed]) -> None:
+def test_jobs_get_slots_of_a_type_they_have_not_run_on(tmp_path: Path, beds: list[Bed]) -> None:
     bed = Bed(tmp_path, "a1:4/a", a1=0.2, b1=0.1, b2=0.1, b3=0.1, b4=0.1)
     beds.append(bed)
     names = [f"job-{number}" for number in range(8)]
@@ -82,7 +82,7 @@ def test_jobs_that_ran_on_one_type_get_slots_of_another(tmp_path: Path, beds: li
 
 
 @pytest.mark.parametrize(("seconds", "stays"), [(0.3, "a"), (0.05, "b")])
-def test_a_job_tries_a_type_that_is_free_and_stays_where_it_is_faster(
+def test_job_explores_free_type_and_stays_on_the_faster_one(
     seconds: float, stays: str, tmp_path: Path, beds: list[Bed]
 ) -> None:
     bed = Bed(tmp_path, "a1:4/a", a1=0.2, b1=seconds)

@@ -1,4 +1,4 @@
-"""Parts of the queue by themselves: an attempt's files, commands, what an elastic job still holds, and the store."""
+"""Parts of the queue, each alone: files of attempts, commands, slots that an elastic job still holds, and the store."""
 
 from __future__ import annotations
 
@@ -74,12 +74,12 @@ def report(at: float, **workers: tuple[int, int]) -> AttemptFact:
     ],
     ids=["no word", "an old word", "not read yet", "they leave", "one host is free", "all have left"],
 )
-def test_a_slot_is_held_until_the_job_says_that_nobody_is_there(fact: AttemptFact, held: dict[str, int]) -> None:
+def test_slot_is_held_until_job_reports_that_its_workers_left(fact: AttemptFact, held: dict[str, int]) -> None:
     shrinks = job(slots={"h1": 1}, held={"h1": 2, "h2": 2})
     assert dict(observed(shrinks, fact, (), 20.0).held) == held
 
 
-def test_a_job_has_run_with_the_workers_that_it_has_told_of() -> None:
+def test_largest_run_counts_reported_workers() -> None:
     silent = AttemptFact(AttemptState.RUNS)
     assert observed(job(), silent, (), 20.0).largest_run == 0, "newcomers may still be on their way"
     assert observed(job(), report(11.0, h1=(2, 1)), (), 20.0).largest_run == 1
@@ -87,7 +87,7 @@ def test_a_job_has_run_with_the_workers_that_it_has_told_of() -> None:
     assert observed(job("2"), silent, (), 20.0).largest_run == 2, "one of fixed size starts as a whole"
 
 
-def test_an_elastic_job_leaves_a_host_when_one_of_its_workers_lives_elsewhere() -> None:
+def test_elastic_job_leaves_host_once_a_worker_runs_elsewhere() -> None:
     moving = job(slots={"h1": 1, "h2": 1})
     wanted = {"a": {"h2": 2}}
 
@@ -98,7 +98,7 @@ def test_an_elastic_job_leaves_a_host_when_one_of_its_workers_lives_elsewhere() 
     assert then(report(11.0, h1=(1, 1), h2=(1, 1))) == {"h2": 2}
 
 
-def test_an_elastic_job_of_one_worker_is_ended_and_goes_on_elsewhere() -> None:
+def test_elastic_job_with_one_worker_is_restarted_to_move() -> None:
     spec = {"name": "a", "command": ["train"], "workers": 1, "elastic": True, "checkpoint": "/shared/a"}
     one = job(slots={"h1": 1}, spec=from_dict(spec))
     decision = Decision({"a": Allocation("slot", ((1, 1),))}, {})
@@ -108,7 +108,7 @@ def test_an_elastic_job_of_one_worker_is_ended_and_goes_on_elsewhere() -> None:
     assert (after.jobs["a"].phase, after.jobs["a"].reason) == (Phase.STOPPING, "it goes on elsewhere")
 
 
-def test_policies_see_how_long_a_start_takes_its_time() -> None:
+def test_policies_see_time_of_restart() -> None:
     settings = QueueSettings(restart_cost=30.0)
     cluster = cluster_of(hosts("h1:4"), ())
     view = view_of(job(account=Account(since=100.0)), cluster, settings, {})
@@ -132,7 +132,7 @@ def attempt(tmp_path: Path) -> Attempt:
     return attempt
 
 
-def test_an_attempt_as_its_files_show_it(attempt: Attempt) -> None:
+def test_attempt_state_follows_from_its_files(attempt: Attempt) -> None:
     assert attempt.fact(ME).seen is AttemptState.NOTHING
     lock = attempt.claim()
     assert lock is not None and attempt.claim() is None
@@ -148,7 +148,7 @@ def test_an_attempt_as_its_files_show_it(attempt: Attempt) -> None:
     assert not attempt.set_hosts({"h1": 2}) and attempt.set_hosts({"h1": 1})
 
 
-def test_an_attempt_that_began_before_the_machine_was_restarted_is_lost(attempt: Attempt) -> None:
+def test_attempt_of_an_earlier_boot_is_lost(attempt: Attempt) -> None:
     attempt.begin()
     (attempt.own / "begun").write_text("an earlier boot")
     assert attempt.fact(ME).seen is AttemptState.MACHINE_LOST
@@ -157,7 +157,7 @@ def test_an_attempt_that_began_before_the_machine_was_restarted_is_lost(attempt:
 
 
 @pytest.mark.parametrize("workers", ["2", "1:2"])
-def test_a_job_begins_again_after_the_machine_was_restarted(workers: str) -> None:
+def test_job_is_restarted_after_reboot(workers: str) -> None:
     lost = AttemptFact(AttemptState.MACHINE_LOST)
     again = observed(job(workers), lost, (), 20.0)
     assert (again.phase, dict(again.slots), dict(again.held)) == (Phase.WAITING, {}, {})
@@ -168,14 +168,14 @@ def test_a_job_begins_again_after_the_machine_was_restarted(workers: str) -> Non
     assert observed(suspended, lost, (), 20.0).phase is Phase.SUSPENDED
 
 
-def test_an_attempt_knows_the_batch_that_was_chosen(attempt: Attempt) -> None:
+def test_attempt_stores_chosen_batch(attempt: Attempt) -> None:
     assert attempt.batch() == 0
     for batch in (96, 96, 0):
         attempt.set_batch(batch)
         assert attempt.batch() == batch
 
 
-def test_an_attempt_that_has_not_begun_is_closed(attempt: Attempt) -> None:
+def test_attempt_that_has_not_begun_can_be_closed(attempt: Attempt) -> None:
     attempt.order("cancel")
     attempt.close_if_not_begun()
     assert attempt.fact(ME) == AttemptFact(AttemptState.ENDED)
@@ -183,7 +183,7 @@ def test_an_attempt_that_has_not_begun_is_closed(attempt: Attempt) -> None:
     assert done.returncode == 0 and not attempt.has_begun()
 
 
-def test_an_attempt_that_was_never_prepared_and_is_to_stop_is_over(tmp_path: Path) -> None:
+def test_unprepared_attempt_with_stop_order_is_over(tmp_path: Path) -> None:
     attempt = Attempt(tmp_path, "b", 1)
     assert attempt.fact(ME).seen is AttemptState.NOTHING
     attempt.order("cancel")
@@ -191,7 +191,7 @@ def test_an_attempt_that_was_never_prepared_and_is_to_stop_is_over(tmp_path: Pat
     assert attempt.fact(ME).seen is AttemptState.ENDED
 
 
-def test_an_order_is_only_followed_by_a_harder_one(attempt: Attempt) -> None:
+def test_order_is_only_replaced_by_kill(attempt: Attempt) -> None:
     for how, then in (("suspend", "suspend"), ("kill", "kill"), ("cancel", "kill")):
         attempt.order(how)
         assert attempt.ordered() == then
@@ -202,7 +202,7 @@ def run(attempt: Attempt) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(command, cwd="/", timeout=60, check=False)
 
 
-def test_a_second_runner_starts_nothing(attempt: Attempt) -> None:
+def test_second_runner_starts_nothing(attempt: Attempt) -> None:
     lock = attempt.claim()
     assert lock is not None
     assert run(attempt).returncode == 0 and not attempt.has_begun()
@@ -235,7 +235,7 @@ def test_one_daemon_serves_a_directory(tmp_path: Path) -> None:
     os.close(again)
 
 
-def test_a_database_that_cannot_be_used_is_told(tmp_path: Path) -> None:
+def test_unusable_database_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "queue.db").write_text("this is no database, however long it may be")
     with pytest.raises(StoreError, match="cannot be used as the queue's database"):
         QueueStore(tmp_path / "queue.db")
@@ -246,7 +246,7 @@ def test_a_database_that_cannot_be_used_is_told(tmp_path: Path) -> None:
         QueueStore(tmp_path / "newer.db")
 
 
-def test_a_copy_of_the_database_has_all_that_was_there(tmp_path: Path) -> None:
+def test_backup_has_complete_content(tmp_path: Path) -> None:
     daemon = FakeDaemon(tmp_path, World(), hosts("h1:2"), QueueSettings(policy="rr"))
     daemon.submit("a", ANN, workers=2)
     daemon._store.backup(tmp_path / "copy.db")
@@ -257,7 +257,7 @@ def test_a_copy_of_the_database_has_all_that_was_there(tmp_path: Path) -> None:
     copy.close()
 
 
-def test_a_copy_of_the_database_is_never_anybody_elses_to_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_backup_is_always_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = QueueStore(tmp_path / "queue.db")
     # As it is before anything is changed about it: it has the environments of all jobs.
     monkeypatch.setattr(Path, "chmod", lambda *_: None)
@@ -270,7 +270,7 @@ def test_a_copy_of_the_database_is_never_anybody_elses_to_read(tmp_path: Path, m
     store.close()
 
 
-def test_a_change_that_cannot_be_written_is_told_and_the_next_one_can(tmp_path: Path) -> None:
+def test_failed_write_is_an_error_and_the_next_succeeds(tmp_path: Path) -> None:
     store = QueueStore(tmp_path / "queue.db")
     store._db.execute("ALTER TABLE settings RENAME TO elsewhere")
     with pytest.raises(StoreError, match="the queue's database cannot be written: no such table"):
@@ -281,7 +281,7 @@ def test_a_change_that_cannot_be_written_is_told_and_the_next_one_can(tmp_path: 
     store.close()
 
 
-def test_hosts_are_looked_at_again_after_a_result_that_could_not_be_written(tmp_path: Path) -> None:
+def test_hosts_are_probed_again_after_failed_write(tmp_path: Path) -> None:
     async def test() -> tuple[int, bool]:
         daemon = QueueDaemon(tmp_path)
         daemon._state.set_hosts(parse_queue_hosts("far:1"))
@@ -308,9 +308,7 @@ def test_hosts_are_looked_at_again_after_a_result_that_could_not_be_written(tmp_
     assert looks >= 2 and not up
 
 
-def test_a_runner_that_ends_at_once_is_started_again_later_each_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failing_runner_is_restarted_with_backoff(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[float] = []
     now = 0.0
 
@@ -334,7 +332,7 @@ def test_a_runner_that_ends_at_once_is_started_again_later_each_time(
     assert max(rests) == pytest.approx(15.0, abs=0.3)
 
 
-def test_a_turn_with_many_jobs_compares_none_with_all_others() -> None:
+def test_turn_is_not_quadratic_in_jobs() -> None:
     compared = 0
 
     class Counted(QueueJob, frozen=True):

@@ -1,4 +1,4 @@
-"""What users may ask of a queue, and what they are told when they may not."""
+"""Requests of users to a queue, and the errors for those that are refused."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def daemon(tmp_path: Path) -> Iterator[FakeDaemon]:
     daemon.close()
 
 
-def test_more_slots_than_exist_are_refused_at_once_with_what_exists(daemon: FakeDaemon) -> None:
+def test_job_larger_than_queue_is_refused_with_existing_slots(daemon: FakeDaemon) -> None:
     said = refused(lambda: daemon.submit("big", BOB, workers=9))
     assert said.startswith("Refused: 9 workers can never run here: there are 8 slots (h1:4, h2:4) | ask for 8 at most")
     daemon.submit("grows", BOB, workers="8:16")
@@ -34,19 +34,19 @@ def test_more_slots_than_exist_are_refused_at_once_with_what_exists(daemon: Fake
     assert sum(daemon.state.jobs["grows"].slots.values()) == 8
 
 
-def test_slots_of_two_types_are_not_one(tmp_path: Path) -> None:
+def test_slots_of_two_types_cannot_be_combined(tmp_path: Path) -> None:
     daemon = FakeDaemon(tmp_path, World(), parse_queue_hosts("h1:4/a100,h2:2/t4"), QueueSettings())
     said = refused(lambda: daemon.submit("big", workers=5))
     assert "5 workers can never run here: there are 4 slots of one type" in said
     daemon.close()
 
 
-def test_an_unknown_queue_is_refused_with_the_one_that_may_be_meant(daemon: FakeDaemon) -> None:
+def test_unknown_queue_is_refused_with_suggestion(daemon: FakeDaemon) -> None:
     said = refused(lambda: daemon.submit("a", queue="visoin"))
     assert said == "Refused: there is no queue visoin | did you mean vision? There are default, vision"
 
 
-def test_quotas_hold(daemon: FakeDaemon) -> None:
+def test_quotas_are_enforced(daemon: FakeDaemon) -> None:
     assert "ann may have 4 slots at once, and the job needs 5" in refused(lambda: daemon.submit("a", workers=5))
     for name in "abc":
         daemon.submit(name, workers=2)
@@ -62,7 +62,7 @@ def test_quotas_hold(daemon: FakeDaemon) -> None:
 
 
 @pytest.mark.parametrize("policy", ["fcfs", "fair", "adaptive"])
-def test_a_user_may_have_no_slots_at_all(tmp_path: Path, policy: str) -> None:
+def test_quota_of_zero_slots_refuses_jobs(tmp_path: Path, policy: str) -> None:
     if policy == "adaptive":
         pytest.importorskip("scipy")
     daemon = FakeDaemon(tmp_path, World(), HOSTS, QueueSettings(policy=policy))
@@ -77,7 +77,7 @@ def test_a_user_may_have_no_slots_at_all(tmp_path: Path, policy: str) -> None:
     daemon.close()
 
 
-def test_a_queues_limit_holds(daemon: FakeDaemon) -> None:
+def test_limit_of_queue_is_enforced(daemon: FakeDaemon) -> None:
     for name in "abc":
         daemon.submit(name, BOB, workers=2, queue="vision")
     daemon.turns()
@@ -85,7 +85,7 @@ def test_a_queues_limit_holds(daemon: FakeDaemon) -> None:
     assert "queue vision has reached its limit" in daemon.state.status("c").reason
 
 
-def test_what_a_queues_limit_never_allows_is_refused_at_once(tmp_path: Path) -> None:
+def test_job_above_queue_limit_is_refused(tmp_path: Path) -> None:
     settings = changed(QueueSettings(), ["queue.lab=limit=3", "queue.vision=parent=lab,limit=6"])
     daemon = FakeDaemon(tmp_path, World(), HOSTS, settings)
     said = refused(lambda: daemon.submit("a", workers=4, queue="vision"))
@@ -97,7 +97,7 @@ def test_what_a_queues_limit_never_allows_is_refused_at_once(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("verb", ["cancel", "suspend", "resume", "scale"])
-def test_one_user_cannot_touch_anothers_job_and_an_administrator_can(daemon: FakeDaemon, verb: str) -> None:
+def test_only_owner_and_administrator_can_change_job(daemon: FakeDaemon, verb: str) -> None:
     daemon.submit("a", workers="1:4", checkpoint="/c")
     daemon.turns()
     said = refused(lambda: daemon.change(verb, "a", 2, BOB))
@@ -110,7 +110,7 @@ def test_one_user_cannot_touch_anothers_job_and_an_administrator_can(daemon: Fak
     assert event.endswith("by root")
 
 
-def test_a_name_is_one_jobs_at_a_time(daemon: FakeDaemon) -> None:
+def test_name_of_unfinished_job_is_taken(daemon: FakeDaemon) -> None:
     daemon.submit("a", BOB)
     from farandole.control.queue.protocol import Submit
 
@@ -146,7 +146,7 @@ def test_a_job_is_suspended_and_resumed(daemon: FakeDaemon) -> None:
     assert daemon.world.now - begin == pytest.approx(6), "it had done 4 of its 10 seconds"
 
 
-def test_a_job_that_would_lose_what_it_has_done_is_suspended_only_if_its_user_says_so(daemon: FakeDaemon) -> None:
+def test_job_without_checkpoint_is_suspended_only_with_requeue(daemon: FakeDaemon) -> None:
     daemon.submit("plain", BOB)
     daemon.submit("anew", BOB, suspension="requeue")
     daemon.turns()
@@ -159,7 +159,7 @@ def test_a_job_that_would_lose_what_it_has_done_is_suspended_only_if_its_user_sa
     assert daemon.world.attempts["anew", 1].order == "kill"
 
 
-def test_a_job_that_waits_is_suspended_at_once(daemon: FakeDaemon) -> None:
+def test_waiting_job_is_suspended_at_once(daemon: FakeDaemon) -> None:
     daemon.submit("all", BOB, workers=8)
     daemon.submit("next", BOB, workers=8)
     daemon.turns()
@@ -194,19 +194,19 @@ def test_a_job_is_scaled(daemon: FakeDaemon) -> None:
         ("scale", "is over"),
     ],
 )
-def test_what_is_over_is_over(daemon: FakeDaemon, verb: str, said: str) -> None:
+def test_ended_job_cannot_be_changed(daemon: FakeDaemon, verb: str, said: str) -> None:
     daemon.submit("a", BOB)
     daemon.until_over()
     assert said in refused(lambda: daemon.change(verb, "a", 1, BOB))
 
 
-def test_an_unknown_job_is_told_with_the_one_that_may_be_meant(daemon: FakeDaemon) -> None:
+def test_unknown_job_is_an_error_with_suggestion(daemon: FakeDaemon) -> None:
     daemon.submit("resnet-2", BOB)
     said = refused(lambda: daemon.change("cancel", "resnet2", requester=BOB))
     assert said == "UnknownJob: there is no job resnet2 | did you mean resnet-2? farandole jobs lists them"
 
 
-def test_who_cancels_twice_is_in_a_hurry(tmp_path: Path) -> None:
+def test_second_cancel_kills_job(tmp_path: Path) -> None:
     daemon = FakeDaemon(tmp_path, World(end_seconds=10.0), HOSTS, QueueSettings())
     daemon.submit("a", work=100)
     daemon.turns()
@@ -249,7 +249,7 @@ def test_old_jobs_are_forgotten(daemon: FakeDaemon) -> None:
 # --- settings ------------------------------------------------------------------------------------------------------
 
 
-def test_settings_are_changed_by_texts() -> None:
+def test_settings_are_parsed_from_texts() -> None:
     settings = changed(
         QueueSettings(),
         ["policy=rr", "quantum=600", "queue.lab=-", "queue.vision=parent=lab,weight=2,quota=8,limit=16"],
@@ -264,7 +264,7 @@ def test_settings_are_changed_by_texts() -> None:
     assert settings.policy == QueueSettings().policy
 
 
-def test_adaptive_keeps_the_slots_of_a_user_and_of_a_queue(tmp_path: Path) -> None:
+def test_adaptive_policy_respects_user_quota_and_queue_limit(tmp_path: Path) -> None:
     pytest.importorskip("scipy")
     settings = changed(QueueSettings(), ["policy=adaptive", "user.ann=slots=2", "queue.vision=limit=1"])
     daemon = FakeDaemon(tmp_path, World(), hosts("h1:4,h2:4"), settings)
@@ -300,7 +300,7 @@ def test_adaptive_keeps_the_slots_of_a_user_and_of_a_queue(tmp_path: Path) -> No
         ("policy", "'policy' is not a setting and its value"),
     ],
 )
-def test_settings_that_cannot_be(text: str, said: str) -> None:
+def test_invalid_settings_are_refused(text: str, said: str) -> None:
     with pytest.raises(Refused) as raised:
         changed(QueueSettings(), [text])
     assert said in str(raised.value)
@@ -315,7 +315,7 @@ def test_a_quota_beyond_all_hosts_is_refused() -> None:
 
 
 @pytest.mark.parametrize("text", ["keep=1e308", "restart_cost=0", "quantum=0.1"])
-def test_settings_that_are_taken_can_be_read_again(text: str, tmp_path: Path) -> None:
+def test_accepted_settings_survive_round_trip(text: str, tmp_path: Path) -> None:
     settings = changed(QueueSettings(), [text])
     store = QueueStore(tmp_path / "queue.db")
     store.write_settings(settings)
@@ -327,13 +327,13 @@ def test_settings_that_are_taken_can_be_read_again(text: str, tmp_path: Path) ->
     ("text", "said"),
     [("", "no host is named"), ("h1:4,h1:2", "h1"), ("h1:x", "Invalid host input"), ("h1:0", "host h1 has no slots")],
 )
-def test_hosts_that_cannot_be(text: str, said: str) -> None:
+def test_invalid_hosts_are_refused(text: str, said: str) -> None:
     with pytest.raises(Refused) as raised:
         parse_queue_hosts(text)
     assert said in str(raised.value)
 
 
-def test_a_client_that_has_not_heard_the_answer_cancels_once(tmp_path: Path) -> None:
+def test_repeated_cancel_request_counts_once(tmp_path: Path) -> None:
     daemon = FakeDaemon(tmp_path, World(end_seconds=10.0), HOSTS, QueueSettings())
     daemon.submit("a", work=100, checkpoint="/c")
     daemon.turns()
@@ -348,7 +348,7 @@ def test_a_client_that_has_not_heard_the_answer_cancels_once(tmp_path: Path) -> 
     daemon.close()
 
 
-def test_a_client_that_has_not_heard_the_answer_resumes_once(daemon: FakeDaemon) -> None:
+def test_repeated_resume_request_counts_once(daemon: FakeDaemon) -> None:
     daemon.submit("a", BOB, workers=8)
     daemon.change("suspend", "a", requester=BOB)
     for _ in range(2):

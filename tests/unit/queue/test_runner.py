@@ -1,4 +1,4 @@
-"""The launcher of an attempt: how it obeys orders, and from what it starts a job."""
+"""The launcher of an attempt: how it follows orders, and the environment in which it starts a job."""
 
 from __future__ import annotations
 
@@ -56,9 +56,7 @@ def attempt_of(tmp_path: Path, directory: str = "/", **keys: object) -> Attempt:
     ],
     ids=["once", "at once", "first in good order", "saves itself", "saves itself too slowly", "elastic"],
 )
-def test_a_job_is_told_what_the_queue_orders(
-    tmp_path: Path, orders: list[str], keys: dict[str, object], told: list[str]
-) -> None:
+def test_orders_are_passed_to_job(tmp_path: Path, orders: list[str], keys: dict[str, object], told: list[str]) -> None:
     attempt, job, loop = attempt_of(tmp_path, **keys), FakeJob(), asyncio.new_event_loop()
     runner, running = Runner(attempt, attempt.request()), asyncio.Future[Outcome](loop=loop)
     runner._job = job
@@ -69,7 +67,7 @@ def test_a_job_is_told_what_the_queue_orders(
     loop.close()
 
 
-def test_an_order_ends_a_launch_but_not_a_takeover(tmp_path: Path) -> None:
+def test_order_cancels_launch_but_not_take_over(tmp_path: Path) -> None:
     attempt, loop = attempt_of(tmp_path, workers="1:2"), asyncio.new_event_loop()
     runner, running = Runner(attempt, attempt.request()), asyncio.Future[Outcome](loop=loop)
     attempt.order("cancel")
@@ -82,7 +80,7 @@ def test_an_order_ends_a_launch_but_not_a_takeover(tmp_path: Path) -> None:
     loop.close()
 
 
-def test_an_attempt_is_gone_on_with_only_on_the_boot_on_which_it_has_begun(tmp_path: Path) -> None:
+def test_attempt_can_be_continued_only_on_its_own_boot(tmp_path: Path) -> None:
     attempt = attempt_of(tmp_path, workers="1:2")
     attempt.begin()
     assert not attempt.can_go_on(), "its launcher has left nothing"
@@ -93,7 +91,7 @@ def test_an_attempt_is_gone_on_with_only_on_the_boot_on_which_it_has_begun(tmp_p
     assert not attempt.can_go_on()
 
 
-def test_a_job_whose_directory_is_gone_ends_with_a_reason(tmp_path: Path) -> None:
+def test_missing_working_directory_ends_job_with_reason(tmp_path: Path) -> None:
     attempt = attempt_of(tmp_path, str(tmp_path / "gone"))
     command = [sys.executable, "-m", "farandole.control.queue.runner", str(attempt.path)]
     subprocess.run(command, cwd="/", timeout=60, check=True)

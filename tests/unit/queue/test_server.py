@@ -1,4 +1,4 @@
-"""What the daemon answers, and what its clients make of it."""
+"""The daemon's answers, and their handling in the client."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from farandole.control.queue.daemon import QueueDaemon
 from farandole.control.queue.protocol import Ask, AskJobs, LogPiece, ReadLog
 
 
-def test_an_error_of_the_daemons_own_is_an_answer_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_internal_error_of_daemon_is_answered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async def test() -> None:
         daemon = QueueDaemon(tmp_path)
         daemon._state.statuses = lambda: 1 / 0  # type: ignore[method-assign, assignment, return-value]
@@ -43,5 +43,5 @@ class Logs(QueueClient):
         return {"data": piece.data, "attempt": piece.attempt, "offset": piece.offset, "is_over": piece.is_over}
 
 
-def test_the_last_line_of_an_attempt_is_not_the_beginning_of_the_next_ones() -> None:
+def test_last_line_of_attempt_is_not_joined_with_next_attempt() -> None:
     assert list(Logs(Path(os.sep), {}).logs("a")) == ["step 1\n", "ste\n", "step 1\n"]

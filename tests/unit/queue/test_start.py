@@ -1,4 +1,4 @@
-"""What is made before a queue's daemon runs, and for those who run what it starts."""
+"""The files that are created before a queue's daemon runs, and their permissions."""
 
 from __future__ import annotations
 
@@ -32,15 +32,13 @@ def mode(path: Path) -> int:
     return path.stat().st_mode & 0o777
 
 
-def test_a_state_directory_is_one_that_others_pass_through_whatever_the_umask(
-    tmp_path: Path, strict_umask: None
-) -> None:
+def test_socket_is_reachable_for_all_users_with_any_umask(tmp_path: Path, strict_umask: None) -> None:
     state = tmp_path / "queue"
     prepare(state, "localhost:1", None)
     assert (mode(state), mode(state / "attempts"), mode(state / "queue.db")) == (0o711, 0o711, 0o600)
 
 
-def test_a_runner_reads_its_attempt_as_another_user_whatever_the_umask(tmp_path: Path, strict_umask: None) -> None:
+def test_runner_of_another_user_can_read_attempt_with_any_umask(tmp_path: Path, strict_umask: None) -> None:
     attempt = Attempt(tmp_path, "a", 1)
     attempt.prepare(AttemptRequest(from_dict({"command": ["true"]}), {"localhost": 1}, {}, "/"), ME)
     attempt.set_batch(64)
@@ -53,7 +51,7 @@ def test_a_runner_reads_its_attempt_as_another_user_whatever_the_umask(tmp_path:
 
 
 @pytest.mark.parametrize("foreground", [False, True])
-def test_a_state_directory_may_be_named_from_here(
+def test_relative_state_directory_is_accepted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, foreground: bool
 ) -> None:
     class Started(Exception):
@@ -76,7 +74,7 @@ def test_a_state_directory_may_be_named_from_here(
     assert words[3] == str(tmp_path / "q"), "the daemon's own directory, and its runners', is another one"
 
 
-def test_options_for_all_jobs_are_read_once_when_the_queue_starts() -> None:
+def test_options_for_all_jobs_are_read_at_queue_start() -> None:
     options = queue_verb.read_run_options("-i /dev/null -p 2222 --host-timeout 3 -x A=b --python h1=/opt/py --verbose")
     launch = from_plain(options.launch)
     assert (launch.ssh.port, launch.ssh.identity, launch.host_timeout) == (2222, "/dev/null", 3.0)
@@ -84,6 +82,6 @@ def test_options_for_all_jobs_are_read_once_when_the_queue_starts() -> None:
 
 
 @pytest.mark.parametrize("words", ["-np 2", "-H h1:2", "--min-np 1", "--launcher srun", "python train.py"])
-def test_options_of_one_job_do_not_hold_for_all(words: str) -> None:
+def test_options_of_single_job_are_refused_for_queue(words: str) -> None:
     with pytest.raises(BadSpec, match="cannot hold for all jobs of a queue"):
         queue_verb.read_run_options(words)

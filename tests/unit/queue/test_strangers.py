@@ -1,4 +1,4 @@
-"""What a user may write into the files of an attempt, and what that does to the queue of all: nothing."""
+"""Arbitrary content that users write into the files of their attempts has no effect on the queue."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def attempt(tmp_path: Path) -> Attempt:
     ],
     ids=["no text", "deep", "large", "negative"],
 )
-def test_a_report_that_makes_no_sense_is_none(attempt: Attempt, content: bytes) -> None:
+def test_malformed_report_is_ignored(attempt: Attempt, content: bytes) -> None:
     (attempt.own / "report").write_bytes(content)
     assert attempt.fact(ME) == AttemptFact(AttemptState.ORPHANED)
 
 
 @pytest.mark.parametrize("content", [b'{"exit_code":"\xff"}', b'{"exit_code":%d}' % 2**70], ids=["no text", "large"])
-def test_an_end_that_makes_no_sense_is_none(attempt: Attempt, content: bytes) -> None:
+def test_malformed_result_is_ignored(attempt: Attempt, content: bytes) -> None:
     (attempt.own / "ended").write_bytes(content)
     assert attempt.fact(ME) == AttemptFact(AttemptState.ORPHANED)
 
@@ -59,13 +59,13 @@ def test_a_report_may_be_as_long_as_a_job_with_many_hosts_needs(attempt: Attempt
 
 
 @pytest.mark.parametrize("name", ["base", "largest", "most_in_pass", "hosts", "workers"])
-def test_measures_beyond_all_bounds_are_left_out(name: str) -> None:
+def test_measures_beyond_bounds_are_omitted(name: str) -> None:
     sensible = {field: 1 for field in Measures.__struct_fields__} | {"step": 2.0, "sync": 1.0, "on": ()}
     assert report_of([Measures(**sensible)], "gpu", {"h1": "gpu"}) is not None
     assert report_of([Measures(**{**sensible, "workers": 2**20, name: 2**2000})], "gpu", {"h1": "gpu"}) is None
 
 
-def test_the_list_of_jobs_can_be_sent_whatever_one_of_them_says(tmp_path: Path) -> None:
+def test_list_of_jobs_fits_into_a_message_with_any_content(tmp_path: Path) -> None:
     daemon = FakeDaemon(tmp_path, World(), hosts("h1:2"), QueueSettings())
     words = ["python", "x" * (MESSAGE_LIMIT // 2), "end"]
     for name in "ab":

@@ -1,4 +1,4 @@
-"""What `farandole queue` and the queue's names tell people."""
+"""The output of `farandole queue`, and generated names of jobs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_settings_are_shown_so_that_they_can_be_set_again() -> None:
     assert changed(QueueSettings(), shown) == settings
 
 
-def test_names_are_made_up_when_all_short_ones_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_are_generated_when_short_ones_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state, "_FIRST", "amber")
     monkeypatch.setattr(state, "_SECOND", "fox")
     daemon = FakeDaemon(tmp_path, World(), hosts("h1:1"), QueueSettings())

@@ -65,12 +65,12 @@ exit $code
 """
 
 
-def test_the_script_is_this_text() -> None:
+def test_script_has_expected_text() -> None:
     files = Path("/state/resnet-2.log"), Path("/state/resnet-2.exit")
     assert batch_script(from_dict(SPEC), *files, "/opt/bin/farandole", "0a1b2c") == SCRIPT
 
 
-def test_a_small_job_asks_for_little() -> None:
+def test_small_job_requests_only_its_resources() -> None:
     spec = from_dict({"name": "a", "command": ["true"]})
     script = batch_script(spec, Path("/s/a%.log"), Path("/s/a.exit"), "farandole", "0a1b2c")
     options = [line for line in script.splitlines() if line.startswith("#SBATCH")]
@@ -99,13 +99,13 @@ def test_a_small_job_asks_for_little() -> None:
         ({"resources": {"memory": "-8Gi"}}, "resource memory: '-8Gi' is not a valid amount"),
     ],
 )
-def test_what_slurm_cannot_give(changes: dict[str, object], said: str) -> None:
+def test_impossible_requests_are_refused(changes: dict[str, object], said: str) -> None:
     with pytest.raises(Refused, match=said):
         batch_script(from_dict({**SPEC, **changes}), Path("/l"), Path("/e"), "farandole", "0a1b2c")
 
 
 @pytest.mark.parametrize("cpu", ["2.5", "2500m"])
-def test_a_worker_gets_no_less_than_it_asks_for(cpu: str) -> None:
+def test_resources_of_worker_are_rounded_up(cpu: str) -> None:
     spec = from_dict({"name": "a", "command": ["true"], "resources": {"cpu": cpu, "memory": "1000Mi"}})
     script = batch_script(spec, Path("/l"), Path("/e"), "farandole", "0a1b2c")
     assert "--cpus-per-task=3\n" in script and "--mem-per-cpu=334M\n" in script
@@ -124,7 +124,7 @@ def test_a_worker_gets_no_less_than_it_asks_for(cpu: str) -> None:
         ("TIMEOUT", "TimeLimit", JobState.FAILED, "Slurm says TIMEOUT"),
     ],
 )
-def test_slurms_words(state: str, reason: str, is_: JobState, told: str) -> None:
+def test_states_of_slurm_are_translated(state: str, reason: str, is_: JobState, told: str) -> None:
     row = Line("1", "a", state, reason, "me", "all", "4", "", "farandole")
     assert (state_of(row), reason_of(row)) == (is_, told)
 
@@ -156,7 +156,7 @@ def state_file(tmp_path: Path, name: str) -> Path:
     return tmp_path / "state" / "farandole" / "slurm" / name
 
 
-def test_a_jobs_life(jobs: BatchJobs, slurm: FakeSlurm, tmp_path: Path) -> None:
+def test_job_from_submission_to_success(jobs: BatchJobs, slurm: FakeSlurm, tmp_path: Path) -> None:
     submit(jobs)
     assert slurm.script(1).startswith("#!/bin/bash\n#SBATCH --job-name=a\n")
     status = jobs.status("a")
@@ -177,7 +177,7 @@ def test_a_jobs_life(jobs: BatchJobs, slurm: FakeSlurm, tmp_path: Path) -> None:
     assert [job.name for job in jobs.jobs()] == ["a"], "a draft is left by a process that was killed"
 
 
-def test_how_jobs_fail(jobs: BatchJobs, slurm: FakeSlurm, tmp_path: Path) -> None:
+def test_failures_of_jobs_are_translated(jobs: BatchJobs, slurm: FakeSlurm, tmp_path: Path) -> None:
     for name in "abc":
         submit(jobs, name)
     state_file(tmp_path, "a.exit").write_text("7\n")
@@ -211,20 +211,20 @@ def test_scale_suspend_resume_and_cancel(jobs: BatchJobs, slurm: FakeSlurm) -> N
         jobs.cancel("a")
 
 
-def test_a_job_that_would_lose_what_it_has_done_is_not_suspended(jobs: BatchJobs, slurm: FakeSlurm) -> None:
+def test_job_without_checkpoint_is_not_suspended(jobs: BatchJobs, slurm: FakeSlurm) -> None:
     submit(jobs)
     slurm.set(1, state="RUNNING")
     with pytest.raises(Refused, match="it has no checkpoint"):
         jobs.suspend("a")
 
 
-def test_jobs_of_others_and_of_other_programs_are_not_ours(jobs: BatchJobs, slurm: FakeSlurm) -> None:
+def test_jobs_of_other_users_and_programs_are_ignored(jobs: BatchJobs, slurm: FakeSlurm) -> None:
     submit(jobs)
     slurm.set(1, comment="somebody's")
     assert jobs.status("a").reason.startswith("Slurm no longer knows it")
 
 
-def test_names_are_one_jobs_at_a_time(jobs: BatchJobs, slurm: FakeSlurm, tmp_path: Path) -> None:
+def test_name_of_unfinished_job_is_taken(jobs: BatchJobs, slurm: FakeSlurm, tmp_path: Path) -> None:
     submit(jobs)
     with pytest.raises(Refused, match="job a already exists, as Slurm's 1"):
         submit(jobs)
@@ -235,7 +235,7 @@ def test_names_are_one_jobs_at_a_time(jobs: BatchJobs, slurm: FakeSlurm, tmp_pat
     assert jobs.submit(from_dict({"command": ["true"]})) == "job-1"
 
 
-def test_two_jobs_that_are_submitted_at_once_have_two_names(jobs: BatchJobs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_submissions_get_different_names(jobs: BatchJobs, monkeypatch: pytest.MonkeyPatch) -> None:
     names: list[str] = []
     hand_in = jobs._system.submit
 
@@ -251,9 +251,7 @@ def test_two_jobs_that_are_submitted_at_once_have_two_names(jobs: BatchJobs, mon
     assert sorted(job.name for job in jobs.jobs()) == ["job-1", "job-2"]
 
 
-def test_a_job_that_is_not_taken_leaves_the_one_before_it_as_it_was(
-    jobs: BatchJobs, slurm: FakeSlurm, tmp_path: Path
-) -> None:
+def test_refused_submission_keeps_earlier_record(jobs: BatchJobs, slurm: FakeSlurm, tmp_path: Path) -> None:
     submit(jobs)
     state_file(tmp_path, "a.exit").write_text("0\n")
     state_file(tmp_path, "a.log").write_text("[0]<stdout>:done\n")
@@ -267,7 +265,7 @@ def test_a_job_that_is_not_taken_leaves_the_one_before_it_as_it_was(
     assert [job.name for job in jobs.jobs()] == ["a"]
 
 
-def test_a_cancellation_that_slurm_has_not_heard_is_none(jobs: BatchJobs, slurm: FakeSlurm, tmp_path: Path) -> None:
+def test_failed_cancellation_is_not_recorded(jobs: BatchJobs, slurm: FakeSlurm, tmp_path: Path) -> None:
     submit(jobs)
     slurm.set(1, state="RUNNING")
     answers = jobs._system.end
@@ -284,7 +282,7 @@ def test_a_cancellation_that_slurm_has_not_heard_is_none(jobs: BatchJobs, slurm:
     assert jobs.status("a").state is JobState.FAILED, "it has failed by itself"
 
 
-def test_a_job_that_slurm_calls_complete_has_succeeded(
+def test_completed_job_has_succeeded(
     jobs: BatchJobs, slurm: FakeSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     submit(jobs)
@@ -300,7 +298,7 @@ def test_a_job_that_slurm_calls_complete_has_succeeded(
     assert (status.state, status.exit_code) == (JobState.SUCCEEDED, 0), "its script ends with the job's code"
 
 
-def test_the_list_of_jobs_waits_for_exit_codes_once(
+def test_listing_jobs_waits_once_for_exit_codes(
     jobs: BatchJobs, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number, name in enumerate("abc", 1):
@@ -316,9 +314,7 @@ def test_the_list_of_jobs_waits_for_exit_codes_once(
     assert now[0] < 6.0
 
 
-def test_a_log_that_is_followed_asks_slurm_now_and_then(
-    jobs: BatchJobs, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_followed_log_polls_slurm_rarely(jobs: BatchJobs, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch) -> None:
     submit(jobs)
     now = [0.0]
 
@@ -357,7 +353,7 @@ def test_missing_script_is_an_error_before_anything_is_submitted(
 
 
 @pytest.mark.parametrize("how", ["lost", "unclear"])
-def test_a_job_whose_answer_was_lost_is_found_by_its_key(jobs: BatchJobs, slurm: FakeSlurm, how: str) -> None:
+def test_job_is_found_by_key_after_lost_answer(jobs: BatchJobs, slurm: FakeSlurm, how: str) -> None:
     slurm.be(how)
     submit(jobs)
     assert sum(call.startswith("sbatch") for call in slurm.calls) == 1
@@ -367,7 +363,7 @@ def test_a_job_whose_answer_was_lost_is_found_by_its_key(jobs: BatchJobs, slurm:
     assert "scancel 1" in slurm.calls
 
 
-def test_a_submission_without_an_answer_is_neither_forgotten_nor_repeated(jobs: BatchJobs, slurm: FakeSlurm) -> None:
+def test_unanswered_submission_is_neither_forgotten_nor_repeated(jobs: BatchJobs, slurm: FakeSlurm) -> None:
     slurm.be("lost")
     slurm.be("hidden")
     with pytest.raises(Unreachable, match=r"Socket timed out.*it is not known whether Slurm has taken job a"):
@@ -398,7 +394,7 @@ def run_script(slurm: FakeSlurm, number: int) -> str:
 
 
 @pytest.mark.parametrize("cancelled", [False, True])
-def test_a_submission_that_was_given_up_does_not_run_when_it_comes_up_after_all(
+def test_abandoned_submission_is_cancelled_when_it_appears(
     jobs: BatchJobs, slurm: FakeSlurm, cancelled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slurm.be("lost")
@@ -421,7 +417,7 @@ def test_a_submission_that_was_given_up_does_not_run_when_it_comes_up_after_all(
     assert jobs.status("a").state is JobState.WAITING, "the exit code is that of the second, which Slurm still shows"
 
 
-def test_a_job_that_slurm_refuses_leaves_nothing(jobs: BatchJobs, slurm: FakeSlurm, tmp_path: Path) -> None:
+def test_refused_job_leaves_no_record(jobs: BatchJobs, slurm: FakeSlurm, tmp_path: Path) -> None:
     with pytest.raises(Refused, match="invalid partition"):
         submit(jobs, queue="nowhere")
     assert jobs.jobs() == []
@@ -441,13 +437,13 @@ def test_a_job_that_slurm_refuses_leaves_nothing(jobs: BatchJobs, slurm: FakeSlu
         (lambda jobs: jobs.scale("a", 0), "cannot run with 0 workers"),
     ],
 )
-def test_wrong_ways(jobs: BatchJobs, do: Callable[[BatchJobs], object], said: str) -> None:
+def test_invalid_requests_are_refused_with_hint(jobs: BatchJobs, do: Callable[[BatchJobs], object], said: str) -> None:
     submit(jobs)
     with pytest.raises(JobError, match=said):
         do(jobs)
 
 
-def test_slurm_that_does_not_answer(
+def test_unresponsive_slurm_is_an_error(
     slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (slurm.folder / "down").touch()

@@ -1,4 +1,4 @@
-"""A launcher whose pod is to end does so at once, or when a successor could take over."""
+"""A launcher whose pod is deleted ends at once, or once a successor could take over."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def ends(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return codes
 
 
-def test_at_once(ends: list[int]) -> None:
+def test_launcher_ends_at_once_if_successor_can_take_over(ends: list[int]) -> None:
     leaving = program._Leaving(FakeWriter(lapsed=False))  # type: ignore[arg-type]
     leaving.asked()
     assert ends == [program.ASKED_TO_GO]
 
 
-def test_not_before_agents_know_that_another_launcher_may_come(ends: list[int]) -> None:
+def test_launcher_waits_until_agents_expect_a_successor(ends: list[int]) -> None:
     async def ask() -> Any:
         writer = FakeWriter(lapsed=True)
         leaving = program._Leaving(writer)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""The launcher pod's two objects: what the API server, or somebody else, may have put there."""
+"""The launcher pod's two objects, with content that the API server or others may have written."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class Told:
 
 
 @pytest.mark.parametrize("outcome", ["", "no JSON", "[]", "null", '"3"', '{"attempt": "0"}'])
-def test_an_outcome_that_is_none_does_not_end_a_launcher(outcome: str) -> None:
+def test_malformed_outcome_does_not_end_launcher(outcome: str) -> None:
     assert not is_done(Told(outcome), 0)  # type: ignore[arg-type]
 
 
-def test_an_outcome_of_this_attempt_is_one() -> None:
+def test_outcome_of_this_attempt_is_recognized() -> None:
     told = Told(json.dumps({"attempt": 3, "exitCode": 0}))
     assert is_done(told, 3)  # type: ignore[arg-type]
     assert not is_done(told, 4)  # type: ignore[arg-type]
@@ -44,12 +44,12 @@ def objects(status: int, text: bytes) -> StateObjects:
 
 
 @pytest.mark.parametrize(("status", "text"), [(409, b"{}"), (200, b"<html>"), (200, b"\xff"), (503, b"busy")])
-def test_whatever_keeps_something_from_being_told_is_tried_again(status: int, text: bytes) -> None:
+def test_failed_reports_are_repeated(status: int, text: bytes) -> None:
     with pytest.raises(NotWritten):
         objects(status, text).tell(status="{}")
 
 
-def test_a_connection_that_leads_nowhere_is_replaced() -> None:
+def test_dead_connection_is_replaced() -> None:
     asked: list[tuple[int, float]] = []
 
     def connection(number: int) -> BlockingApi:

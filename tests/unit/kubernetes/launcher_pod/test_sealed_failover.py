@@ -1,4 +1,4 @@
-"""The failover state of a TrainingJob: only its own launchers read it, and only one of them writes it."""
+"""The failover state of a TrainingJob: only its own launchers read it, and only the current one writes it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def with_state(objects: FakeObjects) -> SealedFailover:
     return one
 
 
-def test_a_successor_finds_what_was_left_and_the_one_before_can_write_no_more() -> None:
+def test_successor_reads_state_and_fences_previous_launcher() -> None:
     objects = FakeObjects()
     before = with_state(objects)
 
@@ -69,7 +69,7 @@ def test_a_successor_finds_what_was_left_and_the_one_before_can_write_no_more() 
     assert launcher(objects, "launcher-2").left(LAUNCHER) == b"slots"
 
 
-def test_nobody_without_the_secret_reads_or_forges_it() -> None:
+def test_state_cannot_be_read_or_forged_without_secret() -> None:
     objects = FakeObjects()
     with_state(objects)
     assert "slots" not in str(objects.data)
@@ -77,7 +77,7 @@ def test_nobody_without_the_secret_reads_or_forges_it() -> None:
     assert not launcher(objects, "launcher-1", secret=b"t" * 32).is_whole()
 
 
-def test_a_secret_that_was_made_again_seals_what_was_written_before() -> None:
+def test_new_secret_seals_existing_state() -> None:
     objects, secrets = FakeObjects(), [b"s" * 32]
     one = SealedFailover(objects, lambda: secrets[0], "launcher-0", 0, lambda: None)  # type: ignore[arg-type]
     one.claim()
@@ -90,7 +90,7 @@ def test_a_secret_that_was_made_again_seals_what_was_written_before() -> None:
     assert (found.left(LAUNCHER), found.left(STATE)) == (b"slots", b"members")
 
 
-def test_a_state_that_somebody_has_deleted_is_written_again_as_a_whole() -> None:
+def test_deleted_state_is_written_again_completely() -> None:
     objects = FakeObjects()
     one = with_state(objects)
     objects.data, objects.version = {}, objects.version + 7
@@ -101,13 +101,13 @@ def test_a_state_that_somebody_has_deleted_is_written_again_as_a_whole() -> None
     assert (found.left(LAUNCHER), found.left(STATE)) == (b"slots", b"other members")
 
 
-def test_what_an_earlier_attempt_has_left_is_not_used() -> None:
+def test_state_of_earlier_attempt_is_ignored() -> None:
     objects = FakeObjects()
     with_state(objects)
     assert not launcher(objects, "launcher-1", attempt=1).is_whole()
 
 
-def test_a_launcher_waits_for_the_api_server_but_not_for_ever() -> None:
+def test_launcher_waits_for_api_server_with_timeout() -> None:
     objects = FakeObjects()
     objects.away = True
     now = [0.0]
@@ -117,7 +117,7 @@ def test_a_launcher_waits_for_the_api_server_but_not_for_ever() -> None:
     assert LONGEST_WAIT_SECONDS <= now[0] <= LONGEST_WAIT_SECONDS + 2
 
 
-def test_the_outcome_is_told_when_the_api_server_is_back_and_given_up_after_a_limit() -> None:
+def test_outcome_is_reported_after_outage_or_given_up_after_timeout() -> None:
     now = [0.0]
 
     def away_until(end: float) -> str:
@@ -133,7 +133,7 @@ def test_the_outcome_is_told_when_the_api_server_is_back_and_given_up_after_a_li
         insist(lambda: away_until(1e9), "the outcome waits", rest, lambda: now[0])
 
 
-def test_an_answer_that_was_lost_is_no_other_launcher() -> None:
+def test_lost_answer_is_not_mistaken_for_another_launcher() -> None:
     objects = FakeObjects()
     one = with_state(objects)
     objects.version += 1  # Its own writing came through, and the answer did not.

@@ -1,4 +1,4 @@
-"""The failover state is written beside the launcher's work, and nothing that follows from it is said before."""
+"""The failover state is written in a separate thread, and messages that follow from it wait."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def run(test: Callable[[SlowFailover, StateWriter, list[object]], Awaitable[None
     asyncio.run(with_writer())
 
 
-def test_what_follows_from_a_state_is_said_when_that_is_written() -> None:
+def test_messages_wait_until_state_is_written() -> None:
     async def test(failover: SlowFailover, writer: StateWriter, said: list[object]) -> None:
         writer.gate.send(lambda: said.append("before"))
         assert writer.keep(LAUNCHER, b"1")
@@ -84,7 +84,7 @@ def test_what_follows_from_a_state_is_said_when_that_is_written() -> None:
     run(test)
 
 
-def test_the_newest_state_wins() -> None:
+def test_newest_state_wins() -> None:
     async def test(failover: SlowFailover, writer: StateWriter, said: list[object]) -> None:
         writer.keep(LAUNCHER, b"first")
         await until(lambda: failover.begun)
@@ -99,7 +99,7 @@ def test_the_newest_state_wins() -> None:
     run(test)
 
 
-def test_an_outage_is_told_before_anything_passes_and_so_is_its_end() -> None:
+def test_agents_learn_of_outage_and_its_end_before_delayed_messages() -> None:
     async def test(failover: SlowFailover, writer: StateWriter, said: list[object]) -> None:
         failover.away = True
         assert writer.keep(LAUNCHER, b"1")
@@ -125,7 +125,7 @@ def test_an_outage_is_told_before_anything_passes_and_so_is_its_end() -> None:
     run(test, patience=0.05)
 
 
-def test_a_short_outage_delays_and_is_not_told() -> None:
+def test_short_outage_delays_messages_silently() -> None:
     async def test(failover: SlowFailover, writer: StateWriter, said: list[object]) -> None:
         failover.away = True
         writer.keep(LAUNCHER, b"1")
@@ -140,7 +140,7 @@ def test_a_short_outage_delays_and_is_not_told() -> None:
     run(test)
 
 
-def test_what_was_written_is_looked_after() -> None:
+def test_stored_state_is_refreshed() -> None:
     async def test() -> None:
         failover = SlowFailover()
         failover.allow(100)
@@ -156,7 +156,7 @@ def test_what_was_written_is_looked_after() -> None:
     asyncio.run(test())
 
 
-def test_a_launcher_that_is_to_end_waits_until_another_one_could_follow() -> None:
+def test_ending_launcher_waits_until_successor_could_take_over() -> None:
     async def test(failover: SlowFailover, writer: StateWriter, said: list[object]) -> None:
         assert await writer.can_be_followed(0.0)
         failover.away = True

@@ -193,7 +193,7 @@ class Exploration:
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, 15))
-def test_whatever_happens(first: int) -> None:
+def test_invariants_hold_under_random_events(first: int) -> None:
     for seed in range(first, first + 15):
         try:
             Exploration(seed).explore()

@@ -1,4 +1,4 @@
-"""Whatever stands in an MPIJob: an answer, no exception, and no hot loop."""
+"""Arbitrary MPIJobs: an outcome, no exception, and no hot loop."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def full() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("first", range(0, OBJECTS, 2500))
-def test_mutated_jobs(first: int) -> None:
+def test_mutated_jobs_have_an_outcome(first: int) -> None:
     sources = [v1alpha2(), v2beta1(), full()]
     for seed in range(first, first + 2500):
         rng = random.Random(seed)

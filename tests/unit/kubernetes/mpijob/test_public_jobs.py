@@ -83,7 +83,7 @@ def compare(found: dict[str, Any], expected: Seen, main: str, template: dict[str
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_a_published_job_runs_as_with_mpi_operator(name: str) -> None:
+def test_published_job_runs_like_with_mpi_operator(name: str) -> None:
     body = JOBS[name]
     cluster = played(body)
     if body["spec"].get("runPolicy", {}).pop("suspend", False):
@@ -119,7 +119,7 @@ def test_a_published_job_runs_as_with_mpi_operator(name: str) -> None:
 
 @pytest.mark.parametrize("implementation", ["OpenMPI", "Intel", "MPICH"])
 @pytest.mark.parametrize("shell", ["ssh", "kubexec"])
-def test_each_implementation_is_told_the_hosts_and_the_remote_shell(implementation: str, shell: str) -> None:
+def test_each_implementation_gets_hosts_and_remote_shell(implementation: str, shell: str) -> None:
     launcher, worker = pod(container("l", ["mpirun"])), pod(container("w"))
     body = job("a", "v2beta1", {"template": launcher}, {"template": worker}, mpiImplementation=implementation)
     body["spec"]["remoteShell"] = shell
@@ -150,7 +150,7 @@ def test_each_implementation_is_told_the_hosts_and_the_remote_shell(implementati
 @pytest.mark.parametrize(
     ("letters", "workers", "fits"), [(54, 2, True), (55, 2, False), (53, 11, True), (53, 100, True), (52, 1001, False)]
 )
-def test_a_name_may_be_as_long_as_the_host_names_of_its_pods_allow(letters: int, workers: int, fits: bool) -> None:
+def test_length_of_name_is_limited_by_host_names_of_pods(letters: int, workers: int, fits: bool) -> None:
     launcher, worker = pod(container("l")), pod(container("w"))
     body = job("n" * letters, "v2beta1", {"template": launcher}, {"template": worker}, replicas=workers)
     spec, faults = job_spec.read(body)
@@ -158,7 +158,7 @@ def test_a_name_may_be_as_long_as_the_host_names_of_its_pods_allow(letters: int,
     assert fits or "the host names of its pods" in faults[0]
 
 
-def test_dns_is_the_templates_own_with_one_domain_more() -> None:
+def test_dns_config_of_template_gets_one_more_domain() -> None:
     cluster = played(JOBS["rdma"])
     cluster.start()
     spec = cluster.pod("rdma-worker-0")["spec"]

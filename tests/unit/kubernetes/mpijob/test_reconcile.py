@@ -1,4 +1,4 @@
-"""What an MPIJob gets, and what its status says, step by step."""
+"""The pods and the status of an MPIJob, step by step."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def ended_pods(played: PlayedCluster) -> list[str]:
 # --- starting --------------------------------------------------------------------------------------------------------
 
 
-def test_the_launcher_starts_when_all_workers_are_ready() -> None:
+def test_launcher_starts_when_all_workers_are_ready() -> None:
     played = cluster()
     played.settle()
     assert sorted(played.pods()) == ["pi-worker-0", "pi-worker-1"]
@@ -55,7 +55,7 @@ def test_the_launcher_starts_when_all_workers_are_ready() -> None:
 
 
 @pytest.mark.parametrize("how", ["AtStartup", "gang"])
-def test_the_launcher_starts_with_the_workers_where_that_is_asked_for(how: str) -> None:
+def test_launcher_starts_with_workers_if_requested(how: str) -> None:
     job = v2beta1()
     if how == "AtStartup":
         job["spec"]["launcherCreationPolicy"] = how
@@ -64,7 +64,7 @@ def test_the_launcher_starts_with_the_workers_where_that_is_asked_for(how: str) 
     assert sorted(played.pods()) == ["pi-launcher", "pi-worker-0", "pi-worker-1"]
 
 
-def test_host_lists_name_all_hosts_and_discovery_those_that_are_ready() -> None:
+def test_host_list_names_all_hosts_and_discovery_only_ready_ones() -> None:
     played = cluster()
     played.settle()
     played.run("pi-worker-1")
@@ -74,7 +74,7 @@ def test_host_lists_name_all_hosts_and_discovery_those_that_are_ready() -> None:
     assert files["discover_hosts.sh"] == "#!/bin/sh\necho pi-worker-1.pi.default.svc:2\n"
 
 
-def test_intel_and_mpich_read_another_form_of_host_list() -> None:
+def test_intel_and_mpich_get_their_form_of_host_list() -> None:
     for implementation, variable in (("Intel", "I_MPI_HYDRA_HOST_FILE"), ("MPICH", "HYDRA_HOST_FILE")):
         job = v2beta1()
         job["spec"]["mpiImplementation"] = implementation
@@ -88,7 +88,7 @@ def main(pod: Any) -> Any:
     return pod["spec"]["containers"][0]
 
 
-def test_the_old_version_reaches_its_workers_by_kubectl_exec() -> None:
+def test_old_version_reaches_workers_by_kubectl_exec() -> None:
     played = running(v1alpha2())
     launcher, worker = played.launcher(), played.pod("mnist-worker-0")
     environment = {item["name"]: item["value"] for item in main(launcher)["env"]}
@@ -106,7 +106,7 @@ def test_the_old_version_reaches_its_workers_by_kubectl_exec() -> None:
     assert not any(ref.kind == "Secret" for ref in played.objects)
 
 
-def test_pods_have_the_labels_of_all_versions_and_what_the_template_says() -> None:
+def test_pods_have_labels_of_all_versions_and_of_template() -> None:
     labels = running().pod("pi-worker-1")["metadata"]["labels"]
     assert labels["training.kubeflow.org/job-name"] == labels["mpi-job-name"] == labels["mpi_job_name"] == "pi"
     assert labels["training.kubeflow.org/job-role"] == labels["mpi-job-role"] == labels["mpi_role_type"] == "worker"
@@ -116,7 +116,7 @@ def test_pods_have_the_labels_of_all_versions_and_what_the_template_says() -> No
     assert running().pod("pi-worker-1")["metadata"]["annotations"]["note"] == "b"
 
 
-def test_keys_are_roots_own_where_root_uses_them_and_readable_where_another_user_does() -> None:
+def test_keys_are_private_for_root_and_readable_for_other_users() -> None:
     def mode(job: dict[str, Any]) -> Any:
         volumes = running(job).pod("pi-worker-0")["spec"]["volumes"]
         return next(item["secret"].get("defaultMode") for item in volumes if item["name"] == "ssh-auth")
@@ -128,7 +128,7 @@ def test_keys_are_roots_own_where_root_uses_them_and_readable_where_another_user
     assert mode(root) == 0o600
 
 
-def test_a_launcher_that_is_a_worker_needs_no_others() -> None:
+def test_launcher_with_slots_needs_no_workers() -> None:
     job = v2beta1()
     job["spec"]["runLauncherAsWorker"] = True
     del job["spec"]["mpiReplicaSpecs"]["Worker"]
@@ -137,7 +137,7 @@ def test_a_launcher_that_is_a_worker_needs_no_others() -> None:
     assert played.config()["hostfile"] == "pi-launcher.pi.default.svc slots=2\n"
 
 
-def test_a_name_that_no_service_can_have_gets_a_service_of_another_name() -> None:
+def test_job_name_that_is_not_a_service_name_gets_another_service_name() -> None:
     job = v2beta1()
     job["metadata"]["name"] = "1pi"
     played = running(job)
@@ -147,7 +147,7 @@ def test_a_name_that_no_service_can_have_gets_a_service_of_another_name() -> Non
     assert "1pi-worker-0.job-1pi.default.svc slots=2\n" in played.config()["hostfile"]
 
 
-def test_replica_indices_count_a_launcher_that_is_a_worker_first() -> None:
+def test_replica_indices_begin_with_launcher_that_has_slots() -> None:
     def indices(job: dict[str, Any]) -> dict[str, str | None]:
         labels = {name: pod["metadata"]["labels"] for name, pod in running(job).pods().items()}
         return {name: each.get("training.kubeflow.org/replica-index") for name, each in labels.items()}
@@ -158,7 +158,7 @@ def test_replica_indices_count_a_launcher_that_is_a_worker_first() -> None:
     assert indices(job) == {"pi-launcher": "0", "pi-worker-0": "1", "pi-worker-1": "2"}
 
 
-def test_main_container_is_the_one_that_is_entered_and_equipped() -> None:
+def test_main_container_gets_environment_and_commands() -> None:
     job = v1alpha2()
     job["spec"]["mainContainer"] = "trainer"
     job["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]["containers"].append({"name": "trainer", "image": "x"})
@@ -169,7 +169,7 @@ def test_main_container_is_the_one_that_is_entered_and_equipped() -> None:
     assert "sleep 365d" in trainer["command"][-1]
 
 
-def test_a_gang_scheduler_is_told_who_belongs_together() -> None:
+def test_pod_group_contains_launcher_and_workers() -> None:
     policy = {"minAvailable": 2, "queue": "q", "priorityClass": "high", "minResources": {"cpu": "3"}}
     job = v2beta1(schedulingPolicy={**policy, "scheduleTimeoutSeconds": 9})
     played = running(job, Options(gang_scheduler="volcano"))
@@ -189,7 +189,7 @@ def test_a_gang_scheduler_is_told_who_belongs_together() -> None:
     assert played.launcher()["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"] == "pi"
 
 
-def test_a_gang_of_none_asks_for_the_launchers_resources() -> None:
+def test_pod_group_without_workers_requests_resources_of_launcher() -> None:
     job = v2beta1(schedulingPolicy={"minAvailable": 0})
     for role, cpu in (("Launcher", "1"), ("Worker", "4")):
         container = job["spec"]["mpiReplicaSpecs"][role]["template"]["spec"]["containers"][0]
@@ -199,7 +199,7 @@ def test_a_gang_of_none_asks_for_the_launchers_resources() -> None:
     assert group["spec"] == {"minMember": 0, "minResources": {"cpu": "1"}}
 
 
-def test_a_job_of_another_operator_is_left_alone() -> None:
+def test_job_managed_by_another_operator_is_ignored() -> None:
     played = cluster(v2beta1(managedBy="kueue.x-k8s.io/multikueue"))
     assert played.actions(played.decide()) == []
     assert cluster(v2beta1(managedBy="kubeflow.org/mpi-operator")).decide().status is not None
@@ -208,7 +208,7 @@ def test_a_job_of_another_operator_is_left_alone() -> None:
 # --- losses ----------------------------------------------------------------------------------------------------------
 
 
-def test_an_evicted_worker_is_made_again_and_the_status_says_so_meanwhile() -> None:
+def test_evicted_worker_is_replaced_and_status_shows_it() -> None:
     played = running()
     played.end("pi-worker-1", code=137, reason="Evicted")
     played.settle()
@@ -229,7 +229,7 @@ def test_an_evicted_worker_is_made_again_and_the_status_says_so_meanwhile() -> N
     assert "failures" not in played.job["status"]["history"]
 
 
-def test_a_launcher_that_fails_because_a_worker_was_lost_costs_nothing_of_the_limit() -> None:
+def test_launcher_failure_after_lost_worker_does_not_count() -> None:
     played = running(v2beta1(backoffLimit=0))
     played.end("pi-worker-0", reason="Evicted")
     played.settle()
@@ -245,7 +245,7 @@ def test_a_launcher_that_fails_because_a_worker_was_lost_costs_nothing_of_the_li
     assert played.launcher()["spec"]["hostname"] == "pi-launcher"
 
 
-def test_a_launcher_that_fails_by_itself_is_tried_as_often_as_the_limit_says() -> None:
+def test_launcher_is_restarted_up_to_backoff_limit() -> None:
     played = running(v2beta1(backoffLimit=2))
     for attempt in range(3):
         assert played.condition("Failed") is None
@@ -264,7 +264,7 @@ def test_a_launcher_that_fails_by_itself_is_tried_as_often_as_the_limit_says() -
     assert ended_pods(played) == ["pi-launcher", "pi-launcher-1", "pi-launcher-2"]
 
 
-def test_workers_that_fail_count_against_the_limit_as_well() -> None:
+def test_failed_workers_count_against_backoff_limit() -> None:
     played = running(v2beta1(backoffLimit=1))
     for _ in range(2):
         played.end("pi-worker-0", code=1)
@@ -275,7 +275,7 @@ def test_workers_that_fail_count_against_the_limit_as_well() -> None:
     assert played.condition("Failed") == ("True", "BackoffLimitExceeded")
 
 
-def test_exit_code_policy_gives_up_at_once_what_would_fail_again() -> None:
+def test_exit_code_policy_fails_job_on_permanent_error() -> None:
     for code, failed in ((1, ("True", "MPIJobFailed")), (143, None)):
         job = v2beta1()
         job["spec"]["mpiReplicaSpecs"]["Launcher"]["restartPolicy"] = "ExitCode"
@@ -285,7 +285,7 @@ def test_exit_code_policy_gives_up_at_once_what_would_fail_again() -> None:
         assert played.condition("Failed") == failed
 
 
-def test_a_launcher_that_somebody_deletes_is_started_again_and_its_last_word_does_not_count() -> None:
+def test_deleted_launcher_is_restarted_and_its_exit_code_is_ignored() -> None:
     played = running(v2beta1(backoffLimit=0))
     played.delete(Ref("v1", "Pod", "default", "pi-launcher"))
     played.end("pi-launcher", code=0)
@@ -298,7 +298,7 @@ def test_a_launcher_that_somebody_deletes_is_started_again_and_its_last_word_doe
     assert played.condition("Running") == ("True", "MPIJobRunning")
 
 
-def test_what_was_counted_is_counted_once_wherever_the_operator_is_killed() -> None:
+def test_failure_is_counted_once_wherever_operator_is_killed() -> None:
     for killed_after in range(6):
         played = running(v2beta1(backoffLimit=5))
         played.end("pi-worker-0", code=1)
@@ -320,7 +320,7 @@ def test_what_was_counted_is_counted_once_wherever_the_operator_is_killed() -> N
         ("All", ["pi-launcher"]),
     ],
 )
-def test_pods_that_are_left(policy: str, left: list[str]) -> None:
+def test_clean_pod_policy_decides_which_pods_remain(policy: str, left: list[str]) -> None:
     played = running(v2beta1(cleanPodPolicy=policy))
     played.end("pi-worker-1")
     played.end("pi-launcher")
@@ -331,7 +331,7 @@ def test_pods_that_are_left(policy: str, left: list[str]) -> None:
     assert "completionTime" in played.job["status"]
 
 
-def test_policies_at_the_top_hold_as_in_the_old_versions_and_the_run_policy_goes_before() -> None:
+def test_run_policy_overrides_policies_at_the_top() -> None:
     old = v1alpha2()
     played = running(old)
     played.end("mnist-launcher")
@@ -342,7 +342,7 @@ def test_policies_at_the_top_hold_as_in_the_old_versions_and_the_run_policy_goes
     assert len(ended_pods(played)) == 3
 
 
-def test_the_deadline_ends_the_whole_job() -> None:
+def test_deadline_ends_job() -> None:
     played = running(v2beta1(activeDeadlineSeconds=100, cleanPodPolicy="Running"))
     assert played.decide().again_at == pytest.approx(played.now + 100, abs=1)
     played.now += 101
@@ -350,7 +350,7 @@ def test_the_deadline_ends_the_whole_job() -> None:
     assert played.condition("Failed") == ("True", "DeadlineExceeded")
 
 
-def test_the_time_to_live_takes_the_whole_job() -> None:
+def test_job_is_deleted_after_ttl() -> None:
     played = running(v2beta1(ttlSecondsAfterFinished=50))
     played.end("pi-launcher")
     played.settle()
@@ -363,7 +363,7 @@ def test_the_time_to_live_takes_the_whole_job() -> None:
 # --- changes ---------------------------------------------------------------------------------------------------------
 
 
-def test_more_workers_join_while_the_job_runs() -> None:
+def test_workers_can_be_added_while_job_runs() -> None:
     played = running()
     assert played.job is not None
     played.job["spec"]["mpiReplicaSpecs"]["Worker"]["replicas"] = 3
@@ -377,7 +377,7 @@ def test_more_workers_join_while_the_job_runs() -> None:
     assert played.condition("Running") == ("False", "WorkerLost")
 
 
-def test_workers_that_are_to_go_leave_the_host_list_first_and_have_time_to_drain() -> None:
+def test_surplus_workers_leave_host_list_before_they_are_deleted() -> None:
     played = running()
     mark = played.launcher()["metadata"]["annotations"][names.HOSTS_ANNOTATION]
     assert played.job is not None
@@ -394,7 +394,7 @@ def test_workers_that_are_to_go_leave_the_host_list_first_and_have_time_to_drain
     assert played.condition("Running") == ("True", "MPIJobRunning")
 
 
-def test_a_suspended_job_has_no_pods_and_starts_again() -> None:
+def test_suspended_job_has_no_pods_and_is_restarted() -> None:
     played = running()
     assert played.job is not None
     played.job["spec"]["runPolicy"]["suspend"] = True
@@ -416,7 +416,7 @@ def test_a_suspended_job_has_no_pods_and_starts_again() -> None:
 # --- what is in its way ----------------------------------------------------------------------------------------------
 
 
-def test_what_was_refused_is_a_condition_and_waits() -> None:
+def test_refused_object_is_a_condition_and_is_retried_later() -> None:
     played = cluster()
     ref = Ref("v1", "Pod", "default", "pi-worker-0")
     played.problems[ref] = Problem(ref, "QuotaExceeded", "exceeded quota: small", 1, played.now + 5)
@@ -431,7 +431,7 @@ def test_what_was_refused_is_a_condition_and_waits() -> None:
     assert played.condition("Blocked") == ("False", "Unblocked")
 
 
-def test_an_image_that_cannot_be_pulled_is_a_condition() -> None:
+def test_image_that_cannot_be_pulled_is_a_condition() -> None:
     played = cluster()
     played.settle()
     waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "no such image, tried 3 times"}}
@@ -447,7 +447,7 @@ def test_an_image_that_cannot_be_pulled_is_a_condition() -> None:
     assert blocked["message"].endswith("ImagePullBackOff: no such image, tried 3 times")
 
 
-def test_a_worker_that_fails_before_the_job_runs_is_told_with_its_exit_code_and_the_next_try() -> None:
+def test_early_worker_failure_is_reported_with_exit_code_and_next_attempt() -> None:
     played = cluster()
     played.settle()
     ended = {"terminated": {"exitCode": 127, "reason": "Error", "message": "sshd: no such file\n"}}
@@ -464,7 +464,7 @@ def test_a_worker_that_fails_before_the_job_runs_is_told_with_its_exit_code_and_
     assert played.job["status"]["state"] == "Running"
 
 
-def test_workers_that_are_evicted_again_and_again_are_made_again_at_once() -> None:
+def test_repeatedly_evicted_workers_are_replaced_at_once() -> None:
     played = running()
     for _ in range(5):
         played.end("pi-worker-0", 1, reason="Evicted")
@@ -476,7 +476,7 @@ def test_workers_that_are_evicted_again_and_again_are_made_again_at_once() -> No
         played.settle()
 
 
-def test_a_spec_that_contradicts_itself_is_a_condition_that_says_all() -> None:
+def test_invalid_spec_is_a_condition_with_all_faults() -> None:
     job = v2beta1(cleanPodPolicy="Sometimes")
     del job["spec"]["mpiReplicaSpecs"]["Launcher"]
     played = cluster(job)

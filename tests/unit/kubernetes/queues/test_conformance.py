@@ -84,7 +84,7 @@ def _slots(decision: Decision) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_the_operator_decides_as_the_simulator_does(policy: str) -> None:
+def test_operator_decides_like_simulator(policy: str) -> None:
     if policy == "adaptive":
         pytest.importorskip("scipy")
     jobs = workload(5)
@@ -94,7 +94,7 @@ def test_the_operator_decides_as_the_simulator_does(policy: str) -> None:
 
 
 @pytest.mark.parametrize("policy", ["easy", "srtf", "preempt", "fair"])
-def test_it_does_so_over_nodes_as_well(policy: str) -> None:
+def test_operator_decides_like_simulator_with_nodes(policy: str) -> None:
     jobs, nodes = workload(7), (2, 4)
     cluster = Cluster(tuple(Node(f"node-{number}", "slot", slots) for number, slots in enumerate(nodes)))
     recording = simulated(policy, cluster, jobs, RULES)
@@ -103,7 +103,7 @@ def test_it_does_so_over_nodes_as_well(policy: str) -> None:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_recorded_inputs_give_the_same_decisions_and_reasons_in_all_three(policy: str) -> None:
+def test_recorded_inputs_give_same_decisions_in_all_three_users(policy: str) -> None:
     if policy == "adaptive":
         pytest.importorskip("scipy")
     recording = simulated(policy, CLUSTER, workload(3), RULES)
@@ -119,7 +119,7 @@ def test_recorded_inputs_give_the_same_decisions_and_reasons_in_all_three(policy
         assert tree.make_policy().decide(tree.cluster_of(SLOTS), views, now) == decision
 
 
-def test_the_operator_shows_policies_what_the_simulator_shows_them() -> None:
+def test_operator_and_simulator_give_policies_same_view() -> None:
     jobs = workload(1)
     shown = {
         round(now, 4): {view.name: view for view in views}

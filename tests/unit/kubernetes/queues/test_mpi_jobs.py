@@ -53,7 +53,7 @@ def look(queues: list[dict[str, Any]], *jobs: QueuedCluster, beside: list[JobAnd
     return admissions
 
 
-def test_a_job_has_all_its_pods_or_none_and_the_next_one_follows() -> None:
+def test_job_has_all_pods_or_none_and_the_next_follows() -> None:
     main = [queue("main", slots=6, policy="fcfs")]
     first, second = QueuedCluster("a", "main", 2, 1.0), QueuedCluster("b", "main", 2, 2.0)
     look(main, first, second)
@@ -73,7 +73,7 @@ def test_a_job_has_all_its_pods_or_none_and_the_next_one_follows() -> None:
     assert second.condition("Running") == ("True", "MPIJobRunning")
 
 
-def test_it_shares_the_slots_with_training_jobs_of_the_same_name_too() -> None:
+def test_mpi_job_and_training_job_of_same_name_share_slots() -> None:
     main = [queue("main", slots=5, policy="fcfs")]
     limits = {"min": 3, "max": 3, "replicas": 3}
     other = PlayedJob("a", 0.0, 10.0, workers=limits, queue="main")
@@ -86,7 +86,7 @@ def test_it_shares_the_slots_with_training_jobs_of_the_same_name_too() -> None:
     assert mine.hosts == 2
 
 
-def test_a_name_that_no_queue_has_is_for_a_gang_scheduler() -> None:
+def test_unknown_queue_name_is_left_to_gang_scheduler() -> None:
     main = [queue("main", slots=1, policy="fcfs")]
     job_ = QueuedCluster("a", "volcanos", 2, 1.0)
     look(main, job_)
@@ -94,7 +94,7 @@ def test_a_name_that_no_queue_has_is_for_a_gang_scheduler() -> None:
     assert job_.job is not None and "admission" not in job_.job["status"]
 
 
-def test_one_that_runs_is_never_taken_away_and_a_suspended_one_gives_back() -> None:
+def test_running_job_is_never_preempted_and_suspended_job_releases_slots() -> None:
     main = [queue("main", slots=4, policy="preempt")]
     low = QueuedCluster("low", "main", 2, 1.0)
     look(main, low)
@@ -114,7 +114,7 @@ def test_one_that_runs_is_never_taken_away_and_a_suspended_one_gives_back() -> N
     assert low.hosts == 0 and low.condition("Suspended") == ("True", "Queued")
 
 
-def test_a_launcher_that_works_has_slots_and_one_that_is_alone_too() -> None:
+def test_launcher_with_slots_and_single_launcher_are_counted() -> None:
     main = [queue("main", slots=9, policy="fcfs")]
     both = QueuedCluster("a", "main", 2, 1.0, runLauncherAsWorker=True)
     alone = QueuedCluster("b", "main", 2, 2.0)
@@ -125,7 +125,7 @@ def test_a_launcher_that_works_has_slots_and_one_that_is_alone_too() -> None:
     assert admissions.figures["main"].used == 8
 
 
-def test_the_keeper_tells_mpi_jobs_from_training_jobs() -> None:
+def test_keeper_distinguishes_mpi_jobs_from_training_jobs() -> None:
     looked: list[JobKey] = []
     store = Store(lambda key: None)
     keeper = QueueKeeper(store, lambda key, delay: looked.append(key))

@@ -1,4 +1,4 @@
-"""Queues that count slots on nodes: how many there are, who gets them where, and what becomes of jobs if nodes go."""
+"""Queues that count slots on nodes: their number, their jobs, and the effects of lost nodes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def hosts_wished_for(pod: dict[str, Any]) -> list[str]:
     return list(expression["values"])
 
 
-def test_jobs_get_the_slots_that_nodes_have_and_wish_for_these_nodes() -> None:
+def test_jobs_get_slots_of_nodes_and_prefer_these_nodes() -> None:
     namespace = team(node("a", gpu="4"), node("b", gpu="4"))
     first = namespace.submit("first", workers=4, queue="main")
     namespace.submit("second", workers=3, queue="main")
@@ -54,7 +54,7 @@ def test_jobs_get_the_slots_that_nodes_have_and_wish_for_these_nodes() -> None:
     assert namespace.queues[0]["status"]["used"] == 7
 
 
-def test_pods_that_the_scheduler_has_put_elsewhere_are_counted_where_they_are() -> None:
+def test_pods_are_counted_on_their_actual_nodes() -> None:
     namespace = team(node("a", gpu="2"), node("b", gpu="2"))
     job = namespace.submit("first", workers=2, queue="main")
     namespace.settle()
@@ -65,7 +65,7 @@ def test_pods_that_the_scheduler_has_put_elsewhere_are_counted_where_they_are() 
     assert places(namespace, "second") == {"a": 1, "b": 1}
 
 
-def test_a_node_that_takes_no_pods_has_no_slots_and_nothing_is_taken_from_those_that_run() -> None:
+def test_cordoned_node_has_no_slots_and_running_jobs_keep_theirs() -> None:
     namespace = team(node("a", gpu="2"), node("b", gpu="2"))
     namespace.submit("first", workers=4, queue="main")
     namespace.settle()
@@ -80,7 +80,7 @@ def test_a_node_that_takes_no_pods_has_no_slots_and_nothing_is_taken_from_those_
     assert namespace.has() == {"first": 4, "second": 1}
 
 
-def test_before_nodes_are_known_jobs_wait_and_keep_what_they_have() -> None:
+def test_jobs_wait_and_keep_slots_until_nodes_are_known() -> None:
     namespace = team(node("a", gpu="2"))
     namespace.submit("first", workers=2, queue="main")
     namespace.settle()
@@ -93,7 +93,7 @@ def test_before_nodes_are_known_jobs_wait_and_keep_what_they_have() -> None:
     assert not conditions.holds(namespace.queues[0]["status"]["conditions"], "Ready")
 
 
-def test_what_counts_as_a_slot_and_which_nodes_do() -> None:
+def test_slots_are_counted_by_resource_and_labels() -> None:
     nodes = [
         node("small", cpu="3900m"),
         node("large", cpu="16"),
@@ -123,12 +123,12 @@ def test_what_counts_as_a_slot_and_which_nodes_do() -> None:
         ({"parent": "top", "resource": GPU}, "resource: only the queue at the top sets that"),
     ],
 )
-def test_what_cannot_be_used_is_told(spec: dict[str, Any], said: str) -> None:
+def test_unusable_queue_has_a_reason(spec: dict[str, Any], said: str) -> None:
     found = read_queues([queue("top", slots=1), queue("main", **spec)], [node("a", gpu="1")])
     assert found.faults["main"].startswith(said)
 
 
-def test_slots_of_nodes_that_have_gone_are_kept_apart() -> None:
+def test_slots_of_lost_nodes_are_kept_apart() -> None:
     spec = from_dict({"command": ["train"]})
     jobs = [
         QueuedJob("a", spec, 0.0, Admitted(slots=2, nodes={"gone": 2})),
@@ -140,7 +140,7 @@ def test_slots_of_nodes_that_have_gone_are_kept_apart() -> None:
     assert node_slots.by_name(cluster, has["a"]) == {}
 
 
-def test_the_account_remembers_nodes_and_reads_whatever_is_there() -> None:
+def test_account_stores_nodes_and_survives_malformed_status() -> None:
     account = Admitted(since=1.0).given(2, 2.0, {"a": 2})
     assert read_account({"admission": account.as_data()}, 0.0).nodes == {"a": 2}
     assert account.given(0, 3.0).nodes == {}
@@ -151,7 +151,7 @@ def test_the_account_remembers_nodes_and_reads_whatever_is_there() -> None:
         assert read_account({"admission": {"workers": 2, "nodes": nodes}}, 0.0).nodes == {}
 
 
-def test_the_keeper_looks_at_queues_when_nodes_have_changed_and_not_at_each_heartbeat() -> None:
+def test_queues_are_reconciled_when_nodes_change_but_not_at_heartbeats() -> None:
     looked: list[JobKey] = []
     store = Store(lambda key: None)
     keeper = QueueKeeper(store, lambda key, delay: looked.append(key))

@@ -1,4 +1,4 @@
-"""Queues of TrainingJobs: what jobs get, what they are told, and what survives the operator."""
+"""Queues of TrainingJobs: the workers of jobs, the reasons, and the state that survives the operator."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from farandole.control.kubernetes.queues.queue_spec import read_queues
 CHECKPOINT = {"checkpoint": "/shared/c"}
 
 
-def test_jobs_wait_for_each_other_and_say_so() -> None:
+def test_waiting_jobs_have_a_reason() -> None:
     team = PlayedNamespace(queue("main", slots=2, policy="fcfs"))
     for name in ("a", "b", "c"):
         team.submit(name, workers=2, queue="main")
@@ -36,7 +36,7 @@ def test_jobs_wait_for_each_other_and_say_so() -> None:
     assert team.has() == {"b": 2}
 
 
-def test_jobs_that_name_no_queue_or_have_kueues_label_run_as_they_come() -> None:
+def test_jobs_without_queue_or_with_kueue_label_run_at_once() -> None:
     team = PlayedNamespace(queue("main", slots=1, policy="fcfs"))
     team.submit("free", workers=3)
     team.submit("kueues", workers=3, queue="main").job["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "q"}
@@ -52,14 +52,14 @@ def test_jobs_that_name_no_queue_or_have_kueues_label_run_as_they_come() -> None
     assert team.jobs["more"].status["state"] == "Waiting"
 
 
-def test_without_a_queue_nothing_is_asked() -> None:
+def test_without_queues_nothing_is_decided() -> None:
     team = PlayedNamespace()
     team.submit("a", workers=2, queue="vision")
     team.settle()
     assert team.has() == {"a": 2} and "admission" not in team.jobs["a"].status
 
 
-def test_an_unknown_queue_is_told_with_the_one_that_may_be_meant() -> None:
+def test_unknown_queue_is_reported_with_suggestion() -> None:
     team = PlayedNamespace(queue("vision", slots=2), queue("speech", slots=2))
     team.submit("a", queue="visoin")
     team.settle()
@@ -81,7 +81,7 @@ def test_an_unknown_queue_is_told_with_the_one_that_may_be_meant() -> None:
         ({"parent": "main"}, "parent: main is below main, which is a circle"),
     ],
 )
-def test_a_queue_that_cannot_be_used_says_why_and_its_jobs_too(spec: dict[str, Any], said: str) -> None:
+def test_unusable_queue_and_its_jobs_have_a_reason(spec: dict[str, Any], said: str) -> None:
     team = PlayedNamespace(queue("main", **spec))
     team.submit("a", queue="main")
     team.settle()
@@ -95,7 +95,7 @@ def test_a_queue_that_cannot_be_used_says_why_and_its_jobs_too(spec: dict[str, A
         assert faults.faults == {"low": f"{key}: only the queue at the top sets that, for all below it; omit it here"}
 
 
-def test_nothing_is_taken_because_a_queue_was_spoilt() -> None:
+def test_jobs_keep_workers_when_queue_becomes_unusable() -> None:
     team = PlayedNamespace(queue("main", slots=2))
     team.submit("a", workers=2, queue="main", **CHECKPOINT)
     team.settle()
@@ -107,7 +107,7 @@ def test_nothing_is_taken_because_a_queue_was_spoilt() -> None:
     assert team.has() == {"a": 2}
 
 
-def test_a_job_of_higher_priority_gets_workers_when_their_pods_are_gone() -> None:
+def test_preempting_job_gets_workers_once_their_pods_are_gone() -> None:
     team = PlayedNamespace(queue("main", slots=2, policy="preempt"))
     low = team.submit("low", work=100.0, workers=2, queue="main", **CHECKPOINT)
     team.settle()
@@ -132,7 +132,7 @@ def test_a_job_of_higher_priority_gets_workers_when_their_pods_are_gone() -> Non
     assert not conditions.holds(low.status["conditions"], "Suspended")
 
 
-def test_a_job_that_cannot_be_suspended_keeps_its_workers() -> None:
+def test_job_that_cannot_be_suspended_keeps_workers() -> None:
     team = PlayedNamespace(queue("main", slots=2, policy="preempt"))
     team.submit("low", workers=2, queue="main")
     team.settle()
@@ -154,7 +154,7 @@ def test_elastic_jobs_share_and_grow() -> None:
     assert team.has() == {"a": 6}
 
 
-def test_what_an_ended_job_still_holds_is_not_free() -> None:
+def test_slots_held_by_ended_job_are_not_free() -> None:
     team = PlayedNamespace(queue("main", slots=2, policy="fcfs"))
     first = team.submit("a", workers=2, queue="main")
     team.settle()
@@ -210,7 +210,7 @@ def test_workers_come_in_whole_pods() -> None:
     assert job.workers == 3  # Pods of two workers each: the seventh slot fits none.
 
 
-def test_an_account_is_read_whatever_it_is() -> None:
+def test_malformed_account_is_read() -> None:
     for status in (None, 3, {}, {"admission": []}, {"admission": {"workers": -1, "since": "x", "ran": True}}):
         assert read_account(status, 5.0) == Admitted(since=5.0)
     account = Admitted(since=5.0).given(2, 7.0).given(4, 10.0).given(0, 11.0)
@@ -218,7 +218,7 @@ def test_an_account_is_read_whatever_it_is() -> None:
     assert read_account({"admission": account.as_data()}, 5.0) == account
 
 
-def test_the_keeper_has_everyone_looked_at_for_whom_something_has_changed() -> None:
+def test_keeper_reconciles_jobs_whose_admission_changed() -> None:
     looked: list[JobKey] = []
     store = Store(lambda key: None)
     keeper = QueueKeeper(store, lambda key, delay: looked.append(key))
@@ -246,7 +246,7 @@ def test_the_keeper_has_everyone_looked_at_for_whom_something_has_changed() -> N
     assert {each.name for each in looked} == {"a", "b"}
 
 
-def test_what_a_job_that_is_gone_had_is_given_to_others() -> None:
+def test_slots_of_deleted_job_are_given_to_others() -> None:
     looked: list[JobKey] = []
     store = Store(lambda key: None)
     keeper = QueueKeeper(store, lambda key, delay: looked.append(key))

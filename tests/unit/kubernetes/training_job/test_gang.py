@@ -1,4 +1,4 @@
-"""Nothing of a TrainingJob starts before the launcher and the least workers can; and where its pods had better be."""
+"""Gang scheduling of a TrainingJob's launcher and least workers; and the preferred nodes of its pods."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def groups(cluster: PlayedCluster) -> list[dict[str, Any]]:
 RESOURCES = {"cpu": "1500m", "memory": "1Gi", "nvidia.com/gpu": "1"}
 
 
-def test_volcano_is_told_what_the_launcher_and_the_least_workers_need_together() -> None:
+def test_volcano_gets_total_resources_of_launcher_and_least_workers() -> None:
     (group,) = groups(played("volcano", resources=RESOURCES, priorityClassName="high"))
 
     assert group["apiVersion"] == "scheduling.volcano.sh/v1beta1"
@@ -40,13 +40,13 @@ def test_volcano_is_told_what_the_launcher_and_the_least_workers_need_together()
     }
 
 
-def test_volcano_knows_a_pod_of_each_role_when_it_sees_one() -> None:
+def test_pods_carry_their_role_for_volcano() -> None:
     cluster = played("volcano")
     for role in ("launcher", "worker"):
         assert {pod["metadata"]["annotations"]["volcano.sh/task-spec"] for pod in cluster.pods(role)} == {role}
 
 
-def test_the_coscheduling_plugin_is_told_the_same_and_all_pods_belong_to_the_group() -> None:
+def test_coscheduling_plugin_gets_group_with_all_pods() -> None:
     cluster = played("plugins", slotsPerPod=2, resources=RESOURCES)
 
     (group,) = groups(cluster)
@@ -57,13 +57,13 @@ def test_the_coscheduling_plugin_is_told_the_same_and_all_pods_belong_to_the_gro
         assert pod["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"] == group["metadata"]["name"]
 
 
-def test_the_group_is_there_before_its_pods() -> None:
+def test_pod_group_is_created_before_its_pods() -> None:
     cluster = PlayedCluster(job_of(), Options(gang_scheduler="volcano"))
     kinds = [wanted.ref.kind for wanted in cluster.reconcile().wanted]
     assert kinds.index("PodGroup") < kinds.index("Pod")
 
 
-def test_a_pod_that_follows_another_one_belongs_to_the_same_group() -> None:
+def test_replacement_pod_belongs_to_same_group() -> None:
     cluster = played("volcano")
     cluster.run_all()
     cluster.end(cluster.pods("worker")[0], 1, reason="Evicted")
@@ -77,7 +77,7 @@ def test_a_pod_that_follows_another_one_belongs_to_the_same_group() -> None:
     assert len(groups(cluster)) == 1
 
 
-def test_scaling_does_not_change_what_starts_together() -> None:
+def test_scaling_does_not_change_group_size() -> None:
     cluster = played("volcano")
     before = groups(cluster)[0]["spec"]
     cluster.job["spec"]["workers"] = {"min": 2, "max": 4, "replicas": 4}
@@ -87,14 +87,14 @@ def test_scaling_does_not_change_what_starts_together() -> None:
 
 
 @pytest.mark.parametrize("end", ["suspend", "cancel"])
-def test_a_job_without_pods_holds_nothing_in_the_scheduler(end: str) -> None:
+def test_suspended_job_has_no_pod_group(end: str) -> None:
     cluster = played("volcano")
     cluster.job["spec"][end] = True
     cluster.settle()
     assert groups(cluster) == []
 
 
-def test_a_job_that_its_queue_lets_wait_holds_nothing_in_the_scheduler() -> None:
+def test_queued_job_has_no_pod_group() -> None:
     cluster = played("volcano")
     pods = {ref: child for ref, child in cluster.children.items() if ref.kind == "PodGroup"}
     waits = Observed(cluster.job, pods, {}, cluster.now, cluster.options, Admission(0, "waits: others come first now"))
@@ -102,13 +102,13 @@ def test_a_job_that_its_queue_lets_wait_holds_nothing_in_the_scheduler() -> None
     assert [deletion.ref.kind for deletion in reconcile(waits).deletions] == ["PodGroup"]
 
 
-def test_without_a_gang_scheduler_there_is_no_group() -> None:
+def test_no_pod_group_without_gang_scheduler() -> None:
     cluster = played("")
     assert groups(cluster) == []
     assert all("schedulerName" not in pod["spec"] for pod in cluster.pods())
 
 
-def test_fewer_workers_than_the_least_are_said_to_wait() -> None:
+def test_job_with_too_few_workers_is_waiting() -> None:
     cluster = played("volcano")
     cluster.pods("worker")[0]["status"]["phase"] = "Running"
     cluster.settle()
@@ -119,7 +119,7 @@ def test_fewer_workers_than_the_least_are_said_to_wait() -> None:
 # --- hints -----------------------------------------------------------------------------------------------------------
 
 
-def test_hints_are_added_to_the_wishes_of_the_template_and_keep_no_pod_from_running() -> None:
+def test_hints_extend_preferences_of_template_and_are_never_required() -> None:
     theirs = {"weight": 1, "preference": {"matchExpressions": [{"key": "disk", "operator": "Exists"}]}}
     wishes = "preferredDuringSchedulingIgnoredDuringExecution"
     template = {"spec": {"affinity": {"nodeAffinity": {wishes: [theirs]}}}}
@@ -155,7 +155,7 @@ def test_hints_are_added_to_the_wishes_of_the_template_and_keep_no_pod_from_runn
         {"template": {"spec": {"topologySpreadConstraints": {}}}},
     ],
 )
-def test_hints_that_cannot_be_used_are_told_in_a_sentence(spec: dict[str, Any]) -> None:
+def test_invalid_hints_are_reported(spec: dict[str, Any]) -> None:
     found, faults = read(job_of(**spec))
     assert found is None
     assert len(faults) == 1

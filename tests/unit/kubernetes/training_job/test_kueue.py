@@ -1,4 +1,4 @@
-"""TrainingJobs that Kueue admits: as its code has it, a pod group for what they need to begin, and single pods.
+"""TrainingJobs that Kueue admits, by the rules of its code: a pod group for the start, and single pods.
 
 `PlayedKueue` is a FAKE of Kueue's integration of pods, told again from its code: it holds pods back, admits whole
 groups and single pods within a quota, deletes what is too many, and keeps pods by its finalizer.
@@ -117,7 +117,7 @@ def played(quota: int, **spec: Any) -> PlayedKueue:
     return PlayedKueue(job, quota)
 
 
-def test_what_a_job_needs_to_begin_is_admitted_together_and_more_workers_singly() -> None:
+def test_least_pods_form_a_group_and_further_workers_are_single() -> None:
     cluster = played(quota=2)
     cluster.turns()
     assert cluster.running("launcher") == cluster.running("worker") == 0, "the group needs 3"
@@ -134,7 +134,7 @@ def test_what_a_job_needs_to_begin_is_admitted_together_and_more_workers_singly(
     assert cluster.running("worker") == 3 and cluster.excess == []
 
 
-def test_scaling_takes_and_gives_single_pods_and_leaves_the_group_as_it_is() -> None:
+def test_scaling_changes_single_pods_but_not_the_group() -> None:
     cluster = played(quota=9)
     cluster.turns()
     cluster.job["spec"]["workers"] = {"min": 2, "max": 4, "replicas": 4}
@@ -147,7 +147,7 @@ def test_scaling_takes_and_gives_single_pods_and_leaves_the_group_as_it_is() -> 
     assert cluster.excess == []
 
 
-def test_a_member_that_fails_is_replaced_in_the_group_and_one_that_ends_well_by_a_single_pod() -> None:
+def test_failed_member_is_replaced_in_group_and_succeeded_member_by_single_pod() -> None:
     cluster = played(quota=9)
     cluster.turns()
     first, second, _ = cluster.pods("worker")
@@ -166,7 +166,7 @@ def test_a_member_that_fails_is_replaced_in_the_group_and_one_that_ends_well_by_
     assert cluster.running("launcher") == 1 and cluster.excess == []
 
 
-def test_a_member_that_is_about_to_end_has_no_successor_yet() -> None:
+def test_ending_member_is_not_replaced_yet() -> None:
     cluster = played(quota=9)
     cluster.turns()
     pod = cluster.pods("worker")[0]
@@ -176,7 +176,7 @@ def test_a_member_that_is_about_to_end_has_no_successor_yet() -> None:
     assert len(cluster.made) == made and cluster.excess == []
 
 
-def test_a_job_that_is_preempted_waits_and_goes_on() -> None:
+def test_preempted_job_waits_and_continues() -> None:
     cluster = played(quota=4)
     cluster.turns()
     for pod in cluster.pods():
@@ -192,7 +192,7 @@ def test_a_job_that_is_preempted_waits_and_goes_on() -> None:
     assert (cluster.running("launcher"), cluster.running("worker")) == (1, 3)
 
 
-def test_a_job_that_is_suspended_or_has_ended_gives_its_quota_back() -> None:
+def test_suspended_or_ended_job_releases_quota() -> None:
     for end in ("suspend", "cancel"):
         cluster = played(quota=9)
         cluster.turns()
@@ -218,7 +218,7 @@ def test_a_job_that_is_suspended_or_has_ended_gives_its_quota_back() -> None:
     assert (cluster.running("launcher"), cluster.running("worker")) == (1, 3)
 
 
-def test_without_the_label_pods_say_nothing_of_kueue() -> None:
+def test_pods_without_label_have_no_kueue_metadata() -> None:
     cluster = PlayedCluster(job_of())
     cluster.settle()
     said = [{**pod["metadata"]["labels"], **pod["metadata"].get("annotations", {})} for pod in cluster.pods()]

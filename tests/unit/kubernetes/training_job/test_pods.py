@@ -1,4 +1,4 @@
-"""What stands in the pods of a TrainingJob."""
+"""The content of a TrainingJob's pods."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def expanded(value: str, variables: dict[str, str]) -> str:
 
 
 @pytest.mark.parametrize("words", ["echo $$", "kill $$(cat pid)", "echo $(KUBERNETES_SERVICE_HOST) 5$"])
-def test_the_kubelet_changes_nothing_in_a_command(words: str) -> None:
+def test_command_has_nothing_for_kubelet_to_expand(words: str) -> None:
     job, spec = spec_of(command=["sh", "-c", words])
 
     env = pods.launcher(job, spec, Options(), 0, 0)["spec"]["containers"][0]["env"]
@@ -42,7 +42,7 @@ def test_the_kubelet_changes_nothing_in_a_command(words: str) -> None:
     assert json.loads(seen)["job"]["command"] == ["sh", "-c", words]
 
 
-def test_the_launcher_starts_the_job_that_was_described() -> None:
+def test_launcher_starts_described_job() -> None:
     workers, variables = {"min": 2, "max": 6, "replicas": 4}, {"A": "$(HOSTNAME)"}
     job, spec = spec_of(workers=workers, checkpoint="pvc:data/run", environment=variables, grace=45)
 
@@ -83,7 +83,7 @@ def test_the_launcher_gives_workers_the_time_to_start_that_the_job_asks_for(said
     assert launch.start_timeout == 90.0
 
 
-def test_workers_run_where_their_own_container_says() -> None:
+def test_workers_run_in_directory_of_their_container() -> None:
     containers = [{"name": "proxy", "workingDir": "/proxy"}, {"name": "worker", "image": "me", "workingDir": "/work"}]
     _, spec = spec_of(template={"spec": {"containers": containers}})
 
@@ -91,7 +91,7 @@ def test_workers_run_where_their_own_container_says() -> None:
 
 
 @pytest.mark.parametrize("env", [["A=1"], [None], [7, {"name": "A", "value": "1"}]])
-def test_variables_of_a_template_that_are_none_are_told(env: list[object]) -> None:
+def test_invalid_variables_of_template_are_reported(env: list[object]) -> None:
     spec, faults = read(job_of(template={"spec": {"containers": [{"name": "worker", "image": "me", "env": env}]}}))
 
     assert spec is None

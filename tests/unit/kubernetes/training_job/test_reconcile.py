@@ -1,4 +1,4 @@
-"""What a TrainingJob needs, in all that may happen to its pods."""
+"""The pods and the status of a TrainingJob after all kinds of events."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def started(gang_scheduler: str = "", **spec: Any) -> PlayedCluster:
     return cluster
 
 
-def test_a_job_gets_one_launcher_pod_and_as_many_worker_pods_as_it_asks_for() -> None:
+def test_job_gets_one_launcher_pod_and_requested_worker_pods() -> None:
     cluster = started()
 
     assert cluster.names("launcher") == ["job-launcher-0"]
@@ -32,11 +32,11 @@ def test_a_job_gets_one_launcher_pod_and_as_many_worker_pods_as_it_asks_for() ->
     assert kinds == ["ConfigMap", "NetworkPolicy", "Pod", "Role", "RoleBinding", "Secret", "Service", "ServiceAccount"]
 
 
-def test_slots_of_a_pod_make_fewer_pods() -> None:
+def test_several_slots_per_pod_need_fewer_pods() -> None:
     assert len(started(slotsPerPod=2).names("worker")) == 2
 
 
-def test_a_failed_worker_pod_is_counted_once_and_followed_by_another_of_a_new_name() -> None:
+def test_failed_worker_pod_is_counted_once_and_replaced_with_new_name() -> None:
     cluster = started()
     cluster.end(cluster.pods("worker")[1], 137)
 
@@ -48,7 +48,7 @@ def test_a_failed_worker_pod_is_counted_once_and_followed_by_another_of_a_new_na
     assert cluster.status["history"]["failures"] == 1
 
 
-def test_pods_that_fail_again_and_again_are_made_ever_later() -> None:
+def test_repeatedly_failing_pods_are_replaced_with_backoff() -> None:
     cluster = started()
     waits = []
     for _ in range(6):
@@ -65,7 +65,7 @@ def test_pods_that_fail_again_and_again_are_made_ever_later() -> None:
 
 
 @pytest.mark.parametrize(("reason", "seconds"), [("Evicted", 5.0), ("", 70.0)])
-def test_pods_that_are_taken_away_or_have_run_for_long_are_made_again_soon(reason: str, seconds: float) -> None:
+def test_disrupted_and_long_running_pods_are_replaced_soon(reason: str, seconds: float) -> None:
     cluster = started()
     for _ in range(10):
         cluster.now += seconds
@@ -77,7 +77,7 @@ def test_pods_that_are_taken_away_or_have_run_for_long_are_made_again_soon(reaso
         cluster.run_all()
 
 
-def test_a_pod_that_had_a_worker_and_was_killed_is_made_again_at_once_however_often() -> None:
+def test_killed_pod_with_worker_is_always_replaced_at_once() -> None:
     cluster = started()
     for _ in range(10):
         victim = cluster.pods("worker")[0]
@@ -89,7 +89,7 @@ def test_a_pod_that_had_a_worker_and_was_killed_is_made_again_at_once_however_of
         cluster.run_all()
 
 
-def test_a_pod_whose_memory_is_used_up_again_and_again_is_made_ever_later() -> None:
+def test_repeated_lack_of_memory_delays_replacement() -> None:
     cluster = started()
     for _ in range(6):
         victim = cluster.pods("worker")[0]
@@ -105,9 +105,7 @@ def test_a_pod_whose_memory_is_used_up_again_and_again_is_made_ever_later() -> N
 MISSING = "Traceback (most recent call last):\n  ...\nModuleNotFoundError: No module named 'farandole'\n"
 
 
-def test_a_worker_pod_that_fails_before_it_runs_leaves_its_last_lines_and_the_job_says_when_the_next_one_comes() -> (
-    None
-):
+def test_early_pod_failure_is_reported_with_last_lines_and_next_attempt() -> None:
     cluster = PlayedCluster(job_of())
     cluster.settle()
     victim = cluster.pods("worker")[1]
@@ -135,7 +133,7 @@ def test_a_worker_pod_that_fails_before_it_runs_leaves_its_last_lines_and_the_jo
     assert cluster.status["reason"] == "3 workers train."
 
 
-def test_a_status_keeps_the_last_failures_only_and_not_all_of_what_they_printed() -> None:
+def test_status_keeps_only_last_failures_with_limited_output() -> None:
     cluster = PlayedCluster(job_of())
     cluster.settle()
     for _ in range(8):
@@ -148,7 +146,7 @@ def test_a_status_keeps_the_last_failures_only_and_not_all_of_what_they_printed(
     assert all(len(each["lines"]) == 2048 for each in cluster.status["failures"])
 
 
-def test_a_job_that_lost_all_its_workers_is_restarting_until_it_trains_again() -> None:
+def test_job_without_workers_is_restarting_until_it_trains() -> None:
     cluster = started()
     for pod in cluster.pods("worker"):
         cluster.end(pod, 137, "Evicted")
@@ -161,7 +159,7 @@ def test_a_job_that_lost_all_its_workers_is_restarting_until_it_trains_again() -
     assert cluster.status["state"] == "Running"
 
 
-def test_a_launcher_that_fails_again_and_again_says_how() -> None:
+def test_repeatedly_failing_launcher_is_reported() -> None:
     cluster = PlayedCluster(job_of())
     cluster.settle()
     cluster.run_all()
@@ -182,7 +180,7 @@ def test_a_launcher_that_fails_again_and_again_says_how() -> None:
     assert cluster.reconcile().status is None
 
 
-def test_the_kubelets_own_words_say_what_a_pod_lacks() -> None:
+def test_message_of_kubelet_is_passed_on() -> None:
     cluster = PlayedCluster(job_of())
     cluster.settle()
     waiting = {"waiting": {"reason": "CreateContainerConfigError", "message": "configmap 'missing' not found"}}
@@ -195,7 +193,7 @@ def test_the_kubelets_own_words_say_what_a_pod_lacks() -> None:
     )
 
 
-def test_a_launcher_pod_that_is_evicted_is_followed_by_the_next_while_workers_stay() -> None:
+def test_evicted_launcher_pod_is_replaced_while_workers_stay() -> None:
     cluster = started()
     workers = cluster.names("worker")
     cluster.end(cluster.pods("launcher")[0], 1, reason="Evicted")
@@ -207,7 +205,7 @@ def test_a_launcher_pod_that_is_evicted_is_followed_by_the_next_while_workers_st
     assert "train on" in cluster.status["reason"]
 
 
-def test_a_launcher_pod_whose_account_was_deleted_is_followed_by_one_that_has_the_new_one() -> None:
+def test_launcher_pod_with_deleted_account_is_replaced() -> None:
     cluster = started()
     cluster.children = {ref: child for ref, child in cluster.children.items() if ref.kind != "ServiceAccount"}
     cluster.now += 5
@@ -220,7 +218,7 @@ def test_a_launcher_pod_whose_account_was_deleted_is_followed_by_one_that_has_th
     assert len(cluster.names("worker")) == 3
 
 
-def test_a_terminating_launcher_pod_does_not_hold_up_its_successor() -> None:
+def test_terminating_launcher_pod_does_not_delay_successor() -> None:
     cluster = started()
     cluster.pods("launcher")[0]["metadata"]["deletionTimestamp"] = "2001-09-09T01:46:40Z"
 
@@ -229,7 +227,7 @@ def test_a_terminating_launcher_pod_does_not_hold_up_its_successor() -> None:
     assert "job-launcher-1" in cluster.names("launcher")
 
 
-def test_pods_of_a_node_that_does_not_answer_are_let_go() -> None:
+def test_pods_of_unresponsive_node_are_force_deleted() -> None:
     cluster = started()
     pod = cluster.pods("worker")[0]
     pod["metadata"]["deletionTimestamp"] = "1970-01-12T13:40:00Z"  # A while ago.
@@ -240,7 +238,7 @@ def test_pods_of_a_node_that_does_not_answer_are_let_go() -> None:
     assert len(cluster.names("worker")) == 3
 
 
-def test_scaling_takes_the_youngest_pods_first() -> None:
+def test_scaling_down_deletes_youngest_pods_first() -> None:
     cluster = started()
     cluster.job["spec"]["workers"] = {"min": 2, "max": 4, "replicas": 2}
 
@@ -251,7 +249,7 @@ def test_scaling_takes_the_youngest_pods_first() -> None:
 
 
 @pytest.mark.parametrize(("code", "state", "condition"), [(0, "Succeeded", "Succeeded"), (3, "Failed", "Failed")])
-def test_a_job_ends_as_its_launcher_says(code: int, state: str, condition: str) -> None:
+def test_outcome_of_launcher_ends_job(code: int, state: str, condition: str) -> None:
     cluster = started()
     cluster.told("outcome", attempt=0, exitCode=code, report="why")
 
@@ -266,7 +264,7 @@ def test_a_job_ends_as_its_launcher_says(code: int, state: str, condition: str) 
     assert cluster.names("launcher") == ["job-launcher-0"]  # For its output.
 
 
-def test_a_job_that_failed_is_begun_anew_as_often_as_it_says() -> None:
+def test_failed_job_is_restarted_up_to_retries() -> None:
     cluster = started(retries=1)
     cluster.told("outcome", attempt=0, exitCode=1, report="why")
     cluster.settle()
@@ -280,7 +278,7 @@ def test_a_job_that_failed_is_begun_anew_as_often_as_it_says() -> None:
     assert cluster.status["state"] == "Failed"
 
 
-def test_suspension_takes_all_pods_and_resuming_begins_another_attempt() -> None:
+def test_suspension_deletes_pods_and_resuming_begins_new_attempt() -> None:
     cluster = started()
     cluster.job["spec"]["suspend"] = True
     cluster.settle()
@@ -296,7 +294,7 @@ def test_suspension_takes_all_pods_and_resuming_begins_another_attempt() -> None
     assert cluster.status["history"]["attempt"] == 1
 
 
-def test_a_cancelled_job_keeps_nothing_that_runs() -> None:
+def test_cancelled_job_has_no_running_pods() -> None:
     cluster = started()
     cluster.job["spec"]["cancel"] = True
     cluster.settle()
@@ -304,7 +302,7 @@ def test_a_cancelled_job_keeps_nothing_that_runs() -> None:
     assert (cluster.status["state"], cluster.pods()) == ("Cancelled", [])
 
 
-def test_a_quota_is_told_and_tried_again_under_the_same_names() -> None:
+def test_exceeded_quota_is_reported_and_same_names_are_retried() -> None:
     cluster = PlayedCluster(job_of())
     cluster.refuses = True
     cluster.settle()
@@ -319,7 +317,7 @@ def test_a_quota_is_told_and_tried_again_under_the_same_names() -> None:
     assert cluster.made == ["job-launcher-0", "job-worker-0", "job-worker-1", "job-worker-2"]
 
 
-def test_a_job_goes_when_its_time_after_its_end_is_over() -> None:
+def test_job_is_deleted_after_ttl() -> None:
     cluster = started(ttlSecondsAfterFinished=60)
     cluster.told("outcome", attempt=0, exitCode=0, report="")
     cluster.settle()
@@ -329,7 +327,7 @@ def test_a_job_goes_when_its_time_after_its_end_is_over() -> None:
     assert cluster.deleted
 
 
-def test_a_spec_that_contradicts_itself_is_told_in_a_sentence() -> None:
+def test_invalid_spec_is_reported() -> None:
     cluster = PlayedCluster(job_of(workers={"min": 3, "max": 2, "replicas": 3}))
     cluster.settle()
     blocked = cluster.status["conditions"][-1]
@@ -338,7 +336,7 @@ def test_a_spec_that_contradicts_itself_is_told_in_a_sentence() -> None:
     assert cluster.pods() == []
 
 
-def test_secrets_are_files_and_workers_have_no_token_and_an_ordinary_user() -> None:
+def test_secrets_are_files_and_workers_run_unprivileged_without_token() -> None:
     cluster = started(environment={"LR": "0.1"}, resources={"cpu": "2"})
     body = cluster.pods("worker")[0]["spec"]
 
@@ -359,7 +357,7 @@ def random_value(chance: random.Random) -> Any:
     )
 
 
-def test_whatever_a_spec_is_it_is_read_or_refused_in_sentences() -> None:
+def test_arbitrary_spec_is_read_or_refused() -> None:
     chance = random.Random(20)
     keys = [
         *job_of()["spec"],
@@ -386,7 +384,7 @@ def test_whatever_a_spec_is_it_is_read_or_refused_in_sentences() -> None:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_whatever_happens_a_job_comes_to_its_end_with_its_pods(seed: int) -> None:
+def test_job_ends_with_its_pods_under_random_events(seed: int) -> None:
     """Random events; then peace: within minutes the job has what it asks for, and ends when its launcher says so."""
     chance = random.Random(seed)
     cluster = started("volcano" if seed % 3 == 0 else "", retries=2)

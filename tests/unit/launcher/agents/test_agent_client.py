@@ -21,7 +21,7 @@ class FakeLink:
         self.input: Any = None
 
 
-def test_what_an_agent_says_before_anybody_listens_is_heard_later() -> None:
+def test_messages_before_listen_are_delivered_later() -> None:
     said: list[FromAgent] = [Resumed(7, (), (), ((0, 1),), 1.5, 0), Stalled(0, True)]
 
     async def listen_late() -> list[FromAgent]:

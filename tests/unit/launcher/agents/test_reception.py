@@ -1,4 +1,4 @@
-"""Which hosts a launcher waits for that takes a job over."""
+"""The hosts for which a launcher waits that takes a job over."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class FakeArrival:
         self.hello = Hello(name, 1, "any", lives)
 
 
-def test_a_new_host_does_not_end_the_wait_for_those_that_have_lost_their_launcher(
+def test_new_host_does_not_end_wait_for_hosts_that_lost_launcher(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # A new pod dials the launcher at once; the others may have to notice first that the one before is gone.
@@ -40,7 +40,7 @@ def test_a_new_host_does_not_end_the_wait_for_those_that_have_lost_their_launche
     assert asyncio.run(take_over()) is None, "when one has come, the others do not come much later"
 
 
-def test_nobody_is_given_up_before_somebody_finds_the_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_host_is_given_up_before_any_finds_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
     # A name may lead to the launcher before for minutes; agents and their workers outlive that.
     monkeypatch.setattr(reception, "FIRST_ARRIVAL_SECONDS", 0.05)
     monkeypatch.setattr(reception, "TELL_SECONDS", 0.0)
@@ -59,7 +59,7 @@ def test_nobody_is_given_up_before_somebody_finds_the_launcher(monkeypatch: pyte
     assert len(told) == 1 and "no host of the job has come yet" in told[0] and "for up to 60 s" in told[0]
 
 
-def test_an_agent_that_has_waited_as_long_as_it_may_does_not_come(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_agent_beyond_its_patience_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reception, "FENCED_SECONDS", 0.0)
 
     async def take_over() -> object:
@@ -68,7 +68,7 @@ def test_an_agent_that_has_waited_as_long_as_it_may_does_not_come(monkeypatch: p
     assert asyncio.run(take_over()) is None
 
 
-def test_a_host_whose_workers_have_ended_is_not_waited_for_while_others_stand_still(
+def test_host_without_workers_is_not_waited_for_while_others_stand_still(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # The launcher and a worker pod were killed at the same moment: the other workers wait for the roster.

@@ -1,4 +1,4 @@
-"""What a client says when its daemon is gone, and what it remembers for the one that follows."""
+"""The messages of a client whose daemon is gone, and the signals that it remembers for the next daemon."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def client(directory: JobDirectory) -> _Client:
     return _Client(directory, "never", False, alarm=-1)
 
 
-def test_a_job_that_can_be_taken_over_is_named(directory: JobDirectory) -> None:
+def test_job_that_can_be_taken_over_is_named(directory: JobDirectory) -> None:
     for part in (STATE, LAUNCHER):
         directory.failover_files().keep(part, b"x")
     assert client(directory)._lost() == Ended(
@@ -47,7 +47,7 @@ def test_a_job_that_can_be_taken_over_is_named(directory: JobDirectory) -> None:
     )
 
 
-def test_when_the_workers_of_another_one_are_ended_is_said(directory: JobDirectory) -> None:
+def test_time_until_workers_end_is_reported(directory: JobDirectory) -> None:
     assert client(directory)._lost() == Ended(
         1,
         "error: the launcher of job owl has ended; the agents end the workers within 60 s\n"
@@ -55,7 +55,7 @@ def test_when_the_workers_of_another_one_are_ended_is_said(directory: JobDirecto
     )
 
 
-def test_a_signal_that_nobody_was_told_of_is_said_to_the_next_daemon(directory: JobDirectory) -> None:
+def test_undelivered_signal_is_sent_to_next_daemon(directory: JobDirectory) -> None:
     here = client(directory)
     here._stop_signal(signal.SIGINT, None)  # There is none yet.
     with daemon(here) as killed:
@@ -80,7 +80,7 @@ def test_a_signal_that_nobody_was_told_of_is_said_to_the_next_daemon(directory: 
         assert not here._link.unread
 
 
-def test_the_last_lines_are_shown_though_the_job_has_ended_just_before_it_was_to_be_shown_again(
+def test_last_lines_are_shown_when_job_ends_just_before_it_is_shown_again(
     directory: JobDirectory, capfd: pytest.CaptureFixture[str]
 ) -> None:
     directory.log.write_text("two\n")

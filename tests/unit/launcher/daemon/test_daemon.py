@@ -1,4 +1,4 @@
-"""A daemon whose job cannot be written down."""
+"""A daemon whose job cannot be stored."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def takes_nothing() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
 
 
-def test_what_is_to_be_done_cannot_be_written(directory: JobDirectory) -> None:
+def test_failed_write_of_launch_request_is_an_error(directory: JobDirectory) -> None:
     link = keep(directory, pickle.dumps(REQUEST), takes_nothing)
     assert link.receive() == Refused(f"{directory.path / 'launch-request'} cannot be written: File too large", HINT)
     link.close()
@@ -61,7 +61,7 @@ def test_what_is_to_be_done_cannot_be_written(directory: JobDirectory) -> None:
 
 
 @pytest.mark.parametrize("name", ["output.log", "socket"])
-def test_what_a_daemon_needs_cannot_be_made(name: str, directory: JobDirectory) -> None:
+def test_failed_creation_of_files_is_an_error(name: str, directory: JobDirectory) -> None:
     directory.path.mkdir()
     (directory.path / name).mkdir()
     link = keep(directory, pickle.dumps(REQUEST))
@@ -70,7 +70,7 @@ def test_what_a_daemon_needs_cannot_be_made(name: str, directory: JobDirectory) 
     assert not directory.path.exists()
 
 
-def test_what_the_job_is_cannot_be_written(directory: JobDirectory) -> None:
+def test_failed_write_of_record_is_an_error(directory: JobDirectory) -> None:
     directory.path.mkdir()
     (directory.path / ".job.json").mkdir()
     link = keep(directory, pickle.dumps(REQUEST))
@@ -79,7 +79,7 @@ def test_what_the_job_is_cannot_be_written(directory: JobDirectory) -> None:
     assert not directory.path.exists()
 
 
-def test_who_takes_a_job_over_does_what_was_to_be_done_before(directory: JobDirectory) -> None:
+def test_successor_runs_stored_launch_request(directory: JobDirectory) -> None:
     lock = directory.claim()
     assert lock is not None
     directory.write_launch_request(b"before")

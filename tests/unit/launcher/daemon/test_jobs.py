@@ -1,4 +1,4 @@
-"""Where jobs are found by name."""
+"""The directory of jobs, in which they are found by name."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def jobs(tmp_path: Path) -> Jobs:
     return jobs_of_this_user({"XDG_CACHE_HOME": str(tmp_path)})
 
 
-def test_a_name_is_taken_while_its_daemon_lives(jobs: Jobs) -> None:
+def test_name_is_taken_while_its_daemon_lives(jobs: Jobs) -> None:
     directory, lock = start(jobs, "a")
     assert jobs.start("a") is None
     assert [each.name for each, _ in jobs.running()] == ["a"]
@@ -47,7 +47,7 @@ def test_a_name_is_taken_while_its_daemon_lives(jobs: Jobs) -> None:
     assert not directory.path.exists()
 
 
-def test_the_oldest_comes_first_and_a_made_up_name_is_short(jobs: Jobs) -> None:
+def test_oldest_job_is_first_and_generated_names_are_short(jobs: Jobs) -> None:
     locks = [start(jobs, "young", 2.0)[1], start(jobs, "old", 1.0)[1]]
     assert [each.name for each, _ in jobs.running()] == ["old", "young"]
     taken = jobs.start(None)
@@ -56,7 +56,7 @@ def test_the_oldest_comes_first_and_a_made_up_name_is_short(jobs: Jobs) -> None:
         os.close(lock)
 
 
-def test_an_end_that_was_not_told_is_kept_for_a_while(jobs: Jobs) -> None:
+def test_unreported_end_is_kept_for_a_while(jobs: Jobs) -> None:
     directory, lock = start(jobs, "a")
     directory.write_ended(Ended(3, "boom"))
     os.close(lock)
@@ -66,7 +66,7 @@ def test_an_end_that_was_not_told_is_kept_for_a_while(jobs: Jobs) -> None:
     assert jobs.known() == []
 
 
-def test_a_new_job_of_an_old_name_finds_nothing_of_the_old_one(jobs: Jobs) -> None:
+def test_new_job_with_old_name_finds_no_old_files(jobs: Jobs) -> None:
     directory, lock = start(jobs, "a")
     directory.write_ended(Ended(3))
     directory.log.write_text("old\n")
@@ -76,7 +76,7 @@ def test_a_new_job_of_an_old_name_finds_nothing_of_the_old_one(jobs: Jobs) -> No
     os.close(lock)
 
 
-def test_a_place_that_cannot_be_claimed_is_told_and_in_nobody_elses_way(jobs: Jobs) -> None:
+def test_directory_that_cannot_be_locked_is_an_error_for_its_job_only(jobs: Jobs) -> None:
     path = jobs.directory("a").path
     (path / "lock").mkdir(parents=True)
     with pytest.raises(SpecError, match=rf"{re.escape(str(path / 'lock'))} cannot be written: Is a directory") as error:
@@ -104,7 +104,7 @@ def test_the_directory_is_private(tmp_path: Path) -> None:
     assert (tmp_path / "farandole" / "jobs").stat().st_mode & 0o777 == 0o700
 
 
-def test_where_there_is_no_home_another_place_is_taken(tmp_path: Path) -> None:
+def test_jobs_are_stored_elsewhere_without_home_directory(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     runtime = tmp_path / "runtime"
     runtime.mkdir()
@@ -114,7 +114,7 @@ def test_where_there_is_no_home_another_place_is_taken(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
-def test_a_directory_of_somebody_else_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_directory_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     theirs = tmp_path / "farandole" / "jobs"
     theirs.mkdir(parents=True)
     os.chown(theirs, 65534, 65534)
@@ -124,12 +124,12 @@ def test_a_directory_of_somebody_else_is_not_taken(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize("name", ["", "a/b", ".", "..", "-x", "x" * 64, "add", "drain", "remove", "a b"])
-def test_what_is_no_name(jobs: Jobs, name: str) -> None:
+def test_invalid_names_are_refused(jobs: Jobs, name: str) -> None:
     with pytest.raises(SpecError, match="is not a valid name of a job"):
         jobs.directory(name)
 
 
-def test_both_ends_of_a_socket_see_whose_the_other_is(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_ends_of_socket_check_the_user(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
     directory, lock = start(jobs, "a")
     with directory.listen() as listener, directory.connect() as client:
         accepted, _ = listener.accept()
@@ -156,7 +156,7 @@ def abandoned(jobs: Jobs, outlived: float = 600.0, clock_of: str | None = None) 
     return directory
 
 
-def test_a_job_that_can_be_taken_over_is_kept(jobs: Jobs) -> None:
+def test_job_that_can_be_taken_over_is_kept(jobs: Jobs) -> None:
     directory = abandoned(jobs)
     assert jobs.start("a") is None
     assert [each.name for each, _ in jobs.running()] == ["a"]
@@ -166,7 +166,7 @@ def test_a_job_that_can_be_taken_over_is_kept(jobs: Jobs) -> None:
     os.close(lock)
 
 
-def test_what_was_left_is_worth_nothing_when_the_agents_have_given_up(jobs: Jobs) -> None:
+def test_job_is_removed_when_its_agents_have_given_up(jobs: Jobs) -> None:
     directory = abandoned(jobs, outlived=5.0)
     was_seen(directory, 5.0 + 3 * jobs_module.LIFE_SECONDS)
     assert not directory.can_be_taken_over()
@@ -179,7 +179,7 @@ def was_seen(directory: JobDirectory, seconds: float) -> None:
     os.utime(directory.path / "lock", ns=(then, then))
 
 
-def test_who_has_seen_the_death_does_not_ask_when_the_daemon_was_last_seen(jobs: Jobs) -> None:
+def test_witness_of_daemons_end_ignores_its_last_sign_of_life(jobs: Jobs) -> None:
     """It may have been stopped for an hour, and its workers have not noticed."""
     directory = abandoned(jobs, outlived=5.0)
     was_seen(directory, 3600.0)
@@ -187,9 +187,7 @@ def test_who_has_seen_the_death_does_not_ask_when_the_daemon_was_last_seen(jobs:
 
 
 @pytest.mark.parametrize("jump", [-86400.0, 86400.0])
-def test_a_job_can_be_taken_over_though_the_time_of_day_jumps(
-    jobs: Jobs, monkeypatch: pytest.MonkeyPatch, jump: float
-) -> None:
+def test_job_can_be_taken_over_after_jump_of_time(jobs: Jobs, monkeypatch: pytest.MonkeyPatch, jump: float) -> None:
     directory = abandoned(jobs)
     jumped = time.time() + jump
     monkeypatch.setattr(time, "time", lambda: jumped)
@@ -198,39 +196,37 @@ def test_a_job_can_be_taken_over_though_the_time_of_day_jumps(
     assert directory.can_be_taken_over()
 
 
-def test_what_was_left_is_worth_nothing_though_the_time_of_day_jumps_back(
-    jobs: Jobs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_expired_job_is_removed_after_jump_back_of_time(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = abandoned(jobs, outlived=5.0)
     was_seen(directory, 5.0 + 3 * jobs_module.LIFE_SECONDS)
     monkeypatch.setattr(time, "time", lambda: 0.0)
     assert not directory.can_be_taken_over()
 
 
-def test_a_lock_that_no_daemon_has_touched_is_no_sign_of_life(jobs: Jobs) -> None:
+def test_untouched_lock_is_not_a_sign_of_life(jobs: Jobs) -> None:
     directory = abandoned(jobs)
     (directory.path / "lock").touch()
     assert not directory.can_be_taken_over()
 
 
-def test_what_was_left_is_worth_nothing_when_the_machine_was_started_again(jobs: Jobs) -> None:
+def test_job_is_removed_after_restart_of_machine(jobs: Jobs) -> None:
     assert not abandoned(jobs, clock_of="another start").can_be_taken_over()
     assert jobs.running() == []
 
 
-def test_a_job_that_has_ended_is_not_taken_over(jobs: Jobs) -> None:
+def test_ended_job_is_not_taken_over(jobs: Jobs) -> None:
     directory = abandoned(jobs)
     directory.write_ended(Ended(0))
     assert not directory.can_be_taken_over()
 
 
-def test_half_of_what_is_needed_is_worth_nothing(jobs: Jobs) -> None:
+def test_incomplete_files_cannot_be_taken_over(jobs: Jobs) -> None:
     directory = abandoned(jobs)
     (directory.path / f"{STATE}.left").unlink()
     assert not directory.can_be_taken_over()
 
 
-def test_what_cannot_be_written_down_is_not_left_as_it_was(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outdated_file_is_removed_if_it_cannot_be_replaced(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = abandoned(jobs)
 
     def full(path: Path, target: Path) -> None:
@@ -244,7 +240,7 @@ def test_what_cannot_be_written_down_is_not_left_as_it_was(jobs: Jobs, monkeypat
     assert directory.can_be_taken_over()
 
 
-def test_what_was_left_is_for_its_user_only_and_replaced_as_a_whole(jobs: Jobs) -> None:
+def test_failover_files_are_private_and_replaced_atomically(jobs: Jobs) -> None:
     directory = abandoned(jobs)
     failover_files = directory.failover_files()
     assert [path.stat().st_mode & 0o077 for path in directory.path.glob("*.left")] == [0, 0]

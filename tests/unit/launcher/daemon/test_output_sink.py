@@ -1,4 +1,4 @@
-"""Lines that go on somewhere else, in the middle of everything."""
+"""Switching the destination of output at any moment."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_lines_follow_the_sink(tmp_path: Path, unread_pipe: int) -> None:
     assert shown.lost == [] and len(shown.left) == 4
 
 
-def test_what_cannot_be_written_goes_to_the_log(unread_pipe: int) -> None:
+def test_lines_that_cannot_be_written_go_to_log(unread_pipe: int) -> None:
     shown = Shown(unread_pipe)
     reading, writing = os.pipe()
     sinks = shown.switch_to(writing, os.open(os.devnull, os.O_WRONLY))
@@ -105,7 +105,7 @@ def test_what_cannot_be_written_goes_to_the_log(unread_pipe: int) -> None:
     assert shown.console.close(20)
 
 
-def test_a_write_that_waits_is_interrupted_and_nothing_is_lost(unread_pipe: int) -> None:
+def test_blocked_write_is_interrupted_without_loss(unread_pipe: int) -> None:
     shown = Shown(unread_pipe)
     reading, writing = os.pipe()
     sinks = shown.switch_to(writing, os.open(os.devnull, os.O_WRONLY))
@@ -122,7 +122,7 @@ def test_a_write_that_waits_is_interrupted_and_nothing_is_lost(unread_pipe: int)
     os.close(reading)
 
 
-def test_a_sink_that_nobody_entered_is_closed_as_well(tmp_path: Path, unread_pipe: int) -> None:
+def test_unused_sink_is_closed_as_well(tmp_path: Path, unread_pipe: int) -> None:
     shown = Shown(unread_pipe)
     busy = threading.Event()
     for stream in (STDOUT, STDERR):
@@ -141,7 +141,7 @@ def test_a_sink_that_nobody_entered_is_closed_as_well(tmp_path: Path, unread_pip
     assert second.read_text() == "hello\n"
 
 
-def test_severing_after_closing_touches_nobody(unread_pipe: int) -> None:
+def test_severing_after_closing_has_no_effect(unread_pipe: int) -> None:
     reading, writing = os.pipe()
     writer = SeverableWriter(writing, unread_pipe)
     writer.close()
@@ -162,7 +162,7 @@ def test_only_the_last_lines_are_recalled() -> None:
     assert recent.count == 6
 
 
-def test_of_a_bar_its_end_is_recalled() -> None:
+def test_last_state_of_progress_bar_is_recalled() -> None:
     recent = RecentLines()
     recent.add(STDOUT, SOURCE, ["[0]<stdout>: 10%\r", "[0]<stdout>: 99%\r"])
     assert recent.since(0, (STDOUT,)) == []
@@ -170,7 +170,7 @@ def test_of_a_bar_its_end_is_recalled() -> None:
     assert [line.text for line in recent.since(0, (STDOUT,))] == ["[0]<stdout>: 99%\n"]
 
 
-def test_a_log_begins_anew_and_keeps_what_it_was_once(tmp_path: Path) -> None:
+def test_log_is_rotated_once(tmp_path: Path) -> None:
     log = LogFile(tmp_path / "output.log", limit=10)
     for text in (b"12345\n", b"6789\n", b"abcdefghijklmnop\n", b"end\n"):
         log(text)
@@ -180,7 +180,7 @@ def test_a_log_begins_anew_and_keeps_what_it_was_once(tmp_path: Path) -> None:
     os.close(log.fileno())
 
 
-def test_a_log_on_a_full_disk_raises_nothing() -> None:
+def test_log_on_full_disk_raises_nothing() -> None:
     log = LogFile(Path("/dev/full"))
     log(b"text\n")
     os.close(log.fileno())

@@ -1,4 +1,4 @@
-"""The watchdog, where there is no room for another process, and where the daemon ends while it prepares."""
+"""The watchdog, without memory for another process, and when the daemon ends while it prepares."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ def watched() -> list[bool]:
     return told
 
 
-def test_it_tries_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fork_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fork", Kernel(3).fork)
     assert watched() == [False]
 
 
-def test_it_does_not_try_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fork_is_given_up_after_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fork", Kernel(float("inf")).fork)
     monkeypatch.setattr(watchdog, "FORK_SECONDS", 0.2)
     with pytest.raises(BlockingIOError):
         watched()
 
 
-def test_a_client_still_waits_when_the_watchdog_gives_up() -> None:
+def test_client_waits_longer_than_watchdog() -> None:
     assert watchdog.FORK_SECONDS < client._FOLLOW_SECONDS
 
 
@@ -75,6 +75,6 @@ sys.exit(3)
 
 
 @pytest.mark.parametrize(("how", "code"), [("ends", 3), ("killed", 5)])
-def test_the_end_of_a_job_is_not_held_up_while_a_successor_is_prepared(how: str, code: int) -> None:
+def test_end_of_job_is_not_delayed_by_preparation(how: str, code: int) -> None:
     """The client waits for the watchdog. One that is killed is followed when all is prepared."""
     assert subprocess.run([sys.executable, "-c", PREPARING, how], timeout=40, check=False).returncode == code

@@ -1,4 +1,4 @@
-"""Which hosts there are: by script, by file, by name, and what is said when that cannot be found out."""
+"""Host discovery: by script, by file, by name, and the errors when it fails."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def ask(source: ScriptHosts | FileHosts | DnsHosts) -> list[tuple[str, int | Non
     return [(host.name, host.slots) for host in asyncio.run(source.ask())]
 
 
-def test_a_script_names_hosts_in_its_order(tmp_path: Path) -> None:
+def test_script_lists_hosts_in_order(tmp_path: Path) -> None:
     name = script(tmp_path / "hosts.sh", "echo b:2; echo; echo a; echo '[fd00::1]:3'; echo b:2; echo '# no host'")
     assert ask(ScriptHosts(name, 4)) == [("b", 2), ("a", 4), ("fd00::1", 3)]
     assert ask(ScriptHosts(name, None))[1] == ("a", 1)
 
 
-def test_a_script_may_have_arguments_and_print_nothing(tmp_path: Path) -> None:
+def test_script_may_have_arguments_and_print_nothing(tmp_path: Path) -> None:
     assert ask(ScriptHosts(script(tmp_path / "hosts.sh", 'echo "$1:$2"') + " 'a' 3", None)) == [("a", 3)]
     assert ask(ScriptHosts(script(tmp_path / "none.sh", ""), None)) == []
 
@@ -53,7 +53,7 @@ def test_a_script_may_have_arguments_and_print_nothing(tmp_path: Path) -> None:
         ("echo hello world", "line 1: 'world' is not known after the name of a host"),
     ],
 )
-def test_what_a_script_may_not_do(tmp_path: Path, text: str, words: str) -> None:
+def test_invalid_scripts_are_errors(tmp_path: Path, text: str, words: str) -> None:
     with pytest.raises(SpecError) as refusal:
         ask(ScriptHosts(script(tmp_path / "hosts.sh", text), None))
     assert words in str(refusal.value)
@@ -67,14 +67,14 @@ def test_a_script_without_an_interpreter_line_is_run_by_the_shell(tmp_path: Path
     assert ask(ScriptHosts(f"{path} 3", None)) == [("a", 3)]
 
 
-def test_a_script_that_cannot_be_started(tmp_path: Path) -> None:
+def test_script_that_cannot_be_started_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "hosts.sh"
     path.write_text("echo a:2\n")
     with pytest.raises(SpecError, match=r"cannot be started: Permission denied.*chmod"):
         ask(ScriptHosts(str(path), None))
 
 
-def test_a_script_that_does_not_end_is_killed_with_all_it_started(tmp_path: Path) -> None:
+def test_hanging_script_is_killed_with_its_children(tmp_path: Path) -> None:
     name = script(tmp_path / "hosts.sh", f"sleep 1000 & echo $! > {tmp_path}/pid; wait")
     told = tmp_path / "pid"
     told.touch()
@@ -97,7 +97,7 @@ def _lives(pid: int) -> bool:
         return False
 
 
-def test_a_file_is_read_again_when_it_was_written(tmp_path: Path) -> None:
+def test_changed_file_is_read_again(tmp_path: Path) -> None:
     path = tmp_path / "hosts"
     path.write_text("a slots=2\nb:1\n")
     source = FileHosts(str(path), 1)
@@ -111,14 +111,14 @@ def test_a_file_is_read_again_when_it_was_written(tmp_path: Path) -> None:
         ask(source)
 
 
-def test_a_name_has_addresses() -> None:
+def test_dns_name_resolves_to_hosts() -> None:
     hosts = ask(DnsHosts("localhost", 3))
     assert hosts and all(name in ("127.0.0.1", "::1") and slots == 3 for name, slots in hosts)
     with pytest.raises(SpecError, match=r"the name no\.\.name cannot be looked up"):
         ask(DnsHosts("no..name", None))
 
 
-def test_the_user_says_how_hosts_are_found() -> None:
+def test_source_is_chosen_by_option() -> None:
     assert isinstance(make_source(Elastic(1, None, discovery="script:/x"), ()), ScriptHosts)
     assert isinstance(make_source(Elastic(1, None, discovery="file:/x"), ()), FileHosts)
     assert isinstance(make_source(Elastic(1, None, discovery="dns:x:4"), ()), DnsHosts)
@@ -128,7 +128,7 @@ def test_the_user_says_how_hosts_are_found() -> None:
         make_source(Elastic(1, None, discovery="dns:x:four"), ())
 
 
-def test_a_host_with_two_pythons_is_refused_as_well() -> None:
+def test_host_with_two_pythons_is_refused() -> None:
     with pytest.raises(SpecError, match="listed twice"):
         distinct([Host("a", 1), Host("a", 1, "/usr/bin/python")], None)
 
@@ -168,7 +168,7 @@ def watched(
     asyncio.run(watch())
 
 
-def test_changes_are_told_and_trouble_once() -> None:
+def test_changes_and_errors_are_reported_once() -> None:
     one, two = (Host("a", 1),), (Host("a", 1), Host("b", 1))
     source = Answers(one, one, "no quota", "no quota", "no network", two, "no quota", two, one, one)
     changes: list[tuple[Host, ...]] = []
@@ -184,7 +184,7 @@ NO_HOSTS = (
 )
 
 
-def test_an_answer_without_a_slot_takes_nothing_away_and_is_told_once_and_when_it_is_over() -> None:
+def test_answer_without_slots_is_ignored_and_reported_once() -> None:
     one, two = (Host("a", 1),), (Host("a", 1), Host("b", 1))
     none = (Host("a", 0),)
     changes: list[tuple[Host, ...]] = []
@@ -198,7 +198,7 @@ def test_an_answer_without_a_slot_takes_nothing_away_and_is_told_once_and_when_i
     ]
 
 
-def test_no_hosts_for_too_long_are_believed() -> None:
+def test_lasting_answer_without_hosts_is_accepted() -> None:
     one = (Host("a", 1),)
     source = Answers(one, ())
     changes: list[tuple[Host, ...]] = []
@@ -216,7 +216,7 @@ def test_no_hosts_for_too_long_are_believed() -> None:
     ]
 
 
-def test_a_job_that_has_no_slots_yet_may_have_none() -> None:
+def test_job_without_slots_accepts_answer_without_slots() -> None:
     none, one = (Host("a", 0),), (Host("a", 1),)
     changes: list[tuple[Host, ...]] = []
     warnings: list[str] = []
@@ -239,7 +239,7 @@ class Silent:
         return ()
 
 
-def test_a_first_answer_that_does_not_come_is_told_of_early_and_has_an_end() -> None:
+def test_missing_first_answer_is_reported_early_and_times_out() -> None:
     source, told = Silent(), list[str]()
     with pytest.raises(
         SpecError, match=r"discovery \(script:x\) has not answered within the elastic timeout of 0\.05 s"
@@ -251,6 +251,6 @@ def test_a_first_answer_that_does_not_come_is_told_of_early_and_has_an_end() -> 
     assert source.cancelled
 
 
-def test_trouble_at_first_ends_the_job() -> None:
+def test_error_in_first_answer_ends_job() -> None:
     with pytest.raises(SpecError, match="no quota"):
         asyncio.run(Discovery(Answers("no quota"), print).first())

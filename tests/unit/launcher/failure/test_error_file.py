@@ -40,11 +40,11 @@ BY_RECORD = {
         (b"[" * 100_000, None),
     ],
 )
-def test_what_workers_write(content: bytes, error: WorkerError | None) -> None:
+def test_error_files_of_workers_are_read(content: bytes, error: WorkerError | None) -> None:
     assert parse(content) == error
 
 
-def test_an_error_file_counts_when_the_roster_heard_nothing() -> None:
+def test_error_file_is_used_without_report_to_roster() -> None:
     silent = WorkerRecord(0)
     learn(silent, json.dumps(BY_RECORD).encode())
     assert (silent.exception, silent.traceback) == ("ValueError: boom", TRACEBACK)
@@ -81,13 +81,13 @@ def test_other_ends(record: WorkerRecord, message: str, code: int | None) -> Non
     assert written.get("errorCode") == code
 
 
-def test_what_a_worker_wrote_itself_is_kept_with_its_exit_code() -> None:
+def test_error_file_of_worker_is_kept_with_exit_code() -> None:
     record = WorkerRecord(0, exit_code=7)
     learn(record, json.dumps(BY_RECORD).encode())
     assert json.loads(render(record, 1.0)) == {"message": {**BY_RECORD["message"], "errorCode": 7}}
 
 
-def test_files_are_written_for_those_that_failed_by_themselves(tmp_path: Path) -> None:
+def test_files_are_written_for_original_failures_only(tmp_path: Path) -> None:
     now = time.monotonic()
     records = [WorkerRecord(rank, exit_code=0, exit_time=now) for rank in range(11)]
     records[3] = WorkerRecord(3, exit_code=1, exit_time=now, exception="ValueError: boom")
@@ -99,20 +99,20 @@ def test_files_are_written_for_those_that_failed_by_themselves(tmp_path: Path) -
     assert abs(int(told["extraInfo"]["timestamp"]) - time.time()) < 60
 
 
-def test_files_that_cannot_be_written_are_told(tmp_path: Path) -> None:
+def test_failed_write_is_reported(tmp_path: Path) -> None:
     (tmp_path / "rank.0").write_text("in the way")
     trouble = write_error_files({0: tmp_path / "rank.0"}, [WorkerRecord(0, exit_code=1)], 1.0)
     assert trouble == f"{tmp_path}/rank.0/error.json could not be written: File exists"
 
 
-def test_torch_reads_what_is_written(tmp_path: Path) -> None:
+def test_torch_reads_our_files(tmp_path: Path) -> None:
     errors = pytest.importorskip("torch.distributed.elastic.multiprocessing.errors")
     write_error_files({0: tmp_path / "rank.0"}, [WorkerRecord(0, exit_code=1, exception="ValueError: boom")], 1.0)
     failure = errors.ProcessFailure(0, 4711, 1, str(tmp_path / "rank.0" / "error.json"))
     assert failure.message["message"] == "ValueError: boom" and failure.timestamp > 0
 
 
-def test_what_torch_writes_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_of_torch_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     errors = pytest.importorskip("torch.distributed.elastic.multiprocessing.errors")
     monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(tmp_path / "0.json"))
     try:

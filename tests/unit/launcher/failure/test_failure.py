@@ -1,4 +1,4 @@
-"""Which failure was the first, and the words in which it is told."""
+"""The choice of the first failure, and its report."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_first_failure(records: list[WorkerRecord], first: int | None) -> None:
     assert (None if found is None else found.rank) == first
 
 
-def test_exit_codes_are_those_of_a_shell() -> None:
+def test_exit_codes_follow_shell_convention() -> None:
     assert (shell_code(7), shell_code(KILL)) == (7, 137)
     assert exit_code(record(0, KILL, 1), ENDED_AT) == 137
     assert exit_code(record(0, TERM, 11, report_time=1), ENDED_AT) == 1
@@ -110,7 +110,7 @@ def test_report_of_an_exception() -> None:
     )
 
 
-def test_report_of_a_kill_says_where_to_look() -> None:
+def test_report_of_kill_has_hint() -> None:
     records = [record(0, KILL, 9), record(1, TERM, 11)]
     text = render_failure(plan(2), records, records[0], ENDED_AT)
     assert text.startswith("error: rank 0 on host earth failed first: it was killed by SIGKILL\n")
@@ -213,21 +213,21 @@ def test_report_of_a_lost_host() -> None:
     assert exit_code(records[2], ENDED_AT) == 1
 
 
-def test_a_worker_that_had_ended_before_its_host_was_lost_is_not_lost_with_it() -> None:
+def test_worker_that_ended_before_its_host_was_lost_is_not_lost() -> None:
     records = [record(0, TERM, 11), record(1, TERM, 11), lost(2, 8, "h2"), record(3, 0, 7)]
     text = render_failure(plan_on("h1", "h2"), records, records[2], ENDED_AT)
     assert text.startswith("error: host h2 was lost first, with rank 2: nothing was heard")
     assert "others: ranks 0-1 ended by the launcher (SIGTERM); rank 3 exited with code 0" in text
 
 
-def test_what_a_worker_of_a_lost_host_wrote_is_not_taken_for_the_reason() -> None:
+def test_output_of_worker_on_lost_host_is_not_the_reason() -> None:
     first = lost(2, 8, "h2")
     first.heard(TRACEBACK.encode())
     text = render_failure(plan_on("h1", "h2"), [first], first, ENDED_AT)
     assert "Traceback" not in text and "its last lines" not in text
 
 
-def test_a_failure_elsewhere_is_first_and_the_host_lost_after_it_is_told() -> None:
+def test_failure_before_loss_of_another_host_is_first() -> None:
     records = [record(0, 3, 8), record(1, TERM, 11), lost(2, 12, "h2"), lost(3, 12, "h2")]
     text = render_failure(plan_on("h1", "h2"), records, records[0], ENDED_AT)
     assert text.startswith("error: rank 0 on host h1 failed first: it exited with code 3\n")

@@ -1,4 +1,4 @@
-"""What to do next about each kind of error, and whether that can be done as it stands."""
+"""The next step for each kind of error, and whether it is possible as written."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def follow(command: str, directory: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["sh", "-c", command], cwd=directory, capture_output=True, text=True, timeout=60)
 
 
-def test_a_script_that_cannot_be_read(tmp_path: Path) -> None:
+def test_unreadable_script_has_hint(tmp_path: Path) -> None:
     text, hint = report_of("x = (1\n", tmp_path)
     assert "it exited with code 1 (SyntaxError: '(' was never closed)\n" in text and "no Python traceback" not in text
     found = re.fullmatch(r"correct that line; (.+) checks it alone", hint)
@@ -53,7 +53,7 @@ def test_a_script_that_cannot_be_read(tmp_path: Path) -> None:
     assert follow(found[1], tmp_path).returncode == 0
 
 
-def test_a_module_that_is_missing(tmp_path: Path) -> None:
+def test_missing_module_has_hint(tmp_path: Path) -> None:
     _, hint = report_of("import surely_not.there\n", tmp_path)
     found = re.search(r"which the workers used: (.+)", hint)
     assert found is not None
@@ -62,7 +62,7 @@ def test_a_module_that_is_missing(tmp_path: Path) -> None:
     assert follow(found[1], tmp_path).returncode == 0
 
 
-def test_arguments_that_a_script_refuses(tmp_path: Path) -> None:
+def test_refused_arguments_have_hint(tmp_path: Path) -> None:
     script = (
         "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--epochs')\nparser.parse_args()\n"
     )
@@ -71,7 +71,7 @@ def test_arguments_that_a_script_refuses(tmp_path: Path) -> None:
     assert found is not None and "--epochs" in follow(found[1], tmp_path).stdout
 
 
-def test_a_setting_that_cannot_be_used(tmp_path: Path) -> None:
+def test_unusable_setting_has_hint(tmp_path: Path) -> None:
     _, hint = report_of("from farandole.errors import SettingError\nraise SettingError('no number')\n", tmp_path)
     assert hint.startswith("farandole config shows where the value comes from")
     assert follow(f"FARANDOLE_LOG_LEVEL=loud {sys.executable} -m farandole config", tmp_path).returncode == 1
@@ -108,7 +108,7 @@ def test_all_names_of_errors_are_real() -> None:
     assert named and all(issubclass(getattr(farandole.errors, name), Exception) for name in named)
 
 
-def test_a_single_worker_is_not_told_to_run_alone() -> None:
+def test_single_worker_gets_no_hint_to_run_alone() -> None:
     first = WorkerRecord(0, exit_code=1, exit_time=9.0, exception="ValueError: boom")
     text = render_failure(plan_of("python", "train.py", size=1), [first], first, ENDED_AT)
     assert "check whether it fails by itself, too: python train.py" in text
@@ -120,7 +120,7 @@ def test_a_lost_host_is_reached_as_the_launcher_reaches_it() -> None:
     assert "ping earth; ssh -p 2222 earth uptime." in text
 
 
-def test_a_traceback_that_was_shown_is_not_repeated() -> None:
+def test_shown_traceback_is_not_repeated() -> None:
     traceback = b"Traceback (most recent call last):\n  File 'a.py'\nValueError: boom\n"
     printed = WorkerRecord(0, exit_code=1, exit_time=9.0, stderr_tail=bytearray(traceback))
     text = render_failure(plan_of("true", seen=True), [printed], printed, ENDED_AT)

@@ -1,4 +1,4 @@
-"""What is made of what hosts say before anything starts. No host is asked."""
+"""The evaluation of hosts' reports before anything starts. No host is contacted."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_all_is_well() -> None:
     assert hosts[0].networks == (("fast0", ("10.2.0.1",)), ("mgmt0", ("10.1.0.1",)))
 
 
-def test_an_address_that_one_host_does_not_reach_is_left_out() -> None:
+def test_address_that_one_host_cannot_reach_is_omitted() -> None:
     hosts = three()
     answers = all_reach_all(hosts)
     answers[0, 2]["10.1.0.3"] = "No route to host"
@@ -58,7 +58,7 @@ def test_an_address_that_one_host_does_not_reach_is_left_out() -> None:
     assert len(hosts[1].networks) == 2
 
 
-def test_hosts_that_reach_each_other_in_different_ways_keep_all_addresses() -> None:
+def test_hosts_with_different_routes_keep_all_addresses() -> None:
     hosts = three()
     answers = all_reach_all(hosts)
     answers[0, 2]["10.1.0.3"] = answers[1, 2]["10.2.0.3"] = "Connection refused"
@@ -82,7 +82,7 @@ that connects them: --network 10.0.0.0/8
     hint: start sshd on it"""
 
 
-def test_a_refusal_says_what_to_do_for_each_host() -> None:
+def test_refusal_has_hint_for_each_host() -> None:
     hosts = three()
     answers = all_reach_all(hosts)
     for address in answers[0, 2]:
@@ -98,7 +98,7 @@ def test_a_refusal_says_what_to_do_for_each_host() -> None:
     assert caught.value.hint == "farandole doctor --ssh-port 2222 -H h1,h3 shows more"
 
 
-def test_what_is_strange() -> None:
+def test_unusual_differences_are_noted() -> None:
     hosts = three()
     hosts[0].versions, hosts[1].versions = {"torch": "2.13.0"}, {"torch": "2.12.0"}
     hosts[1].clock_ahead, hosts[2].clock_ahead = -60.0, 1.0
@@ -120,7 +120,7 @@ def test_a_wanted_network() -> None:
 
 
 @pytest.mark.parametrize("hosts", [1, 2, 3, 32, 33, 64, 100, 256])
-def test_of_many_hosts_each_tries_few_and_all_are_tried(hosts: int) -> None:
+def test_many_hosts_share_the_connection_tests(hosts: int) -> None:
     tried = [_targets_of(number, hosts) for number in range(hosts)]
     assert all(number not in each for number, each in enumerate(tried))
     assert all(len(each) <= 31 for each in tried)
@@ -128,7 +128,7 @@ def test_of_many_hosts_each_tries_few_and_all_are_tried(hosts: int) -> None:
         assert {target for each in tried for target in each} == set(range(hosts))
 
 
-def test_the_table_of_hosts_that_run_no_python() -> None:
+def test_table_of_hosts_for_jobs_without_python() -> None:
     assert render([Finding("h1", 2, ready())]) == [
         "host  slots  cores  load  gpus  python  farandole  clock   reaches",
         "h1    2      8      0.5   2     3.11.7  1.0        +0.0 s  -        ready",

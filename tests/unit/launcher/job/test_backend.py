@@ -1,4 +1,4 @@
-"""Which backend a job asks for, by flag or variable, and what is refused before anything is started."""
+"""The backend that a job requests, by flag or variable, and requests that are refused before anything starts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_flag_wins_over_variables(asked: dict[str, str], environment: dict[str
     }
 
 
-def test_a_variable_that_names_no_backend() -> None:
+def test_invalid_backend_in_variable_is_refused() -> None:
     with pytest.raises(SpecError, match="HOROVOD_CPU_OPERATIONS=MPICH: expected one of native, mpi"):
         with_backend({}, {"HOROVOD_CPU_OPERATIONS": "MPICH"})
 
@@ -44,7 +44,7 @@ def test_mpi_starts_its_workers_itself() -> None:
     check_backend(LaunchSpec(command=("true",), num_proc=2), None)
 
 
-def test_workers_of_mpi_do_not_come_and_go() -> None:
+def test_mpi_jobs_cannot_be_elastic() -> None:
     spec = LaunchSpec(command=("true",), num_proc=None, elastic=Elastic(1, 2), settings={"backend": "mpi"})
     with pytest.raises(SpecError, match="ends with any of them, so the job cannot be elastic"):
         check_backend(spec, None)

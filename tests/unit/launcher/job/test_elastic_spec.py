@@ -1,4 +1,4 @@
-"""What can be asked of a job whose workers come and go."""
+"""Options of elastic jobs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from farandole.control.launcher.start.elastic import exports_of, first_hosts, fi
 from farandole.errors import SpecError
 
 
-def test_the_least_that_can_be_asked_for() -> None:
+def test_defaults_of_elastic_options() -> None:
     elastic = Elastic(1, None)
     assert (elastic.discovery, elastic.timeout, elastic.spares, elastic.grace) == ("", 600.0, 0, 30.0)
 
@@ -29,9 +29,7 @@ def test_the_least_that_can_be_asked_for() -> None:
         ({"grace": 0.0, "timeout": math.inf}, 0.001, 1e6),
     ],
 )
-def test_workers_are_told_how_long_they_may_take_and_look_for_the_roster(
-    values: dict[str, float], grace: float, search_timeout: float
-) -> None:
+def test_workers_get_grace_and_search_timeout(values: dict[str, float], grace: float, search_timeout: float) -> None:
     told = exports_of(LaunchSpec(("x",), None, elastic=Elastic(1, None, **values)))
     settings = Settings.from_environment(dict(each.split("=") for each in told))
     assert (settings.grace, settings.roster_patience) == (grace, search_timeout)
@@ -41,9 +39,7 @@ def test_workers_are_told_how_long_they_may_take_and_look_for_the_roster(
     ("discovery", "timeout", "waits"),
     [("", 600.0, 30.0), ("dial:4711:/secret", 600.0, 608.0), ("dial:4711:/secret", 10.0, 30.0)],
 )
-def test_the_smaller_part_waits_until_a_silent_larger_part_has_certainly_ended(
-    discovery: str, timeout: float, waits: float
-) -> None:
+def test_smaller_part_waits_until_silent_larger_part_has_ended(discovery: str, timeout: float, waits: float) -> None:
     elastic = Elastic(1, None, discovery=discovery, timeout=timeout)
     assert first_state(LaunchSpec(("x",), None, elastic=elastic)).limits.majority_timeout == waits
 
@@ -61,7 +57,7 @@ def on_a_machine(cores: int, **values: Any) -> tuple[int, int | None, str]:
     )
 
 
-def test_a_job_begins_with_the_workers_that_are_asked_for() -> None:
+def test_job_begins_with_requested_workers() -> None:
     slots, first, note = on_a_machine(2, num_proc=3, min_size=2, max_size=4)
     assert (slots, first) == (3, 3)
     assert note.startswith(
@@ -79,7 +75,7 @@ def test_a_job_begins_with_the_workers_that_are_asked_for() -> None:
 
 
 @pytest.mark.parametrize("discovery", ["", "script:./hosts.sh", "file:/etc/hosts.txt", "dns:workers:4", "dns:workers"])
-def test_hosts_are_found_in_these_ways(discovery: str) -> None:
+def test_kinds_of_host_discovery_are_parsed(discovery: str) -> None:
     assert Elastic(1, 2, discovery=discovery).discovery == discovery
 
 
@@ -102,7 +98,7 @@ def test_hosts_are_found_in_these_ways(discovery: str) -> None:
         ({"discovery": "hosts.sh"}, "'hosts.sh' is not a valid host discovery"),
     ],
 )
-def test_what_no_job_can_have_is_refused_with_a_hint(values: dict[str, Any], words: str) -> None:
+def test_invalid_options_are_refused_with_hint(values: dict[str, Any], words: str) -> None:
     with pytest.raises(SpecError) as refused:
         Elastic(**{"min_size": 1, "max_size": None, **values})
     assert words in refused.value.message
@@ -110,7 +106,7 @@ def test_what_no_job_can_have_is_refused_with_a_hint(values: dict[str, Any], wor
 
 
 @pytest.mark.parametrize("num_proc", [1, 5])
-def test_the_first_world_lies_within_the_limits(num_proc: int) -> None:
+def test_size_of_first_world_is_within_limits(num_proc: int) -> None:
     with pytest.raises(SpecError, match="at least 2 and at most 4 workers"):
         LaunchSpec(("python",), num_proc, elastic=Elastic(2, 4))
 

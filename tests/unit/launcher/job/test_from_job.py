@@ -32,14 +32,14 @@ def job(**keys: object) -> JobSpec:
     return from_dict({"command": ["python", "train.py"], "environment": {"B": "2"}, "grace": 20.0, **keys})
 
 
-def test_a_job_of_fixed_size_runs_on_the_slots_that_it_has() -> None:
+def test_job_of_fixed_size_runs_on_its_slots() -> None:
     launch = fixed_launch(job(workers=3), [Host("h1", 1), Host("fd00::2", 2)], SSH)
     assert (launch.command, launch.num_proc, launch.elastic) == (("python", "train.py"), 3, None)
     assert (launch.hosts, launch.ssh.port) == ((Host("h1", 1), Host("fd00::2", 2)), 2222)
     assert (launch.exports, launch.end_grace, launch.settings) == (("A=1", "B=2"), 20.0, {})
 
 
-def test_an_elastic_job_begins_with_the_slots_that_it_has() -> None:
+def test_elastic_job_begins_with_its_slots() -> None:
     saves = job(workers="1:4", checkpoint="/c")
     launch = elastic_launch(saves, 3, "file:/hosts", replace(SSH, elastic=Elastic(1, None, spares=1)))
     assert launch.elastic == Elastic(1, 4, discovery="file:/hosts", grace=20.0, spares=1)
@@ -53,7 +53,7 @@ def test_words_of_a_command_are_never_options() -> None:
     assert launch.command == ("-np", "64", "-H", "h9:64", "python")
 
 
-def test_the_environment_is_asked_where_nothing_was_chosen() -> None:
+def test_environment_decides_without_explicit_choice() -> None:
     asked = {"FARANDOLE_START_TIMEOUT": "7", "FARANDOLE_METRICS": "9400"}
     launch = with_environment(FOR_ALL, asked)
     assert (launch.start_timeout, launch.settings) == (7.0, {"metrics": "9400", "start_timeout": 7.0})
@@ -79,7 +79,7 @@ def test_a_jobs_own_start_timeout_holds_for_its_roster_as_well(name: str) -> Non
     assert launch.start_timeout == 60.0
 
 
-def test_a_launch_survives_as_plain_data() -> None:
+def test_launch_survives_round_trip_through_plain_data() -> None:
     launch = LaunchSpec(
         command=("a",),
         num_proc=2,

@@ -1,4 +1,4 @@
-"""Hosts as people write them."""
+"""Parsing of hosts."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_hosts(text: str, expected: list[tuple[str, int | None]]) -> None:
         ("[fd00::1]4", "not an IPv6 address with slots"),
     ],
 )
-def test_what_is_no_host(text: str, words: str) -> None:
+def test_invalid_hosts_are_refused(text: str, words: str) -> None:
     with pytest.raises(SpecError, match=words.replace("[", r"\[")):
         parse_hosts(text)
 
@@ -85,7 +85,7 @@ def test_host_files_of_all_kinds(tmp_path: Path) -> None:
         ("# nobody\n", "lists no hosts"),
     ],
 )
-def test_what_is_no_host_file(tmp_path: Path, content: str, words: str) -> None:
+def test_invalid_host_files_are_refused(tmp_path: Path, content: str, words: str) -> None:
     file = tmp_path / "hosts"
     file.write_text(content)
     with pytest.raises(SpecError) as caught:
@@ -108,6 +108,6 @@ def test_some_of_the_hosts() -> None:
             names(include, exclude)
 
 
-def test_slots_where_none_are_given() -> None:
+def test_default_number_of_slots() -> None:
     assert [host.slots for host in with_slots(parse_hosts("a,b:3"), None)] == [1, 3]
     assert [host.slots for host in with_slots(parse_hosts("a,b:3"), 8)] == [8, 3]

@@ -1,4 +1,4 @@
-"""What is asked of the workers' settings: what is refused, and what workers find in their environment."""
+"""Values for settings of workers: refusals, and the workers' environment."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ASKED: dict[str, Any] = {
 }
 
 
-def test_workers_read_what_was_asked() -> None:
+def test_workers_read_requested_values() -> None:
     check_settings(ASKED)
     variables = settings_environment(ASKED, "/home/me")
     assert Settings.from_environment(variables) == Settings(
@@ -43,12 +43,12 @@ def test_workers_read_what_was_asked() -> None:
         ({"timeline_mark_cycles": True}, "--timeline-mark-cycles marks nothing", "add --timeline FILE"),
     ],
 )
-def test_what_workers_cannot_use_is_refused(asked: dict[str, Any], why: str, hint: str) -> None:
+def test_invalid_values_are_refused(asked: dict[str, Any], why: str, hint: str) -> None:
     with pytest.raises(SpecError) as caught:
         check_settings(asked)
     assert why in caught.value.message and caught.value.hint.startswith(hint)
 
 
-def test_what_a_flag_needs_has_a_flag_too() -> None:
+def test_required_settings_have_flags() -> None:
     needed = {row.flag.needs for row in FLAGS.values() if row.flag is not None} - {""}
     assert needed and all(SETTINGS[name].flag is not None for name in needed)

@@ -1,4 +1,4 @@
-"""The plan, compared as whole text, and what is refused before there is one."""
+"""The plan, compared as whole text, and errors before there is one."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ def test_several_networks_are_used_in_turn_when_they_are_named() -> None:
     assert listened("a0", "b0") == ["10.1.0.1,10.2.0.1", "10.2.0.1,10.1.0.1", "10.1.0.1,10.2.0.1"]
 
 
-def test_what_other_machines_inherit() -> None:
+def test_environment_of_other_machines() -> None:
     ours = {
         "HOME": "/home/me",
         "SSH_AUTH_SOCK": "/x",
@@ -293,7 +293,7 @@ def test_visible_gpus(listed: str | None, visible: int) -> None:
         {"settings": {"autotune_log": "log.csv"}},
     ],
 )
-def test_values_that_no_job_can_have(wrong: dict[str, object]) -> None:
+def test_invalid_values_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(SpecError):
         LaunchSpec(**{"command": ("x",), "num_proc": 1, **wrong})  # type: ignore[arg-type]
 
@@ -347,7 +347,7 @@ def test_python_script(command: str, script: str | None) -> None:
         ("-n 3", "no program '-n'", "options come before the command"),
     ],
 )
-def test_commands_that_cannot_start(tmp_path: Path, command: str, message: str, hint: str) -> None:
+def test_commands_that_cannot_start_are_refused(tmp_path: Path, command: str, message: str, hint: str) -> None:
     (tmp_path / "train.py").write_text("")
     (tmp_path / "data").write_text("")
     program = tmp_path / "bin" / "python"
@@ -379,7 +379,7 @@ def test_hosts_are_filled_in_order() -> None:
     assert places("a:1 b:2", 3) == ["a 0/1 0/2", "b 0/2 1/2", "b 1/2 0/1"]
 
 
-def test_slots_that_are_not_needed_stay_free() -> None:
+def test_surplus_slots_stay_free() -> None:
     assert places("a:2 b:4 c:1", 3) == ["a 0/2 0/2", "a 1/2 0/1", "b 0/1 1/2"]
     assert places("a:0 b:2 c:2", 2) == ["b 0/2 0/1", "b 1/2 0/1"]
 

@@ -1,4 +1,4 @@
-"""Which slots get a worker, and when: hosts that come, go, shrink, or cannot be reached."""
+"""The slots that get a worker, and when: hosts that appear, disappear, shrink, or cannot be reached."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from farandole.control.launcher.slots.job_events import (
 from farandole.control.launcher.slots.slot_rules import apply, describe, next_due
 
 
-def test_a_host_that_leaves_is_drained_then_ended() -> None:
+def test_disappearing_host_is_drained_then_ended() -> None:
     job = Job(beginning(1, 4, grace=10), ("h1", 2), ("h2", 2))
     job.begin_world(0, 1, 2, 3)
     actions = job.tell(HostsChanged((("h1", 2),)))
@@ -35,7 +35,7 @@ def test_a_host_that_leaves_is_drained_then_ended() -> None:
     assert job.end(3) == [EndHost("h2")]
 
 
-def test_a_host_that_comes_back_gets_new_workers_while_the_old_ones_leave() -> None:
+def test_returning_host_gets_new_workers_while_old_ones_leave() -> None:
     job = Job(beginning(1, None, grace=10), ("h1", 2))
     job.tell(HostsChanged(()))
     job.tell(HostsChanged((("h1", 2),)))
@@ -43,7 +43,7 @@ def test_a_host_that_comes_back_gets_new_workers_while_the_old_ones_leave() -> N
     assert started(job.end(0, SUCCEEDED)) == [(2, "h1", 0)]
 
 
-def test_a_host_that_shrinks_keeps_its_first_slots() -> None:
+def test_shrinking_host_keeps_its_first_slots() -> None:
     job = Job(beginning(1, None), ("h1", 3))
     actions = job.tell(HostsChanged((("h1", 1),)))
     assert DrainWorkers((1, 2), "host h1 has only 1 slot now") in actions
@@ -56,14 +56,14 @@ def test_a_host_that_shrinks_keeps_its_first_slots() -> None:
     assert started(job.tell(HostsChanged((("h1", 2),)))) == [(3, "h1", 1)]
 
 
-def test_an_agent_that_was_asked_to_end_has_its_workers_leave() -> None:
+def test_terminated_agent_lets_its_workers_leave() -> None:
     job = Job(beginning(1, None), ("h1", 1), ("h2", 1))
     actions = job.tell(HostLeaves("h2"))
     assert "host h2 was asked to end" in said(actions)
     assert DrainWorkers((1,), "host h2 is gone") in actions
 
 
-def test_a_host_that_is_about_to_be_taken_away_gets_no_workers_while_the_notice_stands() -> None:
+def test_host_with_preemption_notice_gets_no_workers() -> None:
     job = Job(beginning(1, 4, grace=5), ("h1", 2), ("h2", 2))
     job.begin_world(0, 1, 2, 3)
     actions = job.tell(HostNoticed("h2", "terminate at 12:00"))
@@ -86,7 +86,7 @@ def test_a_host_that_is_about_to_be_taken_away_gets_no_workers_while_the_notice_
     assert started(actions) == [(4, "h2", 0), (5, "h2", 1)]
 
 
-def test_a_host_with_a_notice_makes_room_for_one_that_was_not_needed() -> None:
+def test_host_with_preemption_notice_is_replaced_by_unused_host() -> None:
     job = Job(beginning(1, 1), ("h1", 1))
     job.tell(HostsChanged((("h1", 1), ("h2", 1))))
     assert ReachHost("h2") in job.tell(HostNoticed("h1", "soon"))
@@ -94,7 +94,7 @@ def test_a_host_with_a_notice_makes_room_for_one_that_was_not_needed() -> None:
     assert started(job.end(0)) == []
 
 
-def test_a_host_that_was_taken_away_and_comes_back_says_anew_how_it_is() -> None:
+def test_returning_host_reports_its_preemption_notice_again() -> None:
     job = Job(beginning(1, 2), ("h1", 1), ("h2", 1))
     job.tell(HostNoticed("h2", "soon"))
     job.tell(HostLost("h2"))
@@ -105,7 +105,7 @@ def test_a_host_that_was_taken_away_and_comes_back_says_anew_how_it_is() -> None
     assert started(job.tell(HostNoticed("h2", ""))) == [(2, "h2", 0)]
 
 
-def test_all_hosts_may_be_about_to_be_taken_away() -> None:
+def test_all_hosts_may_have_preemption_notices() -> None:
     job = Job(beginning(1, 2, timeout=60), ("h1", 1), ("h2", 1))
     job.begin_world(0, 1)
     job.tell(HostNoticed("h1", "soon"))
@@ -114,7 +114,7 @@ def test_all_hosts_may_be_about_to_be_taken_away() -> None:
     assert "0 of at least 1 worker have a slot; the job waits for more hosts, for 60 s at most" in said(actions)
 
 
-def test_a_host_that_is_removed_loses_its_workers_at_once() -> None:
+def test_removed_host_loses_its_workers_at_once() -> None:
     job = Job(beginning(1, None), ("h1", 1), ("h2", 2))
     actions = job.tell(HostRemoved("h2"))
     assert said(actions) == "farandole: host h2 is removed, with workers 1 and 2; 1 other worker continues"
@@ -124,7 +124,7 @@ def test_a_host_that_is_removed_loses_its_workers_at_once() -> None:
     assert EndHost("h2") in job.end(2)
 
 
-def test_a_host_that_cannot_be_reached_is_tried_again_later_and_later() -> None:
+def test_unreachable_host_is_retried_with_backoff() -> None:
     job = Job(beginning(1, 1), ("h1", 1))
     job.end(0)
     assert "it is tried again at once" in said(job.tell(HostNotReady("h1", "the connection ended")))
@@ -132,7 +132,7 @@ def test_a_host_that_cannot_be_reached_is_tried_again_later_and_later() -> None:
     assert ReachHost("h1") in job.wait(1.0)
 
 
-def test_no_worker_starts_on_a_host_that_is_lost_before_it_is_reached_again() -> None:
+def test_no_worker_starts_on_lost_host_before_it_is_reached_again() -> None:
     job = Job(beginning(1, 2), ("h1", 2))
     assert job.tell(HostLost("h1")) == []
     assert not started(job.end(0) + job.end(1))
@@ -140,7 +140,7 @@ def test_no_worker_starts_on_a_host_that_is_lost_before_it_is_reached_again() ->
     assert len(started(job.tell(HostReady("h1")))) == 2
 
 
-def test_a_worker_of_a_host_that_is_lost_is_replaced_elsewhere_before_its_end_is_certain() -> None:
+def test_worker_of_lost_host_is_replaced_before_its_end_is_certain() -> None:
     job = Job(beginning(1, 2), ("h1", 1), ("h2", 1))
     job.begin_world(0, 1)
     job.tell(HostLost("h2"))
@@ -152,7 +152,7 @@ def test_a_worker_of_a_host_that_is_lost_is_replaced_elsewhere_before_its_end_is
     assert not [each for each in job.end(1) if isinstance(each, DrainWorkers)]
 
 
-def test_a_host_that_is_refused_is_not_tried_before_it_has_gone_and_come_back() -> None:
+def test_refused_host_is_not_retried_until_it_has_disappeared_and_returned() -> None:
     job = Job(beginning(1, 4), ("h1", 1), ("h2", 1))
     job.end(1)
     assert "host h2 is left out: it has farandole 0.1" in said(
@@ -164,13 +164,13 @@ def test_a_host_that_is_refused_is_not_tried_before_it_has_gone_and_come_back() 
     assert ReachHost("h2") in job.tell(HostsChanged((("h1", 1), ("h2", 1))))
 
 
-def test_a_job_without_any_usable_host_ends() -> None:
+def test_job_without_usable_hosts_ends() -> None:
     state, _, _ = apply(beginning(1, 2), HostsChanged((("h1", 1),)), 0.0)
     _, actions, _ = apply(state, HostNotReady("h1", "wrong version", refused=True), 0.0)
     assert ended(list(actions)) == ["no host can take part: wrong version"]
 
 
-def test_too_few_slots_are_waited_for_visibly_and_with_an_end() -> None:
+def test_missing_slots_are_waited_for_with_message_and_timeout() -> None:
     job = Job(beginning(3, 4, timeout=20), ("h1", 1))
     assert job.state.short_since == 0.0
     assert job.wait(10) == []
@@ -178,7 +178,7 @@ def test_too_few_slots_are_waited_for_visibly_and_with_an_end() -> None:
     assert "only 1 of at least 3 workers have a place" in ended(job.wait(10))[0]
 
 
-def test_a_host_may_have_no_slots_for_a_while() -> None:
+def test_host_may_have_no_slots_for_a_while() -> None:
     job = Job(beginning(1, 4, timeout=20), ("h1", 2))
     actions = job.tell(HostsChanged((("h1", 0),)))
     assert DrainWorkers((0, 1), "host h1 has no slots now") in actions
@@ -188,7 +188,7 @@ def test_a_host_may_have_no_slots_for_a_while() -> None:
     assert started(job.tell(HostsChanged((("h1", 1),)))) == [(2, "h1", 0)]
 
 
-def test_hosts_without_slots_are_not_reached_and_waited_for_as_if_there_were_none() -> None:
+def test_hosts_without_slots_count_as_missing() -> None:
     state, actions, _ = apply(beginning(1, 4, timeout=20), HostsChanged((("h1", 0), ("h2", 0))), 0.0)
     assert (
         said(list(actions))

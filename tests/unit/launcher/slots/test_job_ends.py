@@ -1,4 +1,4 @@
-"""When a job ends, and which failures end it."""
+"""The end of a job, and the failures that end it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from farandole.control.launcher.slots.job_events import (
 from farandole.control.launcher.slots.worker_rules import will_start
 
 
-def test_all_that_were_started_first_fail_before_any_gets_anywhere() -> None:
+def test_job_ends_if_all_first_workers_fail_without_progress() -> None:
     job = Job(beginning(1, 2), ("h1", 2))
     assert not ended(job.end(0, FAILED, "SyntaxError"))
     assert "all workers that were started first have failed" in ended(job.end(1, FAILED, "SyntaxError"))[0]
@@ -31,7 +31,7 @@ def test_first_workers_that_were_killed_are_replaced() -> None:
     assert not ended(job.end(1))
 
 
-def test_all_fail_after_some_progress_and_are_started_again() -> None:
+def test_workers_are_restarted_if_all_fail_after_progress() -> None:
     job = Job(beginning(1, 2), ("h1", 2))
     job.begin_world(0, 1)
     job.tell(Progressed())
@@ -47,7 +47,7 @@ def test_first_workers_that_fail_do_not_end_a_world_of_others() -> None:
     assert not ended(job.end(1, FAILED, "b"))
 
 
-def test_a_job_whose_state_is_lost_ends_at_once() -> None:
+def test_loss_of_state_ends_job_at_once() -> None:
     job = Job(beginning(1, 2), ("h1", 2))
     job.begin_world(0, 1)
     job.tell(Progressed())
@@ -59,7 +59,7 @@ def test_a_job_whose_state_is_lost_ends_at_once() -> None:
     assert "all workers that held the state of the training are lost" in end.why
 
 
-def test_the_same_failure_of_the_same_rank_ends_the_job_the_third_time() -> None:
+def test_third_equal_failure_of_a_rank_ends_job() -> None:
     job = Job(beginning(1, 2), ("h1", 2))
     job.begin_world(0, 1)
     job.tell(Progressed())
@@ -73,21 +73,21 @@ def test_the_same_failure_of_the_same_rank_ends_the_job_the_third_time() -> None
     assert said(actions) == "", "nothing is told of what would be started next"
 
 
-def test_who_left_the_world_and_does_not_end_is_ended() -> None:
+def test_worker_that_left_but_does_not_end_is_ended() -> None:
     job = Job(beginning(1, 2, grace=5), ("h1", 2))
     job.begin_world(0, 1)
     job.begin_world(1)
     assert [each.workers for each in job.wait(5.5) if isinstance(each, StopWorkers)] == [(0,)]
 
 
-def test_nothing_starts_once_a_worker_has_finished_and_the_job_ends_with_the_last() -> None:
+def test_no_worker_starts_once_one_has_finished() -> None:
     job = Job(beginning(1, 2, spares=1), ("h1", 4))
     job.begin_world(0, 1)
     assert job.end(0, SUCCEEDED) == []
     assert ended(job.end(1, KILLED)) == [""]  # The spare waits for nothing.
 
 
-def test_who_finishes_and_whose_world_goes_on_without_it_is_not_replaced() -> None:
+def test_finished_worker_is_not_replaced() -> None:
     job = Job(beginning(1, 3), ("h1", 2))
     job.begin_world(0, 1)
     job.finish()
@@ -97,7 +97,7 @@ def test_who_finishes_and_whose_world_goes_on_without_it_is_not_replaced() -> No
     assert started(actions) == [] and ended(actions) == [""]
 
 
-def test_while_a_worker_has_finished_as_far_as_is_known_nobody_is_started() -> None:
+def test_no_worker_starts_while_one_seems_to_have_finished() -> None:
     job = Job(beginning(1, 3), ("h1", 2))
     job.begin_world(0, 1)
     job.finish()
@@ -106,7 +106,7 @@ def test_while_a_worker_has_finished_as_far_as_is_known_nobody_is_started() -> N
     assert started(job.finish(False)) == [(2, "h1", 2)]
 
 
-def test_newcomers_that_are_refused_as_the_job_is_about_to_end_have_not_failed() -> None:
+def test_newcomers_refused_at_the_end_have_not_failed() -> None:
     job = Job(beginning(1, 3), ("h1", 3))
     job.begin_world(0, 1)
     job.finish()
@@ -115,14 +115,14 @@ def test_newcomers_that_are_refused_as_the_job_is_about_to_end_have_not_failed()
     assert started(job.finish(False)) == [(3, "h1", 2)], "the one that had finished has failed after all"
 
 
-def test_a_job_ends_when_nobody_is_left_though_the_end_of_the_one_that_finished_was_missed() -> None:
+def test_job_ends_without_workers_even_if_a_finish_was_missed() -> None:
     job = Job(beginning(1, 1), ("h1", 1))
     job.begin_world(0)
     job.finish()
     assert ended(job.end(0, KILLED)) == [""]
 
 
-def test_a_command_without_worlds_ends_when_all_have_ended() -> None:
+def test_command_without_worlds_ends_with_its_last_process() -> None:
     job = Job(beginning(1, 2), ("h1", 2))
     assert job.end(0, SUCCEEDED) == []
     assert ended(job.end(1, SUCCEEDED)) == [""]

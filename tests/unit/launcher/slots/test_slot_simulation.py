@@ -37,7 +37,7 @@ from farandole.control.roster.membership import ANY_SIZE
 
 
 @pytest.mark.parametrize("seed", range(150))
-def test_whatever_happens_the_rules_hold(seed: int) -> None:
+def test_rules_hold_in_random_simulations(seed: int) -> None:
     dice = random.Random(seed)
     state = beginning(
         dice.randint(1, 3),

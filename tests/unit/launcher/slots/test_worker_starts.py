@@ -1,4 +1,4 @@
-"""Which slots get a worker, and when: the first workers, and those that take the place of workers that failed."""
+"""The slots that get a worker, and when: the first workers, and replacements of failed workers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from farandole.control.launcher.slots.slot_rules import apply, next_due
 from farandole.control.launcher.slots.worker_rules import will_start
 
 
-def test_hosts_are_filled_in_their_order_up_to_the_most_and_the_spares() -> None:
+def test_hosts_are_filled_in_order_up_to_max_np_and_spares() -> None:
     job = Job(beginning(1, 3, spares=1), ("h1", 2), ("h2", 4))
     assert [(site.label, [slot.worker for slot in site.slots]) for site in job.state.sites] == [
         ("h1", [0, 1]),
@@ -29,14 +29,14 @@ def test_hosts_are_filled_in_their_order_up_to_the_most_and_the_spares() -> None
     ]
 
 
-def test_hosts_that_are_not_needed_are_not_reached() -> None:
+def test_unneeded_hosts_are_not_contacted() -> None:
     state, actions, _ = apply(beginning(1, 2), HostsChanged((("h1", 2), ("h2", 2))), 0.0)
     assert actions == [ReachHost("h1")]
     _, actions, _ = apply(state, HostNotReady("h1", "no route to host"), 1.0)
     assert actions[1:] == [ReachHost("h1")]  # At once, the first time.
 
 
-def test_the_first_workers_start_together_unless_a_host_does_not_come() -> None:
+def test_first_workers_start_together_unless_a_host_is_missing() -> None:
     state, _, _ = apply(beginning(1, 4, first_size=3), HostsChanged((("h1", 2), ("h2", 2))), 0.0)
     state, actions, _ = apply(state, HostReady("h1"), 0.1)
     assert actions == []
@@ -44,7 +44,7 @@ def test_the_first_workers_start_together_unless_a_host_does_not_come() -> None:
     assert len(started(apply(state, HostNotReady("h2", "no route"), 0.2)[1])) == 2
 
 
-def test_the_first_world_has_the_workers_that_were_asked_for_and_others_come_after_it() -> None:
+def test_first_world_has_requested_workers_and_others_follow() -> None:
     job = Job(beginning(1, 5, spares=1, first_most=2), ("h1", 8))
     assert job.workers() == [0, 1, 2]  # One is a spare.
     assert expected_size(job.state) == 2
@@ -53,19 +53,19 @@ def test_the_first_world_has_the_workers_that_were_asked_for_and_others_come_aft
     assert expected_size(job.state) == 5
 
 
-def test_the_first_world_can_be_of_the_least_size_that_is_wanted_meanwhile() -> None:
+def test_size_of_first_world_follows_changed_minimum() -> None:
     job = Job(beginning(1, 4, first_most=1), ("h1", 4))
     assert started(job.resize(3, 4)) == [(1, "h1", 1), (2, "h1", 2)]
 
 
-def test_a_known_host_stays_before_new_ones() -> None:
+def test_known_host_stays_before_new_ones() -> None:
     job = Job(beginning(1, 2), ("h1", 1))
     job.tell(HostsChanged((("h0", 1), ("h1", 1))))
     assert [site.label for site in job.state.sites] == ["h1", "h0"]
     assert started(job.tell(HostReady("h0"))) == [(1, "h0", 0)]
 
 
-def test_a_killed_worker_is_replaced_at_once_then_later_and_later() -> None:
+def test_killed_worker_is_replaced_at_once_and_later_with_backoff() -> None:
     job = Job(beginning(1, 1), ("h1", 1))
     waits = []
     for worker in range(4):
@@ -78,7 +78,7 @@ def test_a_killed_worker_is_replaced_at_once_then_later_and_later() -> None:
     assert waits == [0, 1, 2, 4]
 
 
-def test_a_worker_that_was_healthy_counts_as_the_first_to_fail() -> None:
+def test_failure_of_healthy_worker_resets_backoff() -> None:
     job = Job(beginning(1, 1), ("h1", 1))
     job.end(0)
     job.end(1)
@@ -88,7 +88,7 @@ def test_a_worker_that_was_healthy_counts_as_the_first_to_fail() -> None:
     assert started(job.end(2)) == [(3, "h1", 0)]
 
 
-def test_a_host_on_which_many_fail_is_left_alone_for_longer_and_longer() -> None:
+def test_host_with_many_failures_is_avoided_with_backoff() -> None:
     job = Job(beginning(1, 8), ("h1", FLAPS), ("h2", 1))
     job.begin_world(*job.workers())
     for worker in range(FLAPS - 1):
@@ -103,7 +103,7 @@ def test_a_host_on_which_many_fail_is_left_alone_for_longer_and_longer() -> None
     assert set(running) < set(job.workers())
 
 
-def test_the_first_workers_wait_for_hosts_that_come_first() -> None:
+def test_first_workers_wait_for_earlier_hosts() -> None:
     state, _, _ = apply(beginning(1, 4, first_size=2), HostsChanged((("h1", 2), ("h2", 2))), 0.0)
     state, actions, _ = apply(state, HostReady("h2"), 0.1)
     assert started(list(actions)) == []
@@ -111,7 +111,7 @@ def test_the_first_workers_wait_for_hosts_that_come_first() -> None:
     assert started(list(actions)) == [(0, "h1", 0), (1, "h1", 1), (2, "h2", 0), (3, "h2", 1)]
 
 
-def test_newcomers_that_never_get_into_the_world_do_not_end_it() -> None:
+def test_newcomers_that_fail_to_join_do_not_end_the_job() -> None:
     job = Job(beginning(1, 2), ("h1", 2))
     job.begin_world(0, 1)
     job.tell(Progressed())
@@ -121,7 +121,7 @@ def test_newcomers_that_never_get_into_the_world_do_not_end_it() -> None:
         assert not ended(job.end(worker, FAILED, "ImportError: no such module"))
 
 
-def test_a_failure_counts_though_the_world_has_gone_on_before_the_process_was_gone() -> None:
+def test_failure_counts_even_if_next_world_began_before_process_ended() -> None:
     job = Job(beginning(1, 2), ("h1", 2))
     job.begin_world(0, 1)
     job.begin_world(0)
@@ -129,7 +129,7 @@ def test_a_failure_counts_though_the_world_has_gone_on_before_the_process_was_go
     assert not started(job.end(2))  # It backs off.
 
 
-def test_while_a_host_is_reached_workers_will_be_started() -> None:
+def test_workers_are_promised_while_a_host_is_being_reached() -> None:
     job = Job(beginning(1, 4), ("h1", 2))
     assert not will_start(job.state, job.now)
     job.tell(HostsChanged((("h2", 2),)))
@@ -140,7 +140,7 @@ def test_while_a_host_is_reached_workers_will_be_started() -> None:
     assert not will_start(job.state, job.now)
 
 
-def test_horovods_blacklist_takes_the_whole_host_for_good() -> None:
+def test_horovod_blacklist_excludes_whole_host_for_good() -> None:
     job = Job(beginning(1, 4, blacklist=True), ("h1", 2), ("h2", 2))
     job.begin_world(0, 1, 2, 3)
     actions = job.end(2)
@@ -152,7 +152,7 @@ def test_horovods_blacklist_takes_the_whole_host_for_good() -> None:
     assert ended(job.end(1)) == ["all hosts are blacklisted"]
 
 
-def test_horovods_cooldown_gives_the_host_back() -> None:
+def test_horovod_cooldown_readmits_host() -> None:
     job = Job(beginning(1, 4, blacklist=True, cooldown=(10, 15)), ("h1", 1), ("h2", 1))
     for wait in (10, 15, 15):
         assert f"blacklisted for {wait} s" in said(job.end(job.workers()[-1]))

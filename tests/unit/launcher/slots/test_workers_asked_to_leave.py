@@ -1,4 +1,4 @@
-"""Which slots get a worker, and when: workers that are asked to leave, and the slots that they will free."""
+"""The slots that get a worker, and when: workers that are asked to leave, and the slots that they will free."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from farandole.control.launcher.slots.worker_rules import will_start
 from farandole.control.roster.events import Leaves
 
 
-def test_a_job_that_is_to_be_smaller_lets_the_newest_go() -> None:
+def test_shrinking_job_lets_newest_workers_leave() -> None:
     job = Job(beginning(1, 4), ("h1", 4))
     job.begin_world(0, 1, 2, 3)
     actions = job.resize(1, 2)
@@ -27,7 +27,7 @@ def test_a_job_that_is_to_be_smaller_lets_the_newest_go() -> None:
     assert [worker for worker, _, _ in started(job.resize(1, 3))] == [4]
 
 
-def test_spares_go_before_members() -> None:
+def test_spares_leave_before_members() -> None:
     job = Job(beginning(1, 2, spares=2), ("h1", 4))
     job.begin_world(1, 3)
     actions = job.resize(1, 1)
@@ -35,7 +35,7 @@ def test_spares_go_before_members() -> None:
     assert [each.workers for each in actions if isinstance(each, DrainWorkers)] == [(3,)]
 
 
-def test_when_all_are_to_leave_one_is_started_to_take_over_though_there_is_no_room() -> None:
+def test_one_extra_worker_is_started_when_all_must_leave() -> None:
     job = Job(beginning(1, 2), ("h1", 2))
     job.tell(HostsChanged((("h2", 2),)))
     assert started(job.tell(HostReady("h2"))) == [(2, "h2", 0)]
@@ -48,7 +48,7 @@ def asked(job: Job, *workers: int) -> str:
     return "\n".join(said(job.tell(Leaves(worker, "it got SIGTERM"))) for worker in workers)
 
 
-def test_the_slots_of_workers_that_were_asked_to_leave_are_about_to_be_free() -> None:
+def test_slots_of_leaving_workers_count_as_coming() -> None:
     job = Job(beginning(1, 2), ("h1", 2))
     job.begin_world(0, 1)
     assert asked(job, 1) == (
@@ -66,14 +66,14 @@ def test_the_slots_of_workers_that_were_asked_to_leave_are_about_to_be_free() ->
     assert started(job.end(0, SUCCEEDED)) == [(3, "h1", 0)]
 
 
-def test_one_is_started_beside_those_that_were_all_asked_to_leave() -> None:
+def test_one_worker_is_started_beside_leaving_workers() -> None:
     job = Job(beginning(1, 2), ("h1", 3))
     job.begin_world(0, 1)
     asked(job, 0)
     assert started(job.tell(Leaves(1, "it got SIGTERM"))) == [(2, "h1", 2)]
 
 
-def test_slots_that_get_nobody_are_not_about_to_be_free() -> None:
+def test_slots_that_stay_empty_do_not_count_as_coming() -> None:
     job = Job(beginning(1, 2), ("h1", 1), ("h2", 1))
     job.begin_world(0, 1)
     asked(job, 0, 1)
@@ -86,7 +86,7 @@ def test_slots_that_get_nobody_are_not_about_to_be_free() -> None:
     assert not will_start(single.state, single.now), "the slot is its own: it would wait for nobody"
 
 
-def test_a_job_whose_workers_were_all_asked_to_leave_has_not_finished() -> None:
+def test_job_whose_workers_all_leave_has_not_finished() -> None:
     job = Job(beginning(1, 1), ("h1", 1))
     job.begin_world(0)
     asked(job, 0)
@@ -100,7 +100,7 @@ def test_a_job_whose_workers_were_all_asked_to_leave_has_not_finished() -> None:
     )
 
 
-def test_who_was_asked_to_leave_and_finishes_meanwhile_has_finished() -> None:
+def test_leaving_worker_may_still_finish() -> None:
     job = Job(beginning(1, 2), ("h1", 2))
     job.begin_world(0, 1)
     asked(job, 0, 1)

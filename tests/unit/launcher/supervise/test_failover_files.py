@@ -1,4 +1,4 @@
-"""What a launcher leaves to its successor, on disks that are full or cannot be written to any more."""
+"""The failover files on disks that are full or read-only."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from farandole.control.launcher.supervise.failover_files import LAUNCHER, STATE, FailoverFiles
 
 
-def test_it_is_whole_when_all_of_it_is_there(tmp_path: Path) -> None:
+def test_failover_files_are_whole_once_all_exist(tmp_path: Path) -> None:
     failover_files = FailoverFiles(tmp_path)
     assert failover_files.keep(LAUNCHER, b"hosts") and not failover_files.is_whole()
     assert failover_files.keep(STATE, b"world") and failover_files.is_whole()
@@ -21,7 +21,7 @@ def test_it_is_whole_when_all_of_it_is_there(tmp_path: Path) -> None:
     failover_files.clear()
 
 
-def test_what_is_not_true_any_more_is_not_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outdated_files_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     failover_files = FailoverFiles(tmp_path)
     failover_files.keep(LAUNCHER, b"then")
     monkeypatch.setattr(Path, "replace", fails_with(errno.ENOSPC))
@@ -29,7 +29,7 @@ def test_what_is_not_true_any_more_is_not_left(tmp_path: Path, monkeypatch: pyte
     assert failover_files.left(LAUNCHER) is None
 
 
-def test_a_disk_that_cannot_be_written_to_disturbs_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_read_only_disk_raises_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     failover_files = FailoverFiles(tmp_path)
     failover_files.keep(LAUNCHER, b"then")
     monkeypatch.setattr(Path, "replace", fails_with(errno.EROFS))

@@ -1,4 +1,4 @@
-"""What a launcher leaves to its successor is read as it was, or refused with a sentence."""
+"""The failover state is read as it was written, or refused."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def a_state() -> JobState:
     return replace(members, end=End(7.0, 5.0, "timed out", worker=1))
 
 
-def test_the_state_is_read_as_it_was(tmp_path: Path) -> None:
+def test_state_survives_round_trip(tmp_path: Path) -> None:
     state = a_state()
     found = read_failover_state(written(tmp_path, state))
     assert found is not None and found.state == state and found.roster == "127.0.0.1:1"
 
 
-def test_what_hangs_on_connections_and_timers_is_not_written(tmp_path: Path) -> None:
+def test_state_of_connections_and_timers_is_not_written(tmp_path: Path) -> None:
     state = a_state()
     waits = with_roster(state, waiting=(Joined(1, "c"),), hold=Hold("members", "waits", 9.0), notified=(1, 0))
     found = read_failover_state(written(tmp_path, waits))
@@ -59,7 +59,7 @@ def test_what_hangs_on_connections_and_timers_is_not_written(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("part", [STATE, LAUNCHER])
 @pytest.mark.parametrize("content", [pickle.dumps("of a version without a format"), b"farandole failover 1\nx"])
-def test_what_another_version_has_written_is_refused(tmp_path: Path, part: str, content: bytes) -> None:
+def test_files_of_another_version_are_refused(tmp_path: Path, part: str, content: bytes) -> None:
     files = written(tmp_path, a_state())
     files.keep(part, content)
     with pytest.raises(NotTakenOver, match="cannot be read: it has the format of another version") as refused:

@@ -1,4 +1,4 @@
-"""What has happened to a job, what can be seen of it, and the metrics made of that."""
+"""The history of a job, its view, and the metrics made of it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def workers(world: tuple[int, ...], generation: int) -> Any:
     )
 
 
-def test_losses_joins_and_worlds_are_kept_and_counted() -> None:
+def test_losses_joins_and_worlds_are_recorded_and_counted() -> None:
     history = JobHistory()
     history.world_begins(Announce(1, (), (), (0, 1, 2), (-1, -1, -1)), workers((0, 1, 2), 1), 10.0)
     change = Announce(2, (), (), (0, 3), (0, -1), (Departure(1, 1, "silent"), Departure(2, 2, "left alone")))
@@ -43,7 +43,7 @@ def test_losses_joins_and_worlds_are_kept_and_counted() -> None:
     ]
 
 
-def test_a_stall_is_a_moment_with_its_line_of_code() -> None:
+def test_stall_is_recorded_with_line_of_code() -> None:
     history = JobHistory(lambda: 5.0)
     seen = workers((0, 1), 1)
     for stalls in (0, 1, 1, 3):
@@ -55,7 +55,7 @@ def test_a_stall_is_a_moment_with_its_line_of_code() -> None:
     )
 
 
-def test_the_launcher_that_takes_a_job_over_knows_what_happened_before() -> None:
+def test_history_survives_take_over() -> None:
     before = JobHistory(lambda: 5.0)
     seen = workers((0, 1), 1)
     before.begins(2)
@@ -72,7 +72,7 @@ def test_the_launcher_that_takes_a_job_over_knows_what_happened_before() -> None
     assert (after.stalls, after.moments[-1].at) == (100, 6.0)
 
 
-def test_a_job_of_fixed_size_has_one_world() -> None:
+def test_job_of_fixed_size_has_one_world() -> None:
     history = JobHistory(lambda: 5.0)
     history.begins(1)
     assert [(each.text, each.size, each.generation) for each in history.moments] == [
@@ -94,7 +94,7 @@ VIEW = JobView(
 )
 
 
-def test_the_metrics_of_a_job_are_those_of_its_view() -> None:
+def test_metrics_of_job_follow_its_view() -> None:
     reading = read_job(VIEW, "otter", ["python", "train it.py"])
     assert Sample("farandole_job", 1.0, ("otter", "python 'train it.py'")) in reading
     values = {each.name: each.value for each in reading if isinstance(each, Sample) and not each.labels}
@@ -121,7 +121,7 @@ def test_targets_are_the_job_and_the_workers_that_serve_metrics() -> None:
 
 
 @pytest.mark.parametrize("reported", [Progress(1, 0.0), Progress(1, 0.0, "127.0.0.1:1")])
-def test_what_nobody_knows_any_more_is_forgotten(reported: Progress) -> None:
+def test_reports_of_unknown_workers_are_forgotten(reported: Progress) -> None:
     history = JobHistory()
     history.progress(7, reported, workers((0, 7), 1), workers((0, 7), 1))
     history.forget(workers((0,), 2))

@@ -1,4 +1,4 @@
-"""Which of a training's measurements the launcher keeps."""
+"""The measurements of a training that the launcher keeps."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from farandole.base.wire.rendezvous import Measures
 from farandole.control.launcher.supervise.job_measures import MOST_MEASURES, JobMeasures
 
 
-def test_the_latest_are_kept_and_hosts_where_it_was_once_are_not_forgotten() -> None:
+def test_latest_measurements_are_kept_with_one_of_each_host() -> None:
     measures = JobMeasures()
 
     def measure(host: str, local: float, step: float = 1.0) -> None:

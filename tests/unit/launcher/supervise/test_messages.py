@@ -1,4 +1,4 @@
-"""The lines that people read when workers come and go."""
+"""The lines for people about joining and leaving workers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_the_first_world() -> None:
     assert told(changed(1, (0, 1), (-1, -1), (), 1.234)) == "farandole: 2 workers begin as generation 1 (1.2 s)"
 
 
-def test_who_was_lost_and_how() -> None:
+def test_lost_workers_are_named_with_reason() -> None:
     lost = (Departure(2, 5, "closed its connections"),)
     change = changed(4, (0, 1, 3), (0, 1, 3), lost, 0.0234)
     assert told(change, {5: "was killed by SIGKILL"}) == (
@@ -50,21 +50,21 @@ def test_who_was_lost_and_how() -> None:
     assert "rank 2 (worker 5 on h1) closed its connections; 3 workers go on" in told(change)
 
 
-def test_who_joins() -> None:
+def test_joining_workers_are_named() -> None:
     change = changed(3, (0, 6, 8), (0, -1, -1), (), 0.05)
     assert (
         told(change) == "farandole: workers 6 and 8 on h0 join as ranks 1, 2; 3 workers go on as generation 3 (50 ms)"
     )
 
 
-def test_many_losses_are_one_line_all_the_same() -> None:
+def test_many_losses_are_one_line() -> None:
     lost = tuple(Departure(rank, rank, "was lost with its host") for rank in range(1, 8))
     line = told(changed(2, (0,), (0,), lost, 12.0))
     assert "rank 3 (worker 3 on h1) was lost with its host; 4 more were lost; 1 worker goes on" in line
     assert line.endswith("(12 s)") and "\n" not in line
 
 
-def test_what_was_taken_away_by_hand_comes_back_only_when_it_has_been_gone() -> None:
+def test_host_removed_by_hand_returns_only_after_it_disappeared() -> None:
     a, b = Host("a", 1), Host("b", 2)
     hosts = HostSet()
     hosts.find([a, b])
@@ -76,7 +76,7 @@ def test_what_was_taken_away_by_hand_comes_back_only_when_it_has_been_gone() -> 
     assert list(hosts.hosts) == ["a", "b"]
 
 
-def test_what_was_added_by_hand_stays_whatever_is_found() -> None:
+def test_host_added_by_hand_stays() -> None:
     hosts = HostSet()
     hosts.find([Host("a", 1)])
     hosts.add(Host("a", 4))
@@ -94,7 +94,7 @@ def ended(worker: int, code: int) -> Worker:
     return found
 
 
-def test_a_failure_that_the_others_have_not_got_over_yet() -> None:
+def test_failure_before_next_world_is_reported() -> None:
     waits = "waits for workers: 1 of at least 2 are here. Please check that you have enough."
     line = "farandole: rank 1 (worker 5 on h1) exited with code 1 (ValueError: boom); "
     assert end_message(ended(5, 1), (4, 5), waits, 21.0) == (
@@ -103,7 +103,7 @@ def test_a_failure_that_the_others_have_not_got_over_yet() -> None:
     assert end_message(ended(5, 1), (4, 5), "", 21.0) == line + "the others are about to go on (1.0 s so far)"
 
 
-def test_a_failure_of_somebody_whom_nobody_has_waited_for() -> None:
+def test_failure_of_worker_outside_the_world_is_reported() -> None:
     line = "farandole: worker 5 on h1 exited with code 1 (ValueError: boom) before it was in a world, 12 s after its "
     line += "start; "
     assert end_message(ended(5, 1), (2, 4), "", 21.0) == line + "2 workers go on"
@@ -113,7 +113,7 @@ def test_a_failure_of_somebody_whom_nobody_has_waited_for() -> None:
     )
 
 
-def test_when_the_job_is_about_to_end_nobody_goes_on() -> None:
+def test_lines_at_the_end_of_a_job_announce_no_next_world() -> None:
     member = "farandole: rank 1 (worker 5 on h1) exited with code 1 (ValueError: boom); the job is about to end"
     assert end_message(ended(5, 1), (4, 5), "", 21.0, over=True) == member
     for world in ((2, 4), ()):
@@ -123,7 +123,7 @@ def test_when_the_job_is_about_to_end_nobody_goes_on() -> None:
     assert line == "farandole: 2 workers went on as generation 3 (50 ms)"
 
 
-def test_who_has_finished_is_told_with_what_follows_from_it() -> None:
+def test_finished_worker_is_reported_with_consequences() -> None:
     finished = tuple(Departure(rank, 4 + rank, "has finished") for rank in range(1, 6))
     assert told(changed(2, (4,), (0,), (), 0.05, finished[:1])) == (
         "farandole: rank 1 (worker 5 on h1) has finished; no worker is started any more; "
@@ -132,7 +132,7 @@ def test_who_has_finished_is_told_with_what_follows_from_it() -> None:
     assert "; 2 more have finished; no worker" in told(changed(2, (4,), (0,), (), 0.05, finished))
 
 
-def test_how_the_others_see_an_end() -> None:
+def test_reasons_of_other_workers_are_shortened() -> None:
     without = "its process ended without saying goodbye"
     change = changed(2, (0,), (0,), (Departure(1, 5, without),), 0.05)
     assert f"rank 1 (worker 5 on h1): {without}; 1 worker goes on" in told(change)
@@ -141,7 +141,7 @@ def test_how_the_others_see_an_end() -> None:
     assert "rank 1 (worker 5 on h1) has shut down; 1 worker goes on" in told(change)
 
 
-def test_who_ends_with_code_0_and_says_nothing() -> None:
+def test_worker_that_exits_with_0_without_leaving_is_reported() -> None:
     async def hows(*losses: Departure) -> list[str]:
         workers = Workers(cast("Any", None), cast("Any", None), None)
         workers.by_number[5] = ended(5, 0)
@@ -152,7 +152,7 @@ def test_who_ends_with_code_0_and_says_nothing() -> None:
     assert found == ["exited with code 0 without saying goodbye", "", ""]
 
 
-def test_who_is_stopped_and_missed_before_its_agents_word_counts() -> None:
+def test_stopped_worker_is_reported_as_stopped() -> None:
     silent = Departure(1, 5, "it fell silent (its process is stopped, or the network between is cut)")
     left = Departure(1, 5, "left because it was asked to leave")
 
@@ -166,7 +166,7 @@ def test_who_is_stopped_and_missed_before_its_agents_word_counts() -> None:
     assert asyncio.run(hows(False)) == ["", ""]
 
 
-def test_a_failure_of_somebody_who_has_said_goodbye() -> None:
+def test_failure_after_leaving_is_reported() -> None:
     worker = ended(5, 3)
     worker.was_member = True
     line = (
@@ -175,7 +175,7 @@ def test_a_failure_of_somebody_who_has_said_goodbye() -> None:
     assert end_message(worker, (2, 4), "", 21.0) == line
 
 
-def test_a_long_wait_is_told_with_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_wait_is_reported_with_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(messages, "WAIT_SECONDS", 0.0)
     said: list[str] = []
 

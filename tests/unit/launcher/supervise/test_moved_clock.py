@@ -10,7 +10,7 @@ from farandole.control.launcher.slots.job_state import End, Site, Slot
 from farandole.control.launcher.supervise.moved_clock import ClockReading, moved_state
 
 
-def test_the_same_moment_has_another_number_on_another_clock() -> None:
+def test_times_are_converted_between_clocks() -> None:
     there = ClockReading("a", monotonic=1000.0, wall=50_000.0)
     here = ClockReading("b", monotonic=20.0, wall=50_010.0)
 
@@ -22,7 +22,7 @@ def test_processes_of_one_machine_agree_whatever_the_time_of_day_does() -> None:
     assert ClockReading("a", 1000.0, 50_000.0).seconds_to(ClockReading("a", 1010.0, 99_999.0)) == 0.0
 
 
-def test_times_that_are_none_stay_none() -> None:
+def test_missing_times_stay_missing() -> None:
     site = Site("h", 1, (Slot(0, not_before=7.0), Slot(1)), failed_at=(5.0,))
     state = replace(beginning(1, 2), sites=(site,), joined_at={3: 4.0}, end=End(since=6.0, grace=5.0))
 

@@ -1,4 +1,4 @@
-"""Whose failure a job is said to have ended with."""
+"""The failure that a job's outcome reports."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ def failed(worker: int, at: float, code: int = 1) -> WorkerRecord:
     return WorkerRecord(worker, exit_code=code, exit_time=at)
 
 
-def test_what_the_job_has_got_over_is_not_what_it_ended_with() -> None:
+def test_survived_failures_are_not_reported() -> None:
     records = [failed(0, 10), failed(1, 10 + LATER), failed(2, 11 + LATER), failed(3, 12 + LATER, 0)]
     blamed = _to_blame(End(20 + LATER, 5.0, "nobody holds the state"), (3,), records)
     assert blamed is records[1]
 
 
-def test_who_was_ended_with_the_job_is_not_to_blame() -> None:
+def test_workers_ended_by_launcher_are_not_blamed() -> None:
     records = [failed(0, 10), failed(1, 21 + LATER, -15)]
     assert _to_blame(End(20 + LATER, 5.0, "timed out"), (1,), records) is records[0]
 
 
-def test_a_job_without_failures_has_nobody_to_blame() -> None:
+def test_job_without_failures_blames_no_worker() -> None:
     assert _to_blame(End(20, 5.0, "timed out"), (), [failed(0, 10, 0)]) is None
 
 

@@ -1,4 +1,4 @@
-"""When an agent hears that what its workers have printed was written."""
+"""Credit for agents when output was written."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def until(condition: Callable[[], bool]) -> None:
     await asyncio.wait_for(poll(), 20)
 
 
-def test_little_is_credited_soon_where_the_agent_keeps_it() -> None:
+def test_small_output_is_credited_soon_if_agent_keeps_it() -> None:
     async def script(flow: OutputFlow, agent: Told, may_write: threading.Event) -> None:
         flow.take(Output(0, STDOUT, b"one\n"))
         flow.take(Output(0, STDOUT, b"two\n"))
@@ -64,7 +64,7 @@ def test_little_is_credited_soon_where_the_agent_keeps_it() -> None:
     assert {(each.rank, each.stream) for each in play(script)} == {(0, STDOUT)}
 
 
-def test_little_is_not_credited_where_nothing_is_kept() -> None:
+def test_small_output_is_not_credited_if_nothing_is_kept() -> None:
     async def script(flow: OutputFlow, agent: Told, may_write: threading.Event) -> None:
         may_write.set()
         flow.take(Output(0, STDOUT, b"one\n"))
@@ -77,7 +77,7 @@ def test_little_is_not_credited_where_nothing_is_kept() -> None:
     assert play(script, prompt=False) == [Credit(0, STDOUT, CREDIT_BYTES + 4)]
 
 
-def test_what_is_written_after_the_end_of_a_stream_is_credited_too() -> None:
+def test_output_written_after_end_of_stream_is_credited() -> None:
     async def script(flow: OutputFlow, agent: Told, may_write: threading.Event) -> None:
         flow.take(Output(0, STDOUT, b"last words"))
         flow.take(Closed(0, STDOUT))

@@ -1,4 +1,4 @@
-"""The roster's port, when another process has taken it."""
+"""The roster's port, while another process uses it."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class Port:
         await listen_again(self.listen, "127.0.0.1:4711", self.said.append, lambda: self.wanted)
 
 
-def test_nothing_is_said_where_it_is_free() -> None:
+def test_free_port_causes_no_message() -> None:
     free = Port(0)
     asyncio.run(free.listen_again())
     assert free.said == [] and free.attempts == -1
 
 
-def test_it_is_waited_for_and_that_is_said_once() -> None:
+def test_used_port_is_waited_for_with_one_warning() -> None:
     taken = Port(3)
     asyncio.run(taken.listen_again())
     assert taken.attempts == -1
@@ -45,13 +45,13 @@ def test_it_is_waited_for_and_that_is_said_once() -> None:
     ]
 
 
-def test_it_is_not_waited_for_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wait_for_port_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(port, "PORT_SECONDS", 0.3)
     with pytest.raises(PortLost, match=r"port 4711, which .* could not get within 0\.3 s"):
         asyncio.run(Port(float("inf")).listen_again())
 
 
-def test_nobody_waits_for_it_when_the_job_ends() -> None:
+def test_wait_for_port_ends_with_job() -> None:
     taken = Port(float("inf"))
 
     async def run() -> None:

@@ -1,4 +1,4 @@
-"""What other launchers are told, as whole command lines."""
+"""The command lines of other launchers."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ UNEVEN = replace(HERE, hosts=(Host("h1", 3), Host("h2", 1)))
         ("slurm-wlm 22.05.8\n", Flavour.SLURM),
     ],
 )
-def test_whose_program_it_is(version: str, flavour: Flavour) -> None:
+def test_implementation_of_program_is_recognized(version: str, flavour: Flavour) -> None:
     assert flavour_of(version) is flavour
 
 
 @pytest.mark.parametrize("version", ["", "Usage: poe", "mpirun: LAM/MPI 7"])
-def test_a_program_that_is_not_known(version: str) -> None:
+def test_unknown_program_is_refused(version: str) -> None:
     with pytest.raises(SpecError) as caught:
         flavour_of(version)
     assert (version or "nothing") in caught.value.message and "Open MPI" in caught.value.hint
@@ -158,7 +158,7 @@ def test_no_binding_where_only_a_variable_says_so() -> None:
         (Flavour.OPEN_MPI_5, (Host("fd00::1", 4),), "not fd00::1"),
     ],
 )
-def test_what_a_program_cannot_do_is_told(flavour: Flavour, hosts: tuple[Host, ...], told: str) -> None:
+def test_unsupported_options_are_refused(flavour: Flavour, hosts: tuple[Host, ...], told: str) -> None:
     with pytest.raises(SpecError, match=told):
         command_line(flavour, replace(HERE, hosts=hosts))
 
@@ -187,7 +187,7 @@ every worker gets the launcher's environment, and
 """
 
 
-def test_the_dry_run_is_the_whole_plan() -> None:
+def test_dry_run_is_whole_plan() -> None:
     assert render_external(plan_external(Starter("mpirun"), Flavour.MPICH, SPEC, MACHINE, Identity())) == PLAN
 
 
@@ -204,7 +204,7 @@ def test_no_value_and_no_secret_is_on_the_command_line() -> None:
             assert "-x PATH" in line and "HOME" not in line
 
 
-def test_the_network_and_the_master_are_passed_on_when_they_are_named() -> None:
+def test_network_and_master_are_passed_on() -> None:
     spec = replace(SPEC, network=("eth1", "10.0.0.0/8"), master="h1:29500")
     environment = plan_external(Starter("srun"), Flavour.SLURM, spec, MACHINE, Identity()).environment
     assert environment["FARANDOLE_NETWORK"] == "eth1,10.0.0.0/8"
@@ -220,13 +220,13 @@ def test_the_network_and_the_master_are_passed_on_when_they_are_named() -> None:
         (Flavour.SLURM, {}, False),
     ],
 )
-def test_whether_all_workers_are_here(flavour: Flavour, environment: dict[str, str], local: bool) -> None:
+def test_local_jobs_are_recognized(flavour: Flavour, environment: dict[str, str], local: bool) -> None:
     machine = replace(MACHINE, environment=environment)
     assert plan_external(Starter("mpirun"), flavour, SPEC, machine, Identity()).local is local
 
 
 @pytest.mark.parametrize("option", [{"output_dir": "logs"}, {"setup": "make"}])
-def test_what_does_not_work_through_another_launcher(option: dict[str, str]) -> None:
+def test_unsupported_jobs_are_refused(option: dict[str, str]) -> None:
     with pytest.raises(SpecError, match="does not work through mpirun"):
         plan_external(Starter("mpirun"), Flavour.MPICH, replace(SPEC, **option), MACHINE, Identity())  # type: ignore[arg-type]
 
@@ -236,7 +236,7 @@ def test_what_does_not_work_through_another_launcher(option: dict[str, str]) -> 
 MPICH_PLAN = plan_external(Starter("mpirun"), Flavour.MPICH, SPEC, MACHINE, Identity())
 
 
-def test_the_first_failure_is_the_one_that_follows_from_no_other() -> None:
+def test_first_failure_is_not_a_consequence() -> None:
     failures = {0: Failure("", "WorkerLostError: rank 1", 1), 1: Failure("Trace\n  back\n", "ValueError: boom", None)}
     assert first_to_blame(failures) == 1
     assert explain(MPICH_PLAN, 3, failures) == (
@@ -247,7 +247,7 @@ def test_the_first_failure_is_the_one_that_follows_from_no_other() -> None:
     assert "\nhint: the message says what each rank sent: " in explain(MPICH_PLAN, 1, failures)
 
 
-def test_when_only_consequences_are_known_the_first_of_them_is_told() -> None:
+def test_first_consequence_is_reported_if_nothing_else_is_known() -> None:
     assert first_to_blame({2: Failure("", "lost", 1), 0: Failure("", "lost", 1)}) == 2
 
 

@@ -1,4 +1,4 @@
-"""How agents are started elsewhere, and what it means when they are not."""
+"""Starting agents on other hosts, and the meaning of failures."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ OURS = ["-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-T"]
         ),
     ],
 )
-def test_the_command(host: Host, options: SshOptions, expected: list[str]) -> None:
+def test_command_for_ssh(host: Host, options: SshOptions, expected: list[str]) -> None:
     assert ssh_command(host, options) == expected
 
 
@@ -78,14 +78,14 @@ def test_the_command(host: Host, options: SshOptions, expected: list[str]) -> No
         ("", "there was no message", f"try: {SSH}"),
     ],
 )
-def test_what_it_means(said: str, problem: str, hint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failures_of_ssh_are_explained(said: str, problem: str, hint: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(installation, "installed_from", lambda: None)
     told = explain(Host("h1", python="/opt/py"), said, SshOptions(port=2222, identity="my key", options=("A=1",)))
     assert problem in told[0] and hint in told[1]
 
 
 @pytest.mark.parametrize("modules", [{"msgspec"}, {"farandole.control.agent.agent"}])
-def test_a_python_that_cannot_run_the_agent_says_which_it_is(modules: set[str]) -> None:
+def test_unsuitable_python_is_named(modules: set[str]) -> None:
     block = f"import sys; sys.modules.update(dict.fromkeys({modules}))"
     run = "import runpy; runpy.run_module('farandole.control.agent', run_name='__main__')"
     done = subprocess.run([sys.executable, "-c", f"{block}; {run}"], capture_output=True, text=True, timeout=60)
@@ -94,7 +94,7 @@ def test_a_python_that_cannot_run_the_agent_says_which_it_is(modules: set[str]) 
     assert sys.executable in problem and sys.version.split()[0] in problem
 
 
-def test_a_farandole_that_is_on_no_index_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unpublished_version_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(installation, "installed_from", lambda: "/my src")
     copied = install_command(Host("me@fd00::1"), SshOptions(port=2222), "/opt/py", ("farandole", "yaml"))
     assert copied.split(" && ") == [
