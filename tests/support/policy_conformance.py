@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from farandole.control.scheduler.cluster import Cluster
-from farandole.control.scheduler.job import Decision, JobView
+from farandole.control.scheduler.job import Decision, PolicyJob
 from farandole.control.scheduler.policies import make_policy
 from farandole.control.scheduler.policy import Policy
 from farandole.control.scheduler.rules import Rules
@@ -26,9 +26,9 @@ class Recording:
 
     policy: Policy
     resizes: bool = False
-    asked: list[tuple[float, tuple[JobView, ...], Decision]] = field(default_factory=list)
+    asked: list[tuple[float, tuple[PolicyJob, ...], Decision]] = field(default_factory=list)
 
-    def decide(self, cluster: Cluster, jobs: Sequence[JobView], now: float) -> Decision:
+    def decide(self, cluster: Cluster, jobs: Sequence[PolicyJob], now: float) -> Decision:
         decision = self.policy.decide(cluster, jobs, now)
         self.asked.append((now, tuple(sorted(jobs, key=lambda job: job.name)), decision))
         return decision

@@ -12,7 +12,7 @@ import pytest
 
 from farandole.control.scheduler.account import Account
 from farandole.control.scheduler.cluster import Allocation, Cluster, parse_cluster
-from farandole.control.scheduler.job import JobView
+from farandole.control.scheduler.job import PolicyJob
 from farandole.control.scheduler.policies import make_policy
 from farandole.control.scheduler.policy import Policy
 from farandole.control.scheduler.rules import Rules
@@ -31,13 +31,13 @@ def published_traces() -> Path:
     return place
 
 
-def view(name: str, slots: int = 1, submitted: float = 0.0, **more: object) -> JobView:
+def view(name: str, slots: int = 1, submitted: float = 0.0, **more: object) -> PolicyJob:
     """Return a rigid job that waits."""
-    job = JobView(name, submitted, slots, slots, slots, account=Account(since=submitted))
+    job = PolicyJob(name, submitted, slots, slots, slots, account=Account(since=submitted))
     return replace(job, **more)  # type: ignore[arg-type]
 
 
-def given(job: JobView, allocation: Allocation, since: float = 0.0) -> JobView:
+def given(job: PolicyJob, allocation: Allocation, since: float = 0.0) -> PolicyJob:
     """Return a job that has had an allocation since a moment, and nothing before."""
     return replace(job, allocation=allocation, account=Account().changed(allocation.slots, since))
 

@@ -46,7 +46,7 @@ def test_jobs_of_a_queue_run_in_turn_across_operator_restarts() -> None:
                 await server._create("trainingjobs", "default", job("b", "main"))
                 await server._create("trainingjobs", "default", job("c", "mian"))
                 await until(
-                    lambda: reason(server, "b") == "waits: 1 of 3 slots are free, it wants 2", "the second waits"
+                    lambda: reason(server, "b") == "waits: 1 of 3 slots are free, it needs 2", "the second waits"
                 )
                 await until(lambda: "did you mean main?" in reason(server, "c"), "the third is told")
                 figures = {"used": 2, "running": 1, "waiting": 1}

@@ -10,7 +10,7 @@ from queue_world import FakeDaemon, World, hosts
 from farandole.control.queue.model import Phase
 from farandole.control.queue.settings import QueueSettings
 from farandole.control.scheduler.cluster import Allocation, Cluster
-from farandole.control.scheduler.job import Decision, JobView
+from farandole.control.scheduler.job import Decision, PolicyJob
 
 
 class Chooses:
@@ -18,7 +18,7 @@ class Chooses:
 
     resizes = True
 
-    def decide(self, cluster: Cluster, jobs: Sequence[JobView], now: float) -> Decision:
+    def decide(self, cluster: Cluster, jobs: Sequence[PolicyJob], now: float) -> Decision:
         begun = jobs[0].account.started if jobs[0].account.started is not None else now
         slots = 2 if now < begun + 10 else 4
         batches = {jobs[0].name: 48 * slots} if now < begun + 20 else {}

@@ -14,7 +14,7 @@ from queue_world import ANN, FakeDaemon, World, hosts
 
 from farandole.control.queue.settings import QueueSettings
 from farandole.control.scheduler.cluster import Cluster, Node
-from farandole.control.scheduler.job import JobView
+from farandole.control.scheduler.job import PolicyJob
 from farandole.control.scheduler.policies import make_policy
 from farandole.control.simulator.job_trace import TraceJob, Workload
 
@@ -118,7 +118,7 @@ def test_queue_and_simulator_give_policies_same_view(tmp_path: Path) -> None:
     assert compared > 100
 
 
-def comparable(view: JobView, now: float) -> Any:
+def comparable(view: PolicyJob, now: float) -> Any:
     """Return what both know of a job; sums of times differ in their last digits."""
     sums = round(view.served(now), 3), round(view.ran(now), 3), round(view.remaining(now) or 0.0, 3)
     started = None if view.account.started is None else round(view.account.started, 3)

@@ -8,7 +8,7 @@ import pytest
 from farandole.base.wire.rendezvous import Measures
 from farandole.control.queue.measures import UNTRIED, report_of, with_guesses
 from farandole.control.scheduler.adaptive.goodput import GoodputModel
-from farandole.control.scheduler.job import Report
+from farandole.control.scheduler.job import TrainingReport
 
 ONE = Measures(32, 512, 64, hosts=1, workers=1, local=32.0, step=0.2, sync=0.0)
 TWO = Measures(
@@ -70,12 +70,12 @@ def on(host: str, seconds: float, local: float = 32.0, workers: int = 1) -> Meas
 HOSTS = {"h1": "a100", "h2": "rtx", "h3": "a100"}
 
 
-def reports_of(**measured: list[Measures]) -> dict[str, Report]:
+def reports_of(**measured: list[Measures]) -> dict[str, TrainingReport]:
     found = {name: report_of(measures, "a100", HOSTS) for name, measures in measured.items()}
     return with_guesses({name: report for name, report in found.items() if report is not None}, ["a100", "rtx"])
 
 
-def one_slot(reports: dict[str, Report], name: str, type_: str) -> list[tuple[float, float]]:
+def one_slot(reports: dict[str, TrainingReport], name: str, type_: str) -> list[tuple[float, float]]:
     return [(row.local, pytest.approx(row.step)) for row in reports[name].one_slot.get(type_, ())]
 
 

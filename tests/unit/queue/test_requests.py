@@ -279,7 +279,7 @@ def test_adaptive_policy_respects_user_quota_and_queue_limit(tmp_path: Path) -> 
     has = {name: count(job.slots) for name, job in daemon.state.jobs.items()}
     assert has["a"] + has["b"] == 2 and sorted((has["c"], has["d"])) == [0, 1]
     waiting = "c" if has["c"] == 0 else "d"
-    assert daemon.state.reasons[waiting] == "waits: queue vision has 1 of the 1 slots that are its limit"
+    assert daemon.state.reasons[waiting] == "waits: queue vision has 1 slots, and its limit is 1"
     daemon.close()
 
 
@@ -293,9 +293,9 @@ def test_adaptive_policy_respects_user_quota_and_queue_limit(tmp_path: Path) -> 
         ("keep=inf", "keep: 'inf' is not a number of seconds"),
         ("restart_cost=nan", "restart_cost: 'nan' is not a number of seconds"),
         ("restart_cost=-1", "restart_cost: -1 s is not a valid time"),
-        ("queue.lab=parent=lab", "queue lab is below itself"),
+        ("queue.lab=parent=lab", "queue lab is its own ancestor"),
         ("queue.vision=wieght=2", "'wieght=2'"),
-        ("queue.vision=parent=lab", "there is no queue lab"),
+        ("queue.vision=parent=lab", "its parent lab is not defined"),
         ("user.ann=slots=many", "'slots=many' is not a quota"),
         ("policy", "'policy' is not a setting and its value"),
     ],
@@ -307,7 +307,7 @@ def test_invalid_settings_are_refused(text: str, said: str) -> None:
 
 
 def test_a_quota_beyond_all_hosts_is_refused() -> None:
-    with pytest.raises(Refused, match=r"queue vision: its quota of 9 is more than the 8 slots.*hosts add"):
+    with pytest.raises(Refused, match=r"queue vision: its quota of 9 exceeds the 8 slots.*hosts add"):
         changed(QueueSettings(), ["queue.vision=quota=9"], slots=8)
     settings = changed(QueueSettings(), ["queue.vision=quota=8"], slots=8)
     # Hosts have gone: nothing else is refused for that.

@@ -1,4 +1,4 @@
-"""The adaptive policy: its models, its solver, and what it decides."""
+"""The adaptive policy: its models, its solver and its decisions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from farandole.control.scheduler.adaptive.policy import Adaptive
 from farandole.control.scheduler.adaptive.solve import Choice, solve
 from farandole.control.scheduler.adaptive.throughput import ThroughputModel
 from farandole.control.scheduler.cluster import Allocation, parse_cluster
-from farandole.control.scheduler.job import BatchLimits, JobView, Measurement, Noise, Report
+from farandole.control.scheduler.job import BatchLimits, Measurement, Noise, PolicyJob, TrainingReport
 
 CLUSTER = parse_cluster("slow:4x4,fast:2x8")
 LIMITS = BatchLimits(64, 4096, {"slow": (8, 256), "fast": (8, 512)})
@@ -34,17 +34,17 @@ def step(type_: str, nodes: int, workers: int, local: float) -> Measurement:
 PROFILE = {type_: tuple(step(type_, 1, 1, local) for local in (8.0, 64.0, 256.0)) for type_ in ("slow", "fast")}
 
 
-def report(*measured: Measurement, progress: float = 0.0) -> Report:
-    return Report(LIMITS, {"slow": measured}, PROFILE, NOISE, progress)
+def report(*measured: Measurement, progress: float = 0.0) -> TrainingReport:
+    return TrainingReport(LIMITS, {"slow": measured}, PROFILE, NOISE, progress)
 
 
-def job(name: str, submitted: float = 0.0, **more: object) -> JobView:
+def job(name: str, submitted: float = 0.0, **more: object) -> PolicyJob:
     """Return an elastic job that reports its profile."""
     settings = {"min_slots": 1, "max_slots": 16, "report": report(), "restart_cost": 30.0, **more}
     return view(name, 4, submitted, **settings)
 
 
-def test_the_model_is_exact_where_it_was_measured() -> None:
+def test_throughput_model_is_exact_for_measured_configurations() -> None:
     measured = [step("slow", 1, 4, 64.0), step("slow", 1, 4, 128.0), step("slow", 2, 8, 64.0)]
     model = ThroughputModel(report(*measured))
     for row in measured:
@@ -53,7 +53,7 @@ def test_the_model_is_exact_where_it_was_measured() -> None:
         assert time[0, 0] == pytest.approx(row.step)
 
 
-def test_the_model_foretells_other_numbers_of_workers_and_other_types() -> None:
+def test_throughput_model_predicts_other_sizes_and_types() -> None:
     model = ThroughputModel(report(step("slow", 1, 2, 64.0), step("slow", 2, 8, 64.0)))
     for nodes, workers in ((1, 3), (1, 4), (4, 16)):
         expected = step("slow", nodes, workers, 128.0).step
@@ -66,7 +66,7 @@ def test_the_model_foretells_other_numbers_of_workers_and_other_types() -> None:
     assert time[0, 0] / compute[0, 0] == pytest.approx(slow.step / (slow.step - slow.sync), rel=0.05)
 
 
-def test_what_has_not_run_with_several_workers_is_taken_to_scale() -> None:
+def test_job_that_ran_with_one_worker_is_assumed_to_scale() -> None:
     one, four = GoodputModel(report()).goodputs("slow", [(1, 1), (1, 4)])
     assert one < four <= 4 * one
 
@@ -121,7 +121,7 @@ def large(jobs: int, nodes: int, seed: int = 0) -> tuple[list[Choice], dict[str,
     return choices, {"a": nodes * 4, "b": nodes * 4}
 
 
-def test_large_ones_are_nearly_exact() -> None:
+def test_solver_is_nearly_exact_for_large_problems() -> None:
     choices, slots = large(400, 60)
     picked = solve(choices, slots)
     for type_, free in slots.items():
@@ -146,12 +146,12 @@ def relaxed(choices: list[Choice], slots: dict[str, int]) -> float:
     return bound
 
 
-def test_sizes_leave_no_fragments() -> None:
+def test_candidate_sizes_cause_no_fragmentation() -> None:
     assert [one.slots for one in sizes(CLUSTER, "slow", 64)] == [1, 2, 4, 8, 12, 16]
     assert [one.slots for one in sizes(CLUSTER, "fast", 8)] == [1, 2, 4, 8]
 
 
-def test_a_job_grows_no_faster_than_it_has_been_measured() -> None:
+def test_job_at_most_doubles_its_measured_size() -> None:
     policy = Adaptive()
     assert policy.decide(CLUSTER, [job("a")], 60.0).allocations["a"].slots == 1
     ran = job("a", largest_run=2, report=report(step("slow", 1, 2, 64.0), progress=100.0))
@@ -162,9 +162,7 @@ def test_a_job_grows_no_faster_than_it_has_been_measured() -> None:
     ("taken", "least", "most", "gets"),
     [(0, 3, 8, 4), (0, 5, 7, 5), (0, 6, 8, 8), (2, 6, 8, 6), (5, 3, 8, 3), (0, 8, 16, 8), (0, 9, 16, 0)],
 )
-def test_a_job_starts_whatever_the_fewest_workers_are_that_it_can_go_on_with(
-    taken: int, least: int, most: int, gets: int
-) -> None:
+def test_job_starts_with_any_minimum_of_workers(taken: int, least: int, most: int, gets: int) -> None:
     cluster = parse_cluster("2x4")
     new = job("a", min_slots=least, max_slots=most, report=None)
     parts = tuple((node, count) for node, count in enumerate((min(taken, 4), max(0, taken - 4))) if count)
@@ -174,7 +172,7 @@ def test_a_job_starts_whatever_the_fewest_workers_are_that_it_can_go_on_with(
     assert (0 if has is None else has.slots) == gets
 
 
-def test_a_gain_that_a_restart_would_cost_is_no_gain() -> None:
+def test_gain_below_cost_of_restart_does_not_resize() -> None:
     has = Allocation("slow", ((0, 4),))
     measured = report(step("slow", 1, 4, 64.0), step("slow", 2, 8, 64.0), progress=5000.0)
     one = job("a", largest_run=4, report=measured, allocation=has)
@@ -183,7 +181,7 @@ def test_a_gain_that_a_restart_would_cost_is_no_gain() -> None:
     assert moves.type == "fast" and stays == has
 
 
-def test_a_decision_says_the_batch_that_suits_the_slots() -> None:
+def test_decision_has_best_batch_for_the_slots() -> None:
     measured = report(step("slow", 1, 2, 64.0), progress=100.0)
     jobs = [
         job("free", largest_run=2, report=measured),
@@ -210,17 +208,17 @@ def test_rigid_jobs_and_those_that_must_stay() -> None:
     assert decision.allocations["silent"].slots == 3
 
 
-def test_a_job_that_no_size_suits_is_told_that_it_waits_for_ever() -> None:
+def test_job_without_candidate_size_gets_reason() -> None:
     rigid = view("rigid", 16, report=report(), batch=64)
     decision = Adaptive().decide(CLUSTER, [rigid, view("huge", 17), job("a")], 60.0)
     assert decision.allocations.keys() == {"a"}
     assert decision.reasons["rigid"] == (
-        "waits for ever: its batch cannot be split over 16 workers on any type of node"
+        "can never start: its batch cannot be split over 16 workers on any type of node"
     )
-    assert decision.reasons["huge"] == "waits for ever: it wants 17 slots of one type, and no type has more than 16"
+    assert decision.reasons["huge"] == "can never start: it needs 17 slots of one type, and no type has more than 16"
 
 
-def test_decisions_depend_on_nothing_but_what_is_asked() -> None:
+def test_decisions_do_not_depend_on_earlier_decisions() -> None:
     measured = report(step("slow", 1, 2, 64.0), step("slow", 1, 4, 32.0), progress=300.0)
     jobs = [job(f"job-{index}", float(index), largest_run=4, report=measured) for index in range(12)]
     policy = Adaptive()

@@ -14,7 +14,7 @@ from farandole.control.scheduler.adaptive import solve as solver
 from farandole.control.scheduler.adaptive.shares import Account, Claim, Row, rows_of
 from farandole.control.scheduler.adaptive.solve import Choice, solve
 from farandole.control.scheduler.cluster import Allocation, parse_cluster
-from farandole.control.scheduler.job import Decision, JobView
+from farandole.control.scheduler.job import Decision, PolicyJob
 from farandole.control.scheduler.policies import make_policy
 from farandole.control.scheduler.room import lineage
 from farandole.control.scheduler.rules import Queue, Rules
@@ -22,17 +22,17 @@ from farandole.control.scheduler.rules import Queue, Rules
 EIGHT = parse_cluster("2x4")
 
 
-def elastic(name: str, queue: str = "default", **more: object) -> JobView:
+def elastic(name: str, queue: str = "default", **more: object) -> PolicyJob:
     """Return an elastic job that says nothing of itself: it is as many times faster as it has slots."""
     settings = {"min_slots": 1, "max_slots": 8, "largest_run": 8, "queue": queue, "duration": 1000.0, **more}
     return view(name, 8, **settings)
 
 
-def decide(jobs: Sequence[JobView], rules: Rules | None = None, now: float = 100.0) -> Decision:
+def decide(jobs: Sequence[PolicyJob], rules: Rules | None = None, now: float = 100.0) -> Decision:
     return make_policy("adaptive", rules).decide(EIGHT, jobs, now)
 
 
-def used(decision: Decision, jobs: Sequence[JobView], queue: str, rules: Rules) -> int:
+def used(decision: Decision, jobs: Sequence[PolicyJob], queue: str, rules: Rules) -> int:
     """Return what the jobs of a queue and of those below it have."""
     return sum(
         decision.allocations[job.name].slots
@@ -51,10 +51,10 @@ def test_a_limit_holds_and_is_the_reason() -> None:
     decision = decide(jobs, rules)
     assert used(decision, jobs, "red", rules) == 3
     waiting = next(job.name for job in jobs if job.name not in decision.allocations)
-    assert decision.reasons[waiting] == "waits: queue red has 3 of the 3 slots that are its limit"
+    assert decision.reasons[waiting] == "waits: queue red has 3 slots, and its limit is 3"
 
 
-def test_a_quota_is_borrowed_while_its_owner_wants_nothing_and_given_back_at_once() -> None:
+def test_unused_quota_is_lent_and_returned_on_demand() -> None:
     rules = Rules(queues={"red": Queue("red", quota=2), "blue": Queue("blue", quota=6)})
     red = elastic("red", "red")
     alone = decide([red], rules)
@@ -69,7 +69,7 @@ def test_a_quota_is_borrowed_while_its_owner_wants_nothing_and_given_back_at_onc
     assert used(decision, several, "blue", rules) == 6 and size(decision, "red") == 2
 
 
-def test_what_an_owner_cannot_use_is_left_to_others() -> None:
+def test_slots_that_an_owner_cannot_use_are_lent() -> None:
     rules = Rules(queues={"red": Queue("red", quota=2), "blue": Queue("blue", quota=6)})
     jobs = [elastic("red", "red"), view("blue", 2, queue="blue", duration=1000.0), elastic("red-2", "red")]
     decision = decide(jobs, rules)
@@ -77,15 +77,15 @@ def test_what_an_owner_cannot_use_is_left_to_others() -> None:
     assert used(decision, jobs, "red", rules) == 6
 
 
-def test_a_job_that_waits_for_a_quota_is_told_so() -> None:
+def test_reason_names_quota_that_blocks_a_job() -> None:
     rules = Rules(queues={"red": Queue("red", quota=1), "blue": Queue("blue", quota=7)})
     jobs = [elastic("red", "red", min_slots=2), *(elastic(f"blue-{index}", "blue") for index in range(7))]
     decision = decide(jobs, rules)
     assert "red" not in decision.allocations
-    assert decision.reasons["red"] == "waits: queue red has 0 slots, its quota is 1, and there are no others to borrow"
+    assert decision.reasons["red"] == "waits: queue red has 0 slots, its quota is 1, and no other slots can be borrowed"
 
 
-def test_more_quotas_than_slots_stop_nobody() -> None:
+def test_quotas_beyond_all_slots_block_no_job() -> None:
     rules = Rules(queues={"red": Queue("red", quota=8), "blue": Queue("blue", quota=8)})
     jobs = [elastic("red", "red"), elastic("blue", "blue"), elastic("none")]
     decision = decide(jobs, rules)
@@ -111,7 +111,7 @@ def test_quotas_below_quotas() -> None:
     assert [used(decision, everybody, name, rules) for name in ("vision", "speech", "rest")] == [4, 2, 2]
 
 
-def test_priorities_count_and_age() -> None:
+def test_waiting_raises_priority() -> None:
     low, high = elastic("low", submitted=0.0), elastic("high", submitted=50.0, priority=6)
     rules = Rules(ageing=1000.0)
     early = decide([low, high], rules)
@@ -121,10 +121,10 @@ def test_priorities_count_and_age() -> None:
     rigid = [view("low", 8, duration=100.0), view("high", 8, duration=100.0, priority=1, submitted=1.0)]
     decision = decide(rigid)
     assert set(decision.allocations) == {"high"}
-    assert decision.reasons["low"] == "waits: the 8 slots do more for others, some of higher priority"
+    assert decision.reasons["low"] == "waits: the 8 slots are worth more to others, some of higher priority"
 
 
-def test_jobs_of_one_priority_count_alike_whatever_it_is() -> None:
+def test_jobs_of_equal_priority_have_equal_weight() -> None:
     jobs = [elastic(f"job-{index}", submitted=10.0 * index, duration=100.0 * (index + 1)) for index in range(7)]
     expected = decide(jobs).allocations
     assert decide([replace(job, priority=-3) for job in jobs]).allocations == expected
@@ -132,13 +132,13 @@ def test_jobs_of_one_priority_count_alike_whatever_it_is() -> None:
     assert decide(jobs, Rules(queues={"x": Queue("x", quota=4, limit=5)})).allocations == expected
 
 
-def test_weights_of_queues_count() -> None:
+def test_queue_weights_shift_shares() -> None:
     rules = Rules(queues={"heavy": Queue("heavy", weight=8.0)})
     decision = decide([elastic("a", "heavy"), elastic("b")], rules)
     assert size(decision, "a") > size(decision, "b")
 
 
-def test_a_deadline_that_is_near_is_met() -> None:
+def test_near_deadline_is_met() -> None:
     # With an equal share, it would take 1000 * 8 / 4 = 2000 s.
     urgent = elastic("urgent", deadline=100.0 + 1100.0)
     others = [elastic(f"other-{index}", duration=300.0) for index in range(2)]
@@ -152,7 +152,7 @@ def test_a_deadline_that_is_near_is_met() -> None:
         )
 
 
-def test_an_elastic_job_that_cannot_be_suspended_shrinks_but_never_ends() -> None:
+def test_elastic_job_that_cannot_be_suspended_only_shrinks() -> None:
     had = Allocation("slot", ((0, 4), (1, 4)))
     job = given(elastic("long", preemptible=False, min_slots=2, duration=1e6), had)
     comers = [elastic(f"new-{index}", duration=10.0) for index in range(9)]
@@ -162,7 +162,7 @@ def test_an_elastic_job_that_cannot_be_suspended_shrinks_but_never_ends() -> Non
     assert size(decide([job, *comers], rules), "long") == 2
 
 
-def test_a_rigid_job_that_cannot_be_suspended_stays_where_it_is() -> None:
+def test_rigid_job_that_cannot_be_suspended_keeps_its_nodes() -> None:
     torn = Allocation("slot", ((0, 2), (1, 2)))
     job = given(view("torn", 4, preemptible=False, duration=1e6), torn)
     decision = decide([job, *(elastic(f"new-{index}") for index in range(3))])
@@ -178,7 +178,7 @@ def random_rules(dice: random.Random) -> Rules:
     return Rules(queues=queues)
 
 
-def random_jobs(dice: random.Random) -> list[JobView]:
+def random_jobs(dice: random.Random) -> list[PolicyJob]:
     jobs = []
     for index in range(dice.randint(1, 12)):
         queue = dice.choice(["a", "b", "c", "d", "e", "none"])
@@ -267,7 +267,7 @@ def test_the_solver_is_exact_with_limits_and_quotas(seed: int) -> None:
     assert sum(one.value for one in picked) == pytest.approx(best_of(choices, slots, rows), rel=1e-3)
 
 
-def test_the_order_of_the_jobs_changes_nothing() -> None:
+def test_decision_does_not_depend_on_order_of_jobs() -> None:
     dice = random.Random(5)
     rules, jobs = random_rules(dice), random_jobs(dice)
     expected = decide(jobs, rules)

@@ -1,4 +1,4 @@
-"""Which policy honours what: quotas, limits, priorities, deadlines and weights, a situation for each, and all policies.
+"""The features of all policies: quotas, limits, priorities, deadlines and weights, with one situation for each.
 
 Each situation has eight slots and rigid jobs. A policy that does not honour something decides by something else, so the
 table says both: which policies do, and that the others do not.
@@ -13,7 +13,7 @@ import pytest
 from schedules import given, view
 
 from farandole.control.scheduler.cluster import Allocation, parse_cluster
-from farandole.control.scheduler.job import JobView
+from farandole.control.scheduler.job import PolicyJob
 from farandole.control.scheduler.policies import POLICIES, make_policy
 from farandole.control.scheduler.rules import Queue, Rules
 
@@ -28,18 +28,18 @@ NOW = 1000.0
 class Situation:
     """Jobs and queues, and the jobs that have slots exactly if a policy honours the feature."""
 
-    jobs: Sequence[JobView]
+    jobs: Sequence[PolicyJob]
     queues: Sequence[Queue]
     has_slots: Callable[[set[str]], bool]
     honoured_by: set[str]
 
 
-def many(name: str, count: int, submitted: float = 0.0, **more: object) -> list[JobView]:
+def many(name: str, count: int, submitted: float = 0.0, **more: object) -> list[PolicyJob]:
     """Return jobs with one slot each, which were submitted one after the other."""
     return [view(f"{name}-{index}", 1, submitted + index, duration=500.0, **more) for index in range(count)]
 
 
-def running(jobs: Sequence[JobView]) -> list[JobView]:
+def running(jobs: Sequence[PolicyJob]) -> list[PolicyJob]:
     """Return jobs that have the slots of the two nodes, one after the other."""
     return [
         given(replace(job, largest_run=1), Allocation("slot", ((index // 4, 1),)), job.submitted)
@@ -142,7 +142,7 @@ def test_features(feature: str, policy: str) -> None:
 
 
 @pytest.mark.parametrize("policy", NAMES)
-def test_what_cannot_be_suspended_keeps_its_slots(policy: str) -> None:
+def test_job_that_cannot_be_suspended_keeps_its_slots(policy: str) -> None:
     jobs = [replace(job, preemptible=False) for job in running(many("none", 8))]
     comers = many("red", 8, LATE, queue="red", priority=9, deadline=NOW + 600.0)
     found = make_policy(policy, Rules(queues={"red": Queue("red", quota=8)})).decide(EIGHT, [*jobs, *comers], NOW)

@@ -1,4 +1,4 @@
-"""Decisions that are carried out step by step: what each job may have next."""
+"""Decisions that are carried out step by step: the next slots of each job."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def rigid(has: dict[str, int], **more: Any) -> Holder:
         "is suspended",
     ],
 )
-def test_an_elastic_job_goes_to_its_slots_by_steps(
+def test_elastic_job_moves_to_its_slots_step_by_step(
     has: dict[str, int], want: dict[str, int], free: dict[str, int], lives: Sequence[str] | None, then: dict[str, int]
 ) -> None:
     slots = {place: free.get(place, 0) + has.get(place, 0) for place in {**free, **has}}
@@ -60,7 +60,7 @@ def test_an_elastic_job_goes_to_its_slots_by_steps(
     assert found == {"a": then}
 
 
-def test_an_elastic_job_comes_to_any_slots_that_are_free() -> None:
+def test_elastic_job_gets_wanted_slots_that_are_free() -> None:
     places = [{"h1": 4}, {"h2": 4}, {"h1": 2, "h2": 2}, {"h3": 1, "h4": 1, "h1": 1, "h2": 1}, {"h4": 1}]
     slots = dict.fromkeys(("h1", "h2", "h3", "h4"), 4)
     for has in places:
@@ -73,7 +73,7 @@ def test_an_elastic_job_comes_to_any_slots_that_are_free() -> None:
             assert job.has == want
 
 
-def test_slots_are_given_when_nobody_holds_them_any_more() -> None:
+def test_slots_are_given_once_no_job_holds_them() -> None:
     waits = rigid({})
     wanted = {"new": {"h1": 2}}
     for going in (rigid({"h1": 2}), rigid({}, held={"h1": 1})):
@@ -83,12 +83,12 @@ def test_slots_are_given_when_nobody_holds_them_any_more() -> None:
     assert next_slots({"new": waits}, wanted, {"h1": 2}) == ({"new": {"h1": 2}}, {})
 
 
-def test_free_slots_go_to_the_first_job_that_wants_them() -> None:
+def test_free_slots_go_to_first_job_that_wants_them() -> None:
     found, _ = next_slots({"a": rigid({}), "b": rigid({})}, {"a": {"h1": 1}, "b": {"h1": 1}}, {"h1": 1})
     assert found == {"a": {"h1": 1}, "b": {}}
 
 
-def test_a_rigid_job_gives_its_slots_back_before_it_gets_others() -> None:
+def test_rigid_job_returns_its_slots_before_it_gets_others() -> None:
     assert next_slots({"a": rigid({"h1": 1})}, {"a": {"h2": 1}}, {"h1": 1, "h2": 1})[0] == {"a": {}}
     for want in ({}, {"h2": 1}):
         assert next_slots({"a": rigid({"h1": 1}, suspends=False)}, {"a": want}, {"h1": 1, "h2": 1})[0] == {
@@ -96,17 +96,17 @@ def test_a_rigid_job_gives_its_slots_back_before_it_gets_others() -> None:
         }
 
 
-def test_a_job_whose_workers_have_not_begun_keeps_its_slots() -> None:
+def test_job_whose_workers_have_not_begun_keeps_its_slots() -> None:
     assert next_slots({"a": elastic({"h1": 1}, settled=False)}, {"a": {"h1": 2}}, {"h1": 2})[0] == {"a": {"h1": 1}}
     assert next_slots({"a": elastic({"h1": 1}, settled=False)}, {}, {"h1": 2})[0] == {"a": {}}
 
 
-def test_slots_are_given_by_steps_that_belong_together() -> None:
+def test_slots_are_given_in_multiples_of_the_step() -> None:
     job = elastic({"": 2}, step=2, most=8)
     assert next_slots({"a": job, "b": rigid({"": 3})}, {"a": {"": 8}, "b": {"": 3}}, {"": 8})[0]["a"] == {"": 4}
 
 
-def test_an_account_has_what_a_job_had_before() -> None:
+def test_account_accumulates_earlier_slots() -> None:
     account = Account(since=5.0).changed(2, 7.0).changed(4, 10.0).changed(0, 11.0)
     assert account == Account(0, 11.0, 7.0, served_before=10.0, ran_before=4.0, restarts=1)
     again = account.changed(1, 12.0)

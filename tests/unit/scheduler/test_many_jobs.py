@@ -1,4 +1,4 @@
-"""With many jobs and nodes, decisions take little work, and are those that they would be otherwise."""
+"""With many jobs and nodes, decisions take little work and stay the same."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from schedules import random_jobs, run, view
 from farandole.control.scheduler.adaptive.solve import EXACT, Choice, solve
 from farandole.control.scheduler.admission.conservative import PLANNED, FreeOverTime
 from farandole.control.scheduler.cluster import Allocation, Cluster, FreeSlots, parse_cluster
-from farandole.control.scheduler.job import Decision, JobView
+from farandole.control.scheduler.job import Decision, PolicyJob
 from farandole.control.scheduler.jobs import Jobs
 from farandole.control.scheduler.placement.by_node import fill
 from farandole.control.scheduler.policies import make_policy
@@ -27,20 +27,20 @@ class FromScratch:
     def __init__(self, name: str) -> None:
         self._policy = make_policy(name)
 
-    def decide(self, cluster: Cluster, jobs: Sequence[JobView], now: float) -> Decision:
+    def decide(self, cluster: Cluster, jobs: Sequence[PolicyJob], now: float) -> Decision:
         decision = self._policy.decide(cluster, jobs, now)
         assert self._policy.decide(cluster, list(jobs)[::-1], now) == decision
         return decision
 
 
 @pytest.mark.parametrize("policy", ["fcfs", "easy", "conservative", "srtf", "rr", "fair", "equal"])
-def test_what_is_kept_between_decisions_changes_none(policy: str) -> None:
+def test_cached_jobs_give_the_same_decisions(policy: str) -> None:
     run(random_jobs(3, 60, exact=False), FromScratch(policy), "a:4x1,b:2x4")
 
 
-def test_jobs_know_what_is_free_whatever_has_changed() -> None:
+def test_free_slots_are_right_after_any_update() -> None:
     cluster, random_ = parse_cluster("a:3x2,b:2x4"), random.Random(4)
-    jobs, known = Jobs(cluster), dict[str, JobView]()
+    jobs, known = Jobs(cluster), dict[str, PolicyJob]()
     for _ in range(300):
         name = f"job-{random_.randrange(12)}"
         if random_.random() < 0.2:
@@ -58,7 +58,7 @@ def test_jobs_know_what_is_free_whatever_has_changed() -> None:
         assert jobs.running == anew.running and not jobs.unseated and len(jobs) == len(known)
 
 
-def test_a_job_whose_slots_are_not_there_is_placed_again() -> None:
+def test_job_whose_slots_vanished_is_placed_again() -> None:
     two = [view(name, 3, allocation=Allocation("slot", ((0, 3),))) for name in "ab"]
     assert Jobs(parse_cluster("1x4"), two).unseated == {"b"}
     assert set(make_policy("fcfs").decide(parse_cluster("1x4"), two, 0.0).allocations) == {"a"}
@@ -66,7 +66,7 @@ def test_a_job_whose_slots_are_not_there_is_placed_again() -> None:
     assert moved["a"].parts == ((0, 3),) and moved["b"].parts == ((1, 3),)
 
 
-def test_placing_a_job_looks_once_at_nodes_that_are_alike() -> None:
+def test_placement_computes_key_once_for_equal_nodes() -> None:
     asked = 0
 
     def key(open_: int, all_: int, wanted: int) -> float:
@@ -81,7 +81,7 @@ def test_placing_a_job_looks_once_at_nodes_that_are_alike() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_earliest_start_by_trying_all(seed: int) -> None:
+def test_earliest_start_equals_exhaustive_search(seed: int) -> None:
     random_, future, taken = random.Random(seed), FreeOverTime(0.0, 8), list[tuple[int, int, int]]()
     for _ in range(60):
         slots, seconds = random_.randint(1, 8), random_.randint(1, 9)
@@ -103,11 +103,11 @@ def test_conservative_plans_a_bounded_number_of_jobs() -> None:
     waits = [view(f"job-{index:04}", 1, 1.0 + index, duration=10.0) for index in range(PLANNED + 1)]
     reasons = make_policy("conservative").decide(parse_cluster("2x4"), [has, *waits], 0.0).reasons
     assert "starts in about" in reasons[waits[-2].name]
-    assert reasons[waits[-1].name] == f"waits: {PLANNED} jobs before it wait"
+    assert reasons[waits[-1].name] == f"waits behind {PLANNED} waiting jobs"
 
 
 @pytest.mark.parametrize("types", [1, 2, 4])
-def test_prices_give_nearly_the_best_choices(types: int) -> None:
+def test_prices_give_nearly_optimal_choices(types: int) -> None:
     random_ = random.Random(types)
     choices = []
     for number in range(1200):

@@ -10,40 +10,40 @@ from schedules import given, view
 
 from farandole.control.scheduler.cluster import Allocation, parse_cluster
 from farandole.control.scheduler.errors import ClusterError, UnknownPolicyError
-from farandole.control.scheduler.job import Decision, JobView
+from farandole.control.scheduler.job import Decision, PolicyJob
 from farandole.control.scheduler.policies import POLICIES, describe, make_policy
 from farandole.control.scheduler.rules import Queue, Rules
 
 EIGHT = parse_cluster("2x4")
 
 
-def running(job: JobView, *parts: tuple[int, int], since: float = 0.0) -> JobView:
+def running(job: PolicyJob, *parts: tuple[int, int], since: float = 0.0) -> PolicyJob:
     return given(job, Allocation("slot", parts), since)
 
 
-def decide(policy: str, jobs: Sequence[JobView], now: float = 100.0, rules: Rules | None = None) -> Decision:
+def decide(policy: str, jobs: Sequence[PolicyJob], now: float = 100.0, rules: Rules | None = None) -> Decision:
     return make_policy(policy, rules).decide(EIGHT, jobs, now)
 
 
-def test_fcfs_holds_up_all_behind_the_first_that_does_not_fit() -> None:
+def test_fcfs_blocks_jobs_behind_the_first_that_does_not_fit() -> None:
     jobs = [view("a", 6), view("b", 4, 1.0), view("c", 1, 2.0)]
     decision = decide("fcfs", jobs)
     assert set(decision.allocations) == {"a"}
-    assert decision.reasons["b"] == "waits: 2 of 8 slots are free, it wants 4"
+    assert decision.reasons["b"] == "waits: 2 of 8 slots are free, it needs 4"
     assert decision.reasons["c"] == "waits behind b: 2 of 8 slots are free"
 
 
-def test_greedy_leaves_out_what_does_not_fit() -> None:
+def test_greedy_skips_jobs_that_do_not_fit() -> None:
     jobs = [view("a", 6), view("b", 4, 1.0), view("c", 1, 2.0)]
     assert set(decide("fcfs+greedy", jobs).allocations) == {"a", "c"}
 
 
-def test_sjf_takes_the_shortest_and_unknown_ones_last() -> None:
+def test_sjf_ranks_unknown_durations_last() -> None:
     jobs = [view("long", 8, duration=90.0), view("nobody-knows", 8), view("short", 8, 5.0, duration=10.0)]
     assert set(decide("sjf", jobs).allocations) == {"short"}
 
 
-def test_srtf_suspends_the_job_with_more_left() -> None:
+def test_srtf_suspends_job_with_longer_remaining_time() -> None:
     had_long = running(view("long", 8, duration=1000.0), (0, 4), (1, 4))
     short = view("short", 2, 90.0, duration=100.0)
     assert set(decide("srtf", [had_long, short]).allocations) == {"short"}
@@ -79,7 +79,7 @@ def test_earliest_deadline_first() -> None:
     assert set(decide("edf", jobs).allocations) == {"soon"}
 
 
-def test_easy_backfills_what_does_not_delay_the_head() -> None:
+def test_easy_backfills_jobs_that_do_not_delay_the_head() -> None:
     jobs = [
         running(view("a", 6, duration=200.0), (0, 4), (1, 2)),
         view("head", 8, 1.0, duration=50.0),
@@ -89,10 +89,10 @@ def test_easy_backfills_what_does_not_delay_the_head() -> None:
     decision = decide("easy", jobs)
     assert set(decision.allocations) == {"a", "fits"}
     assert decision.reasons["head"].endswith("starts in about 2 min")
-    assert decision.reasons["too-long"] == "waits: it would delay head, which is before it"
+    assert decision.reasons["too-long"] == "waits: it would delay head, which comes first"
 
 
-def test_conservative_keeps_the_promise_of_every_job() -> None:
+def test_conservative_keeps_every_reservation() -> None:
     jobs = [
         running(view("a", 6, duration=200.0), (0, 4), (1, 2)),
         view("first", 6, 1.0, duration=50.0),
@@ -106,7 +106,7 @@ def test_conservative_keeps_the_promise_of_every_job() -> None:
     assert set(decide("conservative", short).allocations) == {"a", "third"}
 
 
-def test_fair_share_gives_to_the_user_with_the_least() -> None:
+def test_fair_share_prefers_user_with_smallest_share() -> None:
     jobs = [view(f"ann-{index}", 2, float(index), user="ann") for index in range(4)]
     jobs.append(view("bob", 4, 50.0, user="bob"))
     assert set(decide("fair", jobs).allocations) == {"ann-0", "ann-1", "bob"}
@@ -154,13 +154,13 @@ def test_elastic_jobs_share_equally_and_give_back() -> None:
     assert sorted(allocation.slots for allocation in allocations.values()) == [2, 3, 3]
 
 
-def test_what_keeps_its_size_keeps_its_nodes() -> None:
+def test_job_that_keeps_its_size_keeps_its_nodes() -> None:
     had = running(view("a", 2), (1, 2))
     assert decide("srtf", [had, view("b", 4, 5.0)]).allocations["a"] == had.allocation
 
 
-def test_a_job_that_can_never_run_is_told_so() -> None:
-    assert decide("easy", [view("huge", 9)]).reasons["huge"].startswith("waits for ever: it wants 9 slots")
+def test_job_that_can_never_start_gets_reason() -> None:
+    assert decide("easy", [view("huge", 9)]).reasons["huge"].startswith("can never start: it needs 9 slots")
 
 
 @pytest.mark.parametrize("name", [name for name, row in POLICIES.items() if row.parts])
@@ -176,7 +176,7 @@ def test_unknown_policies_and_clusters() -> None:
         make_policy("fcsf")
     with pytest.raises(UnknownPolicyError, match="both easy and strict"):
         make_policy("fcfs+easy+strict")
-    with pytest.raises(UnknownPolicyError, match="policy adaptive\\+easy: there is no easy"):
+    with pytest.raises(UnknownPolicyError, match="policy adaptive\\+easy: easy is unknown"):
         make_policy("adaptive+easy")
     for text in ("", "a:2", "0x4", "a:1x1,a:2x2", "a:2x4;b:1x1", "99999999999x4"):
         with pytest.raises(ClusterError):
@@ -184,6 +184,6 @@ def test_unknown_policies_and_clusters() -> None:
     assert parse_cluster("aws:6x4,dgx-ext:2x8").slots_of == {"aws": 24, "dgx-ext": 16}
 
 
-def test_every_policy_and_part_has_a_sentence() -> None:
+def test_every_policy_and_part_has_a_description() -> None:
     rows = describe()
     assert len(rows) == len(dict(rows)) and all(sentence for _, sentence in rows)

@@ -10,7 +10,7 @@ import pytest
 from schedules import ends, random_jobs, run, starts
 
 from farandole.control.scheduler.cluster import Cluster, parse_cluster
-from farandole.control.scheduler.job import Decision, JobView
+from farandole.control.scheduler.job import Decision, PolicyJob
 from farandole.control.scheduler.policies import POLICIES, make_policy
 from farandole.control.scheduler.rules import Queue, Rules
 from farandole.control.simulator import synthetic
@@ -37,7 +37,7 @@ def test_all_jobs_complete_and_no_work_is_lost(policy: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize("policy", SIMPLE)
-def test_names_change_nothing_but_names(policy: str) -> None:
+def test_renaming_jobs_changes_no_decision(policy: str) -> None:
     jobs = [replace(job, submitted=job.submitted + index / 1000) for index, job in enumerate(random_jobs(7))]
     shuffled = [f"x{number:03}" for number in range(len(jobs))]
     random.Random(1).shuffle(shuffled)
@@ -64,7 +64,7 @@ class Promises:
         self.broken: list[str] = []
         self._promise: dict[str, float] = {}
 
-    def decide(self, cluster: Cluster, jobs: Sequence[JobView], now: float) -> Decision:
+    def decide(self, cluster: Cluster, jobs: Sequence[PolicyJob], now: float) -> Decision:
         decision = self._policy.decide(cluster, jobs, now)
         waiting = sorted((job.submitted, job.name) for job in jobs if job.name not in decision.allocations)
         for name, latest in self._promise.items():
@@ -92,7 +92,7 @@ def test_backfill_never_delays_the_head(seed: int, exact: bool) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_conservative_backfill_delays_nobody_beyond_fcfs(seed: int) -> None:
+def test_conservative_backfill_delays_no_job_beyond_fcfs(seed: int) -> None:
     jobs = random_jobs(seed, 60)
     fcfs, conservative = starts(run(jobs, "fcfs")), starts(run(jobs, "conservative"))
     assert all(conservative[name] <= fcfs[name] + 1e-6 for name in fcfs)
@@ -108,7 +108,7 @@ class Shares:
         self._policy = make_policy("fair")
         self.differences: list[int] = []
 
-    def decide(self, cluster: Cluster, jobs: Sequence[JobView], now: float) -> Decision:
+    def decide(self, cluster: Cluster, jobs: Sequence[PolicyJob], now: float) -> Decision:
         decision = self._policy.decide(cluster, jobs, now)
         has = {job.user: 0 for job in jobs}
         for job in jobs:
@@ -127,14 +127,14 @@ def test_fair_share_stays_within_bounds() -> None:
     assert watched.differences and max(watched.differences) <= most + (most - 1)
 
 
-def test_a_quota_is_there_at_once() -> None:
+def test_quota_is_available_at_once() -> None:
     greedy = [TraceJob(f"red-{index:02}", 0.0, 2, run_time=500.0, queue="red") for index in range(20)]
     late = TraceJob("blue", 100.0, 4, run_time=50.0, queue="blue")
     rules = Rules(queues={"red": Queue("red", quota=4), "blue": Queue("blue", quota=4)})
     assert starts(run([*greedy, late], "fair", rules=rules))["blue"] == 100.0
 
 
-def test_adaptive_jobs_get_on_better_than_rigid_ones() -> None:
+def test_adaptive_jobs_finish_earlier_than_rigid_ones() -> None:
     applications = applications_of(synthetic.profiles())
     jobs = [
         TraceJob(f"job-{index}", 600.0 * index, 1, "digits", 256, category="rigid" if index == 1 else "adaptive")
@@ -188,7 +188,7 @@ def test_round_robin_bounds_waiting() -> None:
     assert outcome["short"] <= 300.0 + 1e-6
 
 
-def test_the_oracle_knows_more_than_a_policy_may_see_and_needs_not_explore() -> None:
+def test_oracle_predicts_without_exploring() -> None:
     applications = applications_of(synthetic.profiles())
     jobs = [TraceJob(f"job-{index}", 600.0 * index, 4, "digits", 256, category="adaptive") for index in range(4)]
     workload, cluster = Workload("w", tuple(jobs)), parse_cluster("fast:1x8")
@@ -203,7 +203,7 @@ def test_the_oracle_knows_more_than_a_policy_may_see_and_needs_not_explore() -> 
     assert all(len(job.view.report.measured["fast"]) < 40 for job in oracle.jobs if job.view.report is not None)
 
 
-def test_the_oracle_takes_jobs_with_fixed_run_times_too() -> None:
+def test_oracle_handles_jobs_with_fixed_run_times() -> None:
     jobs = random_jobs(3, 15)
     workload, cluster = Workload("w", tuple(sorted(jobs, key=lambda job: job.submitted))), parse_cluster("2x4")
     outcome = simulate(cluster, workload, {}, make_oracle(workload, {}, cluster, Rules()), Options(interval=0.0))

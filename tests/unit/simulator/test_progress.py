@@ -9,7 +9,7 @@ import pytest
 from schedules import ends, run
 
 from farandole.control.scheduler.cluster import Allocation, Cluster, parse_cluster
-from farandole.control.scheduler.job import Decision, JobView
+from farandole.control.scheduler.job import Decision, PolicyJob
 from farandole.control.scheduler.policies import POLICIES, make_policy
 from farandole.control.scheduler.rules import Rules
 from farandole.control.simulator import synthetic
@@ -33,7 +33,7 @@ class Refuses:
     refused: str
     resizes: bool = False
 
-    def decide(self, cluster: Cluster, jobs: Sequence[JobView], now: float) -> Decision:
+    def decide(self, cluster: Cluster, jobs: Sequence[PolicyJob], now: float) -> Decision:
         others = [job for job in jobs if job.name != self.refused]
         given = {job.name: Allocation("slot", ((0, 4), (1, 4))) for job in others[:1]}
         return Decision(given, {self.refused: "waits: it is refused"}, now + 60.0)
@@ -44,20 +44,20 @@ class Swaps:
 
     resizes = False
 
-    def decide(self, cluster: Cluster, jobs: Sequence[JobView], now: float) -> Decision:
+    def decide(self, cluster: Cluster, jobs: Sequence[PolicyJob], now: float) -> Decision:
         job = next((job for job in jobs if job.allocation is None), jobs[0])
         return Decision({job.name: Allocation("slot", ((0, 4), (1, 4)))}, {}, now + 60.0)
 
 
 @pytest.mark.parametrize("interval", [0.0, 60.0])
-def test_a_job_that_waits_for_ever_does_not_keep_the_others_from_completion(interval: float) -> None:
+def test_job_that_never_starts_does_not_block_others(interval: float) -> None:
     outcome = run(TWO, Refuses("job-0"), options=Options(interval=interval, restart=0.0, predictions="given"))
     assert set(ends(outcome)) == {"job-1"}
     assert outcome.unfinished == {"job-0": "waits: it is refused"}
 
 
 @pytest.mark.parametrize("interval", [0.0, 60.0])
-def test_jobs_that_only_restart_are_noticed(interval: float) -> None:
+def test_jobs_that_only_restart_are_detected(interval: float) -> None:
     slow, fast = (Options(interval=interval, restart=restart, predictions="given") for restart in (100.0, 10.0))
     outcome = run(TWO, Swaps(), options=slow)
     assert set(outcome.unfinished) == {"job-0", "job-1"}
@@ -67,13 +67,13 @@ def test_jobs_that_only_restart_are_noticed(interval: float) -> None:
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("interval", [0.0, 60.0])
-def test_restarts_that_take_longer_than_a_time_slice_end(policy: str, interval: float) -> None:
+def test_restarts_longer_than_a_time_slice_complete(policy: str, interval: float) -> None:
     options = Options(interval=interval, restart=100.0, predictions="given")
     outcome = run(TWO, policy, rules=Rules(quantum=60.0), options=options)
     assert len(ends(outcome)) == 2 and outcome.decisions < 200
 
 
-def test_trainings_that_adapt_their_batch_complete_without_rounds(applications: Mapping[str, Application]) -> None:
+def test_adaptive_trainings_complete_without_rounds(applications: Mapping[str, Application]) -> None:
     workload = Workload("w", (TraceJob("a", 0.0, 4, "digits", 256),))
     outcome = simulate(
         parse_cluster("fast:1x8"), workload, applications, make_policy("equal"), Options(interval=0.0, restart=0.0)
@@ -81,7 +81,7 @@ def test_trainings_that_adapt_their_batch_complete_without_rounds(applications: 
     assert ends(outcome) and not outcome.unfinished
 
 
-def test_a_placement_that_was_not_measured_fails_its_job_alone() -> None:
+def test_unmeasured_placement_fails_only_its_job() -> None:
     files = synthetic.profiles()
     placements = (
         "placement,local_bsz,step_time,sync_time\n1,32,0.1,0\n1,512,0.5,0\n2,32,0.1,0\n2,512,0.6,0\n22,256,0.6,0\n"

@@ -14,7 +14,7 @@ import pytest
 from schedules import published_traces
 
 from farandole.control.scheduler.cluster import Allocation, Cluster, parse_cluster
-from farandole.control.scheduler.job import Decision, JobView
+from farandole.control.scheduler.job import Decision, PolicyJob
 from farandole.control.scheduler.policies import make_policy
 from farandole.control.simulator.agents import ReportingAgent
 from farandole.control.simulator.application import Application
@@ -93,9 +93,9 @@ class Script:
     plan: Sequence[tuple[float, Allocation | None]]
     every_round: bool = False
     resizes: bool = True
-    seen: list[JobView] = field(default_factory=list)
+    seen: list[PolicyJob] = field(default_factory=list)
 
-    def decide(self, cluster: Cluster, jobs: Sequence[JobView], now: float) -> Decision:
+    def decide(self, cluster: Cluster, jobs: Sequence[PolicyJob], now: float) -> Decision:
         (job,) = jobs
         self.seen.append(job)
         *_, allocation = (allocation for time, allocation in self.plan if time <= now)
@@ -114,7 +114,7 @@ def run_alone(
     """Simulate a job at a fixed batch size, submitted at 0, with rounds of 60 s."""
     cluster, restart = parse_cluster(LARGE), application.constants.restart
     training = Training(application, ReportingAgent(application, batch))
-    job = SimulatedJob(JobView("job", 0.0, sum(shape), 1, 64, restart_cost=restart), training, restart)
+    job = SimulatedJob(PolicyJob("job", 0.0, sum(shape), 1, 64, restart_cost=restart), training, restart)
     Simulation(cluster, [job], Script([(0.0, on(cluster, type_, shape))], every_round), 60).run()
     return job
 
@@ -153,7 +153,7 @@ def test_restarts(applications: Mapping[str, Application]) -> None:
         (1560.0, on(cluster, "dgx-ext", (4,))),
     ]
     script = Script(plan, every_round=True)
-    job = SimulatedJob(JobView("job", 0.0, 4, 1, 64), Training(application, ReportingAgent(application, 512)), 50)
+    job = SimulatedJob(PolicyJob("job", 0.0, 4, 1, 64), Training(application, ReportingAgent(application, 512)), 50)
     Simulation(cluster, [job], script, 60).run()
     progress = {60.0 * (index + 1): view.report.progress for index, view in enumerate(script.seen) if view.report}
     # A report is of the last step, the truth is a little ahead of it.

@@ -76,7 +76,7 @@ def _turned(text: str) -> str:
     ids=["other columns", "from Windows", "empty lines", "spaces", "another order", "packed"],
 )
 @pytest.mark.parametrize("packed", [False, True])
-def test_what_looks_otherwise_is_the_same(
+def test_equivalent_workload_files_are_read_alike(
     name: str, content: Callable[[str], bytes], packed: bool, tmp_path: Path
 ) -> None:
     applications = applications_of(synthetic.profiles())
@@ -102,7 +102,7 @@ def test_what_looks_otherwise_is_the_same(
         ("b.csv.gz", gzip.compress(b"name,time" * 99, mtime=0)[:-20], "cannot be read: "),
     ],
 )
-def test_a_bad_file_among_good_ones_is_told(name: str, content: bytes, message: str, tmp_path: Path) -> None:
+def test_error_names_the_invalid_file(name: str, content: bytes, message: str, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(synthetic.workload(jobs=3))
     (tmp_path / name).write_bytes(content)
     with pytest.raises(TraceError, match=re.escape(message)):
@@ -137,7 +137,7 @@ NOISE = "progress,grad_sqr,grad_var\n"
         ("validation-0", NOISE + "9,1,1\n", "validation-0.csv: '0' is not a batch size"),
     ],
 )
-def test_profiles_that_no_training_can_have(name: str, content: str, message: str) -> None:
+def test_invalid_profiles_are_refused(name: str, content: str, message: str) -> None:
     with pytest.raises(TraceError, match=re.escape(message)):
         applications_of({**synthetic.profiles(), f"apps/digits/{name}.csv": content})
 
@@ -190,14 +190,14 @@ def test_queues() -> None:
     queues = parse_queues(["lab:weight=3", "vision:parent=lab,quota=8,limit=16"])
     assert queues["vision"] == Queue("vision", "lab", 1.0, 8, 16)
     for text, message in (
-        ("a:colour=red", "queue a: 'colour=red' is not understood"),
-        ("a:quota=many", "queue a: quota=many is not a whole number from 0 on"),
-        ("a:quota=-1", "queue a: quota=-1 is not a whole number from 0 on"),
-        ("a:limit=0", "queue a: limit=0 is not a whole number from 1 on"),
-        ("a:limit=1.5", "queue a: limit=1.5 is not a whole number from 1 on"),
+        ("a:colour=red", "queue a: 'colour=red' is not a valid setting"),
+        ("a:quota=many", "queue a: quota=many is not a whole number of at least 0"),
+        ("a:quota=-1", "queue a: quota=-1 is not a whole number of at least 0"),
+        ("a:limit=0", "queue a: limit=0 is not a whole number of at least 1"),
+        ("a:limit=1.5", "queue a: limit=1.5 is not a whole number of at least 1"),
         ("a:weight=0", "queue a: weight=0 is not a number above 0"),
         ("a:weight=x", "queue a: weight=x is not a number above 0"),
-        ("a:parent=b", "queue a: there is no queue b"),
+        ("a:parent=b", "queue a: its parent b is not defined"),
         (":quota=1", "a queue has no name: ':quota=1'"),
     ):
         with pytest.raises(SchedulerError, match=re.escape(message)):
@@ -227,7 +227,7 @@ def test_simulate_a_directory_with_charts(demo: Path, tmp_path: Path, capsys: py
         assert text.count("<polyline") == 4 and "average completion time" in text
 
 
-def test_figures_are_there_when_charts_cannot_be_written(
+def test_figures_are_printed_when_charts_cannot_be_written(
     demo: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     place = tmp_path / "page.html"
@@ -248,15 +248,15 @@ def test_the_list_of_policies(capsys: pytest.CaptureFixture[str]) -> None:
     [
         ([], "what shall be simulated?"),
         (["--demo", "--policy", "fcsf"], "there is no policy fcsf"),
-        (["--demo", "--cluster", "four"], "'four' describes no nodes"),
+        (["--demo", "--cluster", "four"], "'four' is not a valid cluster"),
         (["--demo", "--plot", "charts.gif"], "charts are .html, .svg, .png"),
         (["--demo", "--restart", "-1"], "--restart -1 is not a number of seconds"),
         (["--demo", "--jobs", "0"], "--jobs 0"),
         (["--demo", "--cluster", "gpu:2x8"], "no application has a profile for nodes of type gpu"),
-        (["--demo", "--queue", "default:quota=x"], "queue default: quota=x is not a whole number from 0 on"),
+        (["--demo", "--queue", "default:quota=x"], "queue default: quota=x is not a whole number of at least 0"),
         (
             ["--demo", "--policy", "fair", "--queue", "default:quota=65"],
-            "queue default: its quota of 65 is more than the 64 slots that there are",
+            "queue default: its quota of 65 exceeds the 64 slots of the cluster",
         ),
         (["--demo", "--quantum", "nan"], "--quantum and --ageing take seconds above 0"),
         (["--demo", "--ageing", "nan"], "--quantum and --ageing take seconds above 0"),
@@ -265,13 +265,15 @@ def test_the_list_of_policies(capsys: pytest.CaptureFixture[str]) -> None:
         (["--trace", "/no/such/place", "--cluster", "4x4"], "there is no such file or directory"),
     ],
 )
-def test_mistakes_are_told_at_once(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_arguments_are_refused_at_once(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["simulate", *arguments]) == 2
     captured = capsys.readouterr()
     assert captured.out == "" and captured.err.startswith("error: ") and message in captured.err
 
 
-def test_mistakes_about_what_is_there(demo: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_and_existing_files_are_reported(demo: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, message in (
         ([], "which cluster?"),
         (["--cluster", "slow:1x4"], "no application has a profile for nodes of type slow"),
@@ -297,7 +299,7 @@ UNMEASURED = "128 samples in a step of 16 workers: a local batch of 8 was not me
         ("8,2048,rigid", ["--queue", "default:limit=4"], "it wants 8 slots, and queue default may have 4 at once"),
     ],
 )
-def test_a_job_that_can_never_run_is_named_and_the_others_are_simulated(
+def test_job_that_can_never_run_is_named_and_the_others_are_simulated(
     policy: str, row: str, more: list[str], why: str, demo: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     trace = tmp_path / "t.csv"

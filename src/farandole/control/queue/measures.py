@@ -1,4 +1,4 @@
-"""Turns measurements of trainings into the policies' `Report`. Pure; implausible measurements of users are left out.
+"""Turns measurements of trainings into `TrainingReport`s for policies. Pure; implausible measurements are left out.
 
 A job measures only on the hosts that it runs on. Its speed on another type of host is estimated from the other jobs,
 as in Sia (Jayaram Subramanya et al., SOSP '23): if they were twice as fast there, this one is taken to be. While no
@@ -15,7 +15,7 @@ from statistics import median
 
 from farandole.base.wire.rendezvous import Measures
 from farandole.control.queue.model import AttemptFact, QueueHost, QueueJob
-from farandole.control.scheduler.job import BatchLimits, Measurement, Noise, Report
+from farandole.control.scheduler.job import BatchLimits, Measurement, Noise, TrainingReport
 
 _MOST = 2**40
 """The most samples of a batch, or workers: more than ever occur, and exact as a float."""
@@ -48,7 +48,7 @@ def measured_by(
 
 def reports_of(
     jobs: Mapping[str, QueueJob], measured: Mapping[str, Sequence[Measures]], hosts: Sequence[QueueHost]
-) -> dict[str, Report]:
+) -> dict[str, TrainingReport]:
     """Return what policies may know about the jobs that have measurements, by job name."""
     type_of = {host.name: host.type for host in hosts}
     reports = {}
@@ -60,7 +60,7 @@ def reports_of(
     return with_guesses(reports, list(dict.fromkeys(type_of.values())))
 
 
-def report_of(measures: Sequence[Measures], here: str, type_of: Mapping[str, str]) -> Report | None:
+def report_of(measures: Sequence[Measures], here: str, type_of: Mapping[str, str]) -> TrainingReport | None:
     """Return the report of a job's measurements; None if none of them is plausible.
 
     Args:
@@ -82,7 +82,7 @@ def report_of(measures: Sequence[Measures], here: str, type_of: Mapping[str, str
             row = Measurement(each.hosts, each.workers, each.local, each.step, each.sync)
             measured.setdefault(type_, {})[row.nodes, row.workers, row.local] = row
     known = last.square > 0 and last.trace > 0
-    return Report(
+    return TrainingReport(
         limits,
         {type_: tuple(rows.values()) for type_, rows in measured.items()},
         noise=Noise(last.square, last.trace / last.base) if known else None,
@@ -92,7 +92,7 @@ def report_of(measures: Sequence[Measures], here: str, type_of: Mapping[str, str
     )
 
 
-def with_guesses(reports: Mapping[str, Report], types: Sequence[str]) -> dict[str, Report]:
+def with_guesses(reports: Mapping[str, TrainingReport], types: Sequence[str]) -> dict[str, TrainingReport]:
     """Return the reports with the estimated time of one worker on types that a job has not run on."""
     ratios: dict[tuple[str, str], list[float]] = {}
     for report in reports.values():
@@ -110,11 +110,11 @@ def with_guesses(reports: Mapping[str, Report], types: Sequence[str]) -> dict[st
 
 def _guessed(
     name: str,
-    report: Report,
+    report: TrainingReport,
     types: Collection[str],
     ratios: Mapping[tuple[str, str], Sequence[float]],
     explorers: Mapping[str, str],
-) -> Report:
+) -> TrainingReport:
     if not report.measured:
         return report
     one_slot = {}

@@ -37,7 +37,7 @@ from farandole.control.queue.transitions import (
 from farandole.control.queue.views import average_durations, cluster_of, have_same_shape, view_of
 from farandole.control.scheduler.cluster import Cluster
 from farandole.control.scheduler.handover import Holder, Standing, next_slots
-from farandole.control.scheduler.job import Decision, JobView, Report
+from farandole.control.scheduler.job import Decision, PolicyJob, TrainingReport
 
 Facts = Mapping[str, AttemptFact]
 """By job name."""
@@ -46,7 +46,7 @@ Facts = Mapping[str, AttemptFact]
 class Decide(Protocol):
     """A policy with its rules."""
 
-    def __call__(self, cluster: Cluster, jobs: Sequence[JobView], now: float) -> Decision:
+    def __call__(self, cluster: Cluster, jobs: Sequence[PolicyJob], now: float) -> Decision:
         """Return the allocation of each job, with reasons."""
 
 
@@ -71,7 +71,7 @@ def turn(
     decide: Decide,
     now: float,
     standing: Standing | None = None,
-    reports: Mapping[str, Report] | None = None,
+    reports: Mapping[str, TrainingReport] | None = None,
 ) -> Turn:
     """Return the jobs, actions, events and reasons that follow from the known and the observed state.
 
@@ -147,7 +147,7 @@ def _decide(
     decide: Decide,
     now: float,
     standing: Standing | None,
-    reports: Mapping[str, Report],
+    reports: Mapping[str, TrainingReport],
 ) -> Standing | None:
     """Return the decision that is in force: the previous one, or a new one; None if there is nothing to decide."""
     asked = [job for job in jobs.values() if _is_asked(job)]

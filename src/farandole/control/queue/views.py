@@ -9,7 +9,7 @@ from farandole.control.queue.model import Phase, QueueHost, QueueJob
 from farandole.control.queue.settings import QueueSettings, user_queue
 from farandole.control.scheduler.cluster import Cluster, Node
 from farandole.control.scheduler.handover import Slots
-from farandole.control.scheduler.job import JobView, Report
+from farandole.control.scheduler.job import PolicyJob, TrainingReport
 
 AverageDurations = Mapping[str, float]
 """For each application, the average seconds that its finished jobs ran."""
@@ -35,16 +35,16 @@ def view_of(
     cluster: Cluster,
     settings: QueueSettings,
     known: AverageDurations,
-    report: Report | None = None,
+    report: TrainingReport | None = None,
     draining: Collection[str] = (),
-) -> JobView:
+) -> PolicyJob:
     """Return the policies' view of a job.
 
     A job with slots on a draining host keeps them unless it is elastic: no other job could use them.
     """
     spec, account = job.spec, job.account
     most = job.wanted or spec.workers.max
-    view = JobView.of(spec, job.submitted, account, job.replicas, most, max(cluster.slots_of.values(), default=0))
+    view = PolicyJob.of(spec, job.submitted, account, job.replicas, most, max(cluster.slots_of.values(), default=0))
     stays = not spec.is_elastic and any(host in draining for host in job.slots)
     return replace(
         view,

@@ -1,7 +1,7 @@
-"""Who gets which slots of a cluster: policies as pure functions of what is known, with a reason for every job."""
+"""Scheduling policies: pure functions that give jobs the slots of a cluster, with a reason for every job."""
 
 from farandole.control.scheduler.cluster import Allocation, Cluster, Node, parse_cluster
-from farandole.control.scheduler.job import Decision, JobView, Report
+from farandole.control.scheduler.job import Decision, PolicyJob, TrainingReport
 from farandole.control.scheduler.policies import make_policy
 from farandole.control.scheduler.rules import Queue, Rules
 
@@ -9,11 +9,11 @@ __all__ = [
     "Allocation",
     "Cluster",
     "Decision",
-    "JobView",
     "Node",
+    "PolicyJob",
     "Queue",
-    "Report",
     "Rules",
+    "TrainingReport",
     "make_policy",
     "parse_cluster",
 ]

@@ -1,6 +1,6 @@
-"""What a job has had: since when it has its slots, and what it had before. Pure; times are seconds since 1970.
+"""The resources that a job has used so far. Pure; times are in seconds since 1970.
 
-The simulator, the queue's daemon and the operator keep one for each job, and policies look at it.
+The simulator, the queue's daemon and the operator keep one account for each job, and policies read it.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ AccountT = TypeVar("AccountT", bound="Account")
 
 @dataclass(frozen=True)
 class Account:
-    """What a job has had.
+    """The resources that a job has used so far.
 
     Attributes:
-        slots: the number of slots that it may use now.
-        since: when it got these slots or, without any, when it began to wait.
-        started: when it first got slots; None: it never had any.
-        served_before: slot-seconds before the present slots.
+        slots: present number of slots.
+        since: time when it got these slots or, without slots, when it began to wait.
+        started: time when it first got slots; None: never.
+        served_before: slot-seconds used before the present slots.
         ran_before: seconds with slots before the present ones.
-        restarts: how often it was given other slots after its first start.
+        restarts: number of times that it got other slots after its first start.
     """
 
     slots: int = 0
@@ -32,7 +32,7 @@ class Account:
     restarts: int = 0
 
     def served(self, now: float) -> float:
-        """Return the slot-seconds that the job has had."""
+        """Return the slot-seconds that the job has used."""
         return self.served_before + self.slots * self._passed(now)
 
     def ran(self, now: float) -> float:
@@ -40,11 +40,11 @@ class Account:
         return self.ran_before + self._passed(now)
 
     def _passed(self, now: float) -> float:
-        # Clocks of machines differ, and the operator that begins may not be the one that goes on.
+        # Clocks of machines differ, and another replica of the operator may continue the account.
         return max(0.0, now - self.since) if self.slots else 0.0
 
     def changed(self: AccountT, slots: int, now: float) -> AccountT:
-        """Return the account of a job that has other slots from now on; 0: none."""
+        """Return the account of a job that has `slots` slots from now on."""
         return replace(
             self,
             slots=slots,

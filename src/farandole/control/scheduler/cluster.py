@@ -1,7 +1,7 @@
-"""A cluster, and the parts of it that jobs have.
+"""A cluster, and the allocation of its slots to jobs.
 
-A *node* is a host with a number of equal *slots*, and has a *type*: the model of its accelerator. An *allocation* says
-how many slots a job has on each node. A job has slots of one type only.
+A *node* is a host with a number of equal *slots*, and has a *type*: the model of its accelerator. An *allocation* is
+the number of a job's slots on each node. A job has slots of one type only.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MOST_NODES = 1_000_000
 
 @dataclass(frozen=True)
 class Node:
-    """A host: its name, the type of its slots, and how many there are."""
+    """A host with its name, the type of its slots, and their number."""
 
     name: str
     type: str
@@ -27,10 +27,11 @@ class Node:
 
 @dataclass(frozen=True)
 class Allocation:
-    """The slots that a job has: pairs of a node's index in the cluster and a number of slots, sorted by node."""
+    """The slots that a job has, all of one type of node."""
 
     type: str
     parts: tuple[tuple[int, int], ...]
+    """Pairs of a node's index in the cluster and a number of slots, sorted by node."""
 
     @cached_property
     def slots(self) -> int:
@@ -38,7 +39,7 @@ class Allocation:
 
     @cached_property
     def shape(self) -> tuple[int, ...]:
-        """The numbers of slots alone: what decides how fast the job is."""
+        """The numbers of slots on the nodes, which determine the job's speed."""
         return tuple(count for _, count in self.parts)
 
 
@@ -79,7 +80,7 @@ class Cluster:
         return {self.nodes[index].name: slots for index, slots in allocation.parts}
 
     def allocation(self, slots: Mapping[str, int]) -> Allocation | None:
-        """Return slots by the names of nodes as an allocation, without those on other nodes; None if none is left."""
+        """Return slots by names of nodes as an allocation. Unknown nodes are ignored; None: no slots are left."""
         index = {node.name: number for number, node in enumerate(self.nodes)}
         parts = tuple(sorted((index[name], number) for name, number in slots.items() if name in index and number))
         return Allocation(self.nodes[parts[0][0]].type, parts) if parts else None
@@ -89,26 +90,26 @@ _PART = re.compile(r"(?:(?P<type>[A-Za-z][\w.-]*):)?(?P<nodes>\d+)x(?P<slots>\d+
 
 
 def parse_cluster(text: str) -> Cluster:
-    """Read a cluster such as `aws:6x4,dgx-ext:2x8`: for each type, the number of nodes times slots of each.
+    """Parse a cluster such as `aws:6x4,dgx-ext:2x8`: for each type, the number of nodes times the slots of each.
 
-    The type may be left out where there is one (`16x4`).
+    The type may be omitted if there is only one (`16x4`).
 
     Raises:
-        ClusterError: the text says something else.
+        ClusterError: the text is not a valid cluster.
     """
     nodes: list[Node] = []
     seen: set[str] = set()
     for part in text.split(","):
         found = _PART.fullmatch(part.strip())
         if found is None:
-            raise ClusterError(f"{part!r} describes no nodes", "write TYPE:NODESxSLOTS, such as aws:6x4,rtx:3x8")
+            raise ClusterError(f"{part!r} is not a valid cluster", "write TYPE:NODESxSLOTS, such as aws:6x4,rtx:3x8")
         type_, count, slots = found["type"] or "slot", int(found["nodes"]), int(found["slots"])
         if not count or not slots:
-            raise ClusterError(f"{part!r} has no slots", "a cluster needs one node with one slot at least")
+            raise ClusterError(f"{part!r} has no slots", "a cluster needs at least one node with one slot")
         if len(nodes) + count > MOST_NODES:
-            raise ClusterError(f"{part!r} has too many nodes", f"a cluster has {MOST_NODES:,} at most")
+            raise ClusterError(f"{part!r} has too many nodes", f"a cluster has at most {MOST_NODES:,}")
         if type_ in seen:
-            raise ClusterError(f"type {type_} is there twice", "nodes of one type have equal numbers of slots")
+            raise ClusterError(f"type {type_} occurs twice", "nodes of one type have equal numbers of slots")
         seen.add(type_)
         nodes += [Node(f"{type_}-{index}", type_, slots) for index in range(count)]
     return Cluster(tuple(nodes))
@@ -116,13 +117,15 @@ def parse_cluster(text: str) -> Cluster:
 
 @dataclass
 class FreeSlots:
-    """How many slots of each node are free, while a decision is being made."""
+    """The free slots of each node while a decision is being made."""
 
     cluster: Cluster
     free: list[int] = field(default_factory=list)
+    """Number of free slots by index of the node."""
     of_type: dict[str, int] = field(default_factory=dict)
+    """Number of free slots by type."""
     open: dict[str, set[int]] = field(default_factory=dict)
-    """The nodes of each type that have free slots."""
+    """Indices of the nodes with free slots, by type."""
 
     def __post_init__(self) -> None:
         if not self.free:

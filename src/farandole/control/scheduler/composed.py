@@ -1,9 +1,9 @@
-"""Policies made of parts: an order, an admission, a placement and a sizing.
+"""Policies composed of parts: an order, an admission, a placement and a sizing.
 
     jobs -> order -> quotas -> admission (with sizing) -> grants -> placement -> allocations
 
-A policy with a preemptive order ranks all jobs together; others keep what runs and rank what waits. Whatever the order,
-jobs that use slots of their queue's quota come before those that borrow.
+A policy with a preemptive order ranks all jobs together; others keep the running jobs and rank the waiting ones. In any
+order, jobs that use slots of their queue's quota come before jobs that borrow.
 """
 
 from __future__ import annotations
@@ -14,30 +14,30 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from farandole.control.scheduler.cluster import Allocation, Cluster, FreeSlots
-from farandole.control.scheduler.job import Decision, JobView
+from farandole.control.scheduler.job import Decision, PolicyJob
 from farandole.control.scheduler.jobs import Jobs, by_submission
 from farandole.control.scheduler.placement.by_node import Place
 from farandole.control.scheduler.quotas import Quotas
 from farandole.control.scheduler.room import Admitted, Grant, Room, Sizing
 from farandole.control.scheduler.rules import Rules
 
-Rank = Callable[[Cluster, Sequence[JobView], float, Rules], Sequence[JobView]]
-Review = Callable[[Sequence[JobView], float, Rules], float | None]
-Admit = Callable[[Sequence[JobView], Room, float], Admitted]
+Rank = Callable[[Cluster, Sequence[PolicyJob], float, Rules], Sequence[PolicyJob]]
+Review = Callable[[Sequence[PolicyJob], float, Rules], float | None]
+Admit = Callable[[Sequence[PolicyJob], Room, float], Admitted]
 
 
 @dataclass(frozen=True)
 class Composed:
-    """A policy that is made of four parts."""
+    """A policy composed of four parts."""
 
     rank: Rank
     admit: Admit
     place: Place
     size: Sizing
     preemptive: bool = False
-    """Whether a job that runs may be suspended for one that is ranked before it."""
+    """Whether a running job may be suspended for a job that is ranked before it."""
     grows: bool = False
-    """Whether elastic jobs get what is left over."""
+    """Whether elastic jobs share the slots that are left over."""
     review: Review | None = None
     rules: Rules = field(default_factory=Rules)
 
@@ -45,8 +45,8 @@ class Composed:
     def resizes(self) -> bool:
         return self.grows
 
-    def decide(self, cluster: Cluster, jobs: Sequence[JobView], now: float) -> Decision:
-        """Return who gets what, and why. The order in which the jobs come does not matter."""
+    def decide(self, cluster: Cluster, jobs: Sequence[PolicyJob], now: float) -> Decision:
+        """Return the slots of each job, with reasons. The order of `jobs` does not matter."""
         jobs = Jobs.of(cluster, jobs)
         moving = self._moving(jobs)
         free, others = jobs.free, list(jobs.waiting.values())
@@ -60,7 +60,7 @@ class Composed:
                 if job.name not in jobs.unseated:
                     free.give([had])
             others = sorted([*moving, *others], key=by_submission)
-        # What stays comes first, so that it fits, and admissions know what it occupies and for how long.
+        # Jobs that stay come first, so that they fit, and admissions know what they occupy and for how long.
         stay = [job for job in others if self._stays(job)] if moving else []
         others = [job for job in others if not self._stays(job)] if stay else others
         room = Room(cluster, self.rules, self.size, kept.values(), free.of_type)
@@ -78,12 +78,12 @@ class Composed:
         review_at = self.review(jobs, now, self.rules) if self.review is not None else None
         return Decision(allocations, Reasons(ranked, allocations, admitted), review_at)
 
-    def _stays(self, job: JobView) -> bool:
+    def _stays(self, job: PolicyJob) -> bool:
         """Return whether a job must not be suspended."""
         return job.allocation is not None and not (self.preemptive and job.preemptible)
 
-    def _moving(self, jobs: Jobs) -> list[JobView]:
-        """Return the running jobs that do not simply keep the slots they have, whatever happens to others."""
+    def _moving(self, jobs: Jobs) -> list[PolicyJob]:
+        """Return the running jobs that do not simply keep their slots."""
         running, had = jobs.running.values(), jobs.allocations
         if self.grows:
             return list(running)
@@ -93,15 +93,15 @@ class Composed:
             if (self.preemptive and job.preemptible) or had[job.name].slots != job.slots or job.name in jobs.unseated
         ]
 
-    def _needs(self, job: JobView) -> int:
-        """Return how many slots a job needs to start."""
+    def _needs(self, job: PolicyJob) -> int:
+        """Return the number of slots that a job needs to start."""
         return self.size(job, sys.maxsize)
 
 
 class Reasons(Mapping[str, str]):
-    """A sentence for each job, by name, made when it is asked for: nobody reads most of those of a simulation."""
+    """A sentence for each job, by name, written on first access: most sentences of a simulation are never read."""
 
-    def __init__(self, ranked: Sequence[JobView], allocations: Mapping[str, Allocation], admitted: Admitted) -> None:
+    def __init__(self, ranked: Sequence[PolicyJob], allocations: Mapping[str, Allocation], admitted: Admitted) -> None:
         self._ranked = ranked
         self._allocations = allocations
         self._admitted = admitted
@@ -123,9 +123,9 @@ class Reasons(Mapping[str, str]):
 
 
 def _grow(grants: Sequence[Grant], room: Room, quotas: Quotas) -> list[Grant]:
-    """Give what is left to elastic jobs, one slot after the other, up to the most that they take.
+    """Give the remaining slots to elastic jobs one by one, up to their maximum.
 
-    The next slot is for the smallest job of those whose queue's quota has a slot left; then it is for the smallest.
+    The next slot goes to the smallest job whose queue's quota has a slot left; without such jobs, to the smallest job.
     """
     slots = {grant.job.name: grant.slots for grant in grants}
     by_type: dict[str, list[Grant]] = {}
@@ -146,7 +146,7 @@ def _grow(grants: Sequence[Grant], room: Room, quotas: Quotas) -> list[Grant]:
 
 
 def _place_all(free: FreeSlots, grants: Sequence[Grant], place: Place) -> dict[str, Allocation]:
-    """Return the nodes of all grants: those that a job has already, if it keeps its size; others around them."""
+    """Return the nodes of all grants. Jobs that keep their size keep their nodes; the others are placed around them."""
     allocations: dict[str, Allocation] = {}
     moving = []
     for grant in grants:

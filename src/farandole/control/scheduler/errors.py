@@ -1,9 +1,9 @@
-"""What the scheduler and the simulator raise.
+"""Errors of the scheduler and the simulator.
 
 SchedulerError (FarandoleError, ValueError)
 ├── UnknownPolicyError   no policy has that name
-├── ClusterError         a cluster cannot be described like that
-└── TraceError           a trace or a profile has something in it that cannot be read
+├── ClusterError         the description of a cluster is not valid
+└── TraceError           a trace or a profile cannot be read
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from farandole.errors import FarandoleError
 
 
 class SchedulerError(FarandoleError, ValueError):
-    """Something was asked for that no schedule can have.
+    """The scheduler's input is not valid.
 
     Attributes:
-        message: what is wrong.
-        hint: what to do about it.
+        message: one sentence about the problem.
+        hint: the next step for the user; "": none.
     """
 
     def __init__(self, message: str, hint: str = "") -> None:
@@ -30,8 +30,8 @@ class UnknownPolicyError(SchedulerError):
 
 
 class ClusterError(SchedulerError):
-    """A cluster cannot be described like that."""
+    """The description of a cluster is not valid."""
 
 
 class TraceError(SchedulerError):
-    """A trace or a profile has something in it that cannot be read; the message names the file and the line."""
+    """A trace or a profile cannot be read; the message names the file and the line."""

@@ -1,11 +1,10 @@
-"""From the slots that jobs have to those that a decision gives them, so that no slot is used twice. Pure.
+"""Moving jobs step by step to the slots that a decision gives them, so that no slot is used twice. Pure.
 
-To take slots from one job and give them to another takes a while: workers have to save what they need and end. The
-decision stands meanwhile (`Standing`), and each look at the cluster brings the jobs nearer to it (`next_slots`). A
-queue and an operator observe what jobs have and hold, ask here, and act.
+Passing slots from one job to another takes a while: workers have to save a checkpoint and end. The decision stays in
+force meanwhile (`Standing`), and each observation of the cluster brings the jobs closer to it (`next_slots`). A queue
+and an operator observe the slots that jobs have and hold, call this module, and act.
 
-A *place* is whatever has slots of its own to give: a host of a queue, or the whole pool where somebody else chooses the
-node.
+A *place* has slots of its own to give: a host of a queue, or the whole pool where another component chooses the node.
 """
 
 from __future__ import annotations
@@ -17,18 +16,19 @@ from farandole.control.scheduler.cluster import Cluster
 from farandole.control.scheduler.job import Decision
 
 Slots = Mapping[str, int]
-"""For each place, the number of slots; places with none are not in it."""
+"""Number of slots by place; places without slots are omitted."""
 
 
 @dataclass(frozen=True)
 class Standing:
-    """A decision that holds until something happens that it did not reckon with.
+    """A decision that is in force until its inputs change.
 
-    The policy is not asked again before: it would see jobs that have just lost their slots, and could change its mind.
+    The policy is not called before: it would see jobs that have just lost their slots, and could decide otherwise.
 
     Attributes:
-        key: what the decision was made of, such as jobs and what they want, hosts and settings.
-        cluster: the nodes that its allocations refer to.
+        key: the inputs of the decision, such as jobs and their requests, hosts and settings.
+        decision: the policy's decision.
+        cluster: the cluster to whose nodes the allocations refer.
     """
 
     key: object
@@ -36,7 +36,7 @@ class Standing:
     cluster: Cluster
 
     def holds(self, key: object, now: float) -> bool:
-        """Return whether the decision is still good for what there is to decide about now."""
+        """Return whether the decision is still in force for the present inputs."""
         review_at = self.decision.review_at
         return self.key == key and (review_at is None or now < review_at)
 
@@ -48,18 +48,18 @@ class Standing:
 
 @dataclass(frozen=True)
 class Holder:
-    """A job that has slots, or waits for some, or is giving its slots back.
+    """A job that has slots, waits for slots, or is giving its slots back.
 
     Attributes:
-        has: the slots that it may use.
-        held: the slots that its workers may be using, also those that are about to end.
-        least: the number of slots that it can go on with.
-        most: the largest number of slots that it can have at once.
+        has: slots that it may use.
+        held: slots that its workers may still be using, including workers that are about to end.
+        least: smallest number of slots that it can run with.
+        most: largest number of slots that it can have at once.
         resizes: whether its slots can change while it runs.
         suspends: whether all its slots can be taken away.
         settled: whether its workers have begun, so that its slots can be changed.
-        step: the number of slots that can only be given together.
-        lives: the places where workers are known to run; None: wherever it has slots.
+        step: number of slots that can only be given together.
+        lives: places where workers are known to run; None: all places where it has slots.
     """
 
     has: Slots
@@ -74,19 +74,19 @@ class Holder:
 
     @property
     def occupied(self) -> dict[str, int]:
-        """The slots that nobody else can have now."""
+        """The slots that no other job can have now."""
         return larger(self.has, self.held)
 
 
 def next_slots(
     jobs: Mapping[str, Holder], wanted: Mapping[str, Slots], slots: Slots
 ) -> tuple[dict[str, Slots], dict[str, str]]:
-    """Return the slots that each job is to have next, and why some jobs do not get theirs yet.
+    """Return the slots that each job is to have next, and the reasons why some jobs do not get theirs yet.
 
     Args:
-        jobs: all that hold slots or are to have some, by name; those first that are to get free slots first.
-        wanted: what the decision gives each job; jobs that are not in it get none.
-        slots: what each place has to give, taken or not.
+        jobs: all jobs that hold slots or are to have some, by name, in the order in which they get free slots.
+        wanted: the slots that the decision gives each job; jobs that are not in it get none.
+        slots: all slots of each place, free or not.
     """
     free = dict(slots)
     for job in jobs.values():
@@ -95,7 +95,7 @@ def next_slots(
     waits: dict[str, str] = {}
     for name, job in jobs.items():
         want, own = wanted.get(name, {}), job.occupied
-        # What its workers are about to leave, it can have again.
+        # A job can have slots again that its own workers are about to leave.
         reach = {place: max(0, free.get(place, 0)) + own.get(place, 0) for place in want}
         found[name] = then = _next(job, want, reach)
         _take(free, {place: number - own.get(place, 0) for place, number in larger(own, then).items()})
@@ -120,11 +120,11 @@ def _next(job: Holder, want: Slots, reach: Slots) -> Slots:
 
 
 def _toward(job: Holder, want: Slots, reach: Slots) -> Slots:
-    """Return the slots that a running job can have next, on its way to those that it is to have.
+    """Return the slots that a running job can have next, on its way to the slots that it is to have.
 
-    Workers that stay carry the state of the training to those that come. So a job that is to move altogether first
-    gets workers at the new place, and gives the old one up when some of them are there; and it never has fewer slots
-    than it can go on with.
+    Workers that stay pass the state of the training on to new ones. So a job that is to move completely first gets
+    workers at the new place, and gives up the old one once some of them are there. It never has fewer slots than it
+    can run with.
     """
     grown = {place: _whole(min(number, reach[place]), job.step) for place, number in want.items()}
     grown = {place: number for place, number in grown.items() if number}
@@ -140,7 +140,7 @@ def _whole(slots: int, step: int) -> int:
 
 
 def _at_most(most: int, slots: dict[str, int], leaving: Sequence[str]) -> dict[str, int]:
-    """Return slots without those that are too many: of places that are to be left first, but for one slot there."""
+    """Return slots reduced to `most`: places that are to be left lose slots first, but keep one between them."""
     over = count(slots) - most
     for place in [*leaving, *(place for place in slots if place not in leaving)]:
         given_up = max(0, min(over, slots[place] - (place in leaving[:1])))

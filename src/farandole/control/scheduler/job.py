@@ -1,7 +1,7 @@
-"""What a policy may see of a job, and what it decides.
+"""The input and output of policies: jobs, and decisions about them.
 
-`JobView` is all that a policy gets. It has what the user said, what happened so far, and what the job reported while it
-trained (`Report`). The truth, such as when it will be done, is not in it: a simulator that knows it cannot tell.
+A `PolicyJob` is all that a policy gets of a job: the user's request, its history, and its reports while it trained
+(`TrainingReport`). It does not have the truth, such as the time of its end, so a simulator cannot leak it.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from farandole.control.scheduler.cluster import Allocation
 
 
 class Measurement(NamedTuple):
-    """One configuration that a job has run: numbers of nodes and workers, samples of each worker in a pass, seconds.
-
-    `step` is one pass with its all-reduce, and `sync` the part of it that the all-reduce adds.
-    """
+    """The step time of one configuration that a job has run."""
 
     nodes: int
     workers: int
     local: float
+    """Samples of each worker in a pass."""
     step: float
+    """Seconds of one pass with its allreduce."""
     sync: float
+    """Seconds that the allreduce adds to the pass."""
 
 
 class Noise(NamedTuple):
-    """The squared norm of the gradient and its variance, at the initial batch size."""
+    """The squared norm of the gradient (`sqr`) and its variance (`var`), at the initial batch size."""
 
     sqr: float
     var: float
@@ -37,83 +37,87 @@ class Noise(NamedTuple):
 
 @dataclass(frozen=True)
 class BatchLimits:
-    """Which batch sizes the user allows: of all workers together, and of one worker on each type of node."""
+    """The batch sizes that the user allows, in samples."""
 
     initial: int
+    """Initial batch size of all workers together."""
     largest: int
+    """Largest batch size of all workers together."""
     local: Mapping[str, tuple[float, float]]
-    """For each type of node the job can run on, the smallest and the largest number of samples in one pass."""
+    """The smallest and largest number of samples of one worker in a pass, for each type of node the job can run on."""
 
 
 @dataclass(frozen=True)
-class Report:
-    """What a training job measures and tells."""
+class TrainingReport:
+    """The measurements that a training job reports."""
 
     limits: BatchLimits
     measured: Mapping[str, tuple[Measurement, ...]] = field(default_factory=dict)
-    """For each type of node, the configurations that the job has run there."""
+    """Configurations that the job has run, by type of node."""
     one_slot: Mapping[str, tuple[Measurement, ...]] = field(default_factory=dict)
-    """For each type of node, what was measured with one worker before the start."""
+    """Measurements with one worker before the start, by type of node."""
     noise: Noise | None = None
-    """The latest; None before the first step."""
+    """The latest gradient noise; None before the first step."""
     progress: float = 0.0
-    """Steps at the initial batch size that would have got as far."""
+    """Equivalent number of steps at the initial batch size."""
     version: int = 0
-    """Grows when something in here that a model depends on has changed."""
+    """A number that grows when the data of a model changes."""
 
 
 @dataclass(frozen=True)
-class JobView:
-    """One job, as a policy sees it. Times are seconds on the scheduler's clock."""
+class PolicyJob:
+    """One job, as a policy sees it. Times are in seconds on the scheduler's clock."""
 
     name: str
     submitted: float
     slots: int
-    """How many slots the user asked for."""
+    """Number of slots that the user requested."""
     min_slots: int
+    """Smallest number of slots that the job can run with; `slots` for a rigid job."""
     max_slots: int
-    """The least and the most the job can run with; both are `slots` for a rigid job."""
+    """Largest number of slots that the job can use; `slots` for a rigid job."""
     application: str = ""
-    """What is trained, if the user said so. Jobs of one application resemble each other."""
+    """Name of the trained application; "": not given. Jobs of one application are expected to scale alike."""
     priority: int = 0
     queue: str = "default"
     user: str = ""
     deadline: float | None = None
     duration: float | None = None
-    """Seconds it takes with the slots asked for: as given, or as predicted from finished jobs; None: nobody knows."""
+    """Run time in seconds with the requested slots, as given or predicted from finished jobs; None: unknown."""
     total_progress: float | None = None
-    """Progress (see `Report`) with which it will be done, as predicted from finished jobs; None: nobody knows."""
+    """Progress (as in `TrainingReport`) at the end of the job, as predicted from finished jobs; None: unknown."""
     allocation: Allocation | None = None
+    """Present slots; None: the job waits."""
     account: Account = field(default_factory=Account)
-    """What it has had, with the slots of its allocation."""
+    """Resources used so far."""
     restarting_until: float = 0.0
-    """Until then the job makes no progress with its slots."""
+    """Time until which the job makes no progress with its slots."""
     restart_cost: float = 0.0
     """Seconds without progress after each change of the allocation."""
     preemptible: bool = True
-    """Whether it can be suspended and go on later."""
+    """Whether it can be suspended and resumed later."""
     batch: int | None = None
     """Samples of all workers in a step, if the user fixed them; None: the job chooses."""
     largest_run: int = 0
-    """The largest number of workers it has run with so far."""
+    """Largest number of workers it has run with so far."""
     known: Mapping[str, tuple[Measurement, ...]] | None = None
-    """What finished jobs of the same application have measured, by type of node; None: nobody says."""
-    report: Report | None = None
+    """Measurements of finished jobs of the same application, by type of node; None: there are none."""
+    report: TrainingReport | None = None
 
     @classmethod
     def of(
         cls, spec: JobSpec, submitted: float, account: Account, asked: int, most: int, room: int, step: int = 1
-    ) -> JobView:
-        """Return what a policy may see of a job that was described and has an account, and nothing of where it runs.
+    ) -> PolicyJob:
+        """Return the policy's view of a job, without an allocation.
 
         Args:
-            spec: of the job.
-            submitted: seconds since 1970.
-            account: of the job.
-            asked: the number of workers that its user asks for now.
-            most: the largest number of workers that it may be given, if it is elastic.
-            room: the number of slots that one job can have at most.
-            step: the number of slots that can only be given together; `asked` and the least are rounded up to it.
+            spec: specification of the job.
+            submitted: time of submission in seconds since 1970.
+            account: account of the job.
+            asked: number of workers that its user requests now.
+            most: largest number of workers that it may be given, if it is elastic.
+            room: largest number of slots that any job can have.
+            step: number of slots that can only be given together; `asked` and the minimum are rounded up to it.
         """
         least, asked = (-(-number // step) * step for number in (spec.workers.min, asked))
         if spec.is_elastic:
@@ -139,15 +143,15 @@ class JobView:
         return self.min_slots < self.max_slots
 
     def served(self, now: float) -> float:
-        """Return the slot-seconds it has had."""
+        """Return the slot-seconds that it has used."""
         return self.account.served(now)
 
     def ran(self, now: float) -> float:
-        """Return the seconds with slots it has had."""
+        """Return the seconds for which it has had slots."""
         return self.account.ran(now)
 
     def remaining(self, now: float) -> float | None:
-        """Return the seconds it still takes with the slots asked for, as far as that is known; 0 if it is overdue."""
+        """Return the remaining run time in seconds with the requested slots; 0: overdue; None: unknown."""
         if self.duration is None:
             return None
         had = self.served(now) / self.slots if self.elastic else self.ran(now)
@@ -156,14 +160,14 @@ class JobView:
 
 @dataclass(frozen=True)
 class Decision:
-    """Who gets what, and why.
+    """The slots of each job, with reasons.
 
     Attributes:
-        allocations: of the jobs that shall have slots; the others wait, or are suspended.
-        reasons: a sentence for each job, the one that `farandole status` shows.
-        review_at: when to decide again even if nothing has happened; None: only when something happens.
-        batches: of jobs whose batch adapts itself, the samples of all workers in a step that suit the allocation best;
-            jobs that are not in it choose by themselves.
+        allocations: slots by name of the job; other jobs wait, or are suspended.
+        reasons: a sentence for each job, which `farandole status` shows.
+        review_at: time to decide again even if nothing has happened; None: only when something happens.
+        batches: best batch size, in samples of all workers in a step, for jobs with an adaptive batch; other jobs
+            choose it themselves.
     """
 
     allocations: Mapping[str, Allocation]

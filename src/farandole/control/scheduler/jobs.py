@@ -1,7 +1,7 @@
 """The jobs that a policy decides about, and the slots that they leave free.
 
-A decision is about all jobs, but from one decision to the next few of them change. A caller that asks a policy again
-and again, such as the simulator, keeps one `Jobs` and tells it what has changed; a caller that asks once gives a list.
+A decision covers all jobs, but few of them change from one decision to the next. A caller that needs many decisions,
+such as the simulator, keeps one `Jobs` and updates it; a caller that needs one decision passes a list.
 """
 
 from __future__ import annotations
@@ -11,38 +11,38 @@ from operator import attrgetter
 from typing import overload
 
 from farandole.control.scheduler.cluster import Allocation, Cluster, FreeSlots
-from farandole.control.scheduler.job import JobView
+from farandole.control.scheduler.job import PolicyJob
 
 by_submission = attrgetter("submitted", "name")
 """The key that sorts jobs in the order of their submission."""
 
 
-class Jobs(Sequence[JobView]):
-    """Jobs that are not complete: first those that have slots, then those that wait.
+class Jobs(Sequence[PolicyJob]):
+    """Jobs that are not complete: first the jobs with slots, then the waiting ones.
 
     Attributes:
-        running: the jobs that have slots, by name, in any order.
-        allocations: the slots that running jobs have, by name.
-        free: the slots that no job has.
-        unseated: the names of running jobs whose slots the cluster does not have, or that another job has too.
+        running: jobs that have slots, by name, in any order.
+        allocations: slots of running jobs, by name.
+        free: slots that no job has.
+        unseated: names of running jobs whose slots the cluster does not have, or which another job has too.
     """
 
-    def __init__(self, cluster: Cluster, jobs: Iterable[JobView] = ()) -> None:
-        self.running: dict[str, JobView] = {}
+    def __init__(self, cluster: Cluster, jobs: Iterable[PolicyJob] = ()) -> None:
+        self.running: dict[str, PolicyJob] = {}
         self.allocations: dict[str, Allocation] = {}
         self.free = FreeSlots(cluster)
         self.unseated: set[str] = set()
-        self._waiting: dict[str, JobView] = {}
+        self._waiting: dict[str, PolicyJob] = {}
         self._in_order = True
         self.update(sorted(jobs, key=by_submission))
 
     @classmethod
-    def of(cls, cluster: Cluster, jobs: Sequence[JobView]) -> Jobs:
-        """Return the jobs of a list; or what is given, if it is a `Jobs` already."""
+    def of(cls, cluster: Cluster, jobs: Sequence[PolicyJob]) -> Jobs:
+        """Return jobs as a `Jobs`, or unchanged if they are one already."""
         return jobs if isinstance(jobs, Jobs) else cls(cluster, jobs)
 
     @property
-    def waiting(self) -> Mapping[str, JobView]:
+    def waiting(self) -> Mapping[str, PolicyJob]:
         """The jobs that have no slots, by name, in the order of their submission."""
         if not self._in_order:
             jobs = sorted(self._waiting.values(), key=by_submission)
@@ -50,8 +50,8 @@ class Jobs(Sequence[JobView]):
             self._in_order = True
         return self._waiting
 
-    def update(self, jobs: Iterable[JobView]) -> None:
-        """Add jobs, or replace those of the same names. Slots may pass from one of them to another."""
+    def update(self, jobs: Iterable[PolicyJob]) -> None:
+        """Add jobs, replacing jobs of the same names. Slots may pass from one of them to another."""
         moved = []
         for job in jobs:
             if self.allocations.get(job.name) is not job.allocation:
@@ -70,7 +70,7 @@ class Jobs(Sequence[JobView]):
                 self._seat(job.name, job.allocation)
 
     def remove(self, name: str) -> None:
-        """Take away a job that is complete."""
+        """Remove a job that is complete."""
         self._vacate(name)
         self.running.pop(name, None)
         self._waiting.pop(name, None)
@@ -89,7 +89,7 @@ class Jobs(Sequence[JobView]):
         elif allocation is not None:
             self.free.give([allocation])
 
-    def __iter__(self) -> Iterator[JobView]:
+    def __iter__(self) -> Iterator[PolicyJob]:
         yield from self.running.values()
         yield from self.waiting.values()
 
@@ -97,8 +97,8 @@ class Jobs(Sequence[JobView]):
         return len(self.running) + len(self._waiting)
 
     @overload
-    def __getitem__(self, at: int) -> JobView: ...
+    def __getitem__(self, at: int) -> PolicyJob: ...
     @overload
-    def __getitem__(self, at: slice) -> Sequence[JobView]: ...
-    def __getitem__(self, at: int | slice) -> JobView | Sequence[JobView]:
+    def __getitem__(self, at: slice) -> Sequence[PolicyJob]: ...
+    def __getitem__(self, at: int | slice) -> PolicyJob | Sequence[PolicyJob]:
         return list(self)[at]

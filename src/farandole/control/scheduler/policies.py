@@ -1,4 +1,4 @@
-"""The table of policies, and of the parts that they are made of: a row for each, with its sentence."""
+"""The tables of policies and of their parts: one row for each, with its description."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from farandole.control.scheduler.sizing import asked, elastic
 
 @dataclass(frozen=True)
 class Order:
-    """Which job comes before which."""
+    """An order of jobs."""
 
     sentence: str
     rank: Rank
@@ -30,7 +30,7 @@ class Order:
 
 @dataclass(frozen=True)
 class Admission:
-    """Which jobs get slots."""
+    """A choice of the jobs that get slots."""
 
     sentence: str
     admit: Admit
@@ -38,7 +38,7 @@ class Admission:
 
 @dataclass(frozen=True)
 class Placement:
-    """On which nodes a job gets its slots."""
+    """A choice of the nodes on which a job gets its slots."""
 
     sentence: str
     place: Place
@@ -46,7 +46,7 @@ class Placement:
 
 @dataclass(frozen=True)
 class Size:
-    """How many slots a job gets."""
+    """A choice of the number of slots of a job."""
 
     sentence: str
     size: Sizing
@@ -67,33 +67,34 @@ ORDERS = {
 }
 
 ADMISSIONS = {
-    "strict": Admission("the first job that does not fit holds up all behind it", strict.admit),
+    "strict": Admission("the first job that does not fit blocks all jobs behind it", strict.admit),
     "greedy": Admission("each job that fits gets its slots", greedy.admit),
-    "easy": Admission("backfill that does not delay the first job that waits", easy.admit),
-    "conservative": Admission("backfill that delays no job that waits", conservative.admit),
+    "easy": Admission("backfill that does not delay the first waiting job", easy.admit),
+    "conservative": Admission("backfill that delays no waiting job", conservative.admit),
 }
 
 IN_ORDER = {"strict": ADMISSIONS["strict"]}
-"""The admission that the adaptive policy may have; without it, a job may be left out for later ones."""
+"""The admission that the adaptive policy may have; without it, later jobs may run while an earlier one waits."""
 
 PLACEMENTS = {
     "pack": Placement("on as few nodes as possible, the fullest first", pack.place),
     "spread": Placement("over as many nodes as possible", spread.place),
-    "least-loaded": Placement("on the nodes of which the largest part is free", least_loaded.place),
+    "least-loaded": Placement("on the nodes with the largest free fraction", least_loaded.place),
 }
 
 SIZINGS = {
-    "asked": Size("as many slots as the user asked for", asked.size),
-    "elastic": Size("the least it can run with, and an equal share of the rest", elastic.size, grows=True),
+    "asked": Size("the number of slots that the user requested", asked.size),
+    "elastic": Size("the fewest slots it can run with, and an equal share of the rest", elastic.size, grows=True),
 }
 
 
 @dataclass(frozen=True)
 class Named:
-    """A policy with a name of its own, and the parts that it is made of, if it is."""
+    """A policy with a name of its own."""
 
     sentence: str
     parts: str = ""
+    """The parts that it is composed of; "": it is not composed."""
 
 
 POLICIES: Mapping[str, Named] = {
@@ -110,14 +111,14 @@ POLICIES: Mapping[str, Named] = {
     "spread": Named("first come, first served, over as many nodes as possible", "fcfs+strict+spread"),
     "least-loaded": Named("first come, first served, on the least loaded nodes", "fcfs+strict+least-loaded"),
     "equal": Named("every job as soon as it fits, all of equal sizes", "fcfs+greedy+elastic"),
-    "adaptive": Named("all jobs sized together by how fast they get on with what they get"),
+    "adaptive": Named("all jobs sized together by their predicted progress"),
 }
 
 
 def make_policy(name: str, rules: Rules | None = None) -> Policy:
     """Return a policy by its name, or composed of parts: `sjf+easy+spread`, `adaptive+spread`.
 
-    Parts that are not named are `fcfs`, `strict` (`greedy` for preemptive orders), `pack` and `asked`.
+    The default parts are `fcfs`, `strict` (`greedy` for preemptive orders), `pack` and `asked`.
 
     Raises:
         UnknownPolicyError: there is no such policy or part.
@@ -148,28 +149,28 @@ def make_policy(name: str, rules: Rules | None = None) -> Policy:
 
 
 def _adaptive(rules: Rules, place: Place, in_order: bool) -> Policy:
-    # Only whoever wants this policy needs numpy and scipy.
+    # Only this policy needs numpy and scipy.
     from farandole.control.scheduler.adaptive.policy import Adaptive
 
     return Adaptive(rules, place=place, in_order=in_order)
 
 
 def _only(name: str, words: list[str], table: Mapping[str, object], default: str) -> str:
-    """Return the one word that is in a table."""
+    """Return the word that is in a table, or the default."""
     found = [word for word in words if word in table]
     if len(found) > 1:
-        raise UnknownPolicyError(f"policy {name} says both {found[0]} and {found[1]}", "name one of each kind")
+        raise UnknownPolicyError(f"policy {name} has both {found[0]} and {found[1]}", "name one part of each kind")
     return found[0] if found else default
 
 
 def _unknown(name: str, word: str, tables: tuple[Mapping[str, object], ...]) -> UnknownPolicyError:
     known = [*POLICIES, *(part for table in tables for part in table if part not in POLICIES)]
-    said = f"policy {name}: there is no {word}" if word != name else f"there is no policy {name}"
+    said = f"policy {name}: {word} is unknown" if word != name else f"there is no policy {name}"
     return UnknownPolicyError(said, one_of(word, known))
 
 
 def describe() -> list[tuple[str, str]]:
-    """Return the name and the sentence of each policy and each part, for help and documents."""
+    """Return the name and description of each policy and each part, for help and documents."""
     rows = [(name, row.sentence) for name, row in POLICIES.items()]
     parts: list[Mapping[str, Order] | Mapping[str, Admission] | Mapping[str, Placement] | Mapping[str, Size]]
     parts = [ORDERS, ADMISSIONS, PLACEMENTS, SIZINGS]

@@ -1,4 +1,4 @@
-"""What a policy is: a pure function from what is known to who gets what, and why."""
+"""The interface of policies: pure functions that give slots to jobs."""
 
 from __future__ import annotations
 
@@ -6,18 +6,24 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from farandole.control.scheduler.cluster import Cluster
-from farandole.control.scheduler.job import Decision, JobView
+from farandole.control.scheduler.job import Decision, PolicyJob
 
 
 class Policy(Protocol):
-    """Decides. It has no clock and does no I/O; the same arguments give the same decision.
+    """A scheduling policy. It has no clock and does no I/O; the same arguments give the same decision.
 
     A simulation, a queue's daemon and an operator call it in the same way.
     """
 
     @property
     def resizes(self) -> bool:
-        """Whether it gives elastic jobs other numbers of slots than they asked for."""
+        """Whether it gives elastic jobs other numbers of slots than they requested."""
 
-    def decide(self, cluster: Cluster, jobs: Sequence[JobView], now: float) -> Decision:
-        """Return who gets what. `jobs` are all that are not complete, and their order does not matter."""
+    def decide(self, cluster: Cluster, jobs: Sequence[PolicyJob], now: float) -> Decision:
+        """Return the slots of each job, with reasons.
+
+        Args:
+            cluster: all nodes.
+            jobs: all jobs that are not complete, in any order.
+            now: present time in seconds on the scheduler's clock.
+        """

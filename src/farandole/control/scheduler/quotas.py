@@ -1,48 +1,49 @@
-"""Quotas, for all policies that are made of parts: slots that are a queue's own are given out before any are borrowed.
+"""Quotas, for all policies composed of parts: a queue's own slots are granted before any slots are borrowed.
 
-A job uses its queue's own slots as long as all that the queue and those below it have does not exceed the quota. What
-is beyond the quota is borrowed, and so is all that jobs without a quota have. A queue inside a queue with a quota
-shares that queue's slots by the same rule: within the outer one, jobs that use the inner one's own slots come first.
+A job uses its queue's own slots while the slots of the queue and its descendants do not exceed the quota. Slots beyond
+the quota are borrowed, and so are all slots of jobs without a quota. A queue inside a queue with a quota shares that
+queue's slots by the same rule: within the outer queue, jobs that use the inner queue's own slots come first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from farandole.control.scheduler.job import JobView
+from farandole.control.scheduler.job import PolicyJob
 from farandole.control.scheduler.room import lineage
 from farandole.control.scheduler.rules import Rules
 
 Borrows = tuple[bool, ...]
-"""Whether a job borrows: from outside the outermost queue with a quota, then inside it, and so on. Smaller is first."""
+"""Whether a job borrows, by level: from outside the outermost queue with a quota, then inside it, and so on. Jobs with
+smaller tuples come first."""
 
 
 class Quotas:
-    """What is left of the quotas while slots are given out."""
+    """The unused parts of all quotas while slots are being granted."""
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
         self._left = {name: queue.quota for name, queue in rules.queues.items() if queue.quota is not None}
         self._owners: dict[str, tuple[str, ...]] = {}
-        """For each queue, the queues with quotas that it is in, the outermost first."""
+        """The ancestors with quotas of each queue, itself included, the outermost first."""
         self._levels = max((len(self._owners_of(name)) for name in self._left), default=0)
 
     def borrows(self, queue: str, slots: int) -> Borrows:
-        """Return whether a job of a queue would borrow so many slots."""
+        """Return whether a job of a queue that gets `slots` slots would borrow, by level."""
         flags = tuple(self._left[name] < slots for name in self._owners_of(queue))
         return flags + (True,) * (self._levels - len(flags))
 
     def take(self, queue: str, slots: int) -> None:
-        """Count slots that are given to a job of a queue."""
+        """Charge slots that are granted to a job of a queue."""
         for name in self._owners_of(queue):
             self._left[name] -= slots
 
-    def own_first(self, ranked: Sequence[JobView], needs: Callable[[JobView], int]) -> Sequence[JobView]:
-        """Return jobs that wait for slots in another order: those that use their queue's own slots first.
+    def own_first(self, ranked: Sequence[PolicyJob], needs: Callable[[PolicyJob], int]) -> Sequence[PolicyJob]:
+        """Return waiting jobs reordered, so that jobs that use their queue's own slots come first.
 
         Args:
-            ranked: the jobs in the order of the policy, which is kept among those that borrow alike.
-            needs: how many slots a job needs to start.
+            ranked: jobs in the order of the policy, which is kept among jobs that borrow at the same levels.
+            needs: returns the number of slots that a job needs to start.
         """
         if not self._left:
             return ranked
@@ -50,7 +51,7 @@ class Quotas:
         for owner in sorted(self._left, key=lambda name: -len(self._owners_of(name))):
             left, level = self._left[owner], len(self._owners_of(owner)) - 1
             mine = [job for job in ranked if owner in self._owners_of(job.queue)]
-            # Queues inside this one have been looked at: jobs that use their own slots come first here, too.
+            # Queues inside this one were handled before: jobs that use their own slots come first here, too.
             for job in sorted(mine, key=lambda job: found[job.name][level + 1 :]):
                 borrows = needs(job) > left
                 left -= 0 if borrows else needs(job)

@@ -1,4 +1,4 @@
-"""What an administrator sets: time slices, ageing, and the tree of queues with weights, quotas and limits."""
+"""The administrator's settings: time slices, ageing, and the tree of queues with weights, quotas and limits."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ _SYNTAX = "write NAME:parent=NAME,weight=N,quota=N,limit=N"
 
 @dataclass(frozen=True)
 class Queue:
-    """A queue: its parent, its weight among its siblings, and how many slots its jobs may have together.
+    """A queue: its parent, its weight among its siblings, and the slots that its jobs may have together.
 
     Attributes:
-        parent: "" for a queue at the top.
-        quota: slots that are its own; jobs beyond them borrow what others leave, and give it back when they want it.
-            None: all is shared by weight.
-        limit: slots that it never has more of; None: no limit.
+        name: name of the queue.
+        parent: name of the parent queue; "": a queue at the top.
+        weight: weight among the siblings.
+        quota: number of slots that the queue owns. Jobs beyond them borrow unused slots of others, and return them on
+            demand. None: all slots are shared by weight.
+        limit: largest number of slots that the queue may have; None: no limit.
     """
 
     name: str
@@ -31,26 +33,26 @@ class Queue:
 
 @dataclass(frozen=True)
 class Rules:
-    """What a policy is told once."""
+    """The constant settings of a policy."""
 
     quantum: float = 3600.0
-    """Seconds of a time slice."""
+    """Length of a time slice in seconds."""
     ageing: float = 3600.0
-    """Seconds of waiting that are worth one step of priority."""
+    """Seconds of waiting that raise the priority by one."""
     queues: Mapping[str, Queue] = field(default_factory=dict)
-    """By name; a queue that is not in here has no parent, a weight of 1 and no quota."""
+    """Queues by name; any other queue has no parent, a weight of 1 and no quota."""
     round: float = 60.0
-    """Seconds between decisions of policies that decide even when nothing happens."""
+    """Seconds between decisions of policies that decide periodically."""
 
     def queue(self, name: str) -> Queue:
         return self.queues.get(name) or Queue(name)
 
 
 def parse_queues(texts: Sequence[str]) -> dict[str, Queue]:
-    """Read queues such as `vision:parent=lab,weight=2,quota=8,limit=16`.
+    """Parse queues such as `vision:parent=lab,weight=2,quota=8,limit=16`.
 
     Raises:
-        SchedulerError: a text says something else, a parent is missing, or a queue is below itself.
+        SchedulerError: a text is not a valid queue, a parent is missing, or a queue is its own ancestor.
     """
     queues = {}
     for text in texts:
@@ -59,7 +61,7 @@ def parse_queues(texts: Sequence[str]) -> dict[str, Queue]:
         for pair in filter(None, rest.split(",")):
             key, equals, value = pair.partition("=")
             if not equals or key not in ("parent", "weight", "quota", "limit"):
-                raise SchedulerError(f"queue {name}: {pair!r} is not understood", _SYNTAX)
+                raise SchedulerError(f"queue {name}: {pair!r} is not a valid setting", _SYNTAX)
             values[key] = value
         if not name:
             raise SchedulerError(f"a queue has no name: {text!r}", _SYNTAX)
@@ -67,17 +69,17 @@ def parse_queues(texts: Sequence[str]) -> dict[str, Queue]:
     for queue in queues.values():
         if queue.parent and queue.parent not in queues:
             raise SchedulerError(
-                f"queue {queue.name}: there is no queue {queue.parent}", "name it with another --queue"
+                f"queue {queue.name}: its parent {queue.parent} is not defined", "define it with another --queue"
             )
     for name in queues:
         if _is_below_itself(name, queues):
-            raise SchedulerError(f"queue {name} is below itself", "parents lead up to a queue that has none")
+            raise SchedulerError(f"queue {name} is its own ancestor", "the topmost queue has no parent")
     return queues
 
 
 def _is_below_itself(name: str, queues: Mapping[str, Queue]) -> bool:
     above = queues[name].parent
-    for _ in queues:  # A longer way up goes round.
+    for _ in queues:  # A longer path has a cycle.
         if above in ("", name):
             break
         above = queues[above].parent
@@ -99,19 +101,19 @@ def _whole(name: str, key: str, text: str | None, least: int) -> int | None:
     if text is None:
         return None
     if not text.isdecimal() or int(text) < least:
-        raise SchedulerError(f"queue {name}: {key}={text} is not a whole number from {least} on", _SYNTAX)
+        raise SchedulerError(f"queue {name}: {key}={text} is not a whole number of at least {least}", _SYNTAX)
     return int(text)
 
 
 def check_quotas(queues: Iterable[Queue], slots: int) -> None:
-    """Check that no quota is more than all slots that there are.
+    """Check that no quota exceeds the number of all slots.
 
     Raises:
-        SchedulerError: one is: the queue could never have what is its own.
+        SchedulerError: a quota does: the queue could never have all slots that it owns.
     """
     for queue in queues:
         if queue.quota is not None and queue.quota > slots:
             raise SchedulerError(
-                f"queue {queue.name}: its quota of {queue.quota} is more than the {slots} slots that there are",
-                f"a quota is at most {slots} here",
+                f"queue {queue.name}: its quota of {queue.quota} exceeds the {slots} slots of the cluster",
+                f"use a quota of at most {slots}",
             )

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from farandole.control.scheduler.adaptive.goodput import GoodputModel
 from farandole.control.scheduler.cluster import Allocation
-from farandole.control.scheduler.job import BatchLimits, Measurement, Noise, Report
+from farandole.control.scheduler.job import BatchLimits, Measurement, Noise, TrainingReport
 from farandole.control.simulator.application import Application
 from farandole.control.simulator.job_work import BatchPlan, fixed_plan
 from farandole.control.simulator.step_times import StepTime
@@ -22,7 +22,7 @@ class ReportingAgent:
     adaptive = False
 
     def __init__(self, application: Application, batch: int) -> None:
-        self.report = Report(application.limits, one_slot=application.one_slot)
+        self.report = TrainingReport(application.limits, one_slot=application.one_slot)
         self._batch = batch
         self._known: set[tuple[str, int, int, int]] = set()
 

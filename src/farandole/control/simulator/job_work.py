@@ -7,7 +7,7 @@ import math
 from typing import NamedTuple, Protocol
 
 from farandole.control.scheduler.cluster import Allocation
-from farandole.control.scheduler.job import BatchLimits, Noise, Report
+from farandole.control.scheduler.job import BatchLimits, Noise, TrainingReport
 from farandole.control.simulator.application import Application
 from farandole.control.simulator.step_times import StepTime
 
@@ -35,7 +35,7 @@ class Work(Protocol):
         """Prepare for another allocation."""
 
     @property
-    def report(self) -> Report | None:
+    def report(self) -> TrainingReport | None:
         """What the job tells about itself."""
 
     @property
@@ -46,7 +46,7 @@ class Work(Protocol):
 class FixedWork:
     """A job that takes a fixed time with the slots it asked for, and on fewer or more as much longer or shorter."""
 
-    report: Report | None = None
+    report: TrainingReport | None = None
 
     def __init__(self, seconds: float, slots: int) -> None:
         self._slot_seconds = seconds * slots
@@ -73,7 +73,7 @@ class FixedWork:
 class Agent(Protocol):
     """The part of a job that chooses its batch size and reports what it measures. It sees no truth."""
 
-    report: Report
+    report: TrainingReport
     adaptive: bool
 
     def plan(self, allocation: Allocation, limit: float, largest: float) -> BatchPlan:
@@ -103,7 +103,7 @@ class Training:
         return self.epoch == self._application.epochs
 
     @property
-    def report(self) -> Report:
+    def report(self) -> TrainingReport:
         return self._agent.report
 
     def placed(self, allocation: Allocation) -> None:

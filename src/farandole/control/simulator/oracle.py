@@ -1,6 +1,6 @@
 """An oracle: the adaptive policy, told the truth about every job that has come. It shows what knowing more could gain.
 
-A policy that could be used gets `JobView`s and nothing else. This one also gets a `Truth` for each job, a type that
+A policy that could be used gets `PolicyJob`s and nothing else. This one also gets a `Truth` for each job, a type that
 nothing outside of the simulator has: how much progress a job needs, and how long its steps take in every configuration,
 also in those that it has not run. So it predicts exactly and need not explore. It still decides by the sum that the
 adaptive policy maximises, and knows of no job that has not come yet: it is no bound on what any policy could do.
@@ -15,7 +15,7 @@ from typing import NamedTuple
 from farandole.control.scheduler.adaptive.candidates import sizes
 from farandole.control.scheduler.adaptive.policy import Adaptive
 from farandole.control.scheduler.cluster import Cluster
-from farandole.control.scheduler.job import Decision, JobView, Measurement, Noise, Report
+from farandole.control.scheduler.job import Decision, Measurement, Noise, PolicyJob, TrainingReport
 from farandole.control.scheduler.rules import Rules
 from farandole.control.simulator.application import Application
 from farandole.control.simulator.job_trace import Workload
@@ -53,13 +53,13 @@ class Oracle:
     def __init__(self, truths: Mapping[str, Truth], rules: Rules) -> None:
         self._truths = truths
         self._policy = Adaptive(rules)
-        self._told: dict[str, tuple[Report, Report]] = {}
+        self._told: dict[str, tuple[TrainingReport, TrainingReport]] = {}
 
-    def decide(self, cluster: Cluster, jobs: Sequence[JobView], now: float) -> Decision:
+    def decide(self, cluster: Cluster, jobs: Sequence[PolicyJob], now: float) -> Decision:
         """Return who gets what, and why."""
         return self._policy.decide(cluster, [self._with_truth(job) for job in jobs], now)
 
-    def _with_truth(self, job: JobView) -> JobView:
+    def _with_truth(self, job: PolicyJob) -> PolicyJob:
         truth = self._truths[job.name]
         return replace(
             job,
@@ -70,7 +70,7 @@ class Oracle:
             report=None if job.report is None else self._report(job.name, job.report, truth),
         )
 
-    def _report(self, name: str, report: Report, truth: Truth) -> Report:
+    def _report(self, name: str, report: TrainingReport, truth: Truth) -> TrainingReport:
         """Return a report with the truth in it: the same one for the same, so that models are not fitted again."""
         before = self._told.get(name)
         if before is None or before[0] is not report:

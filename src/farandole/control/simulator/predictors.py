@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from farandole.control.scheduler.job import JobView, Measurement
+from farandole.control.scheduler.job import Measurement, PolicyJob
 
 PREDICTIONS = ("given", "history", "profiles", "truth")
 """What policies may know: what users gave; also what finished jobs of the same application needed; also how long their
@@ -15,10 +15,10 @@ steps took; or the true durations."""
 class Given:
     """Nothing but what users gave."""
 
-    def finished(self, job: JobView, ran: float) -> None:
+    def finished(self, job: PolicyJob, ran: float) -> None:
         pass
 
-    def predict(self, job: JobView) -> JobView:
+    def predict(self, job: PolicyJob) -> PolicyJob:
         return job
 
 
@@ -52,7 +52,7 @@ class History:
         self._seen: dict[str, _Seen] = {}
         self._profiles = profiles
 
-    def finished(self, job: JobView, ran: float) -> None:
+    def finished(self, job: PolicyJob, ran: float) -> None:
         seen = self._seen.setdefault(job.application, _Seen())
         seen.jobs += 1
         seen.seconds += ran
@@ -60,7 +60,7 @@ class History:
             seen.progress += job.report.progress
             seen.learn(job.report.measured)
 
-    def predict(self, job: JobView) -> JobView:
+    def predict(self, job: PolicyJob) -> PolicyJob:
         seen = self._seen.get(job.application)
         if seen is None or not job.application:
             return job
@@ -79,8 +79,8 @@ class Truth:
         self._durations = durations
         self._totals = totals
 
-    def finished(self, job: JobView, ran: float) -> None:
+    def finished(self, job: PolicyJob, ran: float) -> None:
         pass
 
-    def predict(self, job: JobView) -> JobView:
+    def predict(self, job: PolicyJob) -> PolicyJob:
         return replace(job, duration=self._durations.get(job.name), total_progress=self._totals.get(job.name))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from farandole.control.scheduler.account import Account
 from farandole.control.scheduler.cluster import Allocation, Cluster
 from farandole.control.scheduler.errors import SchedulerError
-from farandole.control.scheduler.job import JobView
+from farandole.control.scheduler.job import PolicyJob
 from farandole.control.scheduler.policy import Policy
 from farandole.control.scheduler.room import tightest_limit
 from farandole.control.scheduler.rules import Rules
@@ -77,7 +77,7 @@ def simulate(
     return outcome
 
 
-def _check_limit(job: JobView, rules: Rules) -> None:
+def _check_limit(job: PolicyJob, rules: Rules) -> None:
     limited = tightest_limit(job.queue, rules)
     if limited is not None and limited.limit is not None and job.min_slots > limited.limit:
         raise SchedulerError(
@@ -110,7 +110,7 @@ def _simulated(job: TraceJob, application: Application | None, cluster: Cluster,
         restart = application.constants.restart if application is not None else 0.0
     limits = _slots_limits(job, application, cluster, types, adapts) if resizes else (job.slots, job.slots)
     work = _work(job, application, types, adapts, options.whole_seconds)
-    view = JobView(
+    view = PolicyJob(
         name=job.name,
         submitted=job.submitted,
         slots=min(job.slots, limits[1]),

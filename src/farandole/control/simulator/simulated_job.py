@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from farandole.control.scheduler.cluster import Allocation
 from farandole.control.scheduler.errors import SchedulerError
-from farandole.control.scheduler.job import JobView
+from farandole.control.scheduler.job import PolicyJob
 from farandole.control.simulator.job_work import Work
 
 
@@ -20,7 +20,7 @@ class SimulatedJob:
         restart_cost: seconds without progress after a start and after each change of type or shape.
     """
 
-    def __init__(self, view: JobView, work: Work, restart_cost: float) -> None:
+    def __init__(self, view: PolicyJob, work: Work, restart_cost: float) -> None:
         self.view = view
         self.work = work
         self.completed: float | None = None
@@ -106,7 +106,7 @@ class SimulatedJob:
         self._accounted = now
 
 
-def _with_largest(view: JobView, workers: int) -> JobView:
+def _with_largest(view: PolicyJob, workers: int) -> PolicyJob:
     return view if workers <= view.largest_run else replace(view, largest_run=workers)
 
 

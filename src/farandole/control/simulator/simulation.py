@@ -19,7 +19,7 @@ from typing import Protocol
 
 from farandole.control.scheduler.cluster import Allocation, Cluster, FreeSlots
 from farandole.control.scheduler.errors import SchedulerError
-from farandole.control.scheduler.job import JobView
+from farandole.control.scheduler.job import PolicyJob
 from farandole.control.scheduler.jobs import Jobs
 from farandole.control.scheduler.policy import Policy
 from farandole.control.simulator.simulated_job import SimulatedJob
@@ -34,10 +34,10 @@ ADAPTING_ROUND = 60.0
 class Predictor(Protocol):
     """What fills in what a policy may know of jobs that have not ended, from those that have."""
 
-    def finished(self, job: JobView, ran: float) -> None:
+    def finished(self, job: PolicyJob, ran: float) -> None:
         """Take down that a job has ended."""
 
-    def predict(self, job: JobView) -> JobView:
+    def predict(self, job: PolicyJob) -> PolicyJob:
         """Return the view with what is predicted."""
 
 

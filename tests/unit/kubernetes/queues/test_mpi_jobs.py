@@ -62,7 +62,7 @@ def test_job_has_all_pods_or_none_and_the_next_follows() -> None:
     assert second.condition("Suspended") == ("True", "Queued")
     assert second.job is not None
     (told,) = [each for each in second.job["status"]["conditions"] if each["type"] == "Suspended"]
-    assert told["message"] == "waits: 2 of 6 slots are free, it wants 4"
+    assert told["message"] == "waits: 2 of 6 slots are free, it needs 4"
     assert second.events.count("Queued") == 1
     first.end("a-launcher")
     for index in range(2):

@@ -46,7 +46,7 @@ def test_jobs_get_slots_of_nodes_and_prefer_these_nodes() -> None:
     namespace.submit("third", workers=2, queue="main")
     namespace.settle()
     assert namespace.has() == {"first": 4, "second": 3}
-    assert namespace.reason("third") == "waits: 1 of 8 slots are free, it wants 2"
+    assert namespace.reason("third") == "waits: 1 of 8 slots are free, it needs 2"
     assert len(places(namespace, "first")) == 1, "one node has room for all of it"
     assert places(namespace, "first").keys().isdisjoint(places(namespace, "second"))
     workers = [pod for pod in first.pods if "-worker-" in pod["metadata"]["name"]]

@@ -25,7 +25,7 @@ def test_waiting_jobs_have_a_reason() -> None:
         team.settle()
         team.now += 1.0
     assert team.has() == {"a": 2}
-    assert team.reason("b") == "waits: 0 of 2 slots are free, it wants 2"
+    assert team.reason("b") == "waits: 0 of 2 slots are free, it needs 2"
     assert team.reason("c") == "waits behind b: 0 of 2 slots are free"
     assert team.jobs["b"].status["state"] == "Waiting" and team.jobs["b"].pods == []
     status = team.queues[0]["status"]

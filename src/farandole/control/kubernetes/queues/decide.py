@@ -20,7 +20,7 @@ from farandole.control.kubernetes.queues.queue_spec import Forest, Tree
 from farandole.control.kubernetes.queues.queued_job import QueuedJob
 from farandole.control.scheduler.cluster import Allocation
 from farandole.control.scheduler.handover import Holder, Standing, count, next_slots
-from farandole.control.scheduler.job import Decision, JobView
+from farandole.control.scheduler.job import Decision, PolicyJob
 from farandole.control.scheduler.room import lineage
 
 
@@ -83,10 +83,10 @@ def _decide(tree: Tree, forest: Forest, jobs: Sequence[QueuedJob], now: float, b
     return Standing(key, tree.make_policy().decide(cluster, views, now), cluster)
 
 
-def view_of(job: QueuedJob, tree: Tree, more_priority: int, has: Allocation | None = None) -> JobView:
+def view_of(job: QueuedJob, tree: Tree, more_priority: int, has: Allocation | None = None) -> PolicyJob:
     """Return the policies' view of a job, which has slots of one pool if nodes are unknown."""
     account, asked = job.account, job.spec.workers.replicas
-    view = JobView.of(job.spec, job.submitted, account, asked, asked, tree.root.slots, job.step)
+    view = PolicyJob.of(job.spec, job.submitted, account, asked, asked, tree.root.slots, job.step)
     if has is None and account.slots:
         has = Allocation(SLOT, ((0, account.slots),))
     return replace(

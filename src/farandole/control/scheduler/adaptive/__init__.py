@@ -1,1 +1,1 @@
-"""The adaptive policy: models of how jobs scale, fitted from what they report, and the best allocation for all."""
+"""The adaptive policy: models of how jobs scale, fitted to their reports, and the best allocation for all jobs."""

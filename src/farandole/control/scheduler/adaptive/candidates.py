@@ -1,8 +1,8 @@
-"""Which sizes a job may be given: those that leave no fragments.
+"""The candidate sizes of a job: sizes that cause no fragmentation.
 
-Within a node of S slots, powers of two below S and S itself; beyond it, whole nodes. Where S is a power of two, any set
-of such sizes that fits by the number of slots also fits onto nodes: filled in order of size, nodes have no gap that a
-smaller size cannot use. A rigid job has the one size that it asked for.
+Within a node of S slots, these are powers of two below S and S itself; beyond it, whole nodes. If S is a power of two,
+any set of such sizes that fits by the number of slots also fits onto nodes: filled in order of size, nodes have no gap
+that a smaller size cannot use. A rigid job has only its requested size.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from farandole.control.scheduler.cluster import Cluster
 
 
 class Candidate(NamedTuple):
-    """A size on one type of node, and on how many nodes it lies when packed."""
+    """A number of slots of one type, and the number of nodes that they occupy when packed."""
 
     type: str
     nodes: int
@@ -23,7 +23,7 @@ class Candidate(NamedTuple):
 
 
 def sizes(cluster: Cluster, type_: str, largest: int) -> tuple[Candidate, ...]:
-    """Return the sizes on a type of node, up to the largest."""
+    """Return the sizes on a type of node, up to `largest` slots."""
     return _sizes(type_, cluster.smallest_of[type_], len(cluster.indices_of[type_]), largest)
 
 
@@ -35,7 +35,7 @@ def _sizes(type_: str, each: int, nodes: int, largest: int) -> tuple[Candidate, 
 
 
 def exactly(cluster: Cluster, type_: str, slots: int) -> list[Candidate]:
-    """Return the one size of a rigid job on a type of node, if there are so many slots."""
+    """Return the only size of a rigid job on a type of node; empty if there are not enough slots."""
     each = cluster.smallest_of[type_]
     return [Candidate(type_, -(-slots // each), slots)] if slots <= cluster.slots_of[type_] else []
 

@@ -1,11 +1,11 @@
-"""Goodput: how fast a job gets on, with the batch size that suits a configuration best.
+"""Goodput: a job's progress per second, with the best batch size for a configuration.
 
 Progress is counted in steps at the initial batch size. A step at `scale` times that size is worth
 
     gain = (var + sqr) / (var / scale + sqr)
 
-of them, with the gradient's squared norm `sqr` and its variance `var` (McCandlish et al. 2018, "An Empirical Model of
-Large-Batch Training"; Pollux, OSDI '21). Goodput is gain divided by the seconds of a step.
+such steps, with the gradient's squared norm `sqr` and its variance `var` (McCandlish et al. 2018, "An Empirical Model
+of Large-Batch Training"; Pollux, OSDI '21). Goodput is gain divided by the seconds of a step.
 """
 
 from __future__ import annotations
@@ -16,30 +16,32 @@ from typing import NamedTuple
 import numpy as np
 
 from farandole.control.scheduler.adaptive.throughput import Array, Known, ThroughputModel
-from farandole.control.scheduler.job import BatchLimits, Noise, Report
+from farandole.control.scheduler.job import BatchLimits, Noise, TrainingReport
 
 _GRID = np.linspace(0.0, 1.0, 50)
-"""Where between the smallest and the largest batch size, on a logarithmic scale, batch sizes are tried."""
+"""The batch sizes that are tried, as positions between the smallest and largest one on a logarithmic scale."""
 
 
-class Batch(NamedTuple):
-    """Samples of each worker in one pass, passes accumulated before the one that reduces, and the goodput expected."""
+class BatchChoice(NamedTuple):
+    """A batch size, and the goodput that is expected with it."""
 
     local: int
+    """Samples of each worker in a pass."""
     accumulated: int
+    """Number of passes that are accumulated before the one that reduces."""
     goodput: float
 
 
 class GoodputModel:
-    """What a job's report says about all configurations.
+    """A model of a job's goodput in all configurations, fitted to its report.
 
     Args:
-        before: the model from an earlier report of the same job; its throughput is used again if nothing was measured
-            meanwhile.
-        known: what other jobs of the same application have measured.
+        report: the job's report.
+        before: model of an earlier report of the same job; its throughput is reused if nothing was measured meanwhile.
+        known: measurements of other jobs of the same application.
     """
 
-    def __init__(self, report: Report, before: GoodputModel | None = None, known: Known | None = None) -> None:
+    def __init__(self, report: TrainingReport, before: GoodputModel | None = None, known: Known | None = None) -> None:
         self.report = report
         self.limits: BatchLimits = report.limits
         self._noise = report.noise
@@ -49,23 +51,28 @@ class GoodputModel:
             before._throughput if before is not None and same else ThroughputModel(report, known)
         )
         self._known: dict[tuple[str, int, int], float] = {}
-        self._batches: dict[tuple[str, int, int], Batch | None] = {}
+        self._batches: dict[tuple[str, int, int], BatchChoice | None] = {}
 
-    def best(self, type_: str, nodes: int, workers: int, memory: float | None = None) -> Batch | None:
-        """Return the best batch on so many nodes and workers; None if the job cannot run there.
+    def best(self, type_: str, nodes: int, workers: int, memory: float | None = None) -> BatchChoice | None:
+        """Return the best batch for a configuration; None if the job cannot run there.
 
         Args:
-            memory: the most samples of a pass; None: as the job's limits say.
+            type_: type of the nodes.
+            nodes: number of nodes.
+            workers: number of workers.
+            memory: largest number of samples in a pass; None: the job's limit.
         """
         if memory is None and (type_, nodes, workers) in self._batches:
             return self._batches[type_, nodes, workers]
         return self._best(type_, [(nodes, workers)], memory)[0]
 
     def goodputs(self, type_: str, layouts: Sequence[tuple[int, int]], batch: int | None = None) -> list[float]:
-        """Return the progress in a second for pairs of numbers of nodes and workers; 0 where the job cannot run.
+        """Return the goodput of each layout; 0 where the job cannot run.
 
         Args:
-            batch: a fixed batch size; None: the best for each.
+            type_: type of the nodes.
+            layouts: pairs of numbers of nodes and workers.
+            batch: fixed batch size; None: the best one for each layout.
         """
         if type_ not in self.limits.local or not self._throughput.knows(type_):
             return [0.0] * len(layouts)
@@ -89,13 +96,13 @@ class GoodputModel:
             for value, (_, workers) in zip(values, layouts, strict=True)
         ]
 
-    def _best(self, type_: str, layouts: Sequence[tuple[int, int]], memory: float | None) -> list[Batch | None]:
+    def _best(self, type_: str, layouts: Sequence[tuple[int, int]], memory: float | None) -> list[BatchChoice | None]:
         limits = self.limits
         if type_ not in limits.local or not self._throughput.knows(type_):
             return [None] * len(layouts)
         least, most = limits.local[type_]
         smallest = np.array([max(limits.initial, least * workers) for _, workers in layouts])[:, np.newaxis]
-        # Until the noise is known, nothing speaks for more than the smallest batch.
+        # Until the noise is known, only the smallest batch is tried.
         batches = smallest * (limits.largest / smallest) ** (_GRID if self._noise else _GRID[:1])
         evaluated = self._evaluate(type_, layouts, batches, most if memory is None else memory)
         local, accumulated, goodputs = evaluated
@@ -103,7 +110,7 @@ class GoodputModel:
         fits = workers * local * (accumulated + 1) <= limits.largest
         chosen = np.where(fits.any(axis=1), np.argmax(np.where(fits, goodputs, -1.0), axis=1), 0)
         return [
-            Batch(int(local[row, at]), int(accumulated[row, at]), float(goodputs[row, at]))
+            BatchChoice(int(local[row, at]), int(accumulated[row, at]), float(goodputs[row, at]))
             if smallest[row, 0] <= limits.largest
             else None
             for row, at in enumerate(chosen)
@@ -112,10 +119,10 @@ class GoodputModel:
     def _evaluate(
         self, type_: str, layouts: Sequence[tuple[int, int]], batches: Array, most: float
     ) -> tuple[Array, Array, Array]:
-        """Return samples of a pass, accumulated passes and goodput, for a row of batch sizes for each layout."""
+        """Return samples of a pass, accumulated passes and goodput; row i of `batches` has the sizes of layout i."""
         workers = np.array([float(workers) for _, workers in layouts])[:, np.newaxis]
         accumulated = np.ceil(batches / workers / most - 1e-9) - 1
-        # One worker sees the gradient's noise only between two passes.
+        # One worker can measure the gradient's noise only between two passes.
         twice = (workers == 1) & (batches > self.limits.initial)
         accumulated = np.where(twice, np.maximum(accumulated, 1), accumulated)
         local = np.ceil(batches / workers / (accumulated + 1) - 1e-9)
@@ -125,9 +132,9 @@ class GoodputModel:
 
 
 def gain(noise: Noise | None, scale: Array) -> Array:
-    """Return how many steps at the initial batch size a step at `scale` times that size is worth.
+    """Return the number of steps at the initial batch size that a step at `scale` times that size is worth.
 
-    Before the noise is known, a larger batch is taken to be worth nothing more.
+    Until the noise is known, a larger batch is assumed to gain nothing.
     """
     if noise is None:
         return np.ones_like(scale)

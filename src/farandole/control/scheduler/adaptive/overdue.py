@@ -1,9 +1,9 @@
-"""Jobs that have waited too long: they come first, whatever is worth more.
+"""Jobs that have waited too long: they come first, even if other jobs are worth more.
 
-A job is overdue if it has waited longer than `ageing` seconds, and longer than it has run. It then must have slots,
-until it has run as long as it has waited: first the jobs that run, so that none is stopped for another, then those that
-have waited longest. Where jobs that cannot be suspended leave too few slots, no other job may start or grow on one type
-until enough of its slots are free.
+A job is overdue if it has waited longer than `ageing` seconds, and longer than it has run. It must have slots until it
+has run as long as it has waited: running jobs come first, so that none is stopped for another, then the jobs that have
+waited longest. If jobs that cannot be suspended leave too few slots, no other job may start or grow on one type until
+enough of its slots are free.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from typing import NamedTuple
 
 from farandole.control.scheduler.adaptive.shares import Account
 from farandole.control.scheduler.adaptive.solve import Choice
-from farandole.control.scheduler.job import JobView
+from farandole.control.scheduler.job import PolicyJob
 from farandole.control.scheduler.rules import Rules
 
 
 class Reserved(NamedTuple):
-    """What is set aside for overdue jobs.
+    """The slots that are reserved for overdue jobs.
 
     Attributes:
-        must: the indices of the jobs that must have slots now.
-        waiting: the index of the first job for which slots have to become free; None: there is none.
-        type: on which type it gets them.
+        must: indices of the jobs that must have slots now.
+        waiting: index of the first job for which slots have to become free; None: there is none.
+        type: type of these slots.
     """
 
     must: frozenset[int]
     waiting: int | None = None
     type: str = ""
 
-    def allows(self, choice: Choice, job: JobView) -> bool:
-        """Return whether a job may have a choice beside what is set aside."""
+    def allows(self, choice: Choice, job: PolicyJob) -> bool:
+        """Return whether a job may have a choice beside the reserved slots."""
         if choice.type != self.type or choice.job in self.must or choice.job == self.waiting:
             return True
         has = job.allocation
@@ -39,19 +39,22 @@ class Reserved(NamedTuple):
 
 
 def reserve(
-    jobs: Sequence[JobView],
+    jobs: Sequence[PolicyJob],
     choices: Sequence[Choice],
     free: Mapping[str, int],
     account: Account,
     now: float,
     rules: Rules,
 ) -> Reserved:
-    """Return what is set aside.
+    """Return the slots that are reserved for overdue jobs.
 
     Args:
         jobs: all jobs, in the order of the choices' indices.
-        free: the slots of each type that no job holds which must not be suspended.
-        account: what those jobs use of limits and quotas; nothing is set aside for a job that would break one.
+        choices: choices of all jobs.
+        free: number of slots of each type, without slots of jobs that must not be suspended.
+        account: use of limits and quotas by these jobs; nothing is reserved for a job that would break one.
+        now: present time in seconds.
+        rules: settings of the policy.
     """
     late = {index: waited for index, job in enumerate(jobs) if (waited := _overdue(job, now, rules)) > 0}
     if not late:
@@ -79,8 +82,8 @@ def reserve(
     return Reserved(frozenset(must))
 
 
-def _overdue(job: JobView, now: float, rules: Rules) -> float:
-    """Return the seconds for which a job has waited if that is too long, or 0."""
+def _overdue(job: PolicyJob, now: float, rules: Rules) -> float:
+    """Return the waiting time of a job in seconds if it is overdue, or 0."""
     ran = job.ran(now)
     waited = now - job.submitted - ran
     return waited if waited > max(rules.ageing, ran) else 0.0

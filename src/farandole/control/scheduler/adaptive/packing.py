@@ -1,4 +1,4 @@
-"""From sizes to nodes: jobs that keep their size keep their nodes where possible."""
+"""Placement of sized jobs on nodes: jobs that keep their size keep their nodes where possible."""
 
 from __future__ import annotations
 
@@ -7,23 +7,22 @@ from typing import NamedTuple
 
 from farandole.control.scheduler.adaptive.candidates import Candidate
 from farandole.control.scheduler.cluster import Allocation, Cluster, FreeSlots
-from farandole.control.scheduler.job import JobView
+from farandole.control.scheduler.job import PolicyJob
 from farandole.control.scheduler.placement.by_node import Place
 
 
 class Sized(NamedTuple):
-    """A job and the size that it is given."""
+    """A job and its size."""
 
-    job: JobView
+    job: PolicyJob
     candidate: Candidate
 
 
 def place_all(cluster: Cluster, grants: Sequence[Sized], place: Place) -> dict[str, Allocation]:
     """Return the allocation of each job by its name.
 
-    A job whose allocation would be torn into more nodes than its size needs makes all jobs of its type move together:
-    nothing is lost but their places, where large ones come first. A job of fixed size that must not be suspended stays
-    where it is.
+    If an allocation would be spread over more nodes than its size needs, all jobs of its type are placed anew, large
+    ones first. A rigid job that must not be suspended keeps its nodes.
     """
     allocations: dict[str, Allocation] = {}
     for type_ in cluster.types:

@@ -1,16 +1,16 @@
-"""The adaptive policy: all jobs are sized together, again and again, so that they get on best.
+"""The adaptive policy: all jobs are sized together, periodically, to maximise their progress.
 
-For each job and each size it may be given, the goodput is predicted (`goodput`), and lessened by what a restart costs.
-The allocation maximises the sum over jobs of
+For each job and each candidate size, the goodput is predicted (`goodput`), and reduced by the cost of a restart. The
+allocation maximises the sum over jobs of
 
     value = (1 / alone)^favour * speedup^power        power, favour > 0
 
-with the predicted `speedup` over one slot of the best type, and `alone`, the seconds that the job still takes with that
-one slot. A power below 1 makes the sum fair: the first slots of a job count more than further ones, as in Pollux
-(Qiao et al., OSDI '21) and Sia (Jayaram Subramanya et al., SOSP '23), which use powers below 0. `favour` prefers jobs
-that are nearly done, as the shortest remaining time does: with power = favour = 1 the value is the rate at which jobs
-end. What remains is predicted from finished jobs of the same application or, where there are none, taken to be as much
-as has been done, which holds for run times with a Pareto tail, and is at least `prior`.
+with the predicted `speedup` over one slot of the best type, and `alone`, the remaining seconds of the job with that one
+slot. A power below 1 makes the sum fair: the first slots of a job count more than further ones, as in Pollux (Qiao et
+al., OSDI '21) and Sia (Jayaram Subramanya et al., SOSP '23), which use powers below 0. `favour` prefers jobs that are
+nearly done, like shortest remaining time first: with power = favour = 1 the value is the rate at which jobs end. The
+remaining progress is predicted from finished jobs of the same application. Without such jobs it is assumed to equal
+the progress so far, which holds for run times with a Pareto tail, and to be at least `prior`.
 
 Priorities, weights of queues and deadlines multiply the value (`weights`); limits and quotas bound the sum (`shares`).
 """
@@ -29,7 +29,7 @@ from farandole.control.scheduler.adaptive.shares import Account, Claim, Row, bor
 from farandole.control.scheduler.adaptive.solve import Choice, solve
 from farandole.control.scheduler.adaptive.weights import by_deadline, weights
 from farandole.control.scheduler.cluster import Cluster
-from farandole.control.scheduler.job import Decision, JobView
+from farandole.control.scheduler.job import Decision, PolicyJob
 from farandole.control.scheduler.jobs import by_submission
 from farandole.control.scheduler.placement import pack
 from farandole.control.scheduler.placement.by_node import Place
@@ -37,13 +37,13 @@ from farandole.control.scheduler.room import never_fits
 from farandole.control.scheduler.rules import Rules
 
 _LEAST_FACTOR = 0.02
-"""What is left of a goodput at least, however much a restart costs."""
+"""Smallest factor of a goodput, however much a restart costs."""
 _LEAST_PART = 0.01
-"""The part of a job's progress that is taken to remain at least, when it has got further than was predicted."""
+"""Smallest remaining fraction of a job's progress, when it has got further than predicted."""
 
 
 class Offer(NamedTuple):
-    """A size that a job may be given: as the solver sees it, its layout, and how many times faster it is than one."""
+    """A size that a job may get: as a choice for the solver, its layout, and its speed-up over one slot."""
 
     choice: Choice
     candidate: Candidate
@@ -52,30 +52,30 @@ class Offer(NamedTuple):
 
 @dataclass
 class Adaptive:
-    """Sizes all jobs together, by their goodput.
+    """The policy that sizes all jobs together, by their goodput.
 
-    The models of jobs are kept from one decision to the next, because fitting them takes time; they follow from the
-    reports alone, so that decisions do not depend on what was asked before.
+    The models of jobs are cached between decisions, because fitting them takes time. They depend only on the reports,
+    so decisions do not depend on earlier decisions.
     """
 
     rules: Rules = field(default_factory=Rules)
     power: float = 0.5
-    """How much a speed-up counts."""
+    """Exponent of the speed-up."""
     favour: float = 0.25
-    """How much jobs with little left are preferred."""
+    """Exponent of the preference for jobs with little left to do."""
     horizon: float = 1200.0
-    """Seconds in which the cost of a restart must come in again, if the job does not end before."""
+    """Seconds within which the cost of a restart must pay off, if the job does not end before."""
     prior: float = 600.0
-    """Seconds with one slot that a job is taken to need at least."""
+    """Smallest expected run time of a job with one slot, in seconds."""
     place: Place = pack.place
-    """On which nodes a job gets its slots. Speeds are predicted as if they were packed."""
+    """The placement. Speeds are predicted for packed slots."""
     in_order: bool = False
-    """Whether no job may have slots while one that was submitted before waits."""
+    """Whether no job may have slots while a job that was submitted before it waits."""
     resizes: bool = True
     _models: dict[str, GoodputModel] = field(default_factory=dict, repr=False)
 
-    def decide(self, cluster: Cluster, jobs: Sequence[JobView], now: float) -> Decision:
-        """Return who gets what, and why. The order in which the jobs come does not matter."""
+    def decide(self, cluster: Cluster, jobs: Sequence[PolicyJob], now: float) -> Decision:
+        """Return the slots of each job, with reasons. The order of `jobs` does not matter."""
         jobs = sorted(jobs, key=by_submission)
         self._models = {job.name: self._model(job) for job in jobs if job.report is not None}
         counts = weights(jobs, now, self.rules)
@@ -107,7 +107,7 @@ class Adaptive:
 
     def _choose_overdue(
         self,
-        jobs: Sequence[JobView],
+        jobs: Sequence[PolicyJob],
         offers: Sequence[Offer],
         free: dict[str, int],
         asked: Sequence[int],
@@ -115,7 +115,7 @@ class Adaptive:
         kept: frozenset[int],
         now: float,
     ) -> list[Offer]:
-        """Return the best offers with which jobs that have waited too long get slots, if limits and quotas let them."""
+        """Return the best offers in which overdue jobs get slots, if limits and quotas allow it."""
         left, account = dict(free), Account(rows)
         for index in kept:
             had = jobs[index].allocation
@@ -134,7 +134,7 @@ class Adaptive:
         rows: Sequence[Row],
         kept: frozenset[int],
     ) -> list[Offer]:
-        """Return the best offers, at most one for each job; `jobs` are those that may have one, in their order."""
+        """Return the best offers, at most one for each job in `jobs`, which are in the order of submission."""
 
         def best(among: Sequence[Offer], must: frozenset[int], limits: Sequence[Row]) -> list[Offer]:
             return [among[at] for at in solve([offer.choice for offer in among], free, limits, must)]
@@ -153,7 +153,7 @@ class Adaptive:
             if any(offer.choice.job == first for offer in best(until, must, rows)):
                 must |= {first}
             elif rows and any(offer.choice.job == first for offer in best(until, must, ())):
-                held.add(_row_numbers(first, rows))  # By a limit or a quota, not for want of slots: others may pass.
+                held.add(_row_numbers(first, rows))  # A limit or quota blocks it, not missing slots: others may pass.
                 continue
             else:
                 offers = [offer for offer in until if offer.choice.job != first]
@@ -161,7 +161,7 @@ class Adaptive:
         return chosen
 
     def _batches(self, sized: Sequence[Sized]) -> dict[str, int]:
-        """Return the batch of each job that chooses it freely, once its noise is known."""
+        """Return the batch size of each job with an adaptive batch, once its noise is known."""
         batches = {}
         for job, (type_, nodes, workers) in sized:
             if job.report is not None and job.report.noise is not None and job.batch is None:
@@ -173,19 +173,19 @@ class Adaptive:
     def _reasons(
         self,
         cluster: Cluster,
-        jobs: Sequence[JobView],
+        jobs: Sequence[PolicyJob],
         sized: Sequence[Sized],
         speedups: Mapping[str, float],
         offered: Collection[str],
     ) -> dict[str, str]:
-        """Return a sentence for each job; `offered` are the names of those for which there is any size at all."""
+        """Return a sentence for each job; `offered` are the names of the jobs that have candidate sizes."""
         rules = self.rules
         used = used_by([(one.job, one.candidate.slots) for one in sized], rules)
         highest = max((one.job.priority for one in sized), default=0)
         reasons = {}
         for job in jobs:
             others = "others, some of higher priority" if job.priority < highest else "other jobs"
-            otherwise = f"the {cluster.slots} slots do more for {others}"
+            otherwise = f"the {cluster.slots} slots are worth more to {others}"
             reasons[job.name] = f"waits: {why_waits(job, used, rules) or otherwise}"
             if job.name not in offered:
                 reasons[job.name] = _why_never(job, cluster)
@@ -195,20 +195,20 @@ class Adaptive:
                 reasons[job.name] += f": {speedups[job.name]:.1f} times as fast as one"
                 if job.report is not None and job.report.measured and candidate.type not in job.report.measured:
                     tried = ", ".join(job.report.measured)
-                    reasons[job.name] += f" (predicted: so far, it has run only on {tried})"
+                    reasons[job.name] += f" (predicted: it has run only on {tried} so far)"
             if beyond := borrows(job.queue, used, rules):
                 reasons[job.name] += f"; {beyond}"
         return reasons
 
-    def _model(self, job: JobView) -> GoodputModel:
+    def _model(self, job: PolicyJob) -> GoodputModel:
         assert job.report is not None
         before = self._models.get(job.name)
         if before is not None and before.report is job.report and before.known is job.known:
             return before
         return GoodputModel(job.report, before, job.known)
 
-    def _values(self, cluster: Cluster, job: JobView, now: float) -> Iterator[tuple[Candidate, float, float]]:
-        """Yield the sizes that a job may be given, its speed-up, and what that is worth."""
+    def _values(self, cluster: Cluster, job: PolicyJob, now: float) -> Iterator[tuple[Candidate, float, float]]:
+        """Yield the candidate sizes of a job, each with its speed-up and value."""
         rates = self._rates(cluster, job, _candidates(cluster, job))
         if not rates:
             return
@@ -228,8 +228,8 @@ class Adaptive:
             worth = (speedup * max(factor, _LEAST_FACTOR)) ** self.power
             yield candidate, speedup, preference * worth * factor_of_deadline
 
-    def _rates(self, cluster: Cluster, job: JobView, candidates: Iterable[Candidate]) -> dict[Candidate, float]:
-        """Return the progress in a second, where there is any; of a job that reports nothing, in slot-seconds."""
+    def _rates(self, cluster: Cluster, job: PolicyJob, candidates: Iterable[Candidate]) -> dict[Candidate, float]:
+        """Return the progress per second of each candidate where it is above 0; without a report, in slot-seconds."""
         if job.report is None:
             return {candidate: float(candidate.slots) for candidate in candidates}
         rates: dict[Candidate, float] = {}
@@ -241,8 +241,8 @@ class Adaptive:
                 rates |= zip(mine, self._models[job.name].goodputs(type_, layouts, job.batch), strict=True)
         return {candidate: rate for candidate, rate in rates.items() if rate > 0}
 
-    def _remaining(self, job: JobView, one: float, now: float) -> float:
-        """Return the progress that a job still has to make."""
+    def _remaining(self, job: PolicyJob, one: float, now: float) -> float:
+        """Return the remaining progress of a job."""
         if job.report is None:
             seconds = job.remaining(now)
             return max(job.served(now) if seconds is None else seconds * job.slots, 1.0)
@@ -253,22 +253,22 @@ class Adaptive:
 
 
 def _row_numbers(job: int, rows: Sequence[Row]) -> tuple[int, ...]:
-    """Return which limits and quotas a job counts for."""
+    """Return the indices of the limits and quotas that a job counts towards."""
     return tuple(number for number, row in enumerate(rows) if job in row.jobs)
 
 
-def _why_never(job: JobView, cluster: Cluster) -> str:
-    """Return why there is no size for a job."""
+def _why_never(job: PolicyJob, cluster: Cluster) -> str:
+    """Return why a job has no candidate size."""
     largest = max(cluster.slots_of.values())
     if job.min_slots > largest:
         return never_fits(job, largest)
-    return f"waits for ever: its batch cannot be split over {job.min_slots} workers on any type of node"
+    return f"can never start: its batch cannot be split over {job.min_slots} workers on any type of node"
 
 
-def _candidates(cluster: Cluster, job: JobView) -> Iterator[Candidate]:
-    """Yield the sizes that a job may be given: at most twice as many as it, or one like it, has run with.
+def _candidates(cluster: Cluster, job: PolicyJob) -> Iterator[Candidate]:
+    """Yield the candidate sizes of a job: at most twice the slots that it, or a job like it, has run with.
 
-    The model of what it has run with does not reach farther.
+    The model is not extrapolated further.
     """
     had = job.allocation if _is_kept(job) else None
     run = max([job.largest_run, *(row.workers for rows in (job.known or {}).values() for row in rows)])
@@ -283,28 +283,28 @@ def _candidates(cluster: Cluster, job: JobView) -> Iterator[Candidate]:
         found = found or _smallest(cluster, type_, job)
         yield from found
         if had is not None and had.slots not in [one.slots for one in found]:
-            yield Candidate(had.type, len(had.parts), had.slots)  # What it has always fits.
+            yield Candidate(had.type, len(had.parts), had.slots)  # Its present slots always fit.
 
 
-def _smallest(cluster: Cluster, type_: str, job: JobView) -> list[Candidate]:
-    """Return the fewest slots that a job can go on with, and the next size that leaves no fragments."""
+def _smallest(cluster: Cluster, type_: str, job: PolicyJob) -> list[Candidate]:
+    """Return the smallest size that a job can run with, and the next size that causes no fragmentation."""
     whole = [one for one in sizes(cluster, type_, job.max_slots) if one.slots >= job.min_slots]
     return [*exactly(cluster, type_, job.min_slots), *whole[:1]]
 
 
-def _is_kept(job: JobView) -> bool:
-    """Return whether a job runs and must not be suspended; if it is elastic, it may be given another size."""
+def _is_kept(job: PolicyJob) -> bool:
+    """Return whether a job runs and must not be suspended. If it is elastic, its size may change."""
     return job.allocation is not None and not job.preemptible
 
 
-def _may_keep(index: int, job: JobView, offered: Collection[tuple[int, str, int]]) -> bool:
-    """Return whether what a job has is among the sizes that are offered to it, so that it need not lose it."""
+def _may_keep(index: int, job: PolicyJob, offered: Collection[tuple[int, str, int]]) -> bool:
+    """Return whether a job's present slots are among its candidate sizes."""
     had = job.allocation
     return had is not None and (index, had.type, had.slots) in offered
 
 
-def _claims(jobs: Sequence[JobView], offers: Sequence[Offer]) -> list[Claim]:
-    """Return what each job wants and keeps."""
+def _claims(jobs: Sequence[PolicyJob], offers: Sequence[Offer]) -> list[Claim]:
+    """Return the claim of each job."""
     best: dict[int, Choice] = {}
     least: dict[int, int] = {}
     for offer in offers:
@@ -322,15 +322,15 @@ def _claims(jobs: Sequence[JobView], offers: Sequence[Offer]) -> list[Claim]:
     return claims
 
 
-def _staying(job: JobView) -> Sized:
+def _staying(job: PolicyJob) -> Sized:
     """Return the present size of a job that must not be suspended."""
     had = job.allocation
     assert had is not None
     return Sized(job, Candidate(had.type, len(had.parts), had.slots))
 
 
-def _restart_cost(job: JobView, candidate: Candidate, now: float) -> float:
-    """Return the seconds without progress that a size costs from now on."""
+def _restart_cost(job: PolicyJob, candidate: Candidate, now: float) -> float:
+    """Return the seconds without progress that a change to a size costs from now on."""
     had = job.allocation
     if had is not None and (had.type, had.slots) == (candidate.type, candidate.slots):
         return max(0.0, job.restarting_until - now)

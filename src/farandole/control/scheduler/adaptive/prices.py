@@ -1,10 +1,10 @@
-"""Prices of slots: the solution of large problems, where an exact one takes too long.
+"""Prices of slots: an approximate solution of large problems, for which an exact one takes too long.
 
-With a price for a slot of each type, every job can be looked at alone: its best choice is the one whose value exceeds
-the price of its slots most. At the right prices the jobs want just the slots that there are, and the choices are the
-best for all together, but for the few jobs that find two choices equally good (Lagrange's dual of the program; Everett
-1963, "Generalized Lagrange Multiplier Method"). Prices are found by bisection, one type after the other, again and
-again, because a job that finds one type dear wants another.
+With a price for a slot of each type, every job can be considered alone: its best choice is the one whose value exceeds
+the price of its slots most. At the right prices the jobs want exactly the available slots, and the choices are optimal
+for all jobs together, except for the few jobs with two equally good choices (Lagrangian dual of the program; Everett
+1963, "Generalized Lagrange Multiplier Method"). Prices are found by bisection, one type after the other, in several
+sweeps, because a job for which one type is too expensive wants another.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from farandole.control.scheduler.adaptive.throughput import Array
 
 _SWEEPS = 5
-"""How often the price of each type is found again."""
+"""Number of sweeps over the types."""
 _HALVINGS = 14
 _CLOSER = 6.0
-"""How many times closer to the last price the next one is looked for in each sweep."""
+"""Factor by which the search range around the last price shrinks in each sweep."""
 
 Indices = NDArray[np.intp]
 
@@ -29,11 +29,11 @@ class Market:
     """The choices of all jobs as arrays, in the order of the jobs.
 
     Args:
-        jobs: for each choice, its job; equal jobs lie side by side.
-        types: for each choice, the index of its type.
-        counts: for each choice, its number of slots.
-        values: for each choice, what it is worth.
-        slots: for each type, how many there are.
+        jobs: job of each choice; choices of one job are adjacent.
+        types: index of the type of each choice.
+        counts: number of slots of each choice.
+        values: value of each choice.
+        slots: number of slots of each type.
         kept: jobs that must have one of their choices.
     """
 
@@ -64,7 +64,7 @@ class Market:
         left = self._slots - self._wanted(chosen)
         served = np.isin(self._rows, self._rows[chosen])
         fits = self._counts <= np.maximum(left, 0.0)[self._types]
-        # A job that is kept takes another choice if there are not quite enough slots for its best.
+        # A kept job gets another choice if its best one does not quite fit.
         rest = np.flatnonzero(np.isinf(self._least[self._rows]) | (~served & fits))
         return [*self._best_first(chosen, net), *self._best_first(rest, net)]
 
@@ -73,7 +73,7 @@ class Market:
         return found
 
     def _prices(self) -> Array:
-        """Return the prices of a slot of each type at which no more slots are wanted than there are."""
+        """Return the price of a slot of each type at which the demand does not exceed the supply."""
         each = self._values / self._counts
         highest = np.array([each[self._types == type_].max(initial=0.0) for type_ in range(len(self._slots))])
         prices = highest / 2
@@ -92,7 +92,7 @@ class Market:
         return prices
 
     def _chosen(self, net: Array) -> Indices:
-        """Return the best choice of each job for which one is worth its price."""
+        """Return the best choice of each job that has a choice worth its price."""
         best = np.maximum.reduceat(net, self._starts)
         found = np.flatnonzero(net == best[self._rows])
         rows = self._rows[found]
@@ -100,7 +100,7 @@ class Market:
         return np.asarray(found[first & (best[rows] > self._least[rows])])
 
     def _wanted(self, chosen: Indices) -> Array:
-        """Return how many slots of each type some choices take."""
+        """Return the number of slots of each type that some choices take."""
         return np.bincount(self._types[chosen], self._counts[chosen], len(self._slots)).astype(np.float64)
 
 

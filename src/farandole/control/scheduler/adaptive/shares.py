@@ -1,20 +1,20 @@
 """Limits and quotas of queues, as rows of the solver's program.
 
-`used(Q)` is what the jobs of a queue and of all below it have together. A limit is a row,
+`used(Q)` is the number of slots of the jobs of a queue and its descendants. A limit is a row,
 
     used(Q) <= limit(Q)
 
-A quota is what a queue has of its own; what it uses beyond, it borrows:
+A quota is the number of slots that a queue owns; slots beyond it are borrowed:
 
     used(Q) - borrowed(Q) <= quota(Q)                borrowed(Q) >= 0
 
-Slots may be borrowed, and used by jobs without a quota, as far as no owner wants them. An owner wants what would be
-best for its jobs, up to its quota, and so it has back what it lent as soon as it wants it:
+Slots may be borrowed, and used by jobs without a quota, as far as no owner wants them. An owner wants the slots that
+would be best for its jobs, up to its quota, so it gets lent slots back as soon as it wants them:
 
     sum of borrowed(Q) + used by jobs without a quota <= slots - sum of wanted(Q)
 
-This is the row for all slots, over the outermost queues with quotas. Within such a queue P, the same row shares what P
-has among the queues with quotas below it: `quota(P) + borrowed(P)` takes the place of all slots.
+This is the row for all slots, over the outermost queues with quotas. Within such a queue P, the same row shares the
+slots of P among its descendants with quotas: `quota(P) + borrowed(P)` takes the place of all slots.
 """
 
 from __future__ import annotations
@@ -23,31 +23,31 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from farandole.control.scheduler.job import JobView
+from farandole.control.scheduler.job import PolicyJob
 from farandole.control.scheduler.room import lineage
 from farandole.control.scheduler.rules import Rules
 
 
 class Row(NamedTuple):
-    """The slots of some jobs, and borrowed slots with their factors, are at most `upper`."""
+    """A constraint: the slots of some jobs, plus borrowed slots times their factors, are at most `upper`."""
 
     jobs: frozenset[int]
-    """Their indices."""
+    """Indices of the jobs."""
     borrowed: Mapping[str, float]
-    """By queue."""
+    """Factors of borrowed slots, by queue."""
     upper: float
     defines: str = ""
-    """The queue whose borrowed slots are what this row leaves over."""
+    """The queue whose borrowed slots are defined by this row; "": none."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """What a job brings along that the program does not decide.
+    """A job's claim on slots, which is an input of the program.
 
     Attributes:
-        wanted: the slots that would be best for it, alone in the cluster.
-        least: those that it keeps in any case.
-        fixed: whether it keeps exactly those, and is not in the program.
+        wanted: number of slots that would be best for it, alone in the cluster.
+        least: number of slots that it keeps in any case.
+        fixed: whether it keeps exactly these, and is not part of the program.
     """
 
     wanted: int
@@ -55,23 +55,23 @@ class Claim:
     fixed: bool = False
 
 
-def rows_of(rules: Rules, jobs: Sequence[JobView], claims: Sequence[Claim], slots: int) -> list[Row]:
-    """Return the rows for jobs with their claims, in the same order; none if no queue has a limit or a quota."""
+def rows_of(rules: Rules, jobs: Sequence[PolicyJob], claims: Sequence[Claim], slots: int) -> list[Row]:
+    """Return the rows for jobs with their claims, which are in the same order; none without limits and quotas."""
     if all(queue.limit is None and queue.quota is None for queue in rules.queues.values()):
         return []
     return list(_Rows(rules, jobs, claims).all(slots))
 
 
 class _Rows:
-    def __init__(self, rules: Rules, jobs: Sequence[JobView], claims: Sequence[Claim]) -> None:
+    def __init__(self, rules: Rules, jobs: Sequence[PolicyJob], claims: Sequence[Claim]) -> None:
         self._rules = rules
         self._claims = claims
         self._members: dict[str, list[int]] = {}
-        """Of each queue and all below it."""
+        """Jobs of each queue and its descendants."""
         self._quotas: dict[str, list[int]] = {"": []}
-        """For each queue with a quota, the jobs to which no quota is nearer; "" for those without any."""
+        """Jobs by their closest queue with a quota; "": jobs without one."""
         self._outer: dict[str, str] = {}
-        """For each queue with a quota that has jobs, the next one above it that has one."""
+        """The closest ancestor with a quota, for each queue with a quota and jobs."""
         for index, job in enumerate(jobs):
             above = list(lineage(job.queue, rules))
             for name in above:
@@ -104,7 +104,7 @@ class _Rows:
         return min(self._quota(name), sum(self._claims[index].wanted for index in self._members[name]))
 
     def _row(self, members: Sequence[int], borrowed: Mapping[str, float], upper: float, defines: str = "") -> Row:
-        """Return a row without jobs that keep what they have; what nobody may take from jobs always fits."""
+        """Return a row without jobs of fixed slots. Its bound is never below the slots that the others keep."""
         fixed = sum(self._claims[index].least for index in members if self._claims[index].fixed)
         free = [index for index in members if not self._claims[index].fixed]
         least = sum(self._claims[index].least for index in free)
@@ -113,7 +113,7 @@ class _Rows:
 
 
 class Account:
-    """What is used of each row, while choices are made one after the other."""
+    """The use of each row while choices are made one by one."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
         self._rows = rows
@@ -129,7 +129,7 @@ class Account:
 
     @property
     def holds(self) -> bool:
-        """Whether no row is broken, with as little borrowed as can be."""
+        """Whether all rows hold, with as few borrowed slots as possible."""
         borrowed = {
             row.defines: max(0.0, used - row.upper)
             for row, used in zip(self._rows, self._used, strict=True)
@@ -141,23 +141,25 @@ class Account:
         )
 
 
-def why_waits(job: JobView, used: Mapping[str, int], rules: Rules) -> str:
-    """Return which limit or quota keeps a job waiting; "" if none does.
+def why_waits(job: PolicyJob, used: Mapping[str, int], rules: Rules) -> str:
+    """Return the limit or quota that blocks a job, in words; "": none.
 
     Args:
-        used: by the jobs of each queue and of all below it.
+        job: the waiting job.
+        used: number of slots of each queue and its descendants.
+        rules: queues with their limits and quotas.
     """
     for name in lineage(job.queue, rules):
         queue, has = rules.queue(name), used.get(name, 0)
         if queue.limit is not None and has + job.min_slots > queue.limit:
-            return f"queue {name} has {has} of the {queue.limit} slots that are its limit"
+            return f"queue {name} has {has} slots, and its limit is {queue.limit}"
         if queue.quota is not None and has + job.min_slots > queue.quota:
-            return f"queue {name} has {has} slots, its quota is {queue.quota}, and there are no others to borrow"
+            return f"queue {name} has {has} slots, its quota is {queue.quota}, and no other slots can be borrowed"
     return ""
 
 
 def borrows(queue: str, used: Mapping[str, int], rules: Rules) -> str:
-    """Return what a queue or one above it borrows, in words; "" if nothing."""
+    """Return the slots that a queue or one of its ancestors borrows, in words; "": none."""
     for name in lineage(queue, rules):
         quota = rules.queue(name).quota
         if quota is not None and used.get(name, 0) > quota:
@@ -165,8 +167,8 @@ def borrows(queue: str, used: Mapping[str, int], rules: Rules) -> str:
     return ""
 
 
-def used_by(jobs: Sequence[tuple[JobView, int]], rules: Rules) -> dict[str, int]:
-    """Return the slots that the jobs of each queue and of all below it have."""
+def used_by(jobs: Sequence[tuple[PolicyJob, int]], rules: Rules) -> dict[str, int]:
+    """Return the number of slots of each queue and its descendants."""
     used: dict[str, int] = {}
     for job, slots in jobs:
         for name in lineage(job.queue, rules):

@@ -1,9 +1,9 @@
-"""Choosing one candidate for each job, so that the sum of their values is the largest and the slots suffice.
+"""Choosing one candidate for each job, to maximise the sum of their values within the available slots.
 
-This is a multiple-choice knapsack with one capacity for each type of node. Small ones are solved exactly by HiGHS
-(`scipy.optimize.milp`); for large ones, prices of slots are found (see `prices`). Limits and quotas of queues are
-further rows (see `shares`); large problems with such rows are relaxed, solved by HiGHS, and rounded, which leaves few
-jobs with fractions.
+This is a multiple-choice knapsack problem with one capacity for each type of node. Small problems are solved exactly by
+HiGHS (`scipy.optimize.milp`), large ones by prices of slots (see `prices`). Limits and quotas of queues are further
+rows (see `shares`); large problems with such rows are relaxed, solved by HiGHS, and rounded, which leaves few jobs with
+fractions.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from farandole.control.scheduler.adaptive.shares import Account, Row
 from farandole.control.scheduler.adaptive.throughput import Array
 
 EXACT = 4000
-"""Up to so many choices in all, the exact solver is used."""
+"""Largest number of choices for which the exact solver is used."""
 
 
 class Choice(NamedTuple):
-    """One way to run a job: its index, the type and the number of slots, and what it is worth (above 0)."""
+    """One way to run a job: the job's index, the type and number of slots, and the value (above 0)."""
 
     job: int
     type: str
@@ -33,11 +33,11 @@ class Choice(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """What is to be solved.
+    """A problem to solve.
 
     Attributes:
-        choices: of which each job may have one.
-        slots: how many there are of each type.
+        choices: choices of all jobs, of which each job gets at most one.
+        slots: number of slots of each type.
         rows: limits and quotas.
         kept: jobs that must have one of their choices.
     """
@@ -51,12 +51,12 @@ class Problem(NamedTuple):
 def solve(
     choices: Sequence[Choice], slots: Mapping[str, int], rows: Sequence[Row] = (), kept: Collection[int] = ()
 ) -> list[int]:
-    """Return the indices of the best choices: at most one for each job, and no more slots of a type than there are.
+    """Return the indices of the best choices: at most one for each job, within the slots, limits and quotas.
 
     Args:
-        choices: of all jobs.
-        slots: how many there are of each type.
-        rows: limits and quotas, which hold too.
+        choices: choices of all jobs.
+        slots: number of slots of each type.
+        rows: limits and quotas.
         kept: jobs that must have one of their choices.
     """
     problem = Problem(choices, slots, rows, kept)
@@ -69,7 +69,7 @@ def solve(
         return _greedy(problem, order_by_prices(jobs, types, counts, np.array(worths), slots, kept))
     borrowers = list(dict.fromkeys(name for row in rows for name in row.borrowed))
     values = np.array([choice.value for choice in choices])
-    # A limit of nodes, not of time: the same question has the same answer on a busy machine.
+    # A limit of nodes, not of time: the result must not depend on the load of the machine.
     result = milp(
         np.concatenate([-values / values.max(), np.zeros(len(borrowers))]),
         integrality=np.concatenate([np.full(len(choices), int(exact)), np.zeros(len(borrowers))]),
@@ -85,7 +85,7 @@ def solve(
 
 
 def _constraint(problem: Problem, borrowers: Sequence[str]) -> LinearConstraint:
-    """Return a row for each job, one for each type of node, and one for each limit and quota."""
+    """Return the constraints: a row for each job, for each type of node, and for each limit and quota."""
     choices, slots, limits, kept = problem
     jobs = {job: row for row, job in enumerate(dict.fromkeys(choice.job for choice in choices))}
     types = {type_: len(jobs) + row for row, type_ in enumerate(slots)}
@@ -108,7 +108,7 @@ def _constraint(problem: Problem, borrowers: Sequence[str]) -> LinearConstraint:
 
 
 def _favourites(problem: Problem) -> list[int] | None:
-    """Return the best choice of each job if the slots suffice for all of them, and no limit is broken."""
+    """Return the best choice of each job if all of them fit together, or None."""
     choices, slots, rows, _ = problem
     best: dict[int, int] = {}
     for index, choice in enumerate(choices):
@@ -126,14 +126,14 @@ def _favourites(problem: Problem) -> list[int] | None:
 
 
 def _rounded(problem: Problem, part: Array) -> list[int]:
-    """Return whole choices near to parts of choices: the largest parts first, then whatever still fits."""
+    """Return an integral solution close to a fractional one: the largest fractions first, then what still fits."""
     choices = problem.choices
     order = sorted(range(len(choices)), key=lambda index: (-part[index], -choices[index].value, index))
     return _greedy(problem, order)
 
 
 def _greedy(problem: Problem, order: Sequence[int]) -> list[int]:
-    """Return choices that fit, as they come; there is always room for the smallest choice of each job that is kept."""
+    """Return the choices that fit, in the given order. The smallest choice of each kept job always fits."""
     choices, slots, rows, kept = problem
     least: dict[int, int] = {}
     for index, choice in enumerate(choices):
@@ -152,7 +152,7 @@ def _greedy(problem: Problem, order: Sequence[int]) -> list[int]:
         if choice.job in chosen or choice.slots - same > free[choice.type]:
             continue
         account.add(choice.job, choice.slots - again)
-        # What is the least for a job that is kept is no question of limits.
+        # The smallest choice of a kept job is allowed even beyond limits.
         if not account.holds and index != least.get(choice.job):
             account.add(choice.job, again - choice.slots)
             continue

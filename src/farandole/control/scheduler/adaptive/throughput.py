@@ -1,19 +1,19 @@
-"""How long a step of a job takes in configurations that it has not run, from those that it has.
+"""A model of a job's step time in configurations that it has not run, fitted to those that it has run.
 
-A pass takes `compute(m)` seconds with m samples for each worker, and the all-reduce `network(n, k)` seconds with k
-workers on n nodes. Frameworks do both partly at the same time, so that a step takes
+A pass takes `compute(m)` seconds with m samples for each worker, and the allreduce `network(n, k)` seconds with k
+workers on n nodes. Frameworks partly overlap the two, so that a step takes
 
-    step = (compute^g + network^g)^(1/g)          g = 1: one after the other; g -> infinity: wholly at the same time
+    step = (compute^g + network^g)^(1/g)          g = 1: no overlap; g -> infinity: full overlap
 
-as in Pollux (Qiao et al., OSDI '21). What is fitted differs from there, and needs no iteration:
+as in Pollux (Qiao et al., OSDI '21). The fit differs from Pollux, and needs no iteration:
 
-- `compute` is interpolated between batch sizes that were measured, those of a profile with one worker included, and
-  corrected by how much slower it was with several workers on a node (they share its processors and its disks).
-- `network` of a configuration that was measured is what explains its steps, so that the model is exact where it was
-  measured. For others, it is that of the most similar one, scaled like a ring all-reduce, which sends 2 (k - 1) / k
-  times the gradients.
-- On a type of node that has not been tried, all-reduce is as slow as on another, compared with compute (Sia, SOSP '23).
-  Before a job has run with several workers, its all-reduce is taken to be free: to find out costs one restart.
+- `compute` is interpolated between measured batch sizes, including a profile with one worker, and corrected by the
+  measured slow-down with several workers on a node (they share its processors and its disks).
+- `network` of a measured configuration is chosen to reproduce its step time, so the model is exact there. For others,
+  it is that of the most similar configuration, scaled like a ring allreduce, which sends 2 (k - 1) / k times the
+  gradients.
+- On an untried type of node, the ratio of allreduce to compute is assumed to be that of another type (Sia, SOSP '23).
+  Before a job has run with several workers, its allreduce is assumed to be free: finding out costs one restart.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from farandole.control.scheduler.job import Measurement, Report
+from farandole.control.scheduler.job import Measurement, TrainingReport
 
 Array = NDArray[np.float64]
 
@@ -41,17 +41,18 @@ class _Group:
     nodes: int
     workers: int
     locals: Array
+    """Samples of each worker in a pass."""
     slower: Array
-    """How many times slower compute is than with one worker."""
+    """Slow-down of compute relative to one worker."""
     networks: Array
-    """Seconds of an all-reduce."""
+    """Seconds of an allreduce."""
 
     @property
     def network(self) -> float:
         return float(self.networks.mean())
 
     def distance(self, nodes: int, workers: int) -> float:
-        """Return how unlike another number of nodes and workers is."""
+        """Return the dissimilarity to another number of nodes and workers."""
         between = 4.0 if (nodes > 1) != (self.nodes > 1) else 0.0
         return between + abs(math.log(workers / self.workers)) + 0.1 * abs(nodes - self.nodes)
 
@@ -60,8 +61,8 @@ class TypeModel:
     """The step times of one job on one type of node.
 
     Args:
-        measured: what it ran there.
-        profile: what was measured with one worker before the start.
+        measured: measurements of its runs there.
+        profile: measurements with one worker before the start.
     """
 
     def __init__(self, measured: Sequence[Measurement], profile: Sequence[Measurement]) -> None:
@@ -81,7 +82,7 @@ class TypeModel:
         """Return the seconds of one pass with one worker."""
         locals_, computes = self._locals, self._computes
         if len(locals_) == 1:
-            # With one batch size, half of the time is taken to be independent of it.
+            # With one batch size, half of the time is assumed to be independent of it.
             return np.asarray(computes[0] * (0.5 + 0.5 * local / locals_[0]))
         inside = np.interp(local, locals_, computes)
         slope = max((computes[-1] - computes[0]) / (locals_[-1] - locals_[0]), 0.0)
@@ -92,7 +93,7 @@ class TypeModel:
         return min(self.groups, key=lambda group: group.distance(nodes, workers), default=None)
 
     def _best_overlap(self, rows: Sequence[Measurement]) -> float:
-        """Return the overlap that explains best how steps with equal workers differ between batch sizes."""
+        """Return the overlap that best explains the step times of different batch sizes with equal workers."""
         if len({(row.nodes, row.workers) for row in rows}) == len(rows):
             return _USUAL_OVERLAP
 
@@ -122,12 +123,13 @@ class TypeModel:
 
 
 class _Layout(NamedTuple):
-    """What says most about a configuration: measurements, whether they are of its own type, and how they apply."""
+    """The measurements that are most similar to a configuration, and how they apply to it."""
 
     group: _Group | None
     own: bool
+    """Whether they are of the configuration's own type of node."""
     scale: float
-    """How many times more seconds an all-reduce takes."""
+    """Factor of the allreduce's time."""
     overlap: float
 
 
@@ -139,10 +141,11 @@ class ThroughputModel:
     """The step times of one job on all types of nodes.
 
     Args:
-        known: what other jobs of the same application have measured; the job's own measurements win.
+        report: the job's report.
+        known: measurements of other jobs of the same application; the job's own measurements take precedence.
     """
 
-    def __init__(self, report: Report, known: Known | None = None) -> None:
+    def __init__(self, report: TrainingReport, known: Known | None = None) -> None:
         others = known or {}
         types = dict.fromkeys([*report.limits.local, *report.measured, *report.one_slot])
         models = {
@@ -153,15 +156,16 @@ class ThroughputModel:
         self._layouts: dict[tuple[str, int, int], _Layout] = {}
 
     def knows(self, type_: str) -> bool:
-        """Return whether anything is known of a type."""
+        """Return whether there are measurements of a type."""
         return type_ in self._models
 
     def times(self, type_: str, layouts: Sequence[tuple[int, int]], local: Array) -> tuple[Array, Array]:
-        """Return the seconds of a pass without all-reduce, and of one with it.
+        """Return the seconds of a pass without allreduce, and with it, both in the shape of `local`.
 
         Args:
-            layouts: numbers of nodes and workers, one pair for each row.
-            local: samples of a pass, a row of batch sizes for each layout.
+            type_: type of the nodes.
+            layouts: pairs of numbers of nodes and workers, one for each row.
+            local: samples of each worker in a pass, of shape (layouts, batch sizes).
         """
         found = [self._layout(type_, nodes, workers) for nodes, workers in layouts]
         slower, network = np.ones_like(local), np.zeros_like(local)
@@ -175,7 +179,7 @@ class ThroughputModel:
         return compute, (compute**overlap + network**overlap) ** (1 / overlap)
 
     def _layout(self, type_: str, nodes: int, workers: int) -> _Layout:
-        """Return which measurements say most about a configuration."""
+        """Return the measurements that are most similar to a configuration."""
         key = (type_, nodes, workers)
         if key not in self._layouts:
             self._layouts[key] = self._find_layout(type_, nodes, workers)
@@ -194,7 +198,7 @@ class ThroughputModel:
     def _elsewhere(
         self, type_: str, nodes: int, workers: int, own: _Group | None
     ) -> tuple[_Group | None, float, float]:
-        """Return the most similar measurements on any type, the overlap, and how much slower this type is."""
+        """Return the most similar measurements on any type, their overlap, and the slow-down of this type."""
         best, overlap, scale = own, self._models[type_].overlap, 1.0
         for other, model in self._models.items():
             group = model.nearest(nodes, workers) if other != type_ else None
@@ -215,5 +219,5 @@ def _join(compute: float, network: float, overlap: float) -> float:
 
 
 def _part(step: float, compute: float, overlap: float) -> float:
-    """Return the network time that makes a step of a pass."""
+    """Return the network time that, joined with `compute`, gives `step`."""
     return float(max(step**overlap - compute**overlap, 0.0) ** (1 / overlap))

@@ -1,5 +1,5 @@
-"""Admissions: which jobs get slots, given their order and the room. One in each file.
+"""Admissions, one in each file: functions that choose the jobs that get slots.
 
-A function gets the ranked jobs and the room, and returns the grants and, for the jobs that get nothing, the reasons.
-All of a job's slots are granted together, or none (gang scheduling).
+A function gets the ranked jobs and the room, and returns the grants, and the reasons for the jobs that get nothing.
+Either all slots of a job are granted, or none (gang scheduling).
 """

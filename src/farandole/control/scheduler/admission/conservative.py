@@ -1,8 +1,8 @@
-"""Conservative backfill: every waiting job is promised a start, and none may delay a promise made before.
+"""Conservative backfill: every waiting job gets a reservation, and no job may delay an earlier reservation.
 
 Mu'alem and Feitelson 2001, "Utilization, Predictability, Workloads, and User Runtime Estimates in Scheduling the IBM
-SP2 with Backfilling". A job whose duration nobody knows is taken to go on for ever. Where very many jobs wait, only
-the first of them are promised a start, and those behind have to wait until they are among the first.
+SP2 with Backfilling". A job of unknown duration is assumed to run for ever. If very many jobs wait, only the first of
+them get reservations, and the others wait until they are among the first.
 """
 
 from __future__ import annotations
@@ -12,19 +12,20 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 
 from farandole.control.scheduler.admission.expected_start import expected_start
-from farandole.control.scheduler.job import JobView
+from farandole.control.scheduler.job import PolicyJob
 from farandole.control.scheduler.room import Admitted, Grant, Room, runs_on
 
 PLANNED = 500
-"""How many waiting jobs are promised a start: planning more takes longer than a decision should."""
+"""Number of waiting jobs that get a reservation: planning more takes longer than a decision should."""
 
 
 class FreeOverTime:
-    """How many slots of one type are free from now on: a step function.
+    """The number of free slots of one type from now on: a step function of time.
 
     Args:
-        free: the slots that are free now.
-        ends: the times at which more become free, and how many.
+        now: present time in seconds.
+        free: number of slots that are free now.
+        ends: times at which more slots become free, each with their number.
     """
 
     def __init__(self, now: float, free: int, ends: Iterable[tuple[float, int]] = ()) -> None:
@@ -37,20 +38,20 @@ class FreeOverTime:
                 self._times.append(end)
                 self._free.append(self._free[-1] + slots)
         self._known: dict[int, tuple[list[float], list[float]]] = {}
-        """For each number of slots that was asked for, durations and the earliest starts that were found for these.
+        """Earlier requests by number of slots: their durations and the earliest starts found for them, both ascending.
 
-        Both lists ascend. `take` frees nothing, so no start becomes earlier, and no larger or longer request has an
-        earlier one: a search begins at the latest start that is known of a request that is no larger.
+        `take` frees nothing, so no start becomes earlier, and a larger or longer request never has an earlier one: a
+        search begins at the latest start known for a request that is not larger.
         """
 
     def take(self, start: float, end: float, slots: int) -> None:
-        """Take slots in a span of time."""
+        """Reserve slots from `start` to `end`."""
         first, last = self._split(start), self._split(end) if end < math.inf else len(self._times)
         for index in range(first, last):
             self._free[index] -= slots
 
     def earliest(self, slots: int, duration: float) -> float:
-        """Return the earliest time from which so many slots are free for so long; infinity if there is none."""
+        """Return the earliest time from which `slots` slots are free for `duration` seconds; infinity: never."""
         times, free = self._times, self._free
         at = bisect_left(times, self._not_before(slots, duration))
         while True:
@@ -70,7 +71,7 @@ class FreeOverTime:
         return start
 
     def _not_before(self, slots: int, duration: float) -> float:
-        """Return a time before which so many slots are not free for so long."""
+        """Return a lower bound of `earliest`, from earlier requests."""
         latest = self._times[0]
         for known, (durations, starts) in self._known.items():
             index = bisect_right(durations, duration)
@@ -93,8 +94,8 @@ class FreeOverTime:
         return index
 
 
-def admit(ranked: Sequence[JobView], room: Room, now: float) -> Admitted:
-    """Grant slots to all jobs that can start now without delaying one before them."""
+def admit(ranked: Sequence[PolicyJob], room: Room, now: float) -> Admitted:
+    """Grant slots to all jobs that can start now without delaying a job before them."""
     grants: list[Grant] = []
     reasons: dict[str, str] = {}
     futures = _futures(room, now)
@@ -112,11 +113,11 @@ def admit(ranked: Sequence[JobView], room: Room, now: float) -> Admitted:
             grants.append(room.grant(job, type_, slots))
         else:
             reasons[job.name] = room.why_not(job) + expected_start(start, now)
-    return Admitted(grants, reasons, lambda job: f"waits: {PLANNED} jobs before it wait")
+    return Admitted(grants, reasons, lambda job: f"waits behind {PLANNED} waiting jobs")
 
 
 def _futures(room: Room, now: float) -> dict[str, FreeOverTime]:
-    """Return what is free over time beside the jobs that keep their slots."""
+    """Return the free slots over time beside the jobs that keep theirs, by type."""
     ends: dict[str, list[tuple[float, int]]] = {type_: [] for type_ in room.free}
     for job in room.kept:
         assert job.allocation is not None
@@ -124,15 +125,15 @@ def _futures(room: Room, now: float) -> dict[str, FreeOverTime]:
     return {type_: FreeOverTime(now, free, ends[type_]) for type_, free in room.free.items()}
 
 
-def _duration(job: JobView, now: float) -> float:
+def _duration(job: PolicyJob, now: float) -> float:
     remaining = job.remaining(now)
     return math.inf if remaining is None else max(remaining, 1e-9)
 
 
 def _first_start(
-    job: JobView, duration: float, room: Room, futures: dict[str, FreeOverTime], now: float
+    job: PolicyJob, duration: float, room: Room, futures: dict[str, FreeOverTime], now: float
 ) -> tuple[float, str, int]:
-    """Return when a job can start first, on which type and with how many slots."""
+    """Return the earliest start of a job, its type and its number of slots."""
     for type_, slots in room.choices(job) if job.min_slots <= room.most_free else ():
         if futures[type_].earliest(slots, duration) <= now:
             return now, type_, slots

@@ -1,7 +1,7 @@
-"""EASY backfill: the first job that does not fit is promised a start, and what does not delay it may go before it.
+"""EASY backfill: the first job that does not fit gets a reservation, and later jobs may start if they do not delay it.
 
-Lifka 1995, "The ANL/IBM SP Scheduling System". The promise is the earliest time at which enough slots of one type are
-free if all jobs end as expected. Another job may start now if it ends by then, or uses slots that the promise leaves.
+Lifka 1995, "The ANL/IBM SP Scheduling System". The reservation is the earliest time at which enough slots of one type
+are free if all jobs end as expected. Another job may start now if it ends by then, or uses slots that are not reserved.
 """
 
 from __future__ import annotations
@@ -11,20 +11,22 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from farandole.control.scheduler.admission.expected_start import expected_start
-from farandole.control.scheduler.job import JobView
+from farandole.control.scheduler.job import PolicyJob
 from farandole.control.scheduler.room import Admitted, Grant, Room, runs_on
 
 
 class Promise(NamedTuple):
-    """When a job will start at the latest, on which type, and how many slots are left there then."""
+    """The reservation of the first job that has to wait."""
 
     start: float
+    """Latest time of its start."""
     type: str
     extra: int
+    """Number of slots of this type that are left at that time."""
 
 
-def admit(ranked: Sequence[JobView], room: Room, now: float) -> Admitted:
-    """Grant slots in order, and to later jobs what does not delay the first that has to wait."""
+def admit(ranked: Sequence[PolicyJob], room: Room, now: float) -> Admitted:
+    """Grant slots in order, and to later jobs if they do not delay the first job that has to wait."""
     grants: list[Grant] = []
     reasons: dict[str, str] = {}
     head, promise = "", None
@@ -48,30 +50,30 @@ def admit(ranked: Sequence[JobView], room: Room, now: float) -> Admitted:
                 head = job.name
                 reasons[head] += expected_start(promise.start, now)
 
-    def otherwise(job: JobView) -> str:
+    def otherwise(job: PolicyJob) -> str:
         waits = head and room.waits_for_room(job)
-        return f"waits: it would delay {head}, which is before it" if waits else room.why_not(job)
+        return f"waits: it would delay {head}, which comes first" if waits else room.why_not(job)
 
     return Admitted(grants, reasons, otherwise)
 
 
-def _is_harmless(job: JobView, choice: tuple[str, int], promise: Promise, now: float) -> bool:
+def _is_harmless(job: PolicyJob, choice: tuple[str, int], promise: Promise, now: float) -> bool:
     type_, slots = choice
     return type_ != promise.type or slots <= promise.extra or _ends_by(job, promise.start, now)
 
 
-def _is_harmful(job: JobView, promise: Promise, room: Room, now: float) -> bool:
-    """Return whether no choice of a job is harmless, where that is known without its choices."""
+def _is_harmful(job: PolicyJob, promise: Promise, room: Room, now: float) -> bool:
+    """Return whether every choice of a job would delay the reservation, where that is known without its choices."""
     return len(room.free) == 1 and job.min_slots > promise.extra and not _ends_by(job, promise.start, now)
 
 
-def _ends_by(job: JobView, end: float, now: float) -> bool:
+def _ends_by(job: PolicyJob, end: float, now: float) -> bool:
     remaining = job.remaining(now)
     return remaining is not None and now + remaining <= end
 
 
-def _promise(job: JobView, grants: Sequence[Grant], room: Room, now: float) -> Promise | None:
-    """Return when a job can start at the latest; None if it never can."""
+def _promise(job: PolicyJob, grants: Sequence[Grant], room: Room, now: float) -> Promise | None:
+    """Return the reservation of a job; None if it can never start."""
     promises = []
     ends_of: dict[str, list[tuple[float, int]]] = {type_: [] for type_ in room.free}
     for type_, slots, other in _held(grants, room):
@@ -84,14 +86,14 @@ def _promise(job: JobView, grants: Sequence[Grant], room: Room, now: float) -> P
         for end, slots in [(now, 0), *ends]:
             at, free = max(at, end), free + slots
             if free >= job.slots:
-                # Who knows when that will be, if it is when everything that runs has ended.
+                # An infinite start means that durations are unknown: then everything that runs has ended.
                 after = free if at < math.inf else room.free[type_] + sum(slots for _, slots in ends)
                 promises.append(Promise(at, type_, after - job.slots))
                 break
     return min(promises, key=lambda promise: promise.start, default=None)
 
 
-def _held(grants: Sequence[Grant], room: Room) -> Iterator[tuple[str, int, JobView]]:
+def _held(grants: Sequence[Grant], room: Room) -> Iterator[tuple[str, int, PolicyJob]]:
     """Yield the type and number of slots of each job that has some."""
     for job in room.kept:
         if job.allocation is not None:
@@ -100,6 +102,6 @@ def _held(grants: Sequence[Grant], room: Room) -> Iterator[tuple[str, int, JobVi
         yield type_, slots, job
 
 
-def _end(job: JobView, now: float) -> float:
+def _end(job: PolicyJob, now: float) -> float:
     remaining = job.remaining(now)
     return math.inf if remaining is None else now + remaining

@@ -1,4 +1,4 @@
-"""Sentences about waiting."""
+"""The expected start of a job, as text."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import math
 
 
 def expected_start(start: float, now: float) -> str:
-    """Return the end of a sentence that says when a job starts at the latest."""
+    """Return the end of a sentence with the latest start of a job."""
     if math.isinf(start):
-        return "; when it starts is unknown, because durations of running jobs are"
+        return "; its start is unknown, because the durations of running jobs are"
     minutes = math.ceil((start - now) / 60)
     return f"; starts in about {minutes} min" if minutes < 180 else f"; starts in about {minutes / 60:.0f} h"

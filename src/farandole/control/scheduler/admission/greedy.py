@@ -1,15 +1,15 @@
-"""Greedy: each job that fits gets its slots, whatever waits before it. Large jobs may starve."""
+"""Greedy: each job that fits gets its slots, even if jobs before it wait. Large jobs may starve."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from farandole.control.scheduler.job import JobView
+from farandole.control.scheduler.job import PolicyJob
 from farandole.control.scheduler.room import Admitted, Room
 
 
-def admit(ranked: Sequence[JobView], room: Room, now: float) -> Admitted:
-    """Grant slots in order, leaving out jobs that they do not suffice for."""
+def admit(ranked: Sequence[PolicyJob], room: Room, now: float) -> Admitted:
+    """Grant slots in order, skipping jobs that do not fit."""
     grants = []
     most = room.most_free
     for job in ranked:

@@ -1,15 +1,15 @@
-"""Strict: the first job that does not fit holds up all behind it, unless it waits for something else than slots."""
+"""Strict: the first job that does not fit blocks all jobs behind it, unless it waits for something other than slots."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from farandole.control.scheduler.job import JobView
+from farandole.control.scheduler.job import PolicyJob
 from farandole.control.scheduler.room import Admitted, Grant, Room
 
 
-def admit(ranked: Sequence[JobView], room: Room, now: float) -> Admitted:
-    """Grant slots in order, up to the first job that they do not suffice for."""
+def admit(ranked: Sequence[PolicyJob], room: Room, now: float) -> Admitted:
+    """Grant slots in order, up to the first job that does not fit."""
     grants: list[Grant] = []
     reasons: dict[str, str] = {}
     behind = ""

@@ -1,5 +1,5 @@
-"""Orders: which job comes before which. One in each file, as a function that ranks jobs.
+"""Orders, one in each file: functions that rank jobs.
 
-A function gets all jobs, in the order of their submission, and returns them in its own. Functions of the stdlib's sort
-keep the order of equals, so that ties go to the job that was submitted first.
+A function gets all jobs in the order of their submission, and returns them in its own order. Python's sort is stable,
+so that ties go to the job that was submitted first.
 """

@@ -1,8 +1,8 @@
-"""Fair share: the queue, and in it the user, whose share is the smallest comes next.
+"""Fair share: the queue with the smallest share comes next, and in it the user with the smallest share.
 
-Progressive filling of dominant resource fairness (Ghodsi et al., NSDI '11): jobs are granted one after the other, each
-time to the claimant with the smallest share divided by its weight. Slots are the one resource that jobs compete for
-here, so that the dominant share is that of all slots. Queues form a tree, which is filled level by level.
+Progressive filling of dominant resource fairness (Ghodsi et al., NSDI '11): jobs are granted one by one, each time to
+the claimant with the smallest share divided by its weight. Slots are the only resource that jobs compete for here, so
+the dominant share is the share of all slots. Queues form a tree, which is filled level by level.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from farandole.control.scheduler.cluster import Cluster
-from farandole.control.scheduler.job import JobView
+from farandole.control.scheduler.job import PolicyJob
 from farandole.control.scheduler.rules import Rules
 
 
-def rank(cluster: Cluster, jobs: Sequence[JobView], now: float, rules: Rules) -> Sequence[JobView]:
+def rank(cluster: Cluster, jobs: Sequence[PolicyJob], now: float, rules: Rules) -> Sequence[PolicyJob]:
     """Return jobs in the order in which progressive filling grants them."""
-    members: dict[str, dict[str, list[JobView]]] = {}
+    members: dict[str, dict[str, list[PolicyJob]]] = {}
     for job in jobs:
         members.setdefault(job.queue, {}).setdefault(job.user, []).append(job)
-    # Within a user, jobs that run come first: a fair share is no reason to suspend one for another of the same user.
+    # A user's running jobs come first: fair share must not suspend a job for another one of the same user.
     lists = {
         queue: _merge([(1.0, sorted(of_user, key=lambda job: job.allocation is None)) for of_user in users.values()])
         for queue, users in members.items()
@@ -27,8 +27,10 @@ def rank(cluster: Cluster, jobs: Sequence[JobView], now: float, rules: Rules) ->
     return _fill_below("", lists, rules, frozenset())
 
 
-def _fill_below(parent: str, lists: Mapping[str, list[JobView]], rules: Rules, above: frozenset[str]) -> list[JobView]:
-    """Return the jobs of all queues below one, merged by share."""
+def _fill_below(
+    parent: str, lists: Mapping[str, list[PolicyJob]], rules: Rules, above: frozenset[str]
+) -> list[PolicyJob]:
+    """Return the jobs of all descendants of a queue, merged by share."""
     known = dict.fromkeys([*rules.queues, *lists])
     children = [name for name in known if rules.queue(name).parent == parent and name not in above]
     merged = [
@@ -41,9 +43,9 @@ def _fill_below(parent: str, lists: Mapping[str, list[JobView]], rules: Rules, a
     return _merge(merged)
 
 
-def _merge(claimants: Iterable[tuple[float, list[JobView]]]) -> list[JobView]:
-    """Merge lists of jobs: each time, the list whose granted slots divided by its weight are the fewest goes on."""
-    keyed: list[tuple[float, float, str, JobView]] = []
+def _merge(claimants: Iterable[tuple[float, list[PolicyJob]]]) -> list[PolicyJob]:
+    """Merge lists of jobs: the next job is from the list with the fewest granted slots divided by its weight."""
+    keyed: list[tuple[float, float, str, PolicyJob]] = []
     for weight, jobs in claimants:
         granted = 0
         for job in jobs:

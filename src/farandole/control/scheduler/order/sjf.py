@@ -1,4 +1,4 @@
-"""Shortest job first: by the whole duration, as given or predicted. Jobs of unknown duration come last."""
+"""Shortest job first, by the whole duration as given or predicted. Jobs of unknown duration come last."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 
 from farandole.control.scheduler.cluster import Cluster
-from farandole.control.scheduler.job import JobView
+from farandole.control.scheduler.job import PolicyJob
 from farandole.control.scheduler.rules import Rules
 
 
-def rank(cluster: Cluster, jobs: Sequence[JobView], now: float, rules: Rules) -> Sequence[JobView]:
+def rank(cluster: Cluster, jobs: Sequence[PolicyJob], now: float, rules: Rules) -> Sequence[PolicyJob]:
     """Return the jobs with the shortest durations first."""
     return sorted(jobs, key=lambda job: math.inf if job.duration is None else job.duration)

@@ -1,7 +1,7 @@
 """Shortest remaining time first, with suspension.
 
-Of a job whose duration nobody knows, the remaining time is taken to be what it has had: half of the jobs that have run
-for so long are expected to run for as long again (the rule of Lindy, which holds where run times have a Pareto tail).
+The remaining time of a job of unknown duration is assumed to equal its run time so far: half of the jobs that have run
+this long are expected to run as long again (Lindy's law, which holds for run times with a Pareto tail).
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from farandole.control.scheduler.cluster import Cluster
-from farandole.control.scheduler.job import JobView
+from farandole.control.scheduler.job import PolicyJob
 from farandole.control.scheduler.rules import Rules
 
 
-def rank(cluster: Cluster, jobs: Sequence[JobView], now: float, rules: Rules) -> Sequence[JobView]:
-    """Return the jobs with the shortest remaining times first; of equal ones, those that run."""
+def rank(cluster: Cluster, jobs: Sequence[PolicyJob], now: float, rules: Rules) -> Sequence[PolicyJob]:
+    """Return the jobs with the shortest remaining times first; among equals, running jobs first."""
 
-    def key(job: JobView) -> tuple[float, bool]:
+    def key(job: PolicyJob) -> tuple[float, bool]:
         remaining = job.remaining(now)
         return (job.ran(now) if remaining is None else remaining), job.allocation is None
 

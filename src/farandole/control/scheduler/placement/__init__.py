@@ -1,1 +1,1 @@
-"""Placements: on which nodes a job gets its slots. One in each file."""
+"""Placements, one in each file: functions that choose the nodes on which a job gets its slots."""

@@ -1,4 +1,4 @@
-"""Choosing nodes one after the other, which all placements have in common."""
+"""Choosing nodes one by one in the order of a key, which placements share."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from collections.abc import Callable
 from farandole.control.scheduler.cluster import Allocation, FreeSlots
 
 Place = Callable[[FreeSlots, str, int], Allocation | None]
-"""A placement: from what is free, the type and the number of slots to an allocation; None if not enough is free."""
+"""A placement: takes the free slots, the type and the number of slots; returns the allocation, or None if not enough
+slots are free."""
 
 NodeKey = Callable[[int, int, int], float]
-"""From the numbers of free slots, of all slots and of wanted slots of a node: which node comes first, the smallest."""
+"""Sort key of a node: takes its free slots, all its slots, and the slots that are still wanted."""
 
 
 def fill(free: FreeSlots, type_: str, slots: int, key: NodeKey) -> Allocation | None:
-    """Return an allocation that uses up one node after the other, in the order of a key; None if not enough is free."""
+    """Return an allocation that fills nodes one by one in the order of a key; None if not enough slots are free."""
     if free.of_type[type_] < slots:
         return None
     alike = _alike(free, type_)
@@ -30,9 +31,9 @@ def fill(free: FreeSlots, type_: str, slots: int, key: NodeKey) -> Allocation | 
 
 
 def _alike(free: FreeSlots, type_: str) -> dict[tuple[int, int], list[int]]:
-    """Return the nodes of a type with free slots by the numbers of their free and of all slots, the first node last.
+    """Return the nodes of a type with free slots, grouped by their free slots and all slots, the first node last.
 
-    A key does not tell nodes with equal numbers apart, so that it is asked once for all of them.
+    The key is equal for all nodes of a group, so it is computed once for each group.
     """
     alike: dict[tuple[int, int], list[int]] = {}
     nodes, open_slots = free.cluster.nodes, free.free

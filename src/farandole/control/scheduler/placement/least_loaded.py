@@ -1,4 +1,4 @@
-"""Least loaded: the node of which the largest part is free, then the next, so that jobs disturb each other least."""
+"""Least loaded: nodes with the largest free fraction first, so that jobs interfere least with each other."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from farandole.control.scheduler.placement.by_node import fill
 
 
 def place(free: FreeSlots, type_: str, slots: int) -> Allocation | None:
-    """Return an allocation on the least loaded nodes; None if not enough is free."""
+    """Return an allocation on the least loaded nodes; None if not enough slots are free."""
     return fill(free, type_, slots, lambda open_, all_, _: -open_ / all_)

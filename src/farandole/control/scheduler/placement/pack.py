@@ -1,4 +1,4 @@
-"""Pack: as few nodes as possible, and of those that suffice the fullest, so that whole nodes stay free."""
+"""Pack: as few nodes as possible, and the fullest that suffice, so that whole nodes stay free."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from farandole.control.scheduler.placement.by_node import fill
 
 
 def place(free: FreeSlots, type_: str, slots: int) -> Allocation | None:
-    """Return an allocation on the fewest nodes; None if not enough is free."""
+    """Return an allocation on the fewest nodes; None if not enough slots are free."""
     return fill(free, type_, slots, lambda open_, _, wanted: open_ if open_ >= wanted else 1e6 - open_)

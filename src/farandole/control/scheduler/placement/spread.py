@@ -1,4 +1,4 @@
-"""Spread: one slot after the other, each on the node that then has the most free, so that a lost node costs least."""
+"""Spread: slots one by one, each on the node with the most free slots, so that the loss of a node costs least."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from farandole.control.scheduler.cluster import Allocation, FreeSlots
 
 
 def place(free: FreeSlots, type_: str, slots: int) -> Allocation | None:
-    """Return an allocation over as many nodes as possible; None if not enough is free."""
+    """Return an allocation over as many nodes as possible; None if not enough slots are free."""
     if free.of_type[type_] < slots:
         return None
     heap = [(-free.free[index], index) for index in free.cluster.indices_of[type_]]

@@ -1,1 +1,1 @@
-"""Sizings: how many slots a job gets. One in each file."""
+"""Sizings, one in each file: functions that choose the number of slots of a job."""

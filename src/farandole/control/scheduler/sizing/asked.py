@@ -1,10 +1,10 @@
-"""As asked: all jobs are rigid, and get what their users asked for or nothing."""
+"""As asked: all jobs are rigid, and get the slots that their users requested or none."""
 
 from __future__ import annotations
 
-from farandole.control.scheduler.job import JobView
+from farandole.control.scheduler.job import PolicyJob
 
 
-def size(job: JobView, free: int) -> int:
-    """Return the slots asked for if they are free, or 0."""
+def size(job: PolicyJob, free: int) -> int:
+    """Return the requested number of slots if they are free, or 0."""
     return job.slots if job.slots <= free else 0

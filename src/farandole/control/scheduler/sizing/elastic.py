@@ -1,13 +1,13 @@
-"""Elastic: each job starts with the least it can run with, and all share what is left equally.
+"""Elastic: each job starts with the fewest slots that it can run with, and all share the rest equally.
 
-The sharing is in `control.scheduler.composed`: it takes slots back from jobs that have grown when another comes.
+The sharing is in `control.scheduler.composed`: it takes slots back from jobs that have grown when another job arrives.
 """
 
 from __future__ import annotations
 
-from farandole.control.scheduler.job import JobView
+from farandole.control.scheduler.job import PolicyJob
 
 
-def size(job: JobView, free: int) -> int:
-    """Return the least the job can run with, or 0 if fewer are free."""
+def size(job: PolicyJob, free: int) -> int:
+    """Return the smallest number of slots that the job can run with, or 0 if fewer are free."""
     return job.min_slots if job.min_slots <= free else 0
