@@ -19,7 +19,7 @@ def recipes(hvd):
 
 @pytest.mark.parametrize("name", ["int8", "topk", pytest.param("powersgd", marks=pytest.mark.needs("torch"))])
 @pytest.mark.needs("feedback")
-def test_what_is_not_sent_comes_later(world, name):
+def test_rest_that_was_not_sent_is_sent_later(world, name):
     """The sum of all results, and what all ranks still owe, is the sum of what they have put in."""
 
     def body(front, name):
@@ -91,7 +91,7 @@ def test_scales_and_gradients(world):
 
 
 @pytest.mark.needs("feedback")
-def test_what_is_not_finite_arrives_and_is_forgotten(world):
+def test_values_that_are_not_finite_arrive_and_are_forgotten(world):
     def body(front):
         hvd = front.hvd
         for name, recipe in recipes(hvd).items():

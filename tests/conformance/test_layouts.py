@@ -64,7 +64,7 @@ def test_every_layout_in_every_form(world):
     world.run(body)
 
 
-def test_what_is_no_array(world):
+def test_numbers_and_lists_are_accepted_as_arrays(world):
     """Numbers and lists stand for arrays; what is read-only can be sent."""
 
     def body(front):

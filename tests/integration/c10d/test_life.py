@@ -106,7 +106,7 @@ def _refused() -> None:
     assert tensor.tolist() == [size] * 2
 
 
-def test_what_is_wrong_by_itself_is_refused(groups: Any) -> None:
+def test_wrong_calls_are_refused(groups: Any) -> None:
     groups.run(2, _refused)
 
 
@@ -205,7 +205,7 @@ def _leave_early() -> list[float]:
     return tensor.tolist()
 
 
-def test_who_leaves_early_waits_for_the_transfers_of_others(groups: Any) -> None:
+def test_rank_that_leaves_early_waits_for_the_transfers_of_others(groups: Any) -> None:
     assert groups.run(3, _leave_early)[2] == [1.0, 1.0]
 
 
@@ -266,7 +266,7 @@ def _missing(path: str) -> str:
     return str(caught.value)
 
 
-def test_who_does_not_come_is_named(groups: Any, tmp_path: Path) -> None:
+def test_missing_rank_is_named(groups: Any, tmp_path: Path) -> None:
     assert "waiting for rank 1 of the group" in groups.run(2, _missing, str(tmp_path / "store"))[0]
 
 

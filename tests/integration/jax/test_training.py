@@ -60,7 +60,7 @@ def test_an_optimizer_of_optax_averages_gradients(world: World) -> None:
         assert outcome == [4 * 2, -2.5]
 
 
-def test_what_a_compression_has_not_sent_is_sent_later(world: World) -> None:
+def test_rest_of_a_compressed_gradient_is_sent_later(world: World) -> None:
     def run() -> tuple[list[float], float]:
         import jax
         import jax.numpy as jnp

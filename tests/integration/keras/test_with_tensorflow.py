@@ -48,7 +48,7 @@ def digest(weights: list[Any]) -> bytes:
     return b"".join(weight.tobytes() for weight in weights)
 
 
-def test_what_xla_and_strategies_are_answered(world: World) -> None:
+def test_xla_warns_and_strategies_are_refused(world: World) -> None:
     def run() -> None:
         import keras
         import pytest

@@ -16,7 +16,7 @@ from worlds import Nursery, World
 AT_ONCE_SECONDS = 10.0
 
 
-def test_what_is_computed_before_and_after_has_the_right_values(world: World) -> None:
+def test_computations_before_and_after_a_collective_have_the_right_values(world: World) -> None:
     """Nothing waits here, so that reads and writes would overlap if MXNet did not know of them."""
 
     def body() -> None:
@@ -77,7 +77,7 @@ def test_a_call_in_place_may_be_given_views_of_one_array_and_one_array_twice(wor
     world.run(body)
 
 
-def test_what_a_convolution_gives_is_reduced_in_the_right_layout(world: World) -> None:
+def test_result_of_a_convolution_is_reduced_in_the_right_layout(world: World) -> None:
     """oneDNN leaves it in blocks of channels."""
 
     def body() -> None:
@@ -126,7 +126,7 @@ def test_an_error_comes_where_the_result_is_used_on_all_ranks_and_the_job_goes_o
     world.run(body)
 
 
-def test_what_cannot_be_sent_is_told_at_once(world: World) -> None:
+def test_arrays_that_cannot_be_sent_are_refused_at_once(world: World) -> None:
     def body() -> list[str]:
         import mxnet as mx
         import numpy as np
@@ -148,7 +148,7 @@ def test_what_cannot_be_sent_is_told_at_once(world: World) -> None:
         assert "a sparse array (row_sparse) cannot be sent" in told[3]
 
 
-def test_what_the_engine_would_refuse_is_told_at_the_call_and_counts_nowhere(world: World) -> None:
+def test_requests_that_the_engine_would_refuse_raise_at_the_call_and_are_not_counted(world: World) -> None:
     """Else the unnamed calls of this rank would have other numbers than those of the other one from then on."""
 
     def body() -> list[str]:

@@ -44,7 +44,7 @@ def test_lists_numbers_and_arrays_stand_for_tensors(tensorflow_nursery: Nursery)
 
 
 @pytest.mark.parametrize("in_graph", [False, True])
-def test_what_is_wrong_is_said_before_anything_is_sent(tensorflow_nursery: Nursery, in_graph: bool) -> None:
+def test_wrong_arguments_are_refused_before_anything_is_sent(tensorflow_nursery: Nursery, in_graph: bool) -> None:
     """On rank 0 alone. The other rank gets nothing of these calls, so that the next ones match."""
 
     def run(in_graph: bool) -> None:

@@ -45,7 +45,7 @@ def train(filename: str, side: str) -> Any:
 
 
 @pytest.mark.parametrize("side", ["compute", "training"])
-def test_what_another_job_prepares(tensorflow_nursery: Nursery, tmp_path: Path, side: str) -> None:
+def test_training_reads_data_that_another_job_prepares(tensorflow_nursery: Nursery, tmp_path: Path, side: str) -> None:
     ship(train)
     world, trainer = World(tensorflow_nursery, 2), tensorflow_nursery.fork({"FARANDOLE_LISTEN": "127.0.0.1"})
     try:
@@ -155,7 +155,7 @@ def meet() -> list[str]:
     return failures
 
 
-def test_who_asks_too_early_wrongly_or_without_the_key(tensorflow_nursery: Nursery) -> None:
+def test_early_wrong_or_unauthenticated_requests_fail(tensorflow_nursery: Nursery) -> None:
     ship(meet)
     worker = tensorflow_nursery.fork({})
     try:

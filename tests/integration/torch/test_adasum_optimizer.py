@@ -136,7 +136,7 @@ def test_an_optimizer_that_puts_new_memory_under_its_parameters(worlds):
     worlds.run(2, body)
 
 
-def test_what_it_answers(worlds):
+def test_adasum_optimizer_has_the_interface_of_the_wrapped_one(worlds):
     """The rest of the interface: Horovod's assertion, class name, passes, clipping, frozen and late parameters."""
 
     def body():

@@ -67,7 +67,7 @@ for how in sys.argv[1:]:
 
 
 @pytest.mark.timeout(240)
-def test_what_is_compiled_trains_as_what_is_not(tmp_path: Path) -> None:
+def test_compiled_training_equals_uncompiled_training(tmp_path: Path) -> None:
     """The model, the backward pass, the whole step; also with the compiler that makes code, if there is a C++ compiler.
 
     The script turns warnings of our files into errors: the compiler warns where it looks into what it must not.

@@ -61,7 +61,7 @@ def test_all_ranks_and_all_runs_have_the_same_bits(worlds, name, how):
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_it_learns_almost_as_well(worlds, name):
+def test_compressed_training_learns_almost_as_well(worlds, name):
     begin, uncompressed = worlds.run(2, final_loss, None)[0]
     _, compressed = worlds.run(2, final_loss, name)[0]
     assert uncompressed < 0.3 * begin

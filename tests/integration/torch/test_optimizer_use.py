@@ -271,7 +271,7 @@ def test_a_gradient_that_is_kept_stays_as_it_is(worlds):
         worlds.run(2, body, passes)
 
 
-def test_it_is_the_users_optimizer(worlds):
+def test_wrapper_is_the_users_optimizer(worlds):
     """Class name, isinstance, shared groups, schedulers, state dicts, hooks."""
 
     def body():

@@ -33,7 +33,7 @@ def told_in_steps(seeds, broadcast=False, steps=3, joins=False, process_set=hvd.
 
 
 @pytest.mark.parametrize("op", ["Average", "Adasum"])
-def test_one_rank_tells_the_line_to_add(worlds, op):
+def test_rank_0_warns_and_names_the_line_to_add(worlds, op):
     def body(op):
         how = {"op": getattr(hvd, op)}
         return told_in_steps([1, 2], **how), told_in_steps([1, 2], broadcast=True, **how), told_in_steps([3, 3], **how)
@@ -74,7 +74,7 @@ def test_parameters_that_drift_apart_are_told_of_if_asked_for(worlds):
     assert first[:7] == [0] * 7 and first[-1] == 1 and second == [0] * 12
 
 
-def test_it_can_be_switched_off(worlds):
+def test_check_can_be_switched_off(worlds):
     assert worlds.run(2, lambda: told_in_steps([1, 2]), FARANDOLE_CHECK_PARAMETERS="0") == [[], []]
 
 

@@ -108,7 +108,7 @@ def test_values_that_are_no_tensors(worlds):
     worlds.run(2, body)
 
 
-def test_what_is_no_parameters(worlds):
+def test_invalid_parameters_are_refused(worlds):
     def body():
         for wrong in (5, "weights", torch.ones(2), [1, 2], None):
             try:
@@ -307,7 +307,7 @@ def test_state_that_belongs_to_no_parameter(worlds):
     worlds.run(2, body)
 
 
-def test_what_has_no_gradient_has_no_state(worlds):
+def test_parameters_without_gradients_have_no_state(worlds):
     """A parameter of whole numbers and a frozen one are passed over."""
 
     def body():

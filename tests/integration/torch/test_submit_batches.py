@@ -51,7 +51,7 @@ def test_gradients_of_any_size(worlds):
     worlds.run(2, body)
 
 
-def test_nothing_waits_longer_than_the_backward_pass(worlds):
+def test_no_gradient_waits_longer_than_the_backward_pass(worlds):
     """A rank that does something else before its step holds up nobody, also when a branch was not taken."""
 
     def body():
@@ -71,7 +71,7 @@ def test_nothing_waits_longer_than_the_backward_pass(worlds):
     worlds.run(2, body)
 
 
-def test_one_gradient_of_a_batch_fails(worlds):
+def test_other_gradients_of_a_batch_are_reduced_when_one_fails(worlds):
     """The others of the batch are reduced, and the next step works."""
 
     def body():

@@ -132,7 +132,7 @@ def test_several_at_once_and_a_second_backward(worlds):
     worlds.run(2, body)
 
 
-def test_one_rank_has_more_modules(worlds):
+def test_one_rank_may_have_more_modules(worlds):
     """A rank may construct what the others do not have, such as an averaged model, and load what they construct."""
 
     def body():

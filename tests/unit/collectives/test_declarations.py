@@ -22,7 +22,7 @@ from farandole.worker.core import binding
 from farandole.worker.core.dtype import DType
 
 
-def test_names_of_forms():
+def test_forms_name_their_functions():
     assert [form.function("x") for form in FORMS] == [
         "x",
         "x_async",
@@ -35,7 +35,7 @@ def test_names_of_forms():
     ]
 
 
-def test_what_has_which_forms():
+def test_each_form_of_each_collective_is_rendered():
     rendered = functions(PlainMemory(), "somewhere")
     assert sorted(rendered) == sorted(
         form.function(collective.name) for collective in COLLECTIVES.values() for form in collective.forms()
@@ -59,7 +59,7 @@ def test_a_rendered_function_looks_as_if_written_by_hand():
 
 
 @pytest.mark.parametrize("name", COLLECTIVES)
-def test_docstrings_are_whole(name):
+def test_docstrings_explain_every_argument(name):
     """Every argument is explained, no line is too long, and no placeholder is left."""
     collective = COLLECTIVES[name]
     for form in collective.forms():
@@ -78,7 +78,7 @@ def test_the_engine_has_every_option(name):
         assert parameter.default is not Required or parameter.name in ("compression", "process_set", "root_rank")
 
 
-def test_result_shapes():
+def test_result_shapes_follow_from_the_input():
     def shape(name, *given, size=3, position=0):
         return COLLECTIVES[name].result_shape(given, size, position)
 
@@ -87,12 +87,12 @@ def test_result_shapes():
     assert shape("allgather", 7, 2) == shape("alltoall", 7, 2) == (None, 2)
 
 
-def test_own_rows():
+def test_first_ranks_own_the_rows_that_are_left_over():
     assert [own_rows(7, 3, rank) for rank in range(3)] == [3, 2, 2]
     assert [own_rows(2, 3, rank) for rank in range(3)] == [1, 1, 0]
 
 
-def test_rows_to_send():
+def test_rows_to_send_are_the_splits_or_equal_shares():
     assert rows_to_send(None, 6, 3) == [2, 2, 2]
     assert rows_to_send(None, 0, 3) == [0, 0, 0]
     assert rows_to_send([1, 0, 2], 3, 3) == [1, 0, 2]
@@ -110,13 +110,13 @@ def test_rows_to_send():
         (3, "alltoall expects a 1D splits tensor"),
     ],
 )
-def test_wrong_splits(splits, words):
+def test_wrong_splits_are_refused(splits, words):
     with pytest.raises(InvalidRequestError) as caught:
         rows_to_send(splits, 3, 2)
     assert words in str(caught.value)
 
 
-def test_a_front_end_has_to_answer_what_has_no_default():
+def test_smallest_front_end_has_the_abstract_methods_only():
     assert {name for name in FrontEnd.__abstractmethods__} == {
         name for name, member in vars(PlainMemory).items() if inspect.isfunction(member)
     }

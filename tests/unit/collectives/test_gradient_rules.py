@@ -22,7 +22,7 @@ def reduction(op: int) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("op", [Average, Sum, Adasum])
-def test_of_a_linear_reduction_it_is_the_same_reduction(op):
+def test_gradient_of_a_linear_reduction_is_the_same_reduction(op):
     assert plan("allreduce", reduction(op)) == Plan("allreduce", reduction(op), (Nothing(),))
     two = plan("allreduce", reduction(op), shapes=[(7, 2), ()])
     assert two == Plan("allreduce", reduction(op), (Nothing(), Nothing()))
@@ -30,25 +30,25 @@ def test_of_a_linear_reduction_it_is_the_same_reduction(op):
 
 
 @pytest.mark.parametrize("op", [Min, Max, Product])
-def test_of_another_reduction_it_needs_the_inputs(op):
+def test_gradient_of_another_reduction_needs_the_inputs(op):
     assert COLLECTIVES["allreduce"].gradient.needs_inputs(reduction(op))
 
 
-def test_of_allgather_it_is_the_average_of_which_each_rank_takes_its_rows():
+def test_gradient_of_allgather_is_each_ranks_rows_of_the_average():
     found = plan("allgather", {}, received=[(1, 2, 3), (0, 0, 4)])
     assert found == Plan("allreduce", AVERAGE, [TakeRows((1, 2, 3), 1), TakeRows((0, 0, 4), 1)])
 
 
-def test_of_broadcast_it_is_the_average_on_the_root():
+def test_gradient_of_broadcast_is_the_average_on_the_root():
     assert plan("broadcast", {"root": 4}) == Plan("allreduce", AVERAGE, (OnlyAt(4),))
 
 
-def test_of_alltoall_the_rows_go_back():
+def test_gradient_of_alltoall_sends_the_rows_back():
     found = plan("alltoall", {"splits": None}, received=[(1, 2, 3)])
     assert found == Plan("alltoall", {"splits": (1, 2, 3)}, (PadRows(7),))
 
 
-def test_of_reducescatter_it_is_gathered():
+def test_gradient_of_reducescatter_is_gathered():
     assert plan("reducescatter", reduction(Average)) == Plan("allgather", {}, (Scale(1.5),))
     assert plan("reducescatter", reduction(Sum)) == Plan("allgather", {}, (Scale(4.5),))
     with pytest.raises(InvalidRequestError, match="reducescatter has a gradient for Average and Sum only"):

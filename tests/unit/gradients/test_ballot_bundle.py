@@ -48,7 +48,7 @@ def write(address, dtype, values):
 
 @pytest.mark.parametrize("dtype", [DType.F16, DType.BF16, DType.F32, DType.F64])
 @pytest.mark.parametrize("op", [Average, Sum, Min, Max, Product])
-def test_what_is_asked_arrives(dtype, op):
+def test_ballot_has_the_requests_of_every_rank(dtype, op):
     bundle = ballot(dtype, op)
     for asked in ([True, False, True], [False, False, False], [True, True, False]):
         bundle.fill_in(SESSION, asked)
@@ -60,7 +60,7 @@ def test_what_is_asked_arrives(dtype, op):
 
 
 @pytest.mark.parametrize("dtype", [DType.F16, DType.BF16, DType.F32])
-def test_one_of_many_ranks_is_heard_in_an_average(dtype):
+def test_request_of_one_rank_of_many_survives_an_average(dtype):
     bundle = ballot(dtype, Average)
     bundle.fill_in(SESSION, [True, False])
     travel(bundle, lambda value: value / 4096)
@@ -68,14 +68,14 @@ def test_one_of_many_ranks_is_heard_in_an_average(dtype):
 
 
 @pytest.mark.parametrize("dtype", [DType.F16, DType.BF16, DType.F32, DType.F64])
-def test_a_zero_with_a_sign_is_silence(dtype):
+def test_negative_zero_is_no_request(dtype):
     bundle = ballot(dtype, Sum)
     bundle.fill_in(SESSION, [False])
     travel(bundle, lambda value: -0.0)
     assert bundle.outcome == [False]
 
 
-def test_float32_stands_for_what_is_no_float():
+def test_ballot_beside_other_types_than_floats_is_float32():
     for dtype in (DType.I64, None):
         bundle = ballot(dtype, Sum)
         bundle.fill_in(SESSION, [True])

@@ -8,7 +8,7 @@ def floats(*shape: int, nbytes: int) -> Layout:
     return Layout(DType.F32, shape, nbytes)
 
 
-def test_reverse_order_aligned_and_by_type():
+def test_buckets_are_in_reverse_order_aligned_and_of_one_type_each():
     layouts = [
         floats(3, nbytes=12),
         floats(16, nbytes=64),
@@ -23,5 +23,5 @@ def test_reverse_order_aligned_and_by_type():
     ]
 
 
-def test_nothing_needs_no_bucket():
+def test_empty_gradients_need_no_bucket():
     assert plan_buckets([]) == [] and plan_buckets([floats(0, nbytes=0)]) == []

@@ -58,7 +58,7 @@ def test_a_batch_that_is_large_enough_leaves_before_the_backward_pass_ends(monke
     assert run(2, body) == [[["allreduce.c", "allreduce.b"], ["allreduce.a"]]] * 2
 
 
-def test_outside_a_backward_pass_nothing_waits():
+def test_gradients_outside_a_backward_pass_are_submitted_at_once():
     world = World(1)
     training = Rank(Session(world, retry=None), {"a": 1})
     training.session.notices = object()  # There is somebody to reduce with, some day.
@@ -68,7 +68,7 @@ def test_outside_a_backward_pass_nothing_waits():
     assert training.session.engine.batches == [["allreduce.a"], ["allreduce.a"]]
 
 
-def test_a_branch_that_one_rank_did_not_take_is_zero_there():
+def test_branch_that_one_rank_skipped_counts_as_zero():
     world = World(2)
 
     def body(rank):
@@ -96,7 +96,7 @@ def test_entries_of_a_group_go_together():
     assert run(2, body) == [[*first, ["allreduce.b", "allreduce.a", "allreduce.c"]]] * 2
 
 
-def test_several_backward_passes_make_a_step_and_one_more_is_an_error():
+def test_one_backward_pass_too_many_is_an_error():
     world = World(2)
 
     def body(rank):
@@ -130,7 +130,7 @@ def test_frozen_gradients_take_no_part_until_they_are_trained():
     run(2, body)
 
 
-def test_a_full_arena_is_no_reason_to_stop():
+def test_gradients_are_reduced_when_the_arena_is_full():
     world = World(2)
 
     def body(rank):

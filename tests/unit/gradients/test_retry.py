@@ -104,7 +104,7 @@ def test_samples_count_alike_where_a_bundle_leaves_its_views(keeps, turned):
     run(2, body)
 
 
-def test_a_rank_that_could_not_give_its_gradients_later_asks_all_to_meet():
+def test_rank_that_cannot_give_its_gradients_later_asks_all_to_meet():
     world = World(2)
 
     def body(rank):
@@ -147,7 +147,7 @@ def test_the_survivor_finishes_the_step_with_its_own_gradients(steps_before):
     run(2, body)
 
 
-def test_gradients_that_others_have_are_taken_from_them():
+def test_reduced_gradients_are_fetched_from_ranks_that_have_them():
     world = World(2)
     retry, training = start(world, {"a": 2})
     retry.result_of_others = {"a": [6.0, 6.0]}
@@ -167,7 +167,7 @@ def test_without_kept_gradients_the_step_is_lost():
     assert training.reducer.step_is_lost and retry.given_out == 1
 
 
-def test_reduced_gradients_can_be_given_to_others_until_somebody_writes_over_them():
+def test_reduced_gradients_can_be_given_to_others_until_they_are_overwritten():
     world = World(1)
     retry, training = start(world, {"a": 2})
     for _ in range(3):
@@ -179,7 +179,7 @@ def test_reduced_gradients_can_be_given_to_others_until_somebody_writes_over_the
     assert not reduced.are_intact()
 
 
-def test_in_the_first_step_with_views_each_byte_is_looked_at():
+def test_each_byte_is_compared_in_the_first_step_with_views():
     world = World(1)
     retry, training = start(world, {"a": 2})
     for _ in range(2):
@@ -191,7 +191,7 @@ def test_in_the_first_step_with_views_each_byte_is_looked_at():
     assert not reduced.are_intact()
 
 
-def test_a_reset_waits_for_what_is_in_flight_and_forgets_the_step():
+def test_reset_waits_for_calls_in_flight_and_forgets_the_step():
     world = World(2)
 
     def body(rank):

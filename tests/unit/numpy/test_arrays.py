@@ -35,14 +35,14 @@ def test_byte_order_is_no_part_of_the_type(kind):
         (np.frombuffer(b"\0" * 9, np.uint8)[1:].view(np.float32), False),
     ],
 )
-def test_what_is_not_ready_is_copied(array, is_ready):
+def test_arrays_that_are_not_ready_are_copied(array, is_ready):
     staged, event = FRONT.stage(array)
     assert event is None and FRONT.is_ready(staged) and (staged is array) == is_ready
     np.testing.assert_array_equal(staged, array)
     assert staged.dtype == np.float32 and staged.shape == array.shape
 
 
-def test_a_result_goes_back_into_any_layout():
+def test_result_is_written_into_any_layout():
     array = BASE.astype(">f4").T.copy(order="F")
     FRONT.assign(array, BASE.T * 2)
     np.testing.assert_array_equal(array, BASE.T * 2)
@@ -50,7 +50,7 @@ def test_a_result_goes_back_into_any_layout():
 
 
 @pytest.mark.parametrize("given", [1.5, np.float64(1.5), [1, 2], range(3), BASE, BASE.view(np.matrix)])
-def test_what_stands_for_an_array(given):
+def test_numbers_and_sequences_are_accepted_as_arrays(given):
     assert type(FRONT.accept(given, in_place=False)) is np.ndarray
 
 

@@ -30,11 +30,11 @@ from farandole.errors import SettingError
         ({"__name__": "made_up"}, False),
     ],
 )
-def test_whose_module_it_is(importing: dict[str, str], expected: bool) -> None:
+def test_only_modules_of_the_user_count_as_theirs(importing: dict[str, str], expected: bool) -> None:
     assert hook.is_users_own(importing) == expected
 
 
-def test_it_is_asked_for_by_a_variable() -> None:
+def test_variable_switches_the_hook_on() -> None:
     assert [is_asked_for({"FARANDOLE_TF1": text}) for text in ("1", "yes", "0", "")] == [True, True, False, False]
     assert not is_asked_for({}) and not is_asked_for({"FARANDOLE_RANK": "none"})
     with pytest.raises(SettingError, match="FARANDOLE_TF1"):
@@ -50,7 +50,7 @@ def test_workers_find_the_hook_before_all_else() -> None:
     assert with_both == {"PYTHONPATH": os.pathsep.join([START_FOLDER, "/theirs"])}
 
 
-def test_the_dry_run_shows_it() -> None:
+def test_dry_run_shows_the_variable_and_the_path() -> None:
     command = [sys.executable, "-m", "farandole", "run", "--tf1", "-np", "2", "--dry-run", "true"]
     shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert "  FARANDOLE_TF1=1\n" in shown and f"  PYTHONPATH={START_FOLDER}" in shown
@@ -71,7 +71,7 @@ def python(code: str, folder: Path, **variables: str) -> str:
     return done.stdout
 
 
-def test_it_starts_with_python_and_hides_nothing(tmp_path: Path) -> None:
+def test_hook_starts_with_python_and_keeps_sitecustomize_of_the_machine(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("import builtins; builtins.machines_own = True")
     code = "import builtins, sys; print(machines_own, builtins.__import__.__module__, len(sys.path))"
     before, _, entries = python(code, tmp_path).split()
@@ -81,7 +81,7 @@ def test_it_starts_with_python_and_hides_nothing(tmp_path: Path) -> None:
     assert [python(marked, tmp_path, FARANDOLE_TF1=asked) for asked in ("1", "0")] == ["True\n", "False\n"]
 
 
-def test_without_tensorflow_it_says_what_to_install(tmp_path: Path) -> None:
+def test_error_without_tensorflow_names_the_packages_to_install(tmp_path: Path) -> None:
     code = """
 import importlib.util
 find_spec = importlib.util.find_spec
@@ -96,6 +96,6 @@ except ModuleNotFoundError as error:
     assert "pip install 'farandole[tensorflow]' tf_keras" in said
 
 
-def test_what_was_removed_says_what_to_take_instead() -> None:
+def test_removed_modules_name_their_replacement() -> None:
     assert all(advice(name).startswith(f"tensorflow.{name} is not there: ") for name in REMOVED)
     assert not getattr(builtins.__import__, "_farandole_tensorflow1", False)  # None of these tests has installed it.

@@ -18,7 +18,7 @@ def unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch_distributed.Backend, "backend_list", others)
 
 
-def test_the_name_is_registered_once(unknown: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_backend_is_registered_once(unknown: None, monkeypatch: pytest.MonkeyPatch) -> None:
     registered = []
 
     def register(name: str, *_: Any, **__: Any) -> None:
@@ -31,7 +31,7 @@ def test_the_name_is_registered_once(unknown: None, monkeypatch: pytest.MonkeyPa
     assert registered == ["farandole"]
 
 
-def test_a_failure_does_not_keep_torch_from_being_imported(unknown: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failure_to_register_only_warns(unknown: None, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any, **__: Any) -> None:
         raise RuntimeError("torch has changed")
 
@@ -40,7 +40,7 @@ def test_a_failure_does_not_keep_torch_from_being_imported(unknown: None, monkey
         autoload.register_backend()
 
 
-def test_the_name_is_that_of_the_backend() -> None:
+def test_registered_name_is_that_of_the_process_group() -> None:
     from farandole.torch.distributed.process_group import NAME
 
     assert autoload.NAME == NAME

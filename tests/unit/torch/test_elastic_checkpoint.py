@@ -144,7 +144,7 @@ def test_every_kind_of_tensor_comes_back(tmp_path: Path, size: int, format: str,
         assert len(sizes) == size and max(sizes) - min(sizes) < 4_000_000, "the work is shared"
 
 
-def test_a_hundred_megabytes(tmp_path: Path, lines: Lines) -> None:
+def test_checkpoint_of_a_hundred_megabytes_is_loaded(tmp_path: Path, lines: Lines) -> None:
     state = {"weights": [torch.randn(2_500_000) for _ in range(10)]}
     assert save(world(tmp_path, 3, lines), state, 1)
     into: dict[str, Any] = {"weights": None}
@@ -191,7 +191,7 @@ def test_tensors_are_loaded_in_place_and_only_what_is_asked_for(tmp_path: Path, 
             reader.load({"b": 0, "a": other})
 
 
-def test_what_is_loaded_outlives_the_files(tmp_path: Path, lines: Lines) -> None:
+def test_loaded_tensors_outlive_the_files(tmp_path: Path, lines: Lines) -> None:
     ranks = world(tmp_path, 1, lines, keep=1)
     assert save(ranks, {"a": torch.ones(300_000)}, 1)
     into: dict[str, Any] = {"a": None}
@@ -226,7 +226,7 @@ def test_a_damaged_file_is_named_and_the_checkpoint_before_it_used(
     assert resumed[0] == "info" and "training resumes at step 1 " in resumed[1]
 
 
-def test_nothing_good_is_not_taken_for_a_beginning(tmp_path: Path, lines: Lines) -> None:
+def test_checkpoints_that_are_all_damaged_are_an_error(tmp_path: Path, lines: Lines) -> None:
     into = {"a": 0}
     assert world(tmp_path / "new", 1, lines)[0].load(into) is None
     assert save(world(tmp_path, 1, lines), {"a": 1}, 1)
@@ -389,7 +389,7 @@ def test_saving_waits_for_the_copy_only_and_training_may_change_everything(
     )
 
 
-def test_waiting_instead_of_skipping(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: Lines) -> None:
+def test_wait_if_busy_saves_every_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: Lines) -> None:
     (checkpoint,) = world(tmp_path, 1, lines, wait_if_busy=True)
     gate = Gate(checkpoint, monkeypatch)
     assert checkpoint.save({"a": 1}, 1, rank=0, size=1)
@@ -411,7 +411,7 @@ def test_a_script_that_ends_after_saving_has_saved(tmp_path: Path) -> None:
     )
 
 
-def test_the_last_world_is_over_and_the_next_one_saves(tmp_path: Path, lines: Lines) -> None:
+def test_next_world_saves_after_a_world_that_died_while_saving(tmp_path: Path, lines: Lines) -> None:
     ranks = world(tmp_path, 3, lines)
     for rank in (0, 1):  # Rank 2 dies before it has saved.
         assert ranks[rank].save({"a": torch.ones(9)}, 10, rank=rank, size=3, generation=0)
@@ -455,7 +455,7 @@ def test_the_state_of_an_optimizer_comes_back_as_it_was(tmp_path: Path, lines: L
     [{"keep": 0}, {"every_steps": 0}, {"every_seconds": 0.0}, {"patience": float("inf")}, {"format": "pickle"}],
     ids=str,
 )
-def test_values_that_make_no_sense(tmp_path: Path, options: dict[str, Any]) -> None:
+def test_invalid_options_are_refused(tmp_path: Path, options: dict[str, Any]) -> None:
     with pytest.raises(InvalidRequestError):
         Checkpoint(tmp_path, **options)
 
@@ -468,21 +468,21 @@ def test_values_that_make_no_sense(tmp_path: Path, options: dict[str, Any]) -> N
         (object(), r"deep\.0 is a builtins\.object"),
     ],
 )
-def test_a_state_that_cannot_be_saved(tmp_path: Path, wrong: Any, words: str, lines: Lines) -> None:
+def test_state_that_cannot_be_saved_is_refused(tmp_path: Path, wrong: Any, words: str, lines: Lines) -> None:
     (checkpoint,) = world(tmp_path, 1, lines)
     with pytest.raises(InvalidRequestError, match=words):
         checkpoint.save({"deep": [wrong]}, 1, rank=0, size=1)
     assert checkpoint.save({"deep": [1]}, 2, rank=0, size=1) and checkpoint.wait(WAIT_SECONDS)
 
 
-def test_a_missing_library_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_library_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "safetensors", None)
     with pytest.raises(InvalidRequestError, match=r"is not installed here\. Run: pip install 'safetensors>=0\.8'"):
         Checkpoint(tmp_path)
     assert Checkpoint(tmp_path, format="dcp").load({}) is None
 
 
-def test_when_a_checkpoint_is_due(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checkpoint_is_due_after_its_steps_or_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr("farandole.worker.elastic.checkpoint.checkpoint_base.time.monotonic", lambda: now[0])
     never, steps, seconds = (
@@ -495,7 +495,7 @@ def test_when_a_checkpoint_is_due(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert seconds.due(10)
 
 
-def test_settings(tmp_path: Path) -> None:
+def test_settings_choose_directory_and_resume(tmp_path: Path) -> None:
     assert Checkpoint.from_settings(Settings()) is None
     settings = Settings.from_environment({"FARANDOLE_CHECKPOINT_DIR": str(tmp_path), "FARANDOLE_RESUME": "Auto"})
     checkpoint = Checkpoint.from_settings(settings, every_steps=5)
@@ -510,7 +510,7 @@ def test_a_run_that_would_make_another_folder_is_refused(run: str, tmp_path: Pat
         Checkpoint(tmp_path, run=run)
 
 
-def test_the_copy_of_a_checkpoint_that_nobody_has_any_more_is_freed(tmp_path: Path, lines: Lines) -> None:
+def test_copy_is_freed_with_its_checkpoint(tmp_path: Path, lines: Lines) -> None:
     (checkpoint,) = world(tmp_path, 1, lines)
     save([checkpoint], {"weights": torch.ones(100)}, 1)
     copy = weakref.ref(next(iter(checkpoint._buffers.values())))

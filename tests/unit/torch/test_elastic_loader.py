@@ -109,7 +109,7 @@ def test_more_steps_than_are_planned_at_once_follow_the_ledger(num_workers: int)
         loader.close()
 
 
-def test_a_policy_of_the_users_is_asked_again_in_each_step() -> None:
+def test_policy_of_the_user_is_asked_in_each_step() -> None:
     class Growing:
         size = 0
 
@@ -132,7 +132,7 @@ def test_a_batch_of_another_step_is_refused() -> None:
         loader.abort(batch)
 
 
-def test_getitems_is_used_where_there_is_one() -> None:
+def test_getitems_of_a_dataset_is_used() -> None:
     class Many(Numbers):
         def __getitems__(self, indices: list[int]) -> list[int]:
             return [100 + index for index in indices]
@@ -141,7 +141,7 @@ def test_getitems_is_used_where_there_is_one() -> None:
 
 
 @pytest.mark.parametrize(("samples", "lent"), [(9, [8, 8]), (10, [8, 9])])
-def test_samples_are_lent_to_a_rank_without_any(samples: int, lent: list[int]) -> None:
+def test_rank_without_samples_borrows_some(samples: int, lent: list[int]) -> None:
     loader = ElasticLoader(Numbers(samples), global_batch_size=4, shuffle=False)
     for _ in range(2):
         loader.commit(loader.next(4, 3))
@@ -151,7 +151,7 @@ def test_samples_are_lent_to_a_rank_without_any(samples: int, lent: list[int]) -
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
-def test_a_short_step_is_left_out_if_wanted(num_workers: int) -> None:
+def test_drop_last_omits_a_short_step(num_workers: int) -> None:
     loader = ElasticLoader(Numbers(11), batch_size=4, drop_last=True, num_workers=num_workers)
     assert loader.steps_left(1) == 2
     assert [len(batch) for batch in rest_of_epoch(loader)] == [4, 4]
@@ -227,7 +227,7 @@ def test_tensors_may_become_others_between_two_steps() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_state_goes_on_where_it_was(kind: Callable[[int], Any]) -> None:
+def test_loaded_state_continues_where_it_was_saved(kind: Callable[[int], Any]) -> None:
     loader = ElasticLoader(kind(20), batch_size=3, seed=7)
     batch = loader.next(2, 0)
     assert batch is not None
@@ -239,7 +239,7 @@ def test_a_state_goes_on_where_it_was(kind: Callable[[int], Any]) -> None:
     assert rest_of_epoch(other) == rest_of_epoch(loader)
 
 
-def test_steps_left() -> None:
+def test_steps_left_counts_the_steps_of_the_epoch() -> None:
     loader = ElasticLoader(Numbers(20), batch_size=3)
     assert [loader.steps_left(world) for world in (1, 2, 7)] == [7, 4, 1]
     rest_of_epoch(loader)
@@ -268,7 +268,9 @@ def test_a_ledger_of_another_dataset_is_refused() -> None:
         (5, {"batch_size": 1}, "int cannot be read more than once"),
     ],
 )
-def test_what_cannot_be_loaded_is_refused(dataset: Any, arguments: dict[str, Any], message: str) -> None:
+def test_datasets_and_options_that_cannot_be_used_are_refused(
+    dataset: Any, arguments: dict[str, Any], message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         ElasticLoader(dataset, **arguments)
 
@@ -288,5 +290,5 @@ def test_a_rank_outside_the_world_is_refused(rank: int) -> None:
         ElasticLoader(Numbers(3), batch_size=1).next(2, rank)
 
 
-def test_examples_hold() -> None:
+def test_examples_of_the_docstrings_are_right() -> None:
     assert doctest.testmod(module).failed == 0

@@ -95,7 +95,7 @@ class FailsOnce(Numbers):
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
-def test_what_a_dataset_raises_reaches_the_caller_and_nothing_is_left_out(num_workers: int) -> None:
+def test_error_of_a_dataset_reaches_the_caller_and_no_sample_is_lost(num_workers: int) -> None:
     loader = ElasticLoader(FailsOnce(10), batch_size=2, shuffle=False, num_workers=num_workers)
     found = []
     with pytest.raises(KeyError, match="sample 5" if num_workers == 0 else "in DataLoader worker process"):
@@ -134,7 +134,7 @@ class SetUp(Numbers):
         return self.length
 
 
-def test_the_users_function_sets_worker_processes_up() -> None:
+def test_worker_init_fn_runs_in_worker_processes() -> None:
     loader = ElasticLoader(SetUp(4), batch_size=1, num_workers=2, worker_init_fn=set_up)
     assert rest_of_epoch(loader) == [[1000], [1001], [1000], [1001]]
     loader.close()
@@ -189,7 +189,7 @@ def test_worker_processes_end_with_the_loader(end: str) -> None:
     assert all(map(ended, readers)), "when it is gone, so are they"
 
 
-def test_a_closed_loader_can_go_on() -> None:
+def test_closed_loader_can_continue() -> None:
     loader = ElasticLoader(Numbers(8), batch_size=4, shuffle=False, num_workers=1)
     batch = loader.next(1, 0)
     assert batch is not None
@@ -247,7 +247,7 @@ def test_worker_processes_do_not_outlive_their_parent() -> None:
     wait_until(lambda: all(map(ended, readers)))
 
 
-def test_nothing_but_the_first_batch_takes_a_random_number() -> None:
+def test_only_the_first_batch_draws_random_numbers() -> None:
     loader = ElasticLoader(Numbers(100), batch_size=4)
     loader.next(1, 0)
     before = torch.get_rng_state()
@@ -258,7 +258,7 @@ def test_nothing_but_the_first_batch_takes_a_random_number() -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_the_first_batch_takes_as_many_random_numbers_as_torch() -> None:
+def test_first_batch_draws_as_many_random_numbers_as_torch() -> None:
     torch.manual_seed(5)
     next(iter(DataLoader(Numbers(100), batch_size=4)))
     by_torch = torch.get_rng_state()

@@ -22,7 +22,7 @@ pytestmark = [
 
 
 @pytest.mark.parametrize("kind", [Stream, Ranged])
-def test_of_an_order_of_its_own_a_rank_has_its_last_samples_again(kind: Callable[[int], Any]) -> None:
+def test_rank_without_samples_of_a_stream_borrows_its_last_ones(kind: Callable[[int], Any]) -> None:
     loader = ElasticLoader(kind(9), global_batch_size=4)
     for _ in range(2):
         loader.commit(loader.next(4, 3))
@@ -32,7 +32,7 @@ def test_of_an_order_of_its_own_a_rank_has_its_last_samples_again(kind: Callable
 
 
 @pytest.mark.parametrize("length", [11, 12])
-def test_the_short_end_of_a_stream_is_left_out_if_wanted(length: int) -> None:
+def test_drop_last_omits_the_short_end_of_a_stream(length: int) -> None:
     loader = ElasticLoader(Stream(length), batch_size=4, drop_last=True)
     assert [len(batch) for batch in rest_of_epoch(loader)] == [4] * (length // 4)
 
@@ -50,7 +50,7 @@ def test_all_ranks_see_the_end_of_a_stream_at_the_same_step(length: int) -> None
     assert loaders[0].steps_left(2) == 0
 
 
-def test_a_stream_is_gone_through_once_unless_something_is_given_back() -> None:
+def test_stream_is_read_once_unless_samples_are_given_back() -> None:
     stream = Stream(20)
     loader = ElasticLoader(stream, batch_size=4)
     assert loader.steps_left(1) is None

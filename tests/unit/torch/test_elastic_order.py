@@ -12,14 +12,14 @@ from farandole.worker.elastic.permutation import Permutation
 
 @pytest.mark.parametrize("size", [1, 2, 33, 64, 65, 1000, 4096, 4097])
 @pytest.mark.parametrize("seed", [0, 3, -1])
-def test_all_numbers_of_a_small_order_are_the_same(size: int, seed: int) -> None:
+def test_whole_small_permutation_equals_that_of_the_ledger(size: int, seed: int) -> None:
     order = Permutation(size, seed, epoch=5)
     assert numbers(order, torch.arange(size)).tolist() == order.indices(0, size)
 
 
 @pytest.mark.parametrize("bits", range(12, 64))
 @pytest.mark.parametrize("seed", range(4))
-def test_numbers_of_orders_of_all_sizes_are_the_same(bits: int, seed: int) -> None:
+def test_permutations_of_all_sizes_equal_those_of_the_ledger(bits: int, seed: int) -> None:
     """Just below a power of two, there is next to nothing to walk; just above, almost half of the walks are longer."""
     for size in ((1 << bits) - 1, 1 << bits, (1 << bits) + 1):
         if size > 1 << 63:

@@ -46,7 +46,7 @@ def moved(place: Place, old: ElasticSampler, size: int) -> list[ElasticSampler]:
 
 @pytest.mark.parametrize(("size", "length"), [(1, 7), (2, 8), (3, 8), (5, 3), (4, 1), (3, 0)])
 @pytest.mark.parametrize("shuffle", [True, False])
-def test_all_samples_are_dealt_out_evenly(place: Place, size: int, length: int, shuffle: bool) -> None:
+def test_all_samples_are_shared_out_evenly(place: Place, size: int, length: int, shuffle: bool) -> None:
     shares = [list(sampler) for sampler in samplers(place, size, length, shuffle=shuffle)]
     assert {index for share in shares for index in share} == set(range(length))
     assert {len(share) for share in shares} == {-(-length // size)}
@@ -71,7 +71,7 @@ def test_epochs_differ_only_when_shuffled(place: Place) -> None:
         assert (list(sampler) != before) is shuffle
 
 
-def test_only_the_rest_is_dealt_out_again(place: Place) -> None:
+def test_only_the_remaining_samples_are_shared_out_again(place: Place) -> None:
     first = samplers(place, 3, 24)
     seen = [index for sampler in first for index in list(sampler)[:4]]
     for sampler in first:
@@ -88,7 +88,7 @@ def test_only_the_rest_is_dealt_out_again(place: Place) -> None:
     assert sorted(seen) == list(range(24))
 
 
-def test_what_is_recorded_changes_nothing_before_the_next_world(place: Place) -> None:
+def test_recorded_batches_take_effect_in_the_next_world(place: Place) -> None:
     (sampler,) = samplers(place, 1, 8)
     before = list(sampler)
     sampler.record_batch(0, 4)
@@ -98,7 +98,7 @@ def test_what_is_recorded_changes_nothing_before_the_next_world(place: Place) ->
 
 
 @pytest.mark.parametrize("left", [1, 2, 3])
-def test_a_rest_smaller_than_the_world(place: Place, left: int) -> None:
+def test_fewer_samples_than_ranks_are_repeated(place: Place, left: int) -> None:
     """Horovod's sampler failed where there were fewer samples left than it had to fill up with."""
     (before,) = samplers(place, 1, 20)
     before.record_batch(0, 20 - left)
@@ -107,19 +107,19 @@ def test_a_rest_smaller_than_the_world(place: Place, left: int) -> None:
     assert len({index for share in shares for index in share}) == left
 
 
-def test_nothing_left(place: Place) -> None:
+def test_no_samples_are_left_after_the_last_batch(place: Place) -> None:
     (before,) = samplers(place, 1, 5)
     before.record_batch(0, 8)  # The last batch is counted as a whole one.
     assert [list(sampler) for sampler in moved(place, before, 2)] == [[], []]
 
 
-def test_in_a_loader(place: Place) -> None:
+def test_data_loader_batches_the_samples_of_its_rank(place: Place) -> None:
     first, second = samplers(place, 2, 10, shuffle=False)
     batches = [batch.tolist() for batch in DataLoader(first.dataset, batch_size=2, sampler=first)]  # type: ignore[arg-type]
     assert batches == [[0, 2], [4, 6], [8]]
     assert [batch.tolist() for batch in DataLoader(second.dataset, batch_size=2, sampler=second)][2] == [9]  # type: ignore[arg-type]
 
 
-def test_before_init_it_says_what_is_missing() -> None:
+def test_sampler_before_init_is_refused() -> None:
     with pytest.raises(ValueError, match=r"use hvd\.init\(\)"):
         ElasticSampler(range(4))

@@ -90,7 +90,7 @@ def test_restore_goes_back_to_no_state_at_all() -> None:
     assert same(training.all(), before) and not training.optimizer.state
 
 
-def test_objects_stay_where_others_hold_them() -> None:
+def test_restore_keeps_objects_that_others_hold() -> None:
     """A schedule of the optimizer that was wrapped, for example, and whoever has its groups."""
     training = Training(torch.optim.SGD)
     state = TorchState(training.model, training.optimizer)
@@ -103,7 +103,7 @@ def test_objects_stay_where_others_hold_them() -> None:
     assert state.model is training.model and state.optimizer is training.optimizer
 
 
-def test_states_of_another_type_than_their_parameters_stay_so() -> None:
+def test_restore_keeps_states_of_another_type_than_their_parameters() -> None:
     parameter = torch.nn.Parameter(torch.ones(2, dtype=torch.bfloat16))
     optimizer = torch.optim.SGD([parameter], lr=0.1)
     optimizer.state[parameter]["master"] = torch.full((2,), 1.0001)
@@ -113,7 +113,7 @@ def test_states_of_another_type_than_their_parameters_stay_so() -> None:
     assert torch.equal(optimizer.state[parameter]["master"], torch.full((2,), 1.0001))
 
 
-def test_restore_changes_no_type_and_no_container() -> None:
+def test_restore_keeps_types_and_containers() -> None:
     parameter = torch.nn.Parameter(torch.ones(2, dtype=torch.bfloat16))
     optimizer = torch.optim.SGD([parameter], lr=0.1)
     optimizer.state[parameter] = torch_kinds()
@@ -131,7 +131,7 @@ def test_restore_changes_no_type_and_no_container() -> None:
     assert again["again"] is again["Q"][0]
 
 
-def test_hooks_and_defaults_of_the_loader_stay() -> None:
+def test_restore_keeps_hooks_and_defaults_of_the_optimizer() -> None:
     """What PyTorch's loader does beside its casts: hooks see and change plain values, and old states are converted."""
     parameter = torch.nn.Parameter(torch.ones(2))
     optimizer = torch.optim.Adam([parameter], lr=0.1)
@@ -146,7 +146,7 @@ def test_hooks_and_defaults_of_the_loader_stay() -> None:
     assert "__setstate__" not in vars(optimizer)
 
 
-def test_after_a_sync_it_goes_back_to_what_was_synced() -> None:
+def test_restore_after_sync_goes_back_to_the_synced_state() -> None:
     training = Training()
     sampler = hvd.elastic.ElasticSampler(range(8))
     state = TorchState(training.model, training.optimizer, sampler=sampler, epoch=0)
@@ -162,7 +162,7 @@ def test_after_a_sync_it_goes_back_to_what_was_synced() -> None:
     assert same(training.all(), synced) and (state.epoch, sampler.processed_num, len(sampler)) == (3, 2, 6)
 
 
-def test_schedules_and_scalers_have_a_state_too() -> None:
+def test_schedules_are_committed_and_restored() -> None:
     training = Training(torch.optim.SGD)
     scheduler = torch.optim.lr_scheduler.ExponentialLR(training.optimizer, 0.5)
     state = TorchState(training.model, training.optimizer, scheduler=scheduler)
@@ -176,7 +176,7 @@ def test_schedules_and_scalers_have_a_state_too() -> None:
     assert state.scheduler is scheduler and scheduler.optimizer is training.optimizer
 
 
-def test_several_of_a_kind_by_keyword() -> None:
+def test_several_models_are_restored_by_keyword() -> None:
     models = [torch.nn.Linear(1, 1) for _ in range(2)]
     state = TorchState(generator=models[0], critic=models[1])
     assert state.model is None and state.optimizer is None
@@ -203,7 +203,7 @@ def test_a_model_that_is_set_counts_as_committed() -> None:
     assert state.model is model and same(model.state_dict(), before)
 
 
-def test_attributes_may_become_something_else() -> None:
+def test_attributes_may_change_their_kind() -> None:
     state = TorchState(epoch=0)
     state.model = model = torch.nn.Linear(1, 1)
     state.commit()
@@ -218,7 +218,7 @@ def test_attributes_may_become_something_else() -> None:
     assert state.model is None and model.weight.item() == weight
 
 
-def test_names_of_methods_are_taken() -> None:
+def test_names_of_methods_are_refused_as_attributes() -> None:
     with pytest.raises(ValueError, match="'restore'"):
         TorchState(restore=1)
 
@@ -246,7 +246,7 @@ class CounterHandler(StateHandler):
         self.value.count = hvd.broadcast_object(self.value.count)
 
 
-def test_the_registry() -> None:
+def test_registered_handler_commits_and_restores_its_kind_of_object() -> None:
     registry = get_handler_registry()
     kinds = [handler for _, handler in registry]
     assert kinds == [ModelStateHandler, OptimizerStateHandler, SamplerStateHandler, StatefulHandler]
@@ -264,7 +264,7 @@ def test_the_registry() -> None:
     assert state.counter is counter and counter.count == 3
 
 
-def test_a_handler_has_to_be_written() -> None:
+def test_handler_without_methods_raises_not_implemented() -> None:
     handler = StateHandler(1)
     for method in (handler.save, handler.restore, handler.sync):
         with pytest.raises(NotImplementedError):
@@ -274,7 +274,7 @@ def test_a_handler_has_to_be_written() -> None:
 # --- new worlds ------------------------------------------------------------------------------------------------------
 
 
-def test_a_reset_deals_the_rest_out_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reset_shares_out_the_remaining_samples_again(monkeypatch: pytest.MonkeyPatch) -> None:
     sampler = hvd.elastic.ElasticSampler(range(8))
     state = TorchState(sampler=sampler)
     lengths: list[int] = []
@@ -285,7 +285,7 @@ def test_a_reset_deals_the_rest_out_again(monkeypatch: pytest.MonkeyPatch) -> No
     assert lengths == [3]
 
 
-def test_a_change_is_heard_at_a_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commit_raises_when_the_world_is_about_to_change(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(world_changes, "is_elastic", lambda: True)
     monkeypatch.setattr(world_changes, "pending_change", lambda: Change(1, 0, "one waits"))
     monkeypatch.setattr(world_changes, "coming", lambda: 0)

@@ -16,7 +16,7 @@ class Pair(NamedTuple):
     y: list[str]
 
 
-def test_what_can_be_taken_apart() -> None:
+def test_batches_of_tensors_and_lists_are_split() -> None:
     x = torch.arange(6.0).reshape(3, 2)
     first, second = split(Pair(x, ["a", "b", "c"]), [2, 1])
     assert isinstance(first, Pair) and torch.equal(first.x, x[:2]) and first.y == ["a", "b"]
@@ -26,12 +26,12 @@ def test_what_can_be_taken_apart() -> None:
 
 
 @pytest.mark.parametrize("data", [torch.ones(4), (torch.ones(3), 5), "abc", {"x": None}])
-def test_what_cannot_is_told(data: Any) -> None:
+def test_batch_that_cannot_be_split_is_refused(data: Any) -> None:
     with pytest.raises(ValueError, match=r"cannot take a batch of 3 samples apart .* collate_fn"):
         split(data, [2, 1])
 
 
-def test_squares() -> None:
+def test_square_is_the_squared_norm_of_dense_and_sparse_tensors() -> None:
     assert float(square(torch.tensor([[3.0, 4.0]]))) == 25.0
     assert float(square(torch.tensor([3.0, 4.0], dtype=torch.bfloat16))) == 25.0
     stored = torch.sparse_coo_tensor(torch.tensor([[1, 1]]), torch.tensor([1.0, 2.0]), (4,), check_invariants=False)
@@ -47,7 +47,7 @@ def alone() -> Any:
 
 @pytest.mark.parametrize("sizes", [[5], [3, 2], [2, 2, 1]])
 @pytest.mark.parametrize("zero_first", [True, False])
-def test_passes_come_to_the_mean_over_all_samples(alone: None, sizes: list[int], zero_first: bool) -> None:
+def test_gradients_of_passes_are_the_mean_over_all_samples(alone: None, sizes: list[int], zero_first: bool) -> None:
     torch.manual_seed(1)
     model = torch.nn.Linear(3, 1).double()
     x = torch.randn(5, 3).double()
@@ -71,7 +71,7 @@ def test_passes_come_to_the_mean_over_all_samples(alone: None, sizes: list[int],
         assert first == (pytest.approx(float(sum(each.square().sum() for each in head))) if len(sizes) > 1 else 0.0)
 
 
-def test_what_does_not_go_with_it(alone: None) -> None:
+def test_adaptive_batch_refuses_optimizers_and_options_that_it_cannot_use(alone: None) -> None:
     model = torch.nn.Linear(2, 1)
     plain = torch.optim.SGD(model.parameters(), lr=0.1)
     loader = hvd.elastic.ElasticLoader(torch.ones(8, 2), batch_size=2)

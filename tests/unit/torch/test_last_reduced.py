@@ -31,7 +31,7 @@ def scale_in_other_memory(gradient):
 
 
 @pytest.mark.parametrize("change", [scale_in_place, scale_past_the_count, scale_in_other_memory])
-def test_a_change_is_noticed(change):
+def test_change_of_a_reduced_gradient_is_noticed(change):
     parameter = torch.nn.Parameter(torch.zeros(3))
     parameter.grad = torch.ones(3)
     entry = GradientEntry("a", parameter, False)

@@ -65,12 +65,12 @@ def written(parameter: inspect.Parameter) -> str:
 
 
 @pytest.mark.parametrize("name", SIGNATURES)
-def test_signature(name: str) -> None:
+def test_signatures_are_those_of_horovod(name: str) -> None:
     parameters = inspect.signature(getattr(hvd, name)).parameters.values()
     assert ", ".join(map(written, parameters)) == SIGNATURES[name]
     assert name in hvd.__all__
 
 
-def test_constants() -> None:
+def test_constants_are_those_of_horovod() -> None:
     assert [hvd.Average, hvd.Sum, hvd.Adasum, hvd.Min, hvd.Max, hvd.Product] == [0, 1, 2, 3, 4, 5]
     assert all(type(op) is int for op in (hvd.Average, hvd.Adasum, hvd.Product))

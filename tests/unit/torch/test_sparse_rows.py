@@ -10,7 +10,7 @@ from farandole.torch.sparse_rows import pack, unpack
 @pytest.mark.parametrize(
     ("shape", "sparse_dim"), [((5,), 1), ((5, 3), 1), ((5, 3), 2), ((4, 3, 2), 1), ((4, 3, 2), 2)], ids=str
 )
-def test_there_and_back(dtype, shape, sparse_dim):
+def test_packed_rows_unpack_to_the_sum_of_the_tensors(dtype, shape, sparse_dim):
     """The rows of several tensors, joined, are their sum; an empty one adds none."""
     dense = [torch.randint(0, 3, shape).to(dtype) for _ in range(2)]
     sparse = [tensor.to_sparse(sparse_dim) for tensor in (*dense, torch.zeros(shape, dtype=dtype))]

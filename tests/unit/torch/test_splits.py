@@ -8,7 +8,7 @@ from farandole.torch.collectives.tensors import FRONT
 from farandole.worker.collectives.rows import rows_to_send
 
 
-def test_a_tensor_says_which_rows_go_where():
+def test_splits_may_be_a_tensor_of_int32():
     assert rows_to_send(torch.tensor([2, 1], dtype=torch.int32), 3, 2, FRONT.splits) == [2, 1]
 
 
@@ -22,7 +22,7 @@ def test_a_tensor_says_which_rows_go_where():
         ),
     ],
 )
-def test_wrong_splits(splits, words):
+def test_wrong_splits_are_refused(splits, words):
     with pytest.raises(InvalidRequestError) as caught:
         rows_to_send(splits, 3, 2, FRONT.splits)
     assert words in str(caught.value)
