@@ -51,6 +51,7 @@ NATIVE = (
     "native",
     "tests/gpu_fake/CMakeLists.txt",
     "tests/gpu_fake/cuda",
+    "tests/gpu_fake/nccl",
     "tests/native",
     "third_party/googletest",
 )

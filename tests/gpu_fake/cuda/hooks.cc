@@ -31,6 +31,11 @@ void fake_gpu_time(const char* mode, unsigned seed, unsigned longest_delay_us) {
   set_time(mode, seed, longest_delay_us);
 }
 
+const char* fake_gpu_time_mode() {
+  const TimeMode mode = settings_of_time().mode;
+  return mode == TimeMode::kLazy ? "lazy" : mode == TimeMode::kRandom ? "random" : "eager";
+}
+
 void fake_gpu_fail(const char* function, int nth, int code) { plan_fault(function, nth, code); }
 
 void fake_gpu_break(Device device, int code) { Gpu::get().break_device(device, code); }
@@ -87,6 +92,30 @@ Device fake_gpu_device_of(Address address) {
 Result fake_gpu_enqueue(Stream* stream, const char* name, void (*run)(void*), void* argument) {
   return call("fake_gpu_enqueue", [&](Gpu& gpu) {
     gpu.enqueue(gpu.stream(stream), name, [run, argument] { run(argument); });
+    count(Count::kLaunches);
+  });
+}
+
+Result fake_gpu_enqueue_or_drop(Stream* stream, const char* name, void (*run)(void*), void (*drop)(void*),
+                                void* argument) {
+  // One of the two is called once, whatever becomes of the operation.
+  struct Task {
+    void (*run)(void*);
+    void (*drop)(void*);
+    void* argument;
+    bool was_run = false;
+    ~Task() {
+      if (!was_run) {
+        drop(argument);
+      }
+    }
+  };
+  auto task = std::make_shared<Task>(run, drop, argument);
+  return call("fake_gpu_enqueue_or_drop", [&](Gpu& gpu) {
+    gpu.enqueue(gpu.stream(stream), name, [task = std::move(task)] {
+      task->was_run = true;
+      task->run(task->argument);
+    });
     count(Count::kLaunches);
   });
 }

@@ -15,6 +15,8 @@ extern "C" {
 // Sets when streams run, from their next operation on: "eager", "lazy" or "random" (FAKE_GPU_TIME), with a seed for
 // the delays (FAKE_GPU_SEED), which are at most that long (FAKE_GPU_DELAY_US).
 FAKE_GPU_API void fake_gpu_time(const char* mode, unsigned seed, unsigned longest_delay_us);
+// The mode by its name.
+FAKE_GPU_API const char* fake_gpu_time_mode();
 // The nth call from now of this function of the driver fails with that code; 1 is the next one.
 FAKE_GPU_API void fake_gpu_fail(const char* function, int nth, int code);
 // The device has an error that stays: queued work is dropped, and every later call for it gives this code. 0 repairs
@@ -41,6 +43,10 @@ FAKE_GPU_API Device fake_gpu_device_of(Address address);
 // Queues a function, which runs in the stream's order and thread. `name` is for messages, and lives as long as the
 // stream.
 FAKE_GPU_API Result fake_gpu_enqueue(Stream* stream, const char* name, void (*run)(void*), void* argument);
+// The same; `drop` is called instead of `run` if it will never run: the call fails, the device breaks before, or the
+// stream is under capture.
+FAKE_GPU_API Result fake_gpu_enqueue_or_drop(Stream* stream, const char* name, void (*run)(void*), void (*drop)(void*),
+                                             void* argument);
 // The stream stops before its next operation until it is released.
 FAKE_GPU_API void fake_gpu_hold(Stream* stream);
 FAKE_GPU_API void fake_gpu_release(Stream* stream);

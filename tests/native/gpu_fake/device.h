@@ -1,4 +1,4 @@
-// What the tests of the fake GPU begin with: two devices, the context of the first current, and no delays.
+// What the tests of the fake GPU begin with: two of its devices, the context of the first current, and no delays.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -85,7 +85,7 @@ TEST_F(Strictness, UnknownHandlesAreRefused) {
   EXPECT_EQ(cuStreamDestroy_v2(nullptr), kInvalidHandle);
   EXPECT_EQ(cuStreamQuery(reinterpret_cast<Stream*>(kStreamPerThread)), kInvalidHandle);
   Context* context = nullptr;
-  EXPECT_EQ(cuDevicePrimaryCtxRetain(&context, 2), kInvalidDevice);
+  EXPECT_EQ(cuDevicePrimaryCtxRetain(&context, 4), kInvalidDevice);
   int device = 0;
   EXPECT_EQ(cuDeviceGet(&device, -1), kInvalidDevice);
 }
