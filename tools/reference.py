@@ -109,6 +109,11 @@ PAGES = {
             "farandole.worker.core.json_log": ("JsonFormatter",),
         },
     ),
+    "testing": Page(
+        "Worlds for tests",
+        "Workers in which a test calls functions; see [testing](../../how-to/testing.md).",
+        {"farandole.testing": ()},
+    ),
 }
 
 

@@ -31,7 +31,7 @@ FRAMEWORKS = {
     "mxnet": ["get-started/mxnet.md"],
 }
 # Pages whose blocks start jobs by themselves.
-ALONE = ["how-to/notebook.md"]
+ALONE = ["how-to/notebook.md", "how-to/testing.md"]
 # Pages of which a script is run as a reader runs it; a page that is in FRAMEWORKS too has more than the script.
 SCRIPTS = [f"get-started/{name}.md" for name in ("pytorch", "keras", "tensorflow", "jax", "numpy", "mxnet")]
 LAUNCH = [sys.executable, "-m", "farandole", "run", "-np", "2"]

@@ -32,10 +32,10 @@ def main() -> None:
         sys.path[:], call = pickle.loads(client.fetch_call())
         try:
             function, args, kwargs = pickle.loads(call)
-            client.send_result(_dump(True, function(*args, **kwargs)))
+            client.send_result(dump_result(function(*args, **kwargs)))
         except Exception as error:
-            client.report_failure(_traceback(error), _one_line(error), lost_rank_behind(error))
-            client.send_result(_dump_exception(error))
+            client.report_failure(traceback_of(error), _one_line(error), lost_rank_behind(error))
+            client.send_result(dump_exception(error))
             # Python prints it, and the engine's hook, if there is an engine, informs the other workers.
             raise
 
@@ -48,6 +48,19 @@ def _worker() -> int:
     return place.rank
 
 
+def dump_result(value: Any) -> bytes:
+    """Return what a function has returned, pickled as (True, value)."""
+    return _dump(True, value)
+
+
+def dump_exception(error: BaseException) -> bytes:
+    """Return what a function has raised, pickled as (False, error); (False, None) if it cannot be pickled."""
+    try:
+        return _dump(False, error)
+    except Exception:  # Its attributes may raise anything; its text has already been reported.
+        return _dump(False, None)
+
+
 def _dump(returned: bool, value: Any) -> bytes:
     import cloudpickle  # type: ignore[import-untyped]
 
@@ -55,15 +68,8 @@ def _dump(returned: bool, value: Any) -> bytes:
     return payload
 
 
-def _dump_exception(error: Exception) -> bytes:
-    try:
-        return _dump(False, error)
-    except Exception:  # Its attributes may raise anything; its text has already been reported.
-        return _dump(False, None)
-
-
-def _traceback(error: Exception) -> str:
-    # The first frame is this module's and is of no use to the user.
+def traceback_of(error: BaseException) -> str:
+    """Return the text of a traceback without its first frame, which is the caller's and of no use to the user."""
     frames = error.__traceback__.tb_next if error.__traceback__ is not None else None
     return "".join(traceback.format_exception(type(error), error, frames))
 

@@ -134,12 +134,12 @@ def run_in_background(
     """
     console = Console(text_writer(sys.stdout), text_writer(sys.stderr))
     if through is not None:
-        external = _BackgroundJob()
+        external = BackgroundJob()
         return external.run(
             launch_external(through, spec, machine, console, started=external.started, call=call, verbose=verbose)
         )
     observer = None if observe is None else observe(console)
-    job = _BackgroundJob()
+    job = BackgroundJob()
     return job.run(launch(spec, machine, console, started=job.started, call=call, verbose=verbose, observer=observer))
 
 
@@ -169,47 +169,53 @@ def cause_of(outcome: Outcome) -> BaseException | None:
     return value if not returned and isinstance(value, BaseException) else None
 
 
-class _BackgroundJob:
+class BackgroundJob:
     """Runs a job's loop in a separate thread, because the caller may be a notebook, whose own loop is running."""
 
     def __init__(self) -> None:
-        self._done: Future[Outcome] = Future()
+        """Run nothing yet."""
+        self.outcome: Future[Outcome] = Future()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._supervisor: Running | ExternalJob | None = None
-        self._interrupted = False
+        self._why_stopped = ""
 
     def started(self, supervisor: Running | ExternalJob) -> None:
-        """Remember the job to interrupt on Ctrl-C. Runs in the job's thread."""
+        """Remember the job that `stop` ends. Runs in the job's thread."""
         self._loop = asyncio.get_running_loop()
         self._supervisor = supervisor
-        if self._interrupted:
-            supervisor.stop(_INTERRUPTED, "interrupted")
+        if self._why_stopped:
+            supervisor.stop(_INTERRUPTED, self._why_stopped)
 
-    def run(self, job: Coroutine[Any, Any, Outcome]) -> Outcome:
-        """Wait for the job; a first KeyboardInterrupt ends it gracefully, a second one at once."""
+    def begin(self, job: Coroutine[Any, Any, Outcome]) -> None:
+        """Run the job, which gives its supervisor to `started`, and let `outcome` have the end of it."""
 
         def thread() -> None:
             try:
-                self._done.set_result(asyncio.run(job))
+                self.outcome.set_result(asyncio.run(job))
             except BaseException as error:
-                self._done.set_exception(error)
+                self.outcome.set_exception(error)
 
         threading.Thread(target=thread, name="farandole-launcher").start()
+
+    def run(self, job: Coroutine[Any, Any, Outcome]) -> Outcome:
+        """Wait for the job; a first KeyboardInterrupt ends it gracefully, a second one at once."""
+        self.begin(job)
         try:
-            return self._done.result()
+            return self.outcome.result()
         except KeyboardInterrupt:
-            while not self._done.done():
-                self._interrupt()
+            while not self.outcome.done():
+                self.stop()
+                try:
+                    self.outcome.exception()
+                except KeyboardInterrupt:
+                    continue
             raise
 
-    def _interrupt(self) -> None:
-        self._interrupted = True
+    def stop(self, why: str = "interrupted") -> None:
+        """End the job, at once at the second call; does not wait for it."""
+        self._why_stopped = why
         try:
             if self._loop is not None and self._supervisor is not None:
-                self._loop.call_soon_threadsafe(self._supervisor.stop, _INTERRUPTED, "interrupted")
+                self._loop.call_soon_threadsafe(self._supervisor.stop, _INTERRUPTED, why)
         except RuntimeError:
             pass  # The loop is closed: the job has just ended by itself.
-        try:
-            self._done.exception()
-        except KeyboardInterrupt:
-            return

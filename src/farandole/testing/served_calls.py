@@ -1,0 +1,49 @@
+"""A worker of a test's world: makes the calls that the test sends, one after the other."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import pickle
+from multiprocessing.connection import Client, Connection
+from typing import NamedTuple
+
+from farandole.control.launcher.call import dump_exception, dump_result, traceback_of
+from farandole.errors import HorovodInternalError
+
+
+class Answer(NamedTuple):
+    """The end of a call in one worker."""
+
+    payload: bytes
+    """The result or the exception, as `farandole.control.launcher.call` pickles it."""
+    traceback: str = ""
+    """The text of the exception, if the function raised one."""
+    is_consequence: bool = False
+    """Whether the exception only says that another worker has failed."""
+
+
+def serve(address: str) -> None:
+    """Connect to the test, and make its calls until it closes the connection."""
+    with Client(address, "AF_UNIX") as connection:
+        connection.send(int(os.environ["FARANDOLE_RANK"]))
+        while True:
+            try:
+                call, seconds = connection.recv()
+            except EOFError:
+                return
+            _answer(connection, call, seconds)
+
+
+def _answer(connection: Connection, call: bytes, seconds: float) -> None:
+    faulthandler.dump_traceback_later(seconds)
+    try:
+        function, args, kwargs = pickle.loads(call)
+        answer = Answer(dump_result(function(*args, **kwargs)))
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # What pytest.fail and pytest.skip raise is no Exception.
+        answer = Answer(dump_exception(error), traceback_of(error), isinstance(error, HorovodInternalError))
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+    connection.send(answer)
