@@ -1,1 +1,1 @@
-"""The part that the worker side and the control side share: messages, settings, metrics, and formats of files."""
+"""Code that the worker side and the control side share: messages, settings, metrics, and file formats."""

@@ -1,10 +1,11 @@
-"""A worker's place and job, as another launcher than ours states them in the environment.
+"""A worker's rank and job, read from the environment variables of other launchers.
 
-A process may carry the variables of several launchers, because what starts a launcher passes its own on. So the table
-below is in the order of who starts whom: whatever stands higher was started by what stands lower, and wins. `torchrun`
-is started by `srun` or `mpirun`, once on each host, and `mpirun` starts its own helpers with `srun`.
+A process may have the variables of several launchers, because launchers that start each other pass them on. So the
+table below is ordered: a launcher that is started by another one comes before it, and takes precedence. `torchrun` is
+started by `srun` or `mpirun`, once on each host, and `mpirun` starts its own helpers with `srun`.
 
-A variable that a launcher sets where there is no worker does not mark one: a Slurm batch script has SLURM_PROCID=0.
+A variable that a launcher also sets for other processes does not mark a worker: a Slurm batch script has
+SLURM_PROCID=0.
 """
 
 from __future__ import annotations
@@ -15,39 +16,39 @@ from pathlib import Path
 
 from farandole.errors import SettingError
 
-# How far above a worker MPICH's helper may be: a shell or two, and what they call.
+# Largest number of processes between a worker and MPICH's helper, such as shells.
 _ANCESTORS = 16
 
 
 @dataclass(frozen=True)
 class ExternalPlacement:
-    """One worker's place in a job that somebody else started."""
+    """One worker's place in a job that another launcher started."""
 
     starter: str
     """The launcher's name, for messages."""
     rank: int
     size: int
     one_host: bool
-    """Whether the starter says that all workers are on this host."""
+    """Whether, according to the launcher, all workers are on this host."""
     job_key: str
-    """The same on all workers of this job, and no other job's at the same time; "" if nothing tells."""
+    """Key that is equal on all workers of this job, and unique among concurrent jobs; "": not available."""
 
 
 @dataclass(frozen=True)
 class _Starter:
-    """Which variables a launcher sets."""
+    """The environment variables that a launcher sets."""
 
     name: str
     marks: tuple[str, ...]
-    """One of them is set: it started this process."""
+    """Variables of which one is set if the launcher started this process."""
     rank: str
     size: str
     job: tuple[str, ...] = ()
-    """The variables that tell its jobs apart. The first must be set for that; the others count if they are set."""
+    """Variables that distinguish its jobs. The first is required for that; the others are used if they are set."""
     local_size: str = ""
-    """Workers on this host."""
+    """Variable with the number of workers on this host."""
     hosts: str = ""
-    """Hosts of the job."""
+    """Variable with the number of hosts of the job."""
 
 
 _MPICH = _Starter("mpirun (MPICH)", ("MPI_LOCALRANKID",), "PMI_RANK", "PMI_SIZE", local_size="MPI_LOCALNRANKS")
@@ -103,15 +104,15 @@ _STARTERS = (
 def find(
     environment: Mapping[str, str], ancestors: Callable[[], Iterator[Sequence[str]]] | None = None
 ) -> ExternalPlacement | None:
-    """Return what the environment says of this worker's place, or None if nobody started it as a worker.
+    """Return this worker's place according to the environment; None: no launcher started it as a worker.
 
     Args:
-        environment: the variables of this process.
-        ancestors: returns the command lines of the processes above this one, nearest first; by default those of
-            this process. Asked only where the environment does not tell jobs apart.
+        environment: environment variables of this process.
+        ancestors: returns the command lines of a process's ancestors, the closest first; None: those of this process.
+            Called only if the environment does not distinguish jobs.
 
     Raises:
-        SettingError: one of the variables is missing or makes no sense.
+        SettingError: one of the variables is missing or not valid.
 
     Example:
         >>> find({"RANK": "1", "WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "a", "LOCAL_WORLD_SIZE": "2"})
@@ -126,7 +127,7 @@ def find(
 
 
 def variables() -> list[str]:
-    """Return the names of the variables that any launcher sets to say where a worker is."""
+    """Return the names of all variables by which launchers place a worker."""
     names = {name for each in _STARTERS for name in (*each.marks, each.rank, each.size, *each.job)}
     return sorted(names)
 
@@ -160,9 +161,9 @@ def _number(starter: _Starter, variable: str, environment: Mapping[str, str]) ->
 
 
 def _mpich_job(ancestors: Iterator[Sequence[str]]) -> str:
-    """Return what MPICH's jobs are told apart by: where the helper on each host finds its mpirun, a host and a port.
+    """Return the key of an MPICH job: the host and port at which the helper on each host reaches mpirun.
 
-    No variable of MPICH does; only its own protocol on PMI_FD would, and that belongs to the MPI library.
+    MPICH sets no variable for it; only its protocol on PMI_FD has a key, and that belongs to the MPI library.
     """
     for command in ancestors:
         if command and command[0].endswith("hydra_pmi_proxy") and "--control-port" in command[:-1]:
@@ -171,11 +172,11 @@ def _mpich_job(ancestors: Iterator[Sequence[str]]) -> str:
 
 
 def command_lines_above() -> Iterator[Sequence[str]]:
-    """Return the command lines of the processes above this one, nearest first, as far as they can be read."""
+    """Return the command lines of this process's ancestors, the closest first, as far as they can be read."""
     pid = "self"
     for _ in range(_ANCESTORS):
         try:
-            # After the command's name, which stands in parentheses and may contain anything: state, parent.
+            # The fields after the command's name, which is in parentheses and may contain anything: state, parent.
             pid = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[1]
             yield Path(f"/proc/{pid}/cmdline").read_text(errors="replace").split("\0")
         except OSError:

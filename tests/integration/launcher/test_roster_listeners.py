@@ -20,8 +20,8 @@ from farandole.base.wire.rendezvous import (
     Hello,
     Listen,
     Probed,
+    Relayed,
     RendezvousError,
-    Told,
 )
 from farandole.base.wire.roster_client import RosterClient
 from farandole.control.roster.listener import BACKLOG_BYTES
@@ -49,24 +49,24 @@ def test_workers_send_each_other_messages(serve: Callable[..., Running]) -> None
     with roster.client(0) as first, roster.client(1) as second:
         listeners = [Listener(first), Listener(second)]
         settle(first, listeners[0])
-        second.tell(0, b"a")
-        second.tell(0, b"b" * 100_000)
-        assert [listeners[0].next(), listeners[0].next()] == [Told(1, b"a"), Told(1, b"b" * 100_000)]
-        first.tell(1, b"c")
-        assert listeners[1].next() == Told(0, b"c")
+        second.relay(0, b"a")
+        second.relay(0, b"b" * 100_000)
+        assert [listeners[0].next(), listeners[0].next()] == [Relayed(1, b"a"), Relayed(1, b"b" * 100_000)]
+        first.relay(1, b"c")
+        assert listeners[1].next() == Relayed(0, b"c")
 
 
 def test_worker_that_does_not_listen_is_absent(serve: Callable[..., Running]) -> None:
     roster = serve(2)
     with roster.client(0) as client:
         listener = Listener(client)
-        client.tell(1, b"x")
+        client.relay(1, b"x")
         assert listener.next() == Absent(1)
         with roster.client(1) as other:
             settle(other, Listener(other))
-            client.tell(1, b"y")
+            client.relay(1, b"y")
         roster.wait_until_read(1)
-        client.tell(1, b"z")
+        client.relay(1, b"z")
         assert listener.next() == Absent(1)
 
 
@@ -86,9 +86,9 @@ def test_listener_can_still_send_requests(serve: Callable[..., Running]) -> None
     with roster.client(0) as client, roster.client(1) as other:
         listener = Listener(client)
         settle(client, listener)
-        other.tell(0, b"in between")
+        other.relay(0, b"in between")
         assert client.fetch_call() == b"call"
-        assert listener.next() == Told(1, b"in between")
+        assert listener.next() == Relayed(1, b"in between")
 
 
 def test_listener_notices_end_of_roster(serve: Callable[..., Running]) -> None:
@@ -108,7 +108,7 @@ def test_worker_that_does_not_read_costs_little_memory_and_delays_no_others(serv
         listener = Listener(client)
         settle(client, listener)
         for _ in range(pieces):
-            client.tell(0, bytes(1 << 20))
+            client.relay(0, bytes(1 << 20))
         settle(client, listener)
         backlog: list[int] = []
         roster.do(lambda: backlog.append(roster.service._connections.listeners[0].channel.backlog()))

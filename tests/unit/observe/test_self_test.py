@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from farandole.base.self_test.matrix import render
-from farandole.base.self_test.report import Node, Pair, Problem, Report, Whole
+from farandole.base.self_test.report import Node, Pair, Problem, SelfTestReport, Whole
 from farandole.base.self_test.verdict import judge, suspects
 from farandole.base.wire.rendezvous import World
 from farandole.worker.core.dtype import Average, DType, Max, Product, Sum
@@ -115,7 +115,7 @@ def test_one_wrong_byte_is_found() -> None:
 
 def report_of(
     rates: list[list[float]], latencies: dict[tuple[int, int], float] | None = None, hosts: int | None = None
-) -> Report:
+) -> SelfTestReport:
     """Return what was found out about nodes of which each sends to each with these GB/s, in 20 us if nothing else."""
     places = range(len(rates))
     nodes = [Node(f"h{place + 1}" if hosts != 1 else f"rank {place}", 2 * place) for place in places]
@@ -130,7 +130,7 @@ def report_of(
         )
         for one, other in itertools.combinations(places, 2)
     ]
-    return Report(
+    return SelfTestReport(
         workers=2 * len(rates),
         hosts=len(rates) if hosts is None else hosts,
         links="shm+tcp",
@@ -147,7 +147,7 @@ def even(nodes: int, rate: float = 1.2) -> list[list[float]]:
     return [[rate] * nodes for _ in range(nodes)]
 
 
-def texts(report: Report) -> list[str]:
+def texts(report: SelfTestReport) -> list[str]:
     return [finding.text for finding in judge(report)]
 
 
@@ -266,7 +266,7 @@ def test_links_are_between_hosts_or_else_between_workers() -> None:
 # --- how it is told ---------------------------------------------------------------------------------------------
 
 
-def shown(report: Report) -> str:
+def shown(report: SelfTestReport) -> str:
     return render(report, judge(report))
 
 

@@ -30,8 +30,8 @@ from farandole.base.wire.rendezvous import (
     Listen,
     Probe,
     Probed,
+    Relayed,
     RosterUnreachable,
-    Told,
 )
 from farandole.base.wire.roster_client import RosterClient
 from farandole.control.roster.elastic import Limits
@@ -139,8 +139,8 @@ def test_who_listens_hears_the_next_roster(serve: Callable[..., Roster]) -> None
     with client:
         for payload in (b"first", b"second", b"third"):
             with roster.client(1) as other:
-                other.tell(0, payload)
-            until(lambda payload=payload: Told(1, payload) in heard)
+                other.relay(0, payload)
+            until(lambda payload=payload: Relayed(1, payload) in heard)
             roster.end()
             roster.begin()
             roster.hears(0, Listen())
@@ -158,7 +158,7 @@ def test_the_latest_of_what_stands_is_said_again_and_the_rest_is_not(serve: Call
         client.ask_to_leave("it is told so")
         roster.end()
         away(client)
-        client.tell(1, b"x")
+        client.relay(1, b"x")
         client.probe()
         client.report_progress(2, 0.5)
         client.report_state(3)
@@ -332,7 +332,7 @@ def test_a_join_made_again_replaces_the_one_whose_connection_seems_open(serve: C
     with roster.client(1) as other:
         assert other.join("c1", 60).contacts == ("new", "c1")
         assert b"world" in newer.receive(time.monotonic() + SECONDS)
-        other.tell(0, b"to the newer one")
+        other.relay(0, b"to the newer one")
         assert b"to the newer one" in newer.receive(time.monotonic() + SECONDS)
     newer.close()
     lines = [line for line in roster.log if line.startswith("rank 0")]

@@ -1,1 +1,1 @@
-"""Tables for people, drawn by rich, which is imported when one is drawn."""
+"""Tables for people, drawn by rich, which is imported on first use."""

@@ -1,4 +1,4 @@
-"""Standard output of services that have nothing to print there."""
+"""Standard output of services that do not use it."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import os
 
 
 def discard_standard_output() -> None:
-    """Discard what this process and its libraries write to descriptor 1 from now on.
+    """Discard everything that this process and its libraries write to descriptor 1 from now on.
 
-    The solver of the adaptive policy (HiGHS) prints notes of its own there, which no option of its turns off; they
-    would stand in the logs of a queue's daemon and of an operator.
+    The solver of the adaptive policy (HiGHS) prints messages there, which none of its options turns off. They would
+    clutter the logs of a queue's daemon and of an operator.
     """
     nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
     os.dup2(nowhere, 1)

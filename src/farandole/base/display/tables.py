@@ -1,4 +1,4 @@
-"""Tables: as lines of plain text for logs and pipes, and on terminals in colour and as narrow as those are."""
+"""Tables: plain text for logs and pipes, and coloured text that fits the width of a terminal."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 Rows = Sequence[Sequence[str]]
-"""The first one has the titles of the columns."""
+"""Rows of cells; the first row has the titles of the columns."""
 
 _UNLIMITED = 100_000
 _LEAST_WIDTH = 12
-"""Of the last column, which is cut where a line is too long. With less than that, each row becomes several lines."""
+"""Smallest width of the last column, which is truncated in long lines. With less, each row becomes several lines."""
 
 _STYLES = {
     "Running": "green",
@@ -30,11 +30,11 @@ _STYLES = {
 
 
 def lines(rows: Rows, right: Collection[int] = ()) -> list[str]:
-    """Return a table as lines, each as long as it has to be, without colours.
+    """Return a table as lines of full length, without colours.
 
     Args:
         rows: the rows, the first one with the titles.
-        right: the numbers of the columns that end at the same place, as numbers do.
+        right: indices of the right-aligned columns.
 
     Example:
         >>> lines([("host", "slots"), ("h1", "2")])
@@ -49,7 +49,12 @@ def lines(rows: Rows, right: Collection[int] = ()) -> list[str]:
 def show(rows: Rows, right: Collection[int] = (), stream: TextIO | None = None) -> None:
     """Print a table: in colour and within the width on a terminal, plain and in full anywhere else.
 
-    `NO_COLOR` and `FORCE_COLOR` are obeyed.
+    `NO_COLOR` and `FORCE_COLOR` are respected.
+
+    Args:
+        rows: the rows, the first one with the titles.
+        right: indices of the right-aligned columns.
+        stream: the stream to print to; None: standard output.
     """
     from rich.console import Console
 
@@ -67,7 +72,7 @@ def show(rows: Rows, right: Collection[int] = (), stream: TextIO | None = None) 
 
 
 def wants_colour(stream: TextIO | None = None) -> bool:
-    """Return whether there are to be colours: on a terminal that can show them, as `NO_COLOR` and `FORCE_COLOR` say."""
+    """Return whether to use colours: on a terminal that supports them, subject to `NO_COLOR` and `FORCE_COLOR`."""
     from rich.console import Console
 
     console = Console(file=stream or sys.stdout)
@@ -86,7 +91,7 @@ def _width(stream: TextIO) -> int | None:
 
 
 def _head_width(rows: Rows) -> int:
-    """Return the width of all columns but the last one, with what stands between them."""
+    """Return the width of all columns except the last one, including separators."""
     return sum(max(map(len, column)) + 2 for column in list(zip(*rows, strict=True))[:-1])
 
 
@@ -113,7 +118,7 @@ def _drawn(console: Console, table: Any) -> list[str]:
 
 
 def _show_records(console: Console, rows: Rows) -> None:
-    """Print each row as lines of a title and a cell, for terminals on which no table has room."""
+    """Print each row as lines of a title and a cell, for terminals that are too narrow for a table."""
     from rich.text import Text
 
     titles, head = rows[0], "" if console.no_color else "bold"

@@ -1,4 +1,4 @@
-"""Where metrics are served: `[HOST:]PORT`, on loopback unless a host is named."""
+"""The address of a metrics endpoint: `[HOST:]PORT`, on loopback unless a host is given."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LOOPBACK = "127.0.0.1"
 
 
 class MetricsAddress(NamedTuple):
-    """Host and port to listen on; port 0 is any port that is free."""
+    """Host and port to listen on; port 0: any free port."""
 
     host: str
     port: int
@@ -32,10 +32,10 @@ class MetricsAddress(NamedTuple):
 
 
 def parse_metrics_address(text: str) -> MetricsAddress:
-    """Read `PORT` or `HOST:PORT`.
+    """Parse `PORT` or `HOST:PORT`.
 
     Raises:
-        ValueError: it is neither.
+        ValueError: the text is neither; the message describes valid texts.
 
     Example:
         >>> parse_metrics_address("9478")
@@ -47,7 +47,7 @@ def parse_metrics_address(text: str) -> MetricsAddress:
     if not port.isascii() or not port.isdecimal() or int(port) > 65535:
         raise ValueError("PORT or HOST:PORT")
     if ":" in host and not (host.startswith("[") and host.endswith("]")):
-        raise ValueError("an address of IPv6 in brackets: [::1]:9478")
+        raise ValueError("an IPv6 address in brackets: [::1]:9478")
     host = host.strip("[]")
     if not host and text.startswith(":"):
         raise ValueError("a host before the colon; 0.0.0.0 for all addresses of this machine")

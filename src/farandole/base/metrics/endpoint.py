@@ -1,7 +1,7 @@
-"""The HTTP server of metrics: `/metrics` for Prometheus; of a job also `/targets`, where it says which workers it has,
-and `/view`, for dashboards.
+"""The HTTP server of metrics: `/metrics` for Prometheus; for a job also `/targets`, which lists its workers, and
+`/view`, for dashboards.
 
-It serves GET and nothing else, one thread a request, and ends with the process. With a token, a request must carry it
+It serves only GET, with one thread for each request, and ends with the process. With a token, a request must have it
 (`Authorization: Bearer TOKEN`); without one, it listens on loopback only.
 """
 
@@ -25,14 +25,14 @@ REQUEST_SECONDS = 10.0
 
 Expose = Callable[[str], tuple[bytes, str]]
 More = Mapping[str, Callable[[Mapping[str, str]], bytes]]
-"""By path: a function from the query to JSON."""
+"""Functions from the query to JSON, by path."""
 
 
 class MetricsUnavailable(Picklable, Exception):
-    """Metrics cannot be served: the reason, and what to do about it.
+    """Metrics cannot be served.
 
     Attributes:
-        hint: the next step.
+        hint: the next step for the user.
     """
 
     def __init__(self, reason: str, hint: str) -> None:
@@ -41,19 +41,20 @@ class MetricsUnavailable(Picklable, Exception):
 
 
 class MetricsEndpoint:
-    """Serves metrics from the moment it is made until it is closed.
+    """An HTTP server of metrics, which runs from its creation until it is closed.
 
     Attributes:
-        address: the address that it listens on, with the port that was chosen.
+        address: the address that it listens on, with the actual port.
 
     Args:
         address: the address to listen on.
-        read: returns what is served; called in a thread of this endpoint, once for each request.
-        token: the token that requests must carry; "" if they need none.
-        more: other pages that are served, as JSON.
+        read: returns the present reading; called in a thread of this endpoint, once for each request.
+        token: the token that requests must have; "": none.
+        more: further pages in JSON.
 
     Raises:
-        MetricsUnavailable: the port is taken, prometheus-client is missing, or others could read without a token.
+        MetricsUnavailable: the port is in use, prometheus-client is missing, or other machines could read without a
+            token.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class MetricsEndpoint:
         if not address.is_loopback and not token:
             raise MetricsUnavailable(
                 f"metrics on {address} could be read by others without a token",
-                "set FARANDOLE_METRICS_TOKEN to a secret, or leave the host away: then it is loopback",
+                "set FARANDOLE_METRICS_TOKEN to a secret, or omit the host to use loopback",
             )
         self._server = _Server(address, _load_exposition()(read), token, more or {})
         self.address = address.with_port(self._server.server_address[1])
@@ -70,7 +71,7 @@ class MetricsEndpoint:
         self._thread.start()
 
     def close(self) -> None:
-        """Serve nothing any more. Returns when the port is free."""
+        """Stop the server. Returns when the port is free."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -99,7 +100,7 @@ class _Server(http.server.ThreadingHTTPServer):
         except (OSError, OverflowError) as error:  # There is no port above 65535.
             raise MetricsUnavailable(
                 f"metrics cannot be served on {address}: {getattr(error, 'strerror', None) or error}",
-                "choose another port: --metrics=PORT; 0 is any that is free",
+                "choose another port: --metrics=PORT; 0: any free port",
             ) from None
 
     def server_bind(self) -> None:
@@ -109,7 +110,7 @@ class _Server(http.server.ThreadingHTTPServer):
         self.server_address = self.socket.getsockname()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that hangs up is nothing to tell anyone."""
+        """Ignore clients that disconnect."""
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
@@ -127,14 +128,14 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         try:
             answer = self._found()
         except Exception as error:
-            # The training goes on; the client that asked, and readers of the log, see the error.
+            # The training continues; the client and the log get the error.
             traceback.print_exc()
             wrong = f"this is an error of farandole's: {type(error).__name__}: {error}\n"
             answer = 500, wrong.encode(), "text/plain; charset=utf-8"
         self._answer(*answer)
 
     def _found(self) -> tuple[int, bytes, str]:
-        """Return the code, body and type of the answer to one who may ask."""
+        """Return the status code, body and content type of the answer to an authorized request."""
         path, _, query = self.path.partition("?")
         if path == "/metrics":
             return 200, *self.server.expose(self.headers.get("Accept", ""))
@@ -146,7 +147,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def _is_allowed(self) -> bool:
         wanted = f"Bearer {self.server.token}"
         given = self.headers.get("Authorization", "")
-        # The base class takes each byte of a header for a letter; tokens are sent as UTF-8.
+        # The base class decodes headers as Latin-1; tokens are sent as UTF-8.
         return not self.server.token or hmac.compare_digest(given.encode("latin-1"), wanted.encode())
 
     def _answer(self, code: int, body: bytes, content_type: str, challenge: bool = False) -> None:
@@ -159,4 +160,4 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Keep requests to itself: a scrape every few seconds is nothing to tell anyone."""
+        """Do not log requests: scrapes come every few seconds."""

@@ -1,4 +1,4 @@
-"""A reading in Prometheus' formats, written by prometheus-client."""
+"""Exposition of a reading in Prometheus' formats, by prometheus-client."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _FAMILIES: dict[str, Any] = {COUNTER: CounterMetricFamily, INFO: InfoMetricFamil
 
 
 class ReadingCollector(Collector):
-    """Asks for a reading when it is scraped; costs nothing in between.
+    """A collector that takes a reading when it is scraped.
 
     Args:
-        read: returns the reading. Called in a thread of the endpoint.
+        read: returns the present reading; called in a thread of the endpoint.
     """
 
     def __init__(self, read: Callable[[], Reading]) -> None:
@@ -36,7 +36,7 @@ class ReadingCollector(Collector):
         return families(self._read())
 
     def describe(self) -> Iterable[Any]:
-        """Say nothing beforehand: to register is not to read."""
+        """Return nothing, so that registration does not take a reading."""
         return ()
 
 
@@ -67,7 +67,7 @@ def _add(family: Any, each: Sample | tuple[str, Histogram]) -> None:
 
 
 def make_exposition(read: Callable[[], Reading]) -> Callable[[str], tuple[bytes, str]]:
-    """Return a function from an Accept header to the reading as text, and its content type."""
+    """Return a function that takes an Accept header and returns the reading as text, with its content type."""
     registry = CollectorRegistry()
     registry.register(ReadingCollector(read))
 

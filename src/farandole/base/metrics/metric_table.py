@@ -1,8 +1,8 @@
-"""Every metric that there is: one row each. The endpoint, the documentation and the tests read this table.
+"""The table of all metrics, one row each. The endpoint, the documentation and the tests read it.
 
-Names follow Prometheus' conventions: base units (seconds, bytes), `_total` for counters, `_ratio` for parts of one.
-What stays the same for a worker's whole life (its job, its number, its host) is not a label of each series: service
-discovery gives it to the target, and `farandole_worker_info` has it too.
+Names follow Prometheus' conventions: base units (seconds, bytes), `_total` for counters, `_ratio` for fractions. The
+constant properties of a worker (its job, its number, its host) are not labels of each series: service discovery adds
+them to the target, and `farandole_worker_info` has them too.
 """
 
 from __future__ import annotations
@@ -71,6 +71,6 @@ METRICS = {**WORKER_METRICS, **JOB_METRICS}
 
 
 def exposed_name(name: str) -> str:
-    """Return the name under which a metric's series are found: counters and infos have a suffix."""
+    """Return the name of a metric's series: counters and infos have a suffix."""
     suffix = {COUNTER: "_total", INFO: "_info"}.get(METRICS[name].kind, "")
     return name + suffix

@@ -1,6 +1,6 @@
-"""The counters of a worker or a job at one moment, as data; and how worlds are told apart.
+"""The counters of a worker or a job at one moment, as data, and totals over worlds.
 
-A reading is a list of `Sample`s; `exposition` writes it in Prometheus' formats. Nothing here needs a package.
+A reading is a sequence of `Sample`s; `exposition` writes it in Prometheus' formats. This module needs no other package.
 """
 
 from __future__ import annotations
@@ -34,14 +34,16 @@ class Sample(NamedTuple):
 
 
 class Histogram(NamedTuple):
-    """How often values fell into each bucket of `STEP_SECONDS`, the last one without a bound; and their sum."""
+    """A histogram of step times with the buckets of `STEP_SECONDS`."""
 
     counts: tuple[int, ...]
+    """Number of values in each bucket; the last bucket has no upper bound."""
     total: float
+    """Sum of all values in seconds."""
 
 
 class StepTimer:
-    """Measures the time between the ends of steps. `step` is called by the thread that trains, often."""
+    """Measures the time between the ends of steps. The training thread calls `step` after every step."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
@@ -59,31 +61,31 @@ class StepTimer:
         self._last = now
 
     def world_ends(self) -> None:
-        """Do not count what lies between two worlds as a step."""
+        """Record the end of a world: the time until the next step ends is not counted."""
         self._last = None
 
     def histogram(self) -> Histogram:
-        """Return what was measured."""
+        """Return the histogram of all steps so far."""
         return Histogram(tuple(self._counts), self._total)
 
 
 class WorkerTotals:
-    """Counts of a worker over all its worlds: the engine's own begin anew with each."""
+    """Counts of a worker over all its worlds: the engine's counts restart with each world."""
 
     def __init__(self) -> None:
         self._before: dict[str, Any] = {}
 
     def world_ends(self, stats: Mapping[str, Any]) -> None:
-        """Keep the counts of a world that is about to end."""
+        """Add the counts of a world that is about to end."""
         self._before = add_stats(self._before, stats)
 
     def with_world(self, stats: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the sum of all worlds before and of the current one's counts."""
+        """Return the sum of the counts of all earlier worlds and the current one."""
         return add_stats(self._before, stats)
 
 
 def add_stats(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the sum of two results of `stats()`; what only one of them has counts as it is.
+    """Return the sum of two results of `stats()`; counts that only one of them has are kept.
 
     Example:
         >>> add_stats({"rounds": 1, "operations": {}}, {"rounds": 2, "operations": {"join": {"requests": 3}}})
@@ -96,17 +98,23 @@ def add_stats(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any
 
 
 class WaitingShare:
-    """The part of the time that was spent waiting, since it was last asked for, or over `most` seconds."""
+    """The fraction of time spent waiting since an earlier call of `of`.
+
+    Args:
+        least: shortest time span in seconds.
+        most: longest time span in seconds.
+        clock: returns the time in seconds.
+    """
 
     def __init__(self, least: float = 1.0, most: float = 10.0, clock: Callable[[], float] = time.monotonic) -> None:
         self._least, self._most, self._clock = least, most, clock
         self._seen: list[tuple[float, float]] = []
 
     def of(self, blocked: float) -> float:
-        """Return it, given the seconds that were spent waiting so far; 0 when asked for the first time."""
+        """Return the fraction, given the seconds spent waiting so far; 0 in the first call."""
         now = self._clock()
         older = [each for each in self._seen if now - each[0] >= self._least]
-        # The newest one that is old enough. Several readers may ask, each in its own rhythm.
+        # The newest call that is old enough. Several readers may call at different intervals.
         at, before = older[-1] if older else (self._seen[0] if self._seen else (now, blocked))
         kept = [each for each in self._seen if now - each[0] <= self._most]
         self._seen = [*(kept or self._seen[-1:]), (now, blocked)]
@@ -114,7 +122,7 @@ class WaitingShare:
 
 
 def operation_samples(operations: Mapping[str, Mapping[str, Any]]) -> list[Sample]:
-    """Return the samples of what `stats()` says of each operation."""
+    """Return the samples of the operations in a result of `stats()`."""
     samples = [
         Sample(_NAMES[count], float(counts[count]), (operation,))
         for operation, counts in operations.items()
@@ -126,4 +134,4 @@ def operation_samples(operations: Mapping[str, Mapping[str, Any]]) -> list[Sampl
 
 
 Reading = Sequence[Sample | tuple[str, Histogram]]
-"""The content that an endpoint serves: samples, and histograms by name."""
+"""The content of an endpoint: samples, and histograms with their names."""

@@ -1,21 +1,21 @@
-"""A report and the verdict on it, for people."""
+"""The text of a report and its verdict, for people."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
 
-from farandole.base.self_test.report import Report
+from farandole.base.self_test.report import SelfTestReport
 from farandole.base.self_test.verdict import Finding, gigabytes
 
 MOST_COLUMNS = 16
-"""Of more nodes, only the slow links are shown."""
+"""Largest number of nodes of which all links are shown; with more, only the slow ones."""
 
 _UNITS = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1))
 
 
-def render(report: Report, findings: Sequence[Finding]) -> str:
-    """Write all of it; the last line says whether all is good."""
+def render(report: SelfTestReport, findings: Sequence[Finding]) -> str:
+    """Return the whole report as text; the last line is the verdict."""
     parts = ["\n".join(_head(report))]
     if report.pairs and len(report.nodes) <= MOST_COLUMNS:
         parts += [_bandwidths(report, findings), _latencies(report, findings)]
@@ -32,7 +32,7 @@ def _last(findings: Sequence[Finding]) -> str:
     return f"{_count(len(findings), 'problem')} found"
 
 
-def _head(report: Report) -> list[str]:
+def _head(report: SelfTestReport) -> list[str]:
     wrong = len({problem.check for problem in report.problems})
     whole = report.whole
     lines = [
@@ -53,7 +53,7 @@ def _head(report: Report) -> list[str]:
     return lines
 
 
-def _bandwidths(report: Report, findings: Sequence[Finding]) -> str:
+def _bandwidths(report: SelfTestReport, findings: Sequence[Finding]) -> str:
     rates = {(pair.one, pair.other): pair.there for pair in report.pairs}
     rates |= {(pair.other, pair.one): pair.back for pair in report.pairs}
     marked = {way for finding in findings for way in finding.slow}
@@ -61,7 +61,7 @@ def _bandwidths(report: Report, findings: Sequence[Finding]) -> str:
     return _matrix("GB/s, from the row to the column", report, lambda row, column: cells.get((row, column), "- "))
 
 
-def _latencies(report: Report, findings: Sequence[Finding]) -> str:
+def _latencies(report: SelfTestReport, findings: Sequence[Finding]) -> str:
     marked = {way for finding in findings for way in finding.far}
     cells = {}
     for pair in report.pairs:
@@ -73,7 +73,7 @@ def _latencies(report: Report, findings: Sequence[Finding]) -> str:
     return _matrix("us that 4 bytes take, one way", report, cell)
 
 
-def _matrix(title: str, report: Report, cell: Callable[[int, int], str]) -> str:
+def _matrix(title: str, report: SelfTestReport, cell: Callable[[int, int], str]) -> str:
     names = [node.name for node in report.nodes]
     places = range(len(names))
     # A cell ends with its mark, or a space for it; so does the name above it.
@@ -87,7 +87,7 @@ def _matrix(title: str, report: Report, cell: Callable[[int, int], str]) -> str:
     return "\n".join(lines)
 
 
-def _ranges(report: Report) -> list[str]:
+def _ranges(report: SelfTestReport) -> list[str]:
     rates = [rate for pair in report.pairs for rate in (pair.there, pair.back)]
     times = [pair.latency_us for pair in report.pairs]
     lowest, middle, highest = (gigabytes(rate) for rate in (min(rates), statistics.median(rates), max(rates)))

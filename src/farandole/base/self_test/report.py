@@ -6,38 +6,39 @@ import msgspec
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """A collective gave something wrong."""
+    """A wrong result of a collective."""
 
     check: str
     rank: int
-    """Where."""
+    """The rank with the wrong result."""
     what: str
 
 
 class Node(msgspec.Struct, frozen=True):
-    """An end of links: a host or, when there is only one, a worker."""
+    """An end of links: a host or, if there is only one host, a worker."""
 
     name: str
     rank: int
-    """The worker that was at this end."""
+    """The worker that measured at this end."""
 
 
 class Pair(msgspec.Struct, frozen=True):
-    """How fast the link between two nodes is."""
+    """The speed of the link between two nodes."""
 
     one: int
-    """Places of the two in the list of nodes, the lower one first."""
+    """Index of the first node in the list of nodes; lower than `other`."""
     other: int
     latency_us: float
-    """The time that 4 bytes take, one way."""
+    """One-way time of 4 bytes in microseconds."""
     there: float
-    """Bytes a second from the one to the other, and back."""
+    """Bytes per second from `one` to `other`."""
     back: float
+    """Bytes per second from `other` to `one`."""
     route: str
-    """As `Engine.routes` tells it to the one."""
+    """The route from `one` to `other`, from `Engine.routes`."""
 
     def better_of(self, again: Pair) -> Pair:
-        """Return what the link can do, seen twice: what is slow only once is not the link's."""
+        """Return the better results of two measurements: a result that is slow only once is not due to the link."""
         return Pair(
             self.one,
             self.other,
@@ -49,26 +50,27 @@ class Pair(msgspec.Struct, frozen=True):
 
 
 class Whole(msgspec.Struct, frozen=True):
-    """How fast allreduces among all workers are."""
+    """The speed of allreduces among all workers."""
 
     latency_us: float
-    """Of 4 bytes."""
+    """Time of an allreduce of 4 bytes in microseconds."""
     size: int
-    """Of a large one, in bytes."""
+    """Size of a large allreduce in bytes."""
     seconds: float
+    """Time of the large allreduce in seconds."""
 
 
-class Report(msgspec.Struct, frozen=True):
-    """All of it."""
+class SelfTestReport(msgspec.Struct, frozen=True):
+    """All results of the self test."""
 
     workers: int
     hosts: int
     links: str
-    """As `Engine.links` tells it to rank 0."""
+    """Rank 0's `Engine.links`."""
     checks: int
     problems: list[Problem]
     nodes: list[Node]
     pairs: list[Pair]
     at_once: int
-    """How many pairs were measured at the same time, at most."""
+    """Largest number of pairs that were measured at the same time."""
     whole: Whole

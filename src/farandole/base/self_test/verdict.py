@@ -1,10 +1,10 @@
-"""The judgement of a report: which collective is wrong, which host or link is slow, and what to do.
+"""The verdict on a report: wrong collectives, slow hosts and links, and hints.
 
-A link can be as fast as the slower one of its ends, so each end is judged first, by the best that it does with anybody:
-a host with a slow cable is slow with all others, and is named instead of its links. Then each link is compared with
-what its two ends can do elsewhere. Two nodes have one link, which can only be compared with its own other direction.
+A link is at most as fast as the slower one of its ends, so each end is judged first, by its best result with any other
+node: a host with a slow cable is slow with all others, and is named instead of its links. Then each link is compared
+with the other links of its two ends. Two nodes have one link, which can only be compared with its own other direction.
 
-Workers of one host share its cores and caches, so what they do differs by much, and only a gross difference counts.
+Workers of one host share its cores and caches, so their results vary widely, and only a large difference counts.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from farandole.base.self_test.report import Report
+from farandole.base.self_test.report import SelfTestReport
 
 Direction = tuple[int, int]
-"""From one place in the list of nodes to another."""
+"""A direction of a link: indices of the sending and the receiving node in the list of nodes."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """From where on something is slow."""
+    """The limits beyond which a result counts as slow."""
 
     part: float
-    """Bytes a second below this part of what others do."""
+    """Smallest fraction of the bandwidth of others."""
     times: float
-    """Latencies above this many times those of others, ..."""
+    """Largest multiple of the latency of others; `more_us` must be exceeded as well."""
     more_us: float
-    """... and by more than this number of microseconds."""
+    """Largest difference from the latency of others, in microseconds."""
 
 
 BETWEEN_HOSTS = Limits(0.5, 5.0, 200.0)
@@ -37,29 +37,29 @@ WITHIN_A_HOST = Limits(0.1, 10.0, 5000.0)
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that is not as it should be."""
+    """A problem in a report."""
 
     text: str
     hint: str
     slow: tuple[Direction, ...] = ()
-    """Where bytes go slowly."""
+    """Directions with low bandwidth."""
     far: tuple[Direction, ...] = ()
-    """Where they take long to arrive, both ways."""
+    """Directions with high latency; one for both directions of a link."""
 
 
-def judge(report: Report) -> list[Finding]:
-    """Return all that is wrong or slow."""
+def judge(report: SelfTestReport) -> list[Finding]:
+    """Return all problems of a report."""
     limits = BETWEEN_HOSTS if report.hosts > 1 else WITHIN_A_HOST
     return [*_wrong(report), *_slow(report, limits), *_far(report, limits)]
 
 
 def suspects(findings: Iterable[Finding]) -> list[Direction]:
-    """Return the pairs that are worth another look, the lower node first."""
+    """Return the pairs of nodes that should be measured again, the lower node first."""
     return sorted({(min(pair), max(pair)) for finding in findings for pair in (*finding.slow, *finding.far)})
 
 
 def gigabytes(rate: float) -> str:
-    """Write bytes a second in GB/s."""
+    """Return bytes per second as text in GB/s."""
     return f"{rate / 1e9:.3g}"
 
 
@@ -68,7 +68,7 @@ def gigabytes(rate: float) -> str:
 _MOST_SHOWN = 5
 
 
-def _wrong(report: Report) -> list[Finding]:
+def _wrong(report: SelfTestReport) -> list[Finding]:
     if not report.problems:
         return []
     shown = [f"{problem.check} on rank {problem.rank}: {problem.what}" for problem in report.problems[:_MOST_SHOWN]]
@@ -86,7 +86,7 @@ def _wrong(report: Report) -> list[Finding]:
 # --- bandwidth --------------------------------------------------------------------------------------------------
 
 
-def _slow(report: Report, limits: Limits) -> list[Finding]:
+def _slow(report: SelfTestReport, limits: Limits) -> list[Finding]:
     rates = {(pair.one, pair.other): pair.there for pair in report.pairs}
     rates |= {(pair.other, pair.one): pair.back for pair in report.pairs}
     if not rates:
@@ -112,7 +112,7 @@ def _slow_ends(best: Mapping[int, float], limits: Limits) -> set[int]:
 
 
 def _slow_end_findings(
-    report: Report,
+    report: SelfTestReport,
     rates: Mapping[Direction, float],
     sending: tuple[Mapping[int, float], set[int]],
     receiving: tuple[Mapping[int, float], set[int]],
@@ -134,7 +134,7 @@ def _slow_end_findings(
 
 
 def _slow_link_findings(
-    report: Report,
+    report: SelfTestReport,
     rates: Mapping[Direction, float],
     left: Mapping[Direction, float],
     limits: Limits,
@@ -164,7 +164,7 @@ def _slow_link_findings(
 # --- latency ----------------------------------------------------------------------------------------------------
 
 
-def _far(report: Report, limits: Limits) -> list[Finding]:
+def _far(report: SelfTestReport, limits: Limits) -> list[Finding]:
     times = {(pair.one, pair.other): pair.latency_us for pair in report.pairs}
     best: dict[int, float] = {}
     for (one, other), time in times.items():
@@ -204,14 +204,14 @@ _FAR_HINT = "is the way a detour (traceroute ADDRESS), such as a VPN? Are proces
 _BUSY_HINT = "workers of one host share it: see what else runs there (top), and on which cores workers run"
 
 
-def _hint(report: Report, between_hosts: str) -> str:
+def _hint(report: SelfTestReport, between_hosts: str) -> str:
     return between_hosts if report.hosts > 1 else _BUSY_HINT
 
 
-def _name(report: Report, node: int) -> str:
+def _name(report: SelfTestReport, node: int) -> str:
     return report.nodes[node].name
 
 
-def _route(report: Report, way: Sequence[int]) -> str:
+def _route(report: SelfTestReport, way: Sequence[int]) -> str:
     pair = next(pair for pair in report.pairs if {pair.one, pair.other} == set(way))
     return f" ({pair.route})" if "->" in pair.route else ""

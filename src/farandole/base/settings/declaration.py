@@ -14,22 +14,22 @@ class Flag:
     """The option of `farandole run` that sets a setting. Its name is the key in the project file too."""
 
     name: str
-    """The long one, without its dashes."""
+    """Long name of the option, without its dashes."""
     help: str
     metavar: str | None = None
-    """None: it has choices, or it is a switch."""
+    """Name of the value in help texts; None: the option has choices, or is a switch."""
     type: Callable[[str], Any] = str
     choices: tuple[str, ...] = ()
     unit: int = 1
-    """How many of the setting's units one of the flag's is."""
+    """Size of the flag's unit in units of the setting."""
     group: str = ""
-    """Of `farandole run --help`; "": the first one."""
+    """Option group in `farandole run --help`; "": the first one."""
     needs: str = ""
-    """The setting without which this one does nothing."""
+    """Name of the setting that this one requires to have an effect; "": none."""
     alone: str = ""
-    """The message in that case."""
+    """Message if that setting is missing."""
     value_alone: str = ""
-    """The value that it has when it stands without one; any other must follow an equals sign. "": it needs a value."""
+    """Value of the option without an argument; other values must follow an equals sign. "": a value is required."""
 
     @property
     def is_switch(self) -> bool:
@@ -38,7 +38,7 @@ class Flag:
 
     @property
     def usage(self) -> str:
-        """How it is written, for hints."""
+        """Notation of the option, for hints."""
         if self.value_alone:
             return f"--{self.name}[={self.metavar}]"
         return f"--{self.name}" if self.metavar is None else f"--{self.name} {self.metavar}"
@@ -46,39 +46,36 @@ class Flag:
 
 @dataclass(frozen=True)
 class Setting:
-    """One row of the table.
-
-    This is a row's record, so it has a field for each column.
-    """
+    """One row of the table, with a field for each column."""
 
     name: str
     default: Any
     parse: Callable[[str], Any]
-    """Reads a variable's text; raises ValueError or KeyError."""
+    """Parses a variable's text; raises ValueError or KeyError."""
     expects: str
-    """The form that the text must have."""
+    """Description of valid texts, for errors."""
     horovod: str | None
-    """Horovod's variable of the same meaning; read when ours is not set."""
+    """Horovod's variable of the same meaning, read if farandole's is not set; None: there is none."""
     flag: Flag | None
     unset: str
-    """For people: what holds when the default says only that nothing is set."""
+    """Description of the effective value if nothing is set and the default does not show it."""
     engine: bool
-    """Whether the native engine takes it, under this name."""
+    """Whether the native engine has an option of this name."""
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """The variables that it is read from; the first that is set wins."""
+        """The environment variables of the setting; the first that is set is used."""
         ours = PREFIX + self.name.upper()
         return (ours,) if self.horovod is None else (ours, self.horovod)
 
     @property
     def is_path(self) -> bool:
-        """Whether a relative value is meant from the folder in which the job is started."""
+        """Whether a relative value is relative to the directory in which the job is started."""
         return self.flag is not None and self.flag.metavar in ("FILE", "DIR")
 
 
 def as_text(value: Any) -> str:
-    """Write a value as a variable, or the C ABI, gets it."""
+    """Return a value as text for an environment variable or the C ABI."""
     if isinstance(value, bool):
         return str(int(value))
     if not isinstance(value, float):
@@ -98,17 +95,19 @@ def setting(
     engine: bool = False,
     shown: bool = True,
 ) -> Any:
-    """Declare a setting: a field of the table, with a docstring below it that says what it means.
+    """Declare a setting: a field of the table, with its description in the docstring below it.
+
+    The arguments are the fields of `Setting`.
 
     Args:
-        default: its value when no variable says otherwise.
-        parse: see `Setting`, as for the next five.
-        expects: see there.
-        horovod: see there.
-        flag: see there.
-        unset: see there.
-        engine: see there.
-        shown: whether its value may be seen.
+        default: value if no variable is set.
+        parse: parser of a variable's text.
+        expects: description of valid texts.
+        horovod: Horovod's variable of the same meaning.
+        flag: option of `farandole run`.
+        unset: description of the effective value if nothing is set.
+        engine: whether the native engine has an option of this name.
+        shown: whether the value may appear in messages.
     """
     columns = {"parse": parse, "expects": expects, "horovod": horovod, "flag": flag, "unset": unset, "engine": engine}
     return field(default=default, repr=shown, metadata=columns)

@@ -1,8 +1,8 @@
-"""The one table of settings, and the one reader of the environment on a worker.
+"""The table of all settings, and the only reader of the environment on a worker.
 
-Every setting is one field of `Settings` with its row: default, parser, what it expects, Horovod's variable, the flag of
-`farandole run`, and whether the native engine takes it. The field's name gives the variable (`fusion_threshold` is read
-from `FARANDOLE_FUSION_THRESHOLD`); the docstring below it is its description everywhere.
+Every setting is one field of `Settings` with its row: default, parser, valid texts, Horovod's variable, the flag of
+`farandole run`, and whether the native engine has such an option. The field's name gives the variable
+(`fusion_threshold` is read from `FARANDOLE_FUSION_THRESHOLD`); the docstring below it is its description everywhere.
 """
 
 from __future__ import annotations
@@ -21,17 +21,14 @@ from farandole.base.settings import values
 from farandole.base.settings.declaration import Flag, Setting, as_text, row_of, setting
 from farandole.errors import SettingError
 
-# How long a worker may say nothing, where the others go on without it, and where the job ends with it.
+# Seconds of silence after which a worker counts as lost, in elastic jobs and in jobs of fixed size.
 ELASTIC_SILENCE_SECONDS = 1.0
 SILENCE_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of a worker, as its environment has them. `Settings()` has all defaults.
-
-    It is a table, and has a field for each row.
-    """
+    """The settings of a worker: a table with a field for each row. `Settings()` has all defaults."""
 
     roster: str | None = setting(None, values.roster, "host:port, with an IPv6 host in brackets; several with commas")
     """Address of the roster, the service by which workers find each other. If several are given, separated by commas,
@@ -294,7 +291,7 @@ class Settings:
         "HOROVOD_LOG_LEVEL",
         flag=Flag(
             "log-level",
-            "how much the workers' core tells",
+            "verbosity of the workers' native core",
             choices=("debug", "info", "warning", "error", "off"),
         ),
         unset="warning",
@@ -307,7 +304,7 @@ class Settings:
         f"one of {', '.join(values.LOG_FORMATS)}",
         flag=Flag(
             "log-format",
-            "how workers write what farandole itself has to say (default: text)",
+            "format of farandole's own messages in workers (default: text)",
             choices=values.LOG_FORMATS,
         ),
     )
@@ -342,18 +339,18 @@ class Settings:
 
     @property
     def silence_seconds(self) -> float:
-        """How long a worker of this job may say nothing before it counts as lost.
+        """Seconds of silence after which a worker of this job counts as lost.
 
-        Where the others go on without it, a mistake costs little, and so the time is short. Where the whole job ends
-        with it, healthy processes get the time for which they are held up now and then: while a large
-        one forks, while its machine is moved to another host, while the disk with its code does not answer.
+        In an elastic job the others continue without it, so a mistake costs little, and the time is short. In a job of
+        fixed size the whole job ends, so the time allows for the delays that healthy processes have now and then: while
+        a large process forks, while its machine is moved to another host, while the disk with its code does not answer.
         """
         if self.failure_deadline is not None:
             return self.failure_deadline
         return ELASTIC_SILENCE_SECONDS if self.elastic else SILENCE_SECONDS
 
     def for_engine(self) -> dict[str, str]:
-        """Return what the native engine is given: texts by name. What is not set has its default there."""
+        """Return the options of the native engine as texts by name, without settings that are not set."""
         given = {name: getattr(self, name) for name, row in SETTINGS.items() if row.engine}
         given["failure_deadline"] = self.silence_seconds
         if self.stall_check_disable:
@@ -367,7 +364,7 @@ class Settings:
         An empty variable counts as not set.
 
         Raises:
-            SettingError: a value cannot be used; the message names the variable and what it should be.
+            SettingError: a value is not valid; the message names the variable and describes valid values.
 
         Example:
             >>> Settings.from_environment({"HOROVOD_FUSION_THRESHOLD": "0"}).fusion_threshold
@@ -384,9 +381,9 @@ class Settings:
 
 
 SETTINGS = {declared.name: row_of(declared) for declared in fields(Settings)}
-"""Every row, by the setting's name, in the table's order."""
+"""All rows by the setting's name, in the table's order."""
 FLAGS = {row.flag.name: row for row in SETTINGS.values() if row.flag is not None}
-"""The rows that an option of `farandole run` sets, by the option's long name."""
+"""The rows with an option of `farandole run`, by the option's long name."""
 
 
 def _parse(row: Setting, variable: str, text: str) -> Any:
@@ -403,7 +400,7 @@ def _parse(row: Setting, variable: str, text: str) -> Any:
 
 @cache
 def descriptions() -> dict[str, str]:
-    """Return the docstring under each field of `Settings`; it stands nowhere else."""
+    """Return the docstring below each field of `Settings`, by the field's name."""
     (settings,) = ast.parse(textwrap.dedent(inspect.getsource(Settings))).body
     assert isinstance(settings, ast.ClassDef)
     found = {}

@@ -1,4 +1,4 @@
-"""From a setting's text to its value: what each parser takes it says in its error."""
+"""Parsers of settings: from text to value. The error of each parser describes valid texts."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ LOG_FORMATS = ("text", "json")
 
 
 def text(value: str) -> str:
-    """Take any text."""
+    """Return any text unchanged."""
     return value
 
 
 def count(value: str) -> int:
-    """Read a whole number that is not negative."""
+    """Parse a whole number of at least 0."""
     number = int(value)
     if number < 0:
         raise ValueError("a number that is not negative")
@@ -29,7 +29,7 @@ def count(value: str) -> int:
 
 
 def positive_count(value: str) -> int:
-    """Read a whole number above 0."""
+    """Parse a whole number above 0."""
     number = int(value)
     if number <= 0:
         raise ValueError("a number above 0")
@@ -37,7 +37,7 @@ def positive_count(value: str) -> int:
 
 
 def seconds(value: str) -> float:
-    """Read a finite number of seconds that is not negative."""
+    """Parse a finite number of seconds of at least 0."""
     number = float(value)
     if not math.isfinite(number) or number < 0:
         raise ValueError("a number of seconds that is not negative")
@@ -45,7 +45,7 @@ def seconds(value: str) -> float:
 
 
 def positive_seconds(value: str) -> float:
-    """Read a finite number of seconds above 0."""
+    """Parse a finite number of seconds above 0."""
     number = float(value)
     if not math.isfinite(number) or number <= 0:
         raise ValueError("a number of seconds above 0")
@@ -53,7 +53,7 @@ def positive_seconds(value: str) -> float:
 
 
 def switch(value: str) -> bool:
-    """Read a truth value: a word, or a number, of which those above 0 are true, as for Horovod."""
+    """Parse a truth value: a word, or a number, which is true above 0, as in Horovod."""
     word = value.lower()
     if word in ("true", "yes", "on", "false", "no", "off"):
         return word in ("true", "yes", "on")
@@ -61,56 +61,56 @@ def switch(value: str) -> bool:
 
 
 def cores(value: str) -> tuple[int, ...]:
-    """Read numbers of cores, separated by commas."""
+    """Parse numbers of cores, separated by commas."""
     return tuple(count(core) for core in value.split(","))
 
 
 def names(value: str) -> tuple[str, ...]:
-    """Read names, separated by commas."""
+    """Parse names, separated by commas."""
     return tuple(name.strip() for name in value.split(",") if name.strip())
 
 
 def roster(value: str) -> str:
-    """Take addresses, separated by commas, each with a port."""
+    """Check addresses, separated by commas, each with a port."""
     if any(parse_address(address)[1] == 0 for address in value.split(",")):
-        raise ValueError("a port that others can know")
+        raise ValueError("a port other than 0")
     return value
 
 
 def metrics_address(value: str) -> str:
-    """Take a port, or a host and a port."""
+    """Check a port, or a host and a port."""
     parse_metrics_address(value)
     return value
 
 
 def log_format(value: str) -> str:
-    """Read how lines of the log are written."""
+    """Parse the format of log lines."""
     return _one_of(LOG_FORMATS, value)
 
 
 def secret(value: str) -> bytes:
-    """Read hexadecimal digits."""
+    """Parse hexadecimal digits."""
     return bytes.fromhex(value)
 
 
 def log_level(value: str) -> int:
-    """Read a level's name as its number in the C ABI."""
+    """Parse the name of a log level, and return its number in the C ABI."""
     return LOG_LEVELS[value.lower()]
 
 
 def transport(value: str) -> str:
-    """Read the name of a transport."""
+    """Parse the name of a transport."""
     return _one_of(TRANSPORTS, value)
 
 
 def backend(value: str) -> str:
-    """Read the name of a backend, or what Horovod calls its own: what is not MPI there is native here."""
+    """Parse the name of a backend. Horovod's backends other than MPI are `native` here."""
     name = value.lower()
     return "native" if name in ("gloo", "ccl") else _one_of(BACKENDS, name)
 
 
 def resume(value: str) -> str:
-    """Read from where a training begins."""
+    """Parse the start of a training: `auto` or `never`."""
     return _one_of(RESUMES, value)
 
 

@@ -1,4 +1,4 @@
-"""Files on disk that grow, are complete after every write, and are never larger than they may be."""
+"""Growing files of limited size that are complete after every write."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ _BETWEEN = b",\n"
 
 
 class LimitedFile:
-    """A file that grows at its end and is never larger than it may be.
+    """A file that grows at its end, up to a limit.
 
     Args:
-        path: where. The file is created, or emptied.
-        limit: most bytes that it may hold.
-        end: what stands behind everything after every write, and is replaced by the next one.
+        path: path of the file, which is created or emptied.
+        limit: largest size of the file in bytes.
+        end: bytes that follow the content after every write, and are overwritten by the next one.
 
     Raises:
-        OSError: it cannot be written there.
+        OSError: the file cannot be written.
     """
 
     def __init__(self, path: str | PathLike[str], limit: int, end: bytes = b"") -> None:
@@ -29,32 +29,32 @@ class LimitedFile:
         self._end = end
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
         self.size = 0
-        """Bytes before the end, and so where the next ones begin."""
+        """Size of the content without the end, in bytes: the offset of the next write."""
 
     def fitting(self, pieces: Sequence[bytes], reserve: int, between: bytes = b"") -> Sequence[bytes]:
-        """Return the first of some pieces, as many as there is room for.
+        """Return as many of the first pieces as fit into the file.
 
         Args:
             pieces: the bytes to write.
-            reserve: bytes below the limit that must stay free.
-            between: the separator of two pieces.
+            reserve: number of bytes below the limit that must stay free.
+            between: separator of two pieces.
         """
         room = self._limit - reserve - self.size - len(self._end)
         sizes = accumulate(len(piece) + len(between) for piece in pieces)
         return pieces[: sum(1 for _ in takewhile(lambda size: size <= room, sizes))]
 
     def put(self, body: bytes) -> None:
-        """Write something, and the end behind it.
+        """Append bytes, followed by the end.
 
         Raises:
-            OSError: it could not be written, as on a full disk. The file is as it was before.
+            OSError: the bytes could not be written, as on a full disk. The file is unchanged.
         """
         data, written = body + self._end, 0
         try:
             while written < len(data):
                 written += os.pwrite(self._fd, data[written:], self.size + written)
         except OSError:
-            # These blocks of the file exist already, so that this can be written even if the disk is full.
+            # These blocks of the file exist already, so this write succeeds even if the disk is full.
             os.pwrite(self._fd, self._end, self.size)
             os.ftruncate(self._fd, self.size + len(self._end))
             raise
@@ -66,12 +66,12 @@ class LimitedFile:
 
 
 class ArrayFile:
-    """A JSON array that grows.
+    """A growing JSON array.
 
-    Each write replaces the closing bracket by a comma, the new elements and another bracket, in one call to the
-    system: a reader of the file meanwhile finds valid JSON. So does a reader after its writer was killed, unless
-    that was in this very call: the kernel cuts it short at the end of a page. What was written before is there then,
-    but the closing bracket is not, without which viewers do.
+    Each write replaces the closing bracket by a comma, the new elements and another bracket, in one system call:
+    concurrent readers find valid JSON. So do readers after the writer was killed, unless that happened in this very
+    call, which the kernel may cut short at the end of a page. Then earlier elements are there, and only the closing
+    bracket is missing, which viewers accept.
     """
 
     def __init__(self, path: str | PathLike[str], limit: int) -> None:
@@ -79,10 +79,10 @@ class ArrayFile:
 
         Args:
             path: the file to write.
-            limit: most bytes that it may hold.
+            limit: largest size of the file in bytes.
 
         Raises:
-            OSError: it cannot be written there.
+            OSError: the file cannot be written.
         """
         self._file = LimitedFile(path, limit, _END)
         try:
@@ -92,17 +92,17 @@ class ArrayFile:
             raise
 
     def append(self, elements: Sequence[str], *, reserve: int = 0) -> int:
-        """Add elements to the array, as many as there is room for.
+        """Add as many of the first elements to the array as fit.
 
         Args:
-            elements: each one valid JSON.
-            reserve: bytes below the limit that must stay free.
+            elements: elements, each in valid JSON.
+            reserve: number of bytes below the limit that must stay free.
 
         Returns:
-            How many were added, from the first on.
+            Number of elements that were added.
 
         Raises:
-            OSError: they could not be written, as on a full disk. The file is as it was before.
+            OSError: the elements could not be written, as on a full disk. The file is unchanged.
         """
         fitting = self._file.fitting([element.encode() for element in elements], reserve, _BETWEEN)
         if fitting:

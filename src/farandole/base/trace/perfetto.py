@@ -136,7 +136,7 @@ def _metadata(record: dict[str, Any]) -> bytes:
 
 
 def clock_packet(epoch_us: int) -> bytes:
-    """Return the packet that says at which time of day the trace began."""
+    """Return the packet with the time of day at which the trace began."""
     clocks = ((BOOTTIME, 0), (REALTIME, epoch_us * 1000))
     told = b"".join(
         field(SNAPSHOT["clocks"], field(CLOCK["clock_id"], clock) + field(CLOCK["timestamp"], at))
@@ -147,14 +147,14 @@ def clock_packet(epoch_us: int) -> bytes:
 
 
 class PacketFile:
-    """A trace that grows, and is never larger than it may be; used as `file.ArrayFile` is."""
+    """A growing trace of limited size, with the interface of `file.ArrayFile`."""
 
     def __init__(self, path: str | PathLike[str], limit: int) -> None:
         """Create the file, or empty it.
 
         Args:
             path: the file to write.
-            limit: most bytes that it may hold.
+            limit: largest size of the file in bytes.
 
         Raises:
             OSError: it cannot be written there.
@@ -163,11 +163,11 @@ class PacketFile:
         self._ranks: set[int] = set()
 
     def append(self, elements: Sequence[str], *, reserve: int = 0) -> int:
-        """Add records, as many as there is room for.
+        """Add as many of the first records as fit.
 
         Args:
-            elements: elements of `trace`, each one valid JSON.
-            reserve: bytes below the limit that must stay free.
+            elements: elements of `trace`, each in valid JSON.
+            reserve: number of bytes below the limit that must stay free.
 
         Returns:
             How many were added, from the first on.

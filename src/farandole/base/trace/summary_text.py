@@ -1,4 +1,4 @@
-"""A summary of a timeline, for people: as lines, and as one page that needs nothing else."""
+"""A summary of a timeline for people: as lines of text, and as one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ svg{width:9rem;height:.7rem;display:block}.b{fill:var(--l)}.w{fill:var(--w)}.a{f
 
 
 def duration(seconds: float) -> str:
-    """Return a time in the unit that suits it.
+    """Return a time as text in a suitable unit.
 
     Example:
         >>> duration(0.0000123), duration(0.0123), duration(12.3)
@@ -34,7 +34,7 @@ def duration(seconds: float) -> str:
 
 
 def size(count: float) -> str:
-    """Return a number of bytes in the unit that suits it."""
+    """Return a number of bytes as text in a suitable unit."""
     for unit in ("B", "kB", "MB", "GB"):
         if count < 1000 or unit == "GB":
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
@@ -43,7 +43,7 @@ def size(count: float) -> str:
 
 
 def headline(summary: Summary) -> str:
-    """Say how much there is."""
+    """Return the totals as one sentence."""
     ranks, steps = len(summary.ranks), max((rank.steps for rank in summary.ranks), default=0)
     told = [f"{ranks} ranks", f"{summary.calls} collectives in {steps} steps", size(summary.bytes)]
     if summary.lost_events:
@@ -52,7 +52,7 @@ def headline(summary: Summary) -> str:
 
 
 def overlap_sentence(summary: Summary) -> str:
-    """Say how much communication is hidden behind computation."""
+    """Return a sentence about the communication that is hidden behind computation."""
     moving = sum(rank.moving for rank in summary.ranks)
     steps = sum(rank.steps for rank in summary.ranks)
     if not moving or not steps:
@@ -66,7 +66,7 @@ def overlap_sentence(summary: Summary) -> str:
 
 
 def straggler_sentence(summary: Summary) -> str:
-    """Say for which rank the others wait."""
+    """Return a sentence about the rank that the others wait for."""
     slow = summary.straggler
     if slow is None:
         return "No rank is much slower than the others."
@@ -125,7 +125,7 @@ def as_plain(summary: Summary) -> dict[str, Any]:
 
 
 def html_of(summary: Summary, title: str) -> str:
-    """Return the summary as one HTML page without scripts, which asks for nothing."""
+    """Return the summary as one HTML page without scripts, which loads nothing else."""
     most_waited = max((rank.waited_for for rank in summary.ranks), default=0.0)
     longest = max((wait.seconds for wait in summary.waits), default=0.0)
     ranks = [

@@ -1,4 +1,4 @@
-"""Where the timeline of a world is kept."""
+"""The path of a world's timeline."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 
 def path_of_generation(path: str, generation: int) -> str:
-    """Return the file for a world: each after the first has one of its own, as another process may write it.
+    """Return the file of a world's timeline. Later worlds have separate files, as another process may write them.
 
     Example:
         >>> path_of_generation("out/timeline.json", 3)

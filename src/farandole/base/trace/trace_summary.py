@@ -1,15 +1,15 @@
-"""The summary of a timeline: which rank the others wait for, how much communication is hidden, what took long.
+"""The summary of a timeline: stragglers, overlap of communication and computation, and the longest waits.
 
-Pure: from the records of a trace, of either format, to a `Summary`. Words:
+Pure: from the records of a trace, in either format, to a `Summary`. Terms:
 
-- A *call* is one collective of one tensor, on all ranks that have taken part.
+- A *call* is one collective of one tensor, on all ranks that took part.
 - Its *wait* is the time from the first rank's call to the last one's. The others wait for the last rank.
-- A rank's *step* ends where a tensor comes again that it has had already. While a rank still makes calls, it computes,
-  as gradients get ready one after the other; what is moved meanwhile is *hidden*. What comes after the last call of a
-  step is its *tail*, in which nothing but communication is left. So the overlap is an estimate: what a program computes
-  after its last call, or a step with a single call, does not show.
+- A rank's *step* ends when a tensor occurs for the second time. While a rank still makes calls, it computes, as
+  gradients get ready one by one; data that is moved meanwhile is *hidden*. The time after the last call of a step is
+  its *tail*, in which only communication is left. So the overlap is an estimate: computation after the last call, or in
+  a step with a single call, is not visible.
 
-Events may be missing, as those before the recording began: a call counts on the ranks that have all of it.
+Events may be missing, for example those before the recording began: a call counts on the ranks with all its events.
 """
 
 from __future__ import annotations
@@ -32,21 +32,22 @@ class Part(NamedTuple):
 
     rank: int
     begin: float
-    """It called."""
+    """Time of its call."""
     agreed: float
-    """It knew that all have called."""
+    """Time when it knew that all ranks have called."""
     end: float
 
 
 class Wait(NamedTuple):
-    """One call, and how long others waited for its last rank."""
+    """One call, and the time that others waited for its last rank."""
 
     name: str
     at: float
-    """When the first rank called, in seconds of the trace."""
+    """Time of the first rank's call, in seconds of the trace."""
     seconds: float
+    """Time that the first rank waited."""
     rank: int
-    """The last one."""
+    """The last rank."""
 
 
 @dataclass
@@ -56,27 +57,27 @@ class RankSummary:
     rank: int
     calls: int = 0
     last_in: int = 0
-    """Calls in which it was the last, and others waited."""
+    """Number of calls in which it was the last, and others waited."""
     waited_for: float = 0.0
-    """How long others waited for it, summed over calls and ranks."""
+    """Time that others waited for it, summed over calls and ranks."""
     waiting: float = 0.0
-    """How long it waited for the last rank, summed over calls."""
+    """Time that it waited for the last rank, summed over calls."""
     moving: float = 0.0
-    """Time in which something of its was moved."""
+    """Time in which its data was moved."""
     hidden: float = 0.0
-    """The part of that in which it still made calls."""
+    """Part of `moving` in which it still made calls."""
     steps: int = 0
     tail: float = 0.0
     """Time after the last call of each step until its last result, summed over steps."""
 
     @property
     def overlap(self) -> float | None:
-        """The part of moving that was hidden; None when nothing moved."""
+        """The fraction of `moving` that was hidden; None: nothing was moved."""
         return self.hidden / self.moving if self.moving else None
 
     @property
     def tail_of_step(self) -> float | None:
-        """Seconds of a step, on average."""
+        """Average of the tail of a step, in seconds."""
         return self.tail / self.steps if self.steps else None
 
 
@@ -94,7 +95,7 @@ class Summary:
 
     @property
     def straggler(self) -> RankSummary | None:
-        """The rank for which others waited longest; None while nobody waited, or for all alike."""
+        """The rank for which others waited longest; None: no rank waited, or all were waited for alike."""
         by_time = sorted(self.ranks, key=lambda rank: rank.waited_for, reverse=True)
         if len(by_time) < 2 or not by_time[0].waited_for:
             return None
@@ -103,7 +104,7 @@ class Summary:
 
 
 def read_trace(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the records of a timeline of either format; of a file that is cut short, those that are whole.
+    """Yield the complete records of a timeline in either format; the file may be truncated.
 
     Raises:
         OSError: it cannot be read.
@@ -114,7 +115,7 @@ def read_trace(path: Path) -> Iterator[dict[str, Any]]:
         yield from read_records(data)
         return
     if not data.lstrip().startswith(b"["):
-        raise ValueError("this is not a timeline: it should begin with [")
+        raise ValueError("this is not a timeline: it does not begin with [")
     for line in data.decode(errors="replace").splitlines():
         text = line.strip().rstrip(",")
         if text in ("", "[", "]"):
@@ -128,7 +129,7 @@ def read_trace(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def summarize(records: Iterable[dict[str, Any]]) -> Summary:
-    """Return what the records of a trace say."""
+    """Return the summary of a trace's records."""
     reader = _Reader()
     for record in records:
         reader.take(record)
@@ -203,7 +204,7 @@ def steps_of(parts: Sequence[tuple[int, Part]]) -> list[list[Part]]:
 
 
 def union(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return the times that are in any of some spans, as spans that do not touch."""
+    """Return the union of some time spans as disjoint spans."""
     merged: list[tuple[float, float]] = []
     for begin, end in sorted(spans):
         if merged and begin <= merged[-1][1]:
@@ -214,7 +215,7 @@ def union(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 class _Reader:
-    """Takes records one after the other, and keeps the parts of calls."""
+    """Collects the parts of calls from records in their order."""
 
     def __init__(self) -> None:
         self.names: dict[int, str] = {}
@@ -226,7 +227,7 @@ class _Reader:
         """By tensor and rank: when it called, and when it knew, of a call that is under way."""
 
     def take(self, record: dict[str, Any]) -> None:
-        """Take the next record of the file."""
+        """Add the next record of the file."""
         kind = record["ph"]
         if kind == "M":
             if record["name"] == "process_name" and record["pid"]:

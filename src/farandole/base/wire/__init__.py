@@ -1,1 +1,1 @@
-"""How the processes of one job talk: frames, proof, channels, the roster's messages and addresses; no engine."""
+"""Communication between the processes of a job: frames, handshake, channels, the roster's messages, and addresses."""

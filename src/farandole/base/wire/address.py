@@ -1,10 +1,10 @@
-"""Addresses as `host:port`: reading and writing them."""
+"""Parsing and formatting of `host:port` addresses."""
 
 from __future__ import annotations
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Split `host:port`; an IPv6 host stands in brackets.
+    """Return the host and port of `host:port`; an IPv6 host is in brackets.
 
     Raises:
         ValueError: the text is not an address.
@@ -22,5 +22,5 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 def format_address(host: str, port: int) -> str:
-    """Write `host:port` so that `parse_address` can read it."""
+    """Return `host:port` in the form that `parse_address` reads."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,4 +1,4 @@
-"""Frames over asyncio streams: the side that accepts connections, and pipes."""
+"""Frames over asyncio streams, for the side that accepts connections, and for pipes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _FORGOTTEN_AT_ONCE = 1 << 16
 
 
 class AsyncChannel:
-    """Frames over asyncio streams: a socket that has yet to prove itself, or a pipe that needs no proof."""
+    """Frames over asyncio streams: a socket, which needs `accept` first, or a pipe, which does not."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, limit: int = FRAME_LIMIT) -> None:
         self._reader = reader
@@ -20,10 +20,10 @@ class AsyncChannel:
         self._limit = limit
 
     async def accept(self, secret: bytes, timeout: float = HANDSHAKE_SECONDS) -> None:
-        """Prove both sides to each other, as the server. Close the channel when this raises.
+        """Do the server's side of the handshake. Close the channel if this raises.
 
         Raises:
-            AuthenticationFailed: the client does not hold the secret or speaks something else.
+            AuthenticationFailed: the client does not hold the secret, or does not use this protocol.
             WireTimeout: the client did not finish within `timeout` seconds.
         """
         limit, self._limit = self._limit, HANDSHAKE_LIMIT
@@ -38,7 +38,7 @@ class AsyncChannel:
         handshake.check(await self.receive())
 
     async def send(self, payload: bytes) -> None:
-        """Send one frame, and wait while too much is on its way."""
+        """Send one frame, and wait while too much is unsent."""
         try:
             self._writer.write(frame(payload))
             await self._writer.drain()
@@ -46,26 +46,26 @@ class AsyncChannel:
             raise ConnectionLost(f"the connection broke: {error.strerror or error}") from None
 
     def post(self, payload: bytes) -> None:
-        """Send one frame without waiting, for small ones to a side that always reads."""
+        """Send one frame without waiting. Use it for small frames to a side that always reads."""
         self._writer.write(frame(payload))
 
     def backlog(self) -> int:
-        """Return how many bytes wait here because the other side does not read them."""
+        """Return the number of unsent bytes, which the other side has not read yet."""
         return self._writer.transport.get_write_buffer_size()
 
     async def skip_to(self, mark: bytes) -> None:
-        """Pass over what comes before a mark, and the mark.
+        """Discard everything up to and including a mark.
 
         Raises:
-            BadMessage: it does not come soon.
-            ConnectionLost: the other side closed before.
+            BadMessage: the mark does not come within the stream's limit.
+            ConnectionLost: the other side closed the connection before.
         """
         try:
             await self._reader.readuntil(mark)
         except asyncio.IncompleteReadError:
             raise ConnectionLost("the other side closed the connection") from None
         except asyncio.LimitOverrunError:
-            raise BadMessage("the other side speaks something else") from None
+            raise BadMessage("the other side does not use this protocol") from None
 
     async def receive(self) -> bytes:
         """Wait for one frame and return its payload."""
@@ -80,7 +80,7 @@ class AsyncChannel:
             raise ConnectionLost(f"the connection broke: {error.strerror or error}") from None
 
     async def forget_the_rest(self) -> None:
-        """Read until the other side closes, and keep nothing: asyncio does not notice the end of what is not read."""
+        """Read and discard until the other side closes: asyncio detects the end of a stream only while reading."""
         try:
             while await self._reader.read(_FORGOTTEN_AT_ONCE):
                 pass
@@ -92,7 +92,7 @@ class AsyncChannel:
         self._writer.close()
 
     async def closed(self) -> None:
-        """Close, and wait until that is done; an error of the way, which asyncio would complain of, is let pass."""
+        """Close, and wait until that is done. Network errors, about which asyncio would warn, are ignored."""
         self._writer.close()
         try:
             await self._writer.wait_closed()

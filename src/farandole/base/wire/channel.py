@@ -1,6 +1,6 @@
-"""The one carrier of frames that waits: over a socket with proof, over a Unix socket, or over pipes.
+"""Blocking transfer of frames: over an authenticated TCP socket, a Unix socket, or pipes.
 
-`Channel.connect` proves the connection, and races several addresses for it.
+`Channel.connect` includes the handshake, and tries several addresses at once.
 """
 
 from __future__ import annotations
@@ -15,52 +15,53 @@ from typing import Any
 
 from farandole.base.wire.address import parse_address
 from farandole.base.wire.errors import AuthenticationFailed, BadMessage, ConnectionLost, WireError, WireTimeout
-from farandole.base.wire.frame_stream import PIECE_BYTES, FrameStream, Sink, Source
+from farandole.base.wire.frame_stream import PIECE_BYTES, ByteSink, ByteSource, FrameStream
 from farandole.base.wire.frames import FRAME_LIMIT
 from farandole.base.wire.handshake import HANDSHAKE_LIMIT, ClientHandshake
 
 
 class Channel:
-    """Frames over a connection that is waited for. One thread may send while another receives.
+    """Blocking transfer of frames. One thread may send while another receives.
 
-    A signal handler may send too, whatever the thread that it interrupts is doing.
+    A signal handler may send at any time, even if it interrupts a `send`.
 
     After any `WireError` from `receive` or `send` the stream may be cut in the middle of a frame: close the channel.
 
     Args:
-        source: what is received from. It must not block.
-        sink: the sink that is sent to; it may be the same object.
-        limit: longest frame, in bytes, that is taken.
-        alarm: a descriptor that can be read when a signal has come. Without it, the handler of a signal that comes just
-            before `receive` begins to wait is called only when something else comes.
+        source: source of the received bytes. It must not block.
+        sink: sink of the sent bytes; may be the same object.
+        limit: length of the longest accepted frame, in bytes.
+        alarm: file descriptor that becomes readable when a signal arrives. Without it, the handler of a signal that
+            arrives just before `receive` begins to wait is called only when something else arrives.
     """
 
-    def __init__(self, source: Source, sink: Sink, limit: int, alarm: int | None = None) -> None:
+    def __init__(self, source: ByteSource, sink: ByteSink, limit: int, alarm: int | None = None) -> None:
         self._stream = FrameStream(source, sink, limit)
         self._received: collections.deque[bytes] = collections.deque()
         self._alarm = alarm
 
     @classmethod
     def over(cls, sock: socket.socket, limit: int) -> Channel:
-        """Return a channel over a socket, which belongs to it then."""
+        """Return a channel over a socket, which it owns from now on."""
         # Not settimeout: it is one value for both directions, and two threads may wait with different deadlines.
         sock.setblocking(False)
         return cls(sock, sock, limit)
 
     @classmethod
     def connect(cls, address: str, secret: bytes, *, timeout: float, limit: int = FRAME_LIMIT) -> Channel:
-        """Connect to `host:port` and prove both sides to each other.
+        """Connect to `host:port`, including the handshake.
 
         Args:
-            address: or several, separated by commas: all are tried at once, and the first that proves itself is taken.
-            secret: the job's.
-            timeout: seconds.
-            limit: longest frame that will be taken, in bytes.
+            address: address, or several separated by commas: all are tried at once, and the first authenticated one is
+                used.
+            secret: the job's secret.
+            timeout: seconds to wait for the connection.
+            limit: length of the longest accepted frame, in bytes.
 
         Raises:
-            ConnectionLost: nobody listens there, or the other side hung up.
+            ConnectionLost: nothing listens there, or the other side closed the connection.
             AuthenticationFailed: the other side does not hold the secret.
-            WireTimeout: not done within `timeout` seconds.
+            WireTimeout: there is no authenticated connection after `timeout` seconds.
         """
         channel = _race(cls, address.split(","), secret, timeout)
         channel._stream.accept_up_to(limit)
@@ -71,11 +72,11 @@ class Channel:
 
         Raises:
             ConnectionLost: the other side closed the connection, or it broke.
-            WireTimeout: the other side did not take it in time.
+            WireTimeout: the other side did not read it before the deadline.
         """
         self._stream.post(payload)
         if self._stream.flushing:
-            return  # A signal handler calls, and has interrupted a `send`, which goes on with this one when it returns.
+            return  # The caller is a signal handler that interrupted a `send`, which then sends this frame as well.
         while self._stream.unsent:
             self._stream.flush()
             if self._stream.unsent:
@@ -86,7 +87,7 @@ class Channel:
 
         Raises:
             ConnectionLost: the other side closed the connection, or it broke.
-            WireTimeout: nothing came in time.
+            WireTimeout: the deadline passed.
             BadMessage: the frame is too long.
         """
         while not self._received:
@@ -98,19 +99,19 @@ class Channel:
         return self._received.popleft()
 
     def release(self) -> socket.socket:
-        """Return the socket, which is the caller's from now on, and blocks.
+        """Return the socket in blocking mode. The caller owns it from now on.
 
         Raises:
-            BadMessage: more has come than was received.
+            BadMessage: there are received frames that were not read.
         """
         if self._received:
-            raise BadMessage("the other side has said more than was asked")
+            raise BadMessage("the other side has sent more than was expected")
         sock = self._underlying()
         sock.setblocking(True)
         return sock
 
     def watch_over(self, seconds: int) -> None:
-        """Have the kernel notice within this number of seconds that the other machine, or the route to it, is gone."""
+        """Make the kernel detect within `seconds` that the other machine, or the route to it, is gone."""
         sock = self._underlying()
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 2)
@@ -124,17 +125,17 @@ class Channel:
         return sock
 
     def close(self) -> None:
-        """Close in good order: what was sent still arrives. Wakes a thread that waits in `receive`."""
+        """Close gracefully: data that was sent still arrives. Wakes up a thread that waits in `receive`."""
         sock = self._stream.source
         assert isinstance(sock, socket.socket)
         try:
             sock.shutdown(socket.SHUT_RDWR)
         except OSError:
-            pass  # The other side was quicker.
+            pass  # The other side has closed it before.
         sock.close()
 
-    def _wait(self, end: Source | Sink, event: int, deadline: float | None) -> None:
-        """Wait until an end is ready, or a signal has come.
+    def _wait(self, end: ByteSource | ByteSink, event: int, deadline: float | None) -> None:
+        """Wait until an end is ready, or a signal has arrived.
 
         Raises:
             ConnectionLost: this side has closed the connection.
@@ -157,7 +158,7 @@ class Channel:
 
 
 class _Attempt:
-    """One address on its way to a proven connection. Never waits: `proceed` is called when its socket is ready."""
+    """An attempt to connect to one address. It never blocks: `proceed` is called when its socket is ready."""
 
     def __init__(self, kind: type[Channel], address: str, family: int, where: Any, secret: bytes) -> None:
         self.address = address
@@ -165,14 +166,14 @@ class _Attempt:
         self.channel = kind.over(self.socket, HANDSHAKE_LIMIT)
         self.connected = False
         self._handshake = ClientHandshake(secret)
-        # The kernel tells the outcome when the socket is ready.
+        # The kernel reports the outcome when the socket is ready.
         self.socket.connect_ex(where)
 
     def proceed(self) -> bool:
-        """Take the next step; True when both sides are proven.
+        """Take the next step, and return whether the handshake is complete.
 
         Raises:
-            WireError: it leads nowhere.
+            WireError: the attempt has failed.
         """
         if not self.connected:
             number = self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
@@ -180,9 +181,9 @@ class _Attempt:
                 raise ConnectionLost(f"no connection to {self.address}: {os.strerror(number)}")
             self.connected = True
             self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self.channel.send(self._handshake.hello())  # A fresh socket takes so little at once.
+            self.channel.send(self._handshake.hello())  # So little fits into the buffer of a new socket.
             return False
-        # No more is read than a challenge may have: what comes after the proof is not read with the limit before it.
+        # Read no more than a challenge: the limit of the handshake must not apply to later frames.
         challenges = self.channel._stream.read(HANDSHAKE_LIMIT)
         if challenges:
             self.channel.send(self._handshake.answer(challenges[0]))
@@ -190,10 +191,10 @@ class _Attempt:
 
 
 def _begin(kind: type[Channel], address: str, secret: bytes) -> list[_Attempt]:
-    """Begin to connect to everything that a name stands for.
+    """Begin to connect to every address that a name resolves to.
 
     Raises:
-        ConnectionLost: the name is not known, or there is no way to any of it, such as in a kernel without IPv6.
+        ConnectionLost: the name is unknown, or there is no route to any address, such as in a kernel without IPv6.
     """
     host, port = parse_address(address)
     attempts = []
@@ -207,7 +208,7 @@ def _begin(kind: type[Channel], address: str, secret: bytes) -> list[_Attempt]:
 
 
 def _race(kind: type[Channel], addresses: Sequence[str], secret: bytes, timeout: float) -> Channel:
-    """Try all addresses at once, return the channel that is proven first, and close the others."""
+    """Try all addresses at once, return the channel that is authenticated first, and close the others."""
     deadline = time.monotonic() + timeout
     poll = select.poll()
     racing: dict[int, _Attempt] = {}
@@ -249,7 +250,7 @@ def _late(attempt: _Attempt, timeout: float) -> WireError:
 
 
 def _best_known(failures: Sequence[WireError]) -> WireError:
-    """Return one error for all attempts: an address that has answered tells more than one that has not."""
+    """Return one error for all attempts, of the most informative kind: an address that answered counts more."""
     order = (AuthenticationFailed, BadMessage, WireTimeout, ConnectionLost)
     kind = next(kind for kind in order if any(isinstance(failure, kind) for failure in failures))
     return kind("; ".join(dict.fromkeys(str(failure) for failure in failures)))

@@ -1,11 +1,11 @@
 """Messages between the launcher and a host that dials it, before the agent's.
 
     dialer                              launcher
-    (proof: the job's dial secret, see `handshake`)
+    (handshake with the job's dial secret, see `handshake`)
     Hello       ->
                 <-  Begin, Continue or Leave: at once, or when the launcher needs the host
     Bridged     ->
-    from here on, all bytes are the agent's and the launcher's own (`farandole.control.agent.protocol`)
+    from here on, the agent and the launcher use `farandole.control.agent.protocol`
 
 Nothing here does I/O.
 """
@@ -15,35 +15,35 @@ from __future__ import annotations
 import msgspec
 
 MOST_SLOTS = 4096
-# A connection over which nothing comes is watched by the kernel, which notices within this number of seconds that the
-# other side, or the way to it, is gone.
+# The kernel watches an idle connection, and detects within this number of seconds that the other side, or the route to
+# it, is gone.
 KEEPALIVE_SECONDS = 6
 
 
 class Hello(msgspec.Struct, frozen=True, tag="hello"):
-    """Who dials."""
+    """The dialing host identifies itself."""
 
     name: str
-    """The host's name in messages."""
+    """The host's name for messages."""
     slots: int
     version: str
-    """Of farandole there."""
+    """Version of farandole on the host."""
     lives: bool
-    """Whether an agent lives there that has lost its launcher, and may have workers."""
+    """Whether an agent without a launcher is running there, which may have workers."""
 
 
 class Begin(msgspec.Struct, frozen=True, tag="begin"):
-    """Start an agent. For hosts on which none lives."""
+    """Start an agent, on a host without one."""
 
 
 class Continue(msgspec.Struct, frozen=True, tag="continue"):
-    """Lead to the agent that waits at one of these sockets (see `farandole.control.agent.protocol.Outlive`)."""
+    """Connect to the agent that waits at one of these sockets (see `farandole.control.agent.protocol.Outlive`)."""
 
     sockets: tuple[str, ...]
 
 
 class Leave(msgspec.Struct, frozen=True, tag="leave"):
-    """End the agent and its workers, and dial again: the job goes on without them."""
+    """End the agent and its workers, and dial again: the job continues without them."""
 
     why: str
 
@@ -52,6 +52,7 @@ Order = Begin | Continue | Leave
 
 
 class Bridged(msgspec.Struct, frozen=True, tag="bridged"):
-    """The agent's messages follow; or there is no agent, and this connection ends."""
+    """The dialing host has connected the agent, or has none and closes the connection."""
 
     found: bool
+    """Whether the agent's messages follow."""

@@ -1,14 +1,14 @@
-"""Values as MessagePack and JSON, with whatever text the operating system gives.
+"""Values as MessagePack and JSON, including text from the operating system that is not UTF-8.
 
-Arguments, variables and paths are bytes. Python reads those that are not UTF-8 as text with lone surrogates
-(`surrogateescape`), which msgspec neither writes nor reads. Here such text arrives as it was, so that workers get the
-same bytes:
+Arguments, environment variables and paths are bytes. Python decodes bytes that are not UTF-8 as lone surrogates
+(`surrogateescape`), which msgspec neither writes nor reads. This module encodes such text so that workers get the same
+bytes:
 
-- in MessagePack, the whole value is an extension of type `OS_TEXT`. In it, every text is written as its bytes, and what
-  is bytes itself as another extension;
-- in JSON as escapes such as `\\udce9`, as Python's own `json` writes it.
+- in MessagePack, the whole value is an extension of type `OS_TEXT`. In it, every string is written as its bytes, and
+  values that are bytes as another extension;
+- in JSON as escapes such as `\\udce9`, like Python's own `json`.
 
-Both are rare, and nothing is paid for them otherwise.
+Both are rare, and have no cost otherwise.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ def encode(value: object) -> bytes:
 
 
 def decode(payload: bytes, kind: Any) -> Any:
-    """Return the value of that type which `encode` has written.
+    """Return the value of type `kind` that `encode` has written.
 
     Raises:
-        msgspec.DecodeError: it is none.
+        msgspec.DecodeError: the payload is not such a value.
     """
     try:
         return _decoder(kind).decode(payload)
@@ -100,7 +100,7 @@ def encode_json(value: object) -> bytes:
 
 
 def format_json(value: object, indent: int = 2) -> str:
-    """Return a value as JSON for people, in several lines without a line end after the last one."""
+    """Return a value as indented JSON for people, without a line end after the last line."""
     try:
         return msgspec.json.format(msgspec.json.encode(value), indent=indent).decode()
     except UnicodeEncodeError:
@@ -108,10 +108,10 @@ def format_json(value: object, indent: int = 2) -> str:
 
 
 def decode_json(text: bytes | str, kind: type[Value]) -> Value:
-    """Return the value of that type which `encode_json` has written.
+    """Return the value of type `kind` that `encode_json` has written.
 
     Raises:
-        msgspec.DecodeError: it is none.
+        msgspec.DecodeError: the text is not such a value.
     """
     try:
         return msgspec.json.decode(text, type=kind)

@@ -1,24 +1,24 @@
 """Errors between two processes of a job.
 
 WireError (ConnectionError)
-├── ConnectionLost         the other side closed, or the network broke
+├── ConnectionLost         the other side closed the connection, or the network failed
 ├── AuthenticationFailed   the other side does not hold this job's secret
-├── BadMessage             a frame is too long, or is not a message that belongs here
-└── WireTimeout            nothing came in time; also a TimeoutError
+├── BadMessage             a frame is too long, or is not a valid message at this point
+└── WireTimeout            the time limit passed; also a TimeoutError
 """
 
 from __future__ import annotations
 
 
 class WireError(ConnectionError):
-    """Something on the way between two processes of a job went wrong."""
+    """The communication between two processes of a job failed."""
 
 
 class ConnectionLost(WireError):
-    """The other side closed the connection, or the network broke.
+    """The other side closed the connection, or the network failed.
 
     Attributes:
-        unread: whether the kernel says that the other side ended before it had read all that was sent to it.
+        unread: whether the kernel reports that the other side ended before it had read everything sent to it.
     """
 
     unread = False
@@ -29,8 +29,8 @@ class AuthenticationFailed(WireError):
 
 
 class BadMessage(WireError):
-    """A frame is too long, or is not a message that belongs here."""
+    """A frame is too long, or is not a valid message at this point."""
 
 
 class WireTimeout(WireError, TimeoutError):
-    """Nothing came in time."""
+    """The time limit passed without the expected data."""

@@ -1,6 +1,6 @@
-"""Frames over a connection that does not block: what waits to be sent, and what has come of the next frame.
+"""Frames over a non-blocking connection: buffers for unsent frames and for the incomplete incoming frame.
 
-It knows no event loop and never waits. Its owner says when to read and when to send: `wire.channel` with `poll`,
+A stream has no event loop and never waits. Its owner decides when to read and when to send: `wire.channel` with `poll`,
 an agent with its own loop, the job daemon with asyncio. (`wire.async_channel` is for asyncio's streams, which have
 buffers of their own.)
 """
@@ -15,10 +15,10 @@ from farandole.base.wire.errors import ConnectionLost
 from farandole.base.wire.frames import FrameReader, frame
 
 PIECE_BYTES = 64 * 1024
-"""The largest number of bytes that one `read` takes, so that its caller is not kept from other work for long."""
+"""Largest number of bytes that one `read` takes, so that it returns to its caller soon."""
 
 
-class Source(Protocol):
+class ByteSource(Protocol):
     """A source of bytes: a socket, or one end of a pipe. It must not block."""
 
     def recv(self, count: int, /) -> bytes:
@@ -28,18 +28,18 @@ class Source(Protocol):
         """Return its descriptor, or -1 when it is closed."""
 
 
-class Sink(Protocol):
+class ByteSink(Protocol):
     """A sink of bytes: a socket, or one end of a pipe. It must not block."""
 
     def send(self, data: memoryview, /) -> int:
-        """Send what can be sent now, and return how many bytes that were."""
+        """Send as many bytes as possible now, and return their number."""
 
     def fileno(self) -> int:
         """Return its descriptor, or -1 when it is closed."""
 
 
 class PipeEnd:
-    """One end of a pipe, made not to block. It does not own the descriptor."""
+    """One end of a pipe in non-blocking mode. It does not own the descriptor."""
 
     def __init__(self, fd: int) -> None:
         os.set_blocking(fd, False)
@@ -50,7 +50,7 @@ class PipeEnd:
         return os.read(self._fd, count)
 
     def send(self, data: memoryview, /) -> int:
-        """Write what fits, and return how many bytes that were."""
+        """Write as many bytes as fit, and return their number."""
         return os.write(self._fd, data)
 
     def fileno(self) -> int:
@@ -59,17 +59,17 @@ class PipeEnd:
 
 
 class FrameStream:
-    """Frames both ways. One thread may read while another one sends.
+    """Frames in both directions. One thread may read while another one sends.
 
     After any `WireError` the stream may be cut in the middle of a frame, and must not be used any more.
 
     Args:
-        source: the source that is read.
-        sink: the sink that is written to; it may be the same object.
-        limit: longest frame, in bytes, that is taken.
+        source: source of the received bytes.
+        sink: sink of the sent bytes; may be the same object.
+        limit: length of the longest accepted frame, in bytes.
     """
 
-    def __init__(self, source: Source, sink: Sink, limit: int) -> None:
+    def __init__(self, source: ByteSource, sink: ByteSink, limit: int) -> None:
         self.source = source
         self.sink = sink
         self._reader = FrameReader(limit)
@@ -77,7 +77,7 @@ class FrameStream:
         self._flushing = False
 
     def accept_up_to(self, limit: int) -> None:
-        """Accept frames of at most this number of bytes from now on, such as when both sides are proven."""
+        """Accept frames of up to `limit` bytes from now on, such as after the handshake."""
         self._reader.limit = limit
 
     # --- sending -------------------------------------------------------------------------------------------------
@@ -89,11 +89,11 @@ class FrameStream:
 
     @property
     def flushing(self) -> bool:
-        """Whether `flush` is running: this call comes from a signal handler that has interrupted it."""
+        """Whether `flush` is running, so that the caller is a signal handler that interrupted it."""
         return self._flushing
 
     def post(self, payload: bytes) -> None:
-        """Put a frame at the end of what `flush` sends."""
+        """Append a frame to the data that `flush` sends."""
         self.post_bytes(frame(payload))
 
     def post_bytes(self, data: bytes) -> None:
@@ -101,7 +101,7 @@ class FrameStream:
         self._unsent.append(memoryview(data))
 
     def flush(self) -> None:
-        """Send as much as the other side takes now; no-op when a `flush` is running already, which then sends it.
+        """Send as much as the other side accepts now. No-op if a `flush` is running already, which then sends it.
 
         Raises:
             ConnectionLost: the connection broke.
@@ -111,7 +111,7 @@ class FrameStream:
         self._flushing = True
         try:
             while self._unsent:
-                # The head of the queue changes only here, so that a frame is not sent twice.
+                # The head of the queue changes only here, so that no frame is sent twice.
                 sent = self.sink.send(self._unsent[0])
                 if sent == len(self._unsent[0]):
                     self._unsent.popleft()
@@ -127,8 +127,7 @@ class FrameStream:
     # --- reading -------------------------------------------------------------------------------------------------
 
     def read(self, count: int = PIECE_BYTES) -> list[bytes] | None:
-        """Read once, at most this number of bytes, and return the payloads that are complete now; None: nothing has
-        come.
+        """Read once, at most `count` bytes, and return the payloads that are complete now; None: nothing has arrived.
 
         Raises:
             ConnectionLost: the other side closed the connection, or it broke.

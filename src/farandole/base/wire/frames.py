@@ -1,9 +1,9 @@
-"""Frames and messages: how two processes of one job talk over a byte stream.
+"""Frames and messages: the protocol of two processes of a job over a byte stream.
 
 A *frame* is a 4-byte little-endian length and that many bytes. A *message* is a tagged msgspec struct, encoded as
 MessagePack (`wire.encoding`), in one frame.
 
-Nothing here does I/O. `wire.frame_stream` carries frames over whatever does not block, `wire.channel` waits for them,
+Nothing here does I/O. `wire.frame_stream` carries frames over non-blocking connections, `wire.channel` waits for them,
 and `wire.async_channel` carries them over asyncio's streams.
 """
 
@@ -24,10 +24,10 @@ Message = TypeVar("Message")
 
 
 def frame(payload: bytes) -> bytes:
-    """Put a payload into a frame.
+    """Return the frame of a payload.
 
     Raises:
-        BadMessage: the payload is longer than the length field can say (4 GiB).
+        BadMessage: the payload exceeds the range of the length field (4 GiB).
     """
     if len(payload) > LARGEST_FRAME:
         raise BadMessage(f"a message of {len(payload)} bytes does not fit into a frame ({LARGEST_FRAME} bytes at most)")
@@ -38,7 +38,7 @@ def frame_length(header: bytes, limit: int) -> int:
     """Read the length from a frame's header.
 
     Raises:
-        BadMessage: the frame is longer than `limit` bytes; nothing of it should be read.
+        BadMessage: the frame is longer than `limit` bytes, and must not be read.
     """
     length = int.from_bytes(header, "little")
     if length > limit:
@@ -47,10 +47,10 @@ def frame_length(header: bytes, limit: int) -> int:
 
 
 class FrameReader:
-    """Cuts a stream of bytes, fed as they come, into the payloads of its frames.
+    """Splits a stream of bytes, fed piece by piece, into the payloads of its frames.
 
     Attributes:
-        limit: longest frame, in bytes, that is taken.
+        limit: length of the longest accepted frame, in bytes.
     """
 
     def __init__(self, limit: int = FRAME_LIMIT) -> None:
@@ -58,7 +58,7 @@ class FrameReader:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Take more bytes and return the payloads that are now complete.
+        """Append bytes to the stream, and return the payloads that are complete now.
 
         Raises:
             BadMessage: a frame longer than the limit begins. The stream cannot be used any more.
@@ -93,17 +93,17 @@ class Codec(Generic[Message]):
         self._messages = messages
 
     def encode(self, message: msgspec.Struct) -> bytes:
-        """Return the message as MessagePack."""
+        """Return a message as MessagePack."""
         return encoding.encode(message)
 
     def decode(self, payload: bytes) -> Message:
         """Return the message in a payload.
 
         Raises:
-            BadMessage: it is none of this codec's messages.
+            BadMessage: the payload is not one of this codec's messages.
         """
         try:
             message: Message = encoding.decode(payload, self._messages)
         except msgspec.DecodeError as error:
-            raise BadMessage(f"a frame of {len(payload)} bytes is not a message that belongs here: {error}") from None
+            raise BadMessage(f"a frame of {len(payload)} bytes is not a valid message here: {error}") from None
         return message

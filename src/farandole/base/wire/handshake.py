@@ -1,15 +1,15 @@
-"""Proof: both sides of a connection show that they hold the job's secret before anything else they send is decoded.
+"""The handshake: both sides of a connection prove that they hold the job's secret before any message is decoded.
 
-Until then a frame may only be `HANDSHAKE_LIMIT` bytes long, has a fixed layout and is never decoded.
+Until then frames have a fixed layout and at most `HANDSHAKE_LIMIT` bytes, and are never decoded.
 
     client                                         server
     hello      PROTOCOL, client nonce        ->
                <-  challenge  server nonce, HMAC(secret, "server", both nonces)
     proof      HMAC(secret, "client", both nonces) ->
 
-The server proves itself first, so a client never sends anything but a nonce to a stranger. Both nonces are fresh and
-both sides are named in what is hashed: neither a recording nor a reflection of the other side's proof is worth
-anything. Frames after the handshake are not encrypted and not signed one by one.
+The server proves itself first, so a client never sends anything but a nonce to an impostor. Both nonces are fresh and
+the hashed data names the side, so neither a replay nor a reflection of the other side's proof is accepted. Frames after
+the handshake are neither encrypted nor signed.
 
 Nothing here does I/O.
 """
@@ -30,12 +30,12 @@ HANDSHAKE_SECONDS = 10.0
 def _is_proof(proof: bytes, secret: bytes, side: bytes, client_nonce: bytes, server_nonce: bytes) -> bool:
     import hmac
 
-    # In a time that does not tell how much of it was right.
+    # In constant time, so that the time does not reveal how much of the proof was right.
     return hmac.compare_digest(proof, _proof(secret, side, client_nonce, server_nonce))
 
 
 def _proof(secret: bytes, side: bytes, client_nonce: bytes, server_nonce: bytes) -> bytes:
-    import hmac  # With it comes OpenSSL, which agents can do without: they speak over pipes.
+    import hmac  # It loads OpenSSL, which agents do not need: they communicate over pipes.
 
     return hmac.digest(secret, PROTOCOL + side + client_nonce + server_nonce, "sha256")
 
@@ -61,7 +61,7 @@ class ClientHandshake:
         if not _is_proof(proof, self._secret, b"server", self._nonce, nonce):
             raise AuthenticationFailed(
                 "the roster could not prove that it belongs to this job: FARANDOLE_SECRET and FARANDOLE_ROSTER are "
-                "not from the same launcher. Start the worker with `farandole run` and leave both as they are; if you "
+                "not from the same launcher. Start the worker with `farandole run` and do not change them; if you "
                 "set them by hand, set the same on all workers."
             )
         return _proof(self._secret, b"client", self._nonce, nonce)
@@ -76,10 +76,10 @@ class ServerHandshake:
         self._client_nonce = b""
 
     def challenge(self, hello: bytes) -> bytes:
-        """Take the client's hello and return the challenge to send.
+        """Check the client's hello and return the challenge to send.
 
         Raises:
-            AuthenticationFailed: the client speaks something else.
+            AuthenticationFailed: the client does not use this protocol.
         """
         if not hello.startswith(PROTOCOL) or len(hello) != len(PROTOCOL) + NONCE_BYTES:
             raise AuthenticationFailed("a client that does not speak this protocol or this version of it")

@@ -1,9 +1,8 @@
-"""The addresses under which other machines may reach this one, without any library but the C library.
+"""The addresses at which other machines may reach this one, from the C library alone.
 
-Everything that is up and running is offered, and nobody needs to know what a network interface is called: a user who
-wants to connect tries all of them. Left out are loopback, interfaces without a cable or anything at the other end (such
-as a bridge for containers when there are none), and link-local addresses where there are others, because what stands
-behind their `%` is this machine's name for the interface.
+All interfaces that are up and running are offered, so users need not know their names: a client tries all addresses.
+Excluded are loopback, interfaces without a link (such as a container bridge without containers), and link-local
+addresses if there are others, because the zone behind their `%` is this machine's name for the interface.
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ class Address(NamedTuple):
 
     interface: str
     address: str
-    """In numbers; a link-local one ends with `%` and the interface."""
+    """Numeric address; a link-local one ends with `%` and the interface."""
     prefix: int
-    """Bits of the network."""
+    """Length of the network prefix in bits."""
     speed: int
-    """Megabits per second, as the kernel tells; 0: it does not."""
+    """Megabits per second, as reported by the kernel; 0: unknown."""
 
     def __str__(self) -> str:
-        """Write it as `ip address` does, with the interface before it."""
+        """Return the interface and the address with its prefix, as `ip address` writes it."""
         return f"{self.interface} {self.address}/{self.prefix}"
 
 
@@ -43,10 +42,10 @@ def addresses(networks: Sequence[str] = ()) -> list[Address]:
     """Return this machine's addresses, those on the fastest interface first, bridges last.
 
     Args:
-        networks: return only what these pick, see `pick`; none: everything.
+        networks: names of interfaces, addresses or networks to choose from (see `pick`); empty: all.
 
     Raises:
-        SettingError: they pick nothing.
+        SettingError: no address is in these networks.
 
     Example:
         >>> [str(each) for each in addresses(["10.0.0.0/8"])]  # doctest: +SKIP
@@ -63,12 +62,12 @@ def addresses(networks: Sequence[str] = ()) -> list[Address]:
 
 
 def every_address() -> list[Address]:
-    """Return all addresses of this machine, those of loopback and of interfaces that are down too."""
+    """Return all addresses of this machine, including loopback and interfaces that are down."""
     return list(_all(lambda flags: True))
 
 
 def pick(found: Sequence[Address], networks: Sequence[str]) -> list[Address]:
-    """Return the addresses that networks name, in the order of the networks.
+    """Return the addresses that are in given networks, in the order of the networks.
 
     Args:
         found: the addresses to choose from.
@@ -83,7 +82,7 @@ def pick(found: Sequence[Address], networks: Sequence[str]) -> list[Address]:
 
 
 def list_addresses(found: Sequence[Address]) -> str:
-    """Write addresses for people."""
+    """Return addresses as text for people."""
     return ", ".join(map(str, found)) or "none but loopback"
 
 
@@ -93,7 +92,7 @@ def _is_in(each: Address, network: str) -> bool:
     try:
         return ipaddress.ip_address(each.address.partition("%")[0]) in ipaddress.ip_network(network, strict=False)
     except ValueError:
-        return False  # It names an interface, which this one is not.
+        return False  # It is the name of another interface.
 
 
 def _is_link_local(each: Address) -> bool:
@@ -112,7 +111,7 @@ def _speed(interface: str) -> int:
 
 
 def _can_be_listened_on(address: str) -> bool:
-    """Return whether it is this machine's for good: a new IPv6 address is not until nobody else has claimed it."""
+    """Return whether an address can be bound: a new IPv6 address cannot until duplicate address detection is done."""
     try:
         family, kind, protocol, _, where = socket.getaddrinfo(
             address, 0, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST

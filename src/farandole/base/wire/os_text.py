@@ -1,6 +1,6 @@
-"""Text that the operating system gives: arguments, variables and paths, which are bytes.
+"""Text from the operating system: arguments, environment variables and paths, which are bytes.
 
-Python reads those that are not UTF-8 as text with lone surrogates (`surrogateescape`). `as_bytes` returns the bytes.
+Python decodes bytes that are not UTF-8 as lone surrogates (`surrogateescape`). `as_bytes` returns the original bytes.
 For people, such a byte is written as `\\xe9`: by `shown`, and by the error handler `SHOWN` for streams.
 """
 
@@ -15,9 +15,9 @@ _GIVEN = "farandole.given"
 
 
 def as_bytes(text: str) -> bytes:
-    """Return the bytes that the operating system has given or is to be given, in UTF-8 where it is text.
+    """Return the bytes of a text from, or for, the operating system: UTF-8, with the original bytes of surrogates.
 
-    Surrogates that stand for no byte become escapes: they come from a program, such as in the text of an exception.
+    Surrogates that do not represent a byte become escapes. A program may make them, as in the text of an exception.
     """
     return text.encode("utf-8", _GIVEN)
 
@@ -33,14 +33,14 @@ def shown(text: str) -> str:
 
 
 def show_os_text(*streams: object) -> None:
-    """Have streams of text escape bytes that are not UTF-8 instead of refusing them; others are left as they are."""
+    """Make text streams escape bytes that are not UTF-8 instead of refusing them. Other streams are not changed."""
     for stream in streams:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors=SHOWN)
 
 
 def _encode_surrogates(error: UnicodeError, byte: Callable[[int], bytes]) -> tuple[bytes, int]:
-    """Encode what `error` is about: surrogates that stand for a byte as `byte` says, and others as escapes."""
+    """Encode the text of an encoding error: surrogates that represent a byte by `byte`, others as escapes."""
     assert isinstance(error, UnicodeEncodeError)
     pieces = [
         byte(ord(each) & 0xFF) if "\udc80" <= each <= "\udcff" else each.encode("ascii", "backslashreplace")

@@ -1,21 +1,22 @@
 """Messages between workers and the roster. `wire.roster_client` is a worker's side.
 
-A `Join` gives what the others need to reach this worker, and is answered by the world as soon as every worker has
-joined. Joining again, after `Leave` or after the world broke, makes the next generation.
+A `Join` has the data that the others need to reach this worker, and is answered by the world as soon as every worker
+has joined. Joining again, after `Leave` or after the world broke, makes the next generation.
 
 Requests (`Join`, `FetchCall`, `Result`) get exactly one reply; notices (all others) get none, so a dying process can
-send one and go.
+send one and exit.
 
-A launcher that shows how the job gets on hears it by `Progress`.
+A launcher that displays progress gets it from `Progress`.
 
-Workers can also tell each other things off the way of tensors: the roster passes a `Tell` on, unread, to workers that
-`listen`, and drops it rather than wait for one that does not read. For what may be lost, and for what counts itself.
+Workers can also send each other messages outside of collectives: the roster relays a `Relay`, without decoding its
+payload, to workers that `Listen`, and drops it rather than wait for a worker that does not read. It is meant for
+messages that may be lost.
 
 Errors:
 
-    RendezvousError (RuntimeError)     the roster said no; `rank` is the one to blame, or None
-    ├── NotWanted                      this worker is not to be in any world any more
-    └── RosterUnreachable              nobody answers there, or not any more; the cause is a WireError
+    RendezvousError (RuntimeError)     the roster refused; `rank` is the rank that caused it, or None
+    ├── NotWanted                      this worker is excluded from all later worlds
+    └── RosterUnreachable              the roster does not answer, or no longer; the cause is a WireError
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ class RendezvousError(RuntimeError):
 
 
 class NotWanted(RendezvousError):
-    """This worker is not to be in any world any more."""
+    """This worker is excluded from all later worlds."""
 
 
 class RosterUnreachable(RendezvousError):
-    """The roster cannot be reached, or not any more. The cause is a `WireError`."""
+    """The roster cannot be reached, or no longer. The cause is a `WireError`."""
 
 
 class World(msgspec.Struct, frozen=True, tag="world"):
@@ -50,27 +51,27 @@ class World(msgspec.Struct, frozen=True, tag="world"):
     rank: int
     size: int
     contacts: tuple[str, ...]
-    """By rank: what each worker gave to `join`."""
+    """Contact data that each worker gave to `join`, by rank."""
     local_rank: int
     local_size: int
     cross_rank: int
     cross_size: int
     hostnames: tuple[str, ...]
-    """By rank."""
+    """Host names by rank."""
     workers: tuple[int, ...] = ()
-    """By rank: the numbers of the workers, where these come and go; empty: they are numbered as their ranks."""
+    """Worker numbers by rank, in an elastic job; empty: equal to the ranks."""
     previous: tuple[int, ...] = ()
-    """By rank: the rank in the world before, or -1 for a worker without the job's state. Only where workers come and
-    go, as the next one."""
+    """Ranks in the previous world by rank, -1 for a worker without the job's state. Set only in an elastic job, like
+    `lost`."""
     lost: tuple[str, ...] = ()
-    """The workers of the world before that are not in this one, such as `rank 2 (worker 5) was killed by SIGKILL`."""
+    """Lost members of the previous world, such as `rank 2 (worker 5) was killed by SIGKILL`."""
     state_lost: bool = False
-    """Whether workers have held the job's state, and none of those is left."""
+    """Whether workers have held the job's state, and none of them is left."""
     training: int = 0
-    """The number of the training whose state they hold: a script may have several, one after the other."""
+    """Number of the training whose state the members hold: a script may have several trainings in succession."""
 
     def worker(self, rank: int) -> int:
-        """Return the number by which the roster knows a rank."""
+        """Return the worker number of a rank."""
         return self.workers[rank] if self.workers else rank
 
 
@@ -78,50 +79,51 @@ class World(msgspec.Struct, frozen=True, tag="world"):
 
 
 class Hello(msgspec.Struct, frozen=True, tag="hello"):
-    """First message of a connection: which worker speaks."""
+    """First message of a connection: the number of its worker."""
 
     worker: int
 
 
 class Accused(msgspec.Struct, frozen=True):
-    """A worker's report of another one of its world, which it lost."""
+    """A worker's report that it has lost another member of its world."""
 
     rank: int
     how: str
+    """How it was lost, such as `closed its connections`."""
     certain: bool
-    """Whether that is the end of its process; otherwise it is only not heard of."""
+    """Whether the lost member's process has ended; otherwise it is only silent."""
     forming: bool = False
-    """Whether the two could not be connected at all."""
+    """Whether the two could not connect at all."""
     left: bool = False
-    """Whether it has left the world in good order."""
+    """Whether the lost member has left the world gracefully."""
 
 
 class Join(msgspec.Struct, frozen=True, tag="join"):
-    """Ask for a place in the next world. Answered by `World` or `Refused`."""
+    """Ask for a place in the next world. Answered by `World` or `RequestRefused`."""
 
     contact: str
     timeout: float
-    """Seconds after the latest join after which the roster refuses, if the world is not complete."""
+    """Seconds after the latest join after which the roster refuses an incomplete world."""
     host: str = ""
-    """Which host this is, if the roster is to find out which workers share one; equal for two workers if they do."""
+    """Identifier of the host, equal for workers that share it; "": the launcher has planned the places."""
     hostname: str = ""
-    """Its name in messages."""
+    """The host's name for messages."""
     generation: int = 0
-    """Of the world that this worker turns its back on; 0: none. Read only where workers come and go, as the rest."""
+    """Number of the world that this worker abandons; 0: none. Used only in elastic jobs, like all fields below."""
     trained: bool = False
     """Whether it holds the job's state."""
     accused: tuple[Accused, ...] = ()
-    """Whom it lost in that world."""
+    """Members that it lost in that world."""
     arriving: bool = False
-    """Do not wait for a place if there is a world already: only say what it is like. It is then of generation 0."""
+    """Whether to answer with a preview (a world of generation 0) instead of a place, if there is a world already."""
     open: bool = True
-    """Whether newcomers may come into the next world; not in the middle of a step."""
+    """Whether newcomers may enter the next world; false in the middle of a step."""
     again: bool = False
-    """Whether the connection on which it may have been said before is lost, and its answer with it."""
+    """Whether it repeats a join whose connection, and answer, may be lost."""
 
 
 class Leave(msgspec.Struct, frozen=True, tag="leave"):
-    """This worker has left the world of that generation in good order."""
+    """This worker has left the world of this generation gracefully."""
 
     generation: int
 
@@ -132,66 +134,67 @@ class Failure(msgspec.Struct, frozen=True, tag="failure"):
     traceback: str
     exception: str
     consequence_of: int | None
-    """The rank whose loss this failure merely follows."""
+    """The rank whose loss caused this failure; None: it has another cause."""
 
 
 class Progress(msgspec.Struct, frozen=True, tag="progress"):
-    """How this worker gets on, since its world began. Only sent where the launcher has asked for it."""
+    """This worker's progress since its world began. Sent only if the launcher has requested it."""
 
     steps: int
     """Training steps done."""
     waited: float
     """Seconds that it has waited in collectives."""
     metrics: str = ""
-    """`host:port` where it serves its metrics, if it does."""
+    """`host:port` of its metrics endpoint; "": none."""
     stalls: int = 0
-    """The number of times that others waited for it until they were warned. Not only since its world began."""
+    """Number of stall warnings of other workers that waited for it, over all worlds."""
     stalled_at: str = ""
-    """Where in its program it was the last time."""
+    """Its position in the program at the latest of these warnings."""
 
 
 class Measures(msgspec.Struct, frozen=True, tag="measures"):
-    """The measurements of a training whose batch adapts itself, for the scheduler. Sent as `Progress` is."""
+    """The measurements of a training with an adaptive batch, for the scheduler. Sent under the same condition as
+    `Progress`."""
 
     base: int
-    """The batch of all workers for which the learning rate was chosen."""
+    """Batch size of all workers, in samples, for which the learning rate was chosen."""
     largest: int
-    """The largest one that the user allows."""
+    """Largest batch size of all workers that the user allows."""
     most_in_pass: int
-    """The most samples of one worker in a pass."""
+    """Largest number of samples of one worker in a pass."""
     hosts: int
     workers: int
     local: float
     """Samples of each worker in a pass."""
     step: float
-    """Seconds of a pass with its all-reduce."""
+    """Seconds of a pass with its allreduce."""
     sync: float
-    """The part of it in which the worker waits for the others."""
+    """Seconds of the pass in which the worker waits for the others."""
     square: float = 0.0
-    """The squared norm of the true gradient; 0 while it is not known."""
+    """Squared norm of the true gradient; 0: not known yet."""
     trace: float = 0.0
-    """The trace of the covariance of one sample's gradient; 0 while it is not known."""
+    """Trace of the covariance of one sample's gradient; 0: not known yet."""
     progress: float = 0.0
-    """Steps at the base batch that would have got as far."""
+    """Equivalent number of steps at the base batch size."""
     on: tuple[str, ...] = ()
-    """The names of the hosts, as the launcher knows them; (): they are not known."""
+    """The launcher's names of the hosts; (): not known."""
 
 
 class Holds(msgspec.Struct, frozen=True, tag="holds"):
     """This worker holds the job's state from now on."""
 
     training: int = 0
-    """Of which training of the script, from 1 on; 0: they are not counted."""
+    """Number of the script's training, from 1; 0: trainings are not counted."""
 
 
 class Leaving(msgspec.Struct, frozen=True, tag="leaving"):
-    """This worker has to leave, and asks for a world without it at the end of a step."""
+    """This worker must leave, and asks for a world without it at the end of a step."""
 
     why: str
 
 
 class FetchCall(msgspec.Struct, frozen=True, tag="fetch-call"):
-    """Ask for the function to run. Answered by `Call` or `Refused`."""
+    """Ask for the function to run. Answered by `Call` or `RequestRefused`."""
 
 
 class Result(msgspec.Struct, frozen=True, tag="result"):
@@ -201,38 +204,39 @@ class Result(msgspec.Struct, frozen=True, tag="result"):
 
 
 class Listen(msgspec.Struct, frozen=True, tag="listen"):
-    """This connection takes what other workers tell this one."""
+    """This connection receives the messages of other workers and the roster's notices."""
 
 
-class Tell(msgspec.Struct, frozen=True, tag="tell"):
-    """Pass something on to another worker. It hears `Told`; if it does not listen, the sender hears `Absent`."""
+class Relay(msgspec.Struct, frozen=True, tag="tell"):
+    """Relay a message to another worker, which gets `Relayed`; if it does not listen, the sender gets `Absent`."""
 
     to: int
+    """Number of the other worker."""
     payload: bytes
 
 
 class Probe(msgspec.Struct, frozen=True, tag="probe"):
-    """Ask what time it is. Heard as `Probed`."""
+    """Request the roster's time. Answered by `Probed`."""
 
     sent_ns: int
-    """The worker's own time."""
+    """The worker's time in ns."""
 
 
 # --- from the roster -------------------------------------------------------------------------------------------
 
 
-class Refused(msgspec.Struct, frozen=True, tag="refused"):
-    """The request cannot be granted."""
+class RequestRefused(msgspec.Struct, frozen=True, tag="refused"):
+    """The request is refused."""
 
     reason: str
     rank: int | None = None
     """The rank whose loss is the reason."""
     evicted: bool = False
-    """Whether it is this worker that is not wanted any more."""
+    """Whether this worker is excluded from all later worlds."""
 
 
 class Call(msgspec.Struct, frozen=True, tag="call"):
-    """A pickled call; only ever loaded after the connection was proven."""
+    """A pickled call, which is unpickled only after the handshake."""
 
     payload: bytes
 
@@ -241,7 +245,7 @@ class Accepted(msgspec.Struct, frozen=True, tag="accepted"):
     """A result has arrived."""
 
 
-class Told(msgspec.Struct, frozen=True, tag="told"):
+class Relayed(msgspec.Struct, frozen=True, tag="told"):
     """A message from another worker to this one."""
 
     sender: int
@@ -249,7 +253,7 @@ class Told(msgspec.Struct, frozen=True, tag="told"):
 
 
 class Absent(msgspec.Struct, frozen=True, tag="absent"):
-    """That worker does not listen, or not any more: what it was to be told is dropped."""
+    """The receiver of a `Relay` does not listen, or no longer: the message is dropped."""
 
     worker: int
 
@@ -258,77 +262,79 @@ class Probed(msgspec.Struct, frozen=True, tag="probed"):
     """The roster's time."""
 
     sent_ns: int
-    """As it stood in the question."""
+    """The worker's time in ns, copied from the `Probe`."""
     now_ns: int
+    """The roster's time in ns."""
     clock: str
-    """Which clock that is: see `farandole.base.wire.clock.identity`."""
+    """Identity of the roster's clock: see `farandole.base.wire.clock.identity`."""
 
 
 class Changed(msgspec.Struct, frozen=True, tag="changed"):
-    """The world of that generation is to change: its members join again at the end of a step."""
+    """The world of this generation is about to change: its members join again at the end of a step."""
 
     generation: int
     added: int
-    """Newcomers that wait."""
+    """Number of newcomers that wait."""
     removed: int
-    """Members that are to leave."""
+    """Number of members that are to leave."""
     reason: str
 
 
 class Revoked(msgspec.Struct, frozen=True, tag="revoked"):
-    """The world of that generation has lost a rank."""
+    """The world of this generation has lost a rank."""
 
     generation: int
     rank: int
     how: str
     certain: bool
-    """Whether its process has ended; otherwise it is only not heard of."""
+    """Whether its process has ended; otherwise it is only silent."""
 
 
 class Coming(msgspec.Struct, frozen=True, tag="coming"):
-    """So many workers have been started that are not here yet. Replaces what was said before."""
+    """Workers have been started that have not joined yet. Replaces the previous notice."""
 
     workers: int
+    """Number of these workers."""
 
 
 class ScheduledBatch(msgspec.Struct, frozen=True, tag="scheduled-batch"):
-    """The batch that the scheduler has chosen for the job. Replaces the one before."""
+    """The batch size that the scheduler has chosen for the job. Replaces the previous notice."""
 
     samples: int
-    """Of all workers together; 0: the job chooses by itself."""
+    """Samples of all workers together; 0: the job chooses."""
 
 
 class Ending(msgspec.Struct, frozen=True, tag="ending"):
-    """The job is being ended: what ends this worker from now on means it."""
+    """The job is being ended: a signal that ends this worker from now on is intended."""
 
 
 FromWorker = (
-    Hello | Join | Leave | Holds | Leaving | Failure | Progress | Measures | FetchCall | Result | Listen | Tell | Probe
+    Hello | Join | Leave | Holds | Leaving | Failure | Progress | Measures | FetchCall | Result | Listen | Relay | Probe
 )
-Heard = Told | Absent | Probed | Changed | Coming | Revoked | ScheduledBatch | Ending
-FromRoster = World | Refused | Call | Accepted | Heard
+Heard = Relayed | Absent | Probed | Changed | Coming | Revoked | ScheduledBatch | Ending
+FromRoster = World | RequestRefused | Call | Accepted | Heard
 
 
-# --- between rank 0 and the roster that it serves where no launcher does -----------------------------------------
+# --- between rank 0 and the roster that it starts if no launcher serves one --------------------------------------
 
 
 class Serve(msgspec.Struct, frozen=True, tag="serve"):
-    """The order to the child. Answered by `Serving` or `NotServed`."""
+    """The order to the child process. Answered by `Serving` or `NotServed`."""
 
     size: int
     secret: bytes
     addresses: tuple[tuple[str, int], ...]
-    """To listen on: address and port, 0 for any port that is free."""
+    """Addresses to listen on, each with a port; port 0: any free port."""
 
 
 class Serving(msgspec.Struct, frozen=True, tag="serving"):
-    """It listens."""
+    """The child process listens on these addresses."""
 
     addresses: tuple[str, ...]
 
 
 class NotServed(msgspec.Struct, frozen=True, tag="not-served"):
-    """It cannot listen there, and ends."""
+    """The child process cannot listen, and ends."""
 
     reason: str
 

@@ -1,25 +1,25 @@
 """A worker's connection to the roster, which may be lost and found again.
 
-A worker keeps one connection for as long as it wants to be found. Where the roster may come back (`search_timeout`), a
-client that listens and loses it connects again, in the thread in which it hears. Only a request waits for that: its
-answer comes from the roster that is found.
+A worker keeps one connection while it is reachable. If the roster may come back (`search_timeout`), a client that
+listens and loses it reconnects, in the thread in which it reads. Only requests wait for that: their answers come from
+the roster that is found.
 
-Every new connection begins with what the roster has to know of this worker, whether it has heard it before or not: who
-it is, that it listens, that it holds the state, that it wants to leave, that it has left or failed. Of each there is
-one message, the latest, and it does no harm twice. Then comes the request that has no answer yet. What else was to be
-sent (`Progress`, `Tell`, `Probe`) is dropped: it may be lost.
+Every new connection begins with the worker's standing messages, whether the roster has received them before or not: its
+number, that it listens, that it holds the state, that it wants to leave, that it has left or failed. The latest message
+of each kind is sent, and repeating it is harmless. Then comes the unanswered request. Other messages (`Progress`,
+`Relay`, `Probe`) may be lost, and are not repeated.
 
 Races:
 
-- What is sent into a connection whose other end has died seems to arrive. So all of the above is said again, not only
-  what could not be sent.
-- An answer that came just before the loss must not be asked for again. The thread that reads it strikes the request,
-  and is the one that connects.
-- An answer that was lost on its way has taken effect all the same: the roster hears a second `Join` of a worker that it
-  believes to be in a world. That is as if this worker had turned its back on it.
-- `close` may come at any moment of that. It takes no lock, because the thread that holds one may be waiting to send. It
-  says that it closes before it looks at the connection, and the thread that connects sets the connection before it
-  looks at that.
+- Data sent into a connection whose other end has died seems to arrive. So all of the above is repeated, not only what
+  could not be sent.
+- A request whose answer came just before the loss must not be repeated. The thread that reads the answer clears the
+  request, and the same thread reconnects.
+- If an answer was lost on its way, its request has still taken effect: the roster receives a second `Join` of a worker
+  that it believes to be in a world. That has the same effect as if the worker had abandoned that world.
+- `close` may be called at any time. It takes no lock, because the thread that holds one may be waiting to send. It sets
+  `_closing` before it reads the connection, and the thread that reconnects sets the connection before it reads
+  `_closing`.
 """
 
 from __future__ import annotations
@@ -55,18 +55,17 @@ from farandole.base.wire.rendezvous import (
     NotWanted,
     Probe,
     Progress,
-    Refused,
+    Relay,
     RendezvousError,
+    RequestRefused,
     Result,
     RosterUnreachable,
-    Tell,
     World,
 )
 from farandole.base.wire.roster_search import CLOSED, RosterSearch, dial_roster, first_connection
 
-# What the roster has to say at once takes no longer. It refuses a join by itself when its time is up: it knows which
-# workers are missing, and when the latest one came. The client gives up only if the roster does not even say that it
-# is there.
+# Limit for immediate answers of the roster. The roster itself refuses a join whose time is over: it knows which workers
+# are missing, and when the latest one joined. The client gives up only if the roster does not even answer a probe.
 ANSWER_SECONDS = 10.0
 
 
@@ -82,14 +81,14 @@ class RosterClient:
         dial: Callable[[float], Channel] | None = None,
         search_timeout: float = 0.0,
     ) -> None:
-        """Speak for a worker.
+        """Identify as a worker on an open channel.
 
         Args:
             channel: the channel to the roster.
-            worker: its number.
-            address: the roster's address, as messages show it.
-            dial: connects to it again, within the given number of seconds.
-            search_timeout: seconds for which it is looked for when it is lost, from when this client listens on.
+            worker: number of the worker.
+            address: the roster's address, for messages.
+            dial: reconnects to the roster, within the given number of seconds.
+            search_timeout: seconds to search for a lost roster once this client listens; 0: no search.
         """
         self._address = address
         self._codec: Codec[FromRoster] = Codec(FromRoster)
@@ -98,29 +97,29 @@ class RosterClient:
         self._heard: list[Callable[[Heard], None]] = []
         # Set by the thread that reads.
         self._heard_at = -math.inf
-        """When the roster has said something last, on the monotonic clock."""
-        # What the listener read that nobody but a request waits for.
+        """Time of the latest message from the roster, on the monotonic clock."""
+        # Answers to requests, read by the listener.
         self._replies: SimpleQueue[FromRoster | WireError] = SimpleQueue()
 
-        # Held while something is sent, but not while the roster is looked for.
+        # Held while something is sent, but not during a search for the roster.
         self._sends = threading.Lock()
-        # With it: what every new connection begins with, by kind; they are said in this order.
+        # Protected by it: the messages that every new connection begins with, by kind, in this order.
         self._standing: dict[type[msgspec.Struct], msgspec.Struct] = {}
-        # The request that waits. Set with the lock; struck without, by the listener before it passes on the answer:
-        # there is no other request before that.
+        # The unanswered request. Set with the lock; cleared without it, by the listener before it passes on the
+        # answer: there is no other request before that.
         self._asked: msgspec.Struct | None = None
 
-        # Set by the listener, from when there is one; a new channel with the lock held.
+        # Once there is a listener, only it sets these; a new channel with the lock held.
         self._channel = channel
         self._away = False
-        """Whether the roster is lost and being looked for."""
+        """Whether the roster is lost and being searched for."""
         self._over = ""
-        """Why it is lost for good."""
+        """Why the roster is lost for good; "": it is not."""
         # Set by `close`, and by a request that was not answered in time.
         self._closing = False
         self._stop = threading.Event()
-        """Nobody waits for the roster to be found any more."""
-        # The listener's.
+        """Set to end the search for the roster."""
+        # Used only by the listener.
         self._search = None if dial is None or not search_timeout else RosterSearch(dial, search_timeout, self._stop)
         self._notify(Hello(worker), standing=True)
 
@@ -135,19 +134,20 @@ class RosterClient:
         frame_limit: int = FRAME_LIMIT,
         search_timeout: float = 0.0,
     ) -> RosterClient:
-        """Connect to the roster and prove both sides to each other.
+        """Connect to the roster, including the handshake.
 
         Args:
-            address: from FARANDOLE_ROSTER. Of several, separated by commas, the first that proves itself is taken.
-            secret: the bytes that FARANDOLE_SECRET gives in hex.
-            worker: this worker's number, from FARANDOLE_RANK.
-            timeout: seconds.
-            frame_limit: longest answer, in bytes, that will be taken.
-            search_timeout: seconds for which the roster is looked for if it cannot be reached now, or if it is lost
-                when this client listens. In between, notices and requests are kept.
+            address: value of FARANDOLE_ROSTER; of several addresses, separated by commas, the first authenticated one
+                is used.
+            secret: value of FARANDOLE_SECRET, decoded from hex.
+            worker: number of this worker, from FARANDOLE_RANK.
+            timeout: seconds to wait for the connection.
+            frame_limit: length of the longest accepted answer, in bytes.
+            search_timeout: seconds to search for the roster if it cannot be reached now, or if it is lost when this
+                client listens. Notices and requests are kept meanwhile. 0: no search.
 
         Raises:
-            RosterUnreachable: nobody answers there, or it is not this job's roster.
+            RosterUnreachable: nothing answers there, or it is not this job's roster.
         """
         dial = partial(dial_roster, address, secret, frame_limit)
         try:
@@ -175,55 +175,59 @@ class RosterClient:
         """Wait until every worker has joined, and return the new world.
 
         Args:
-            contact: what the other workers need to reach this one.
-            timeout: seconds that the roster waits after the latest worker has joined; None: it knows how long a job
-                waits whose workers come and go.
-            host: which host this is, where no launcher has told the roster; equal for two workers if they share one.
-            hostname: the host's name, as messages show it.
-            generation: of the world that this worker was in; 0: none.
+            contact: data that the other workers need to reach this one.
+            timeout: seconds that the roster waits after the latest worker has joined; None: in an elastic job, the
+                roster knows.
+            host: identifier of this worker's host, equal for workers that share it; "": the launcher has planned it.
+            hostname: the host's name, for messages.
+            generation: number of the world that this worker was in; 0: none.
             trained: whether it holds the job's state.
-            accused: whom it lost there.
-            arriving: do not wait for a place if there is a world already, but return what that is like, as a world of
-                generation 0 in which this worker would be the last.
-            open: whether newcomers may come into the next world.
+            accused: members of that world that it lost.
+            arriving: whether to return a preview instead of waiting for a place, if there is a world already: a world
+                of generation 0 with this worker as the last rank.
+            open: whether newcomers may enter the next world.
 
         Raises:
-            RendezvousError: the world was not complete in time, or cannot be any more; names missing workers.
+            RendezvousError: the world was not complete in time, or cannot be completed; names the missing workers.
         """
         join = Join(contact, timeout or 0.0, host, hostname, generation, trained, tuple(accused), arriving, open)
         reply = self._request(join, None if timeout is None else ANSWER_SECONDS)
         return reply if isinstance(reply, World) else _unexpected(reply)
 
     def leave(self, generation: int) -> None:
-        """Tell the roster that this worker has left the world in good order."""
+        """Notify the roster that this worker has left a world gracefully."""
         self._notify(Leave(generation), standing=True)
 
     def report_state(self, training: int = 0) -> None:
-        """Tell the roster that this worker holds the job's state, of that training of its script."""
+        """Notify the roster that this worker holds the job's state.
+
+        Args:
+            training: number of the script's training, from 1; 0: trainings are not counted.
+        """
         self._notify(Holds(training), standing=True)
 
     def ask_to_leave(self, why: str) -> None:
-        """Ask for a world without this worker; `heard` gets a `Changed` when all have been told."""
+        """Ask for a world without this worker; `heard` gets a `Changed` once all members are notified."""
         self._notify(Leaving(why), standing=True)
 
     def report_failure(self, traceback: str, exception: str, consequence_of: int | None = None) -> None:
-        """Tell the launcher why this worker is about to end.
+        """Report to the launcher why this worker is about to end.
 
         Args:
             traceback: the traceback as Python prints it; may be empty.
-            exception: one line, such as `ValueError: boom`.
-            consequence_of: the rank whose loss or departure this failure merely follows; None: it has another cause.
+            exception: the exception in one line, such as `ValueError: boom`.
+            consequence_of: the rank whose loss or departure caused this failure; None: it has another cause.
         """
         self._notify(Failure(traceback, exception, consequence_of), standing=True)
 
     def report_progress(
         self, steps: int, waited: float, metrics: str = "", stalls: int = 0, stalled_at: str = ""
     ) -> None:
-        """Tell the launcher how this worker gets on; see `Progress`."""
+        """Report this worker's progress to the launcher. The arguments are the fields of `Progress`."""
         self._notify(Progress(steps, waited, metrics, stalls, stalled_at))
 
     def report_measures(self, measures: Measures) -> None:
-        """Tell the launcher what the training has measured."""
+        """Report the training's measurements to the launcher."""
         self._notify(measures)
 
     def fetch_call(self) -> bytes:
@@ -232,16 +236,16 @@ class RosterClient:
         return reply.payload if isinstance(reply, Call) else _unexpected(reply)
 
     def send_result(self, payload: bytes) -> None:
-        """Hand back what the function returned, and wait until it has arrived."""
+        """Send the function's pickled result, and wait until it has arrived."""
         reply = self._request(Result(payload), None)
         if not isinstance(reply, Accepted):
             _unexpected(reply)
 
     def listen(self, heard: Callable[[Heard], None]) -> None:
-        """From now on hear what other workers tell this one, and what the roster has to say by itself.
+        """Receive messages of other workers and notices of the roster from now on.
 
         Args:
-            heard: called in a thread of this client. It must be quick and may not raise.
+            heard: callback for each message, in a thread of this client. It must return quickly and must not raise.
         """
         self._heard = [*self._heard, heard]
         if self._listener is None:
@@ -250,22 +254,22 @@ class RosterClient:
             self._notify(Listen(), standing=True)
 
     def ignore(self, heard: Callable[[Heard], None]) -> None:
-        """Let a listener hear no more. No-op for one that does not listen."""
+        """Remove a callback that was passed to `listen`. No-op for any other."""
         self._heard = [each for each in self._heard if each != heard]
 
-    def tell(self, worker: int, payload: bytes) -> None:
-        """Tell another worker something. Whether it arrives is not known."""
-        self._notify(Tell(worker, payload))
+    def relay(self, worker: int, payload: bytes) -> None:
+        """Send a message to another worker by way of the roster. It may be lost."""
+        self._notify(Relay(worker, payload))
 
     def probe(self) -> None:
-        """Ask what time it is at the roster; `heard` gets the answer."""
+        """Request the roster's time; `heard` gets the answer."""
         self._notify(Probe(time.monotonic_ns()))
 
     def close(self) -> None:
         """Close the connection; notices that were sent still arrive. A join that waits in another thread fails.
 
-        Takes no time unless the roster is being looked for and has to hear that this worker left or failed: then it
-        waits for `ANSWER_SECONDS` at most.
+        Returns immediately, unless the roster is being searched for and must be notified that this worker left or
+        failed: then it waits for `ANSWER_SECONDS` at most.
         """
         self._closing = True
         self._replies.put(ConnectionLost(CLOSED))
@@ -275,7 +279,7 @@ class RosterClient:
             listener.join(ANSWER_SECONDS)
         self._stop.set()
         self._channel.close()
-        # An attempt to connect is not waited for: its thread sees that it is not wanted.
+        # An attempt to connect is not waited for: its thread sees that the search was stopped.
         if listener is not None and listener is not threading.current_thread() and not looking:
             listener.join(ANSWER_SECONDS)
 
@@ -285,10 +289,10 @@ class RosterClient:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    # --- speaking ----------------------------------------------------------------------------------------------
+    # --- sending -----------------------------------------------------------------------------------------------
 
     def _notify(self, message: msgspec.Struct, *, standing: bool = False) -> None:
-        """Say something; if it is standing, on every new connection again."""
+        """Send a notice; a standing one is repeated on every new connection."""
         try:
             with self._sends:
                 if standing:
@@ -298,12 +302,12 @@ class RosterClient:
             raise self._broken(error) from error
 
     def _request(self, message: msgspec.Struct, silence: float | None) -> FromRoster:
-        """Ask, and wait for the answer.
+        """Send a request, and wait for the answer.
 
         Args:
             message: the request.
-            silence: seconds within which the roster must show that it is there, for as long as the answer takes; None:
-                others watch over it.
+            silence: longest silence of the roster in seconds, however long the answer takes; None: no limit, because
+                the worker's launcher watches over it.
         """
         try:
             with self._requests:
@@ -327,10 +331,10 @@ class RosterClient:
             raise self._broken(error) from error
 
     def _send(self, message: msgspec.Struct, deadline: float | None) -> None:
-        """Send, with the lock held; while the roster is looked for, the channel is closed, and nothing happens.
+        """Send a message, with the lock held. During a search for the roster the message is dropped.
 
         Raises:
-            WireError: it cannot be sent, and the roster will not be looked for.
+            WireError: it cannot be sent, and the roster will not be searched for.
         """
         if self._over:
             raise ConnectionLost(self._over)
@@ -339,7 +343,7 @@ class RosterClient:
         except (ConnectionLost, WireTimeout):
             if not self._looks_again():
                 raise
-            # Half a message may have been sent. The listener wakes, and connects again.
+            # Half a message may have been sent. The listener wakes up, and reconnects.
             self._channel.close()
 
     def _patient_reply(self, silence: float | None) -> FromRoster:
@@ -364,7 +368,7 @@ class RosterClient:
         except Empty:
             raise WireTimeout("the other side did not answer in time") from None
         if isinstance(reply, WireError):
-            self._replies.put(reply)  # The next caller must not wait in vain either.
+            self._replies.put(reply)  # The next caller must get it, too.
             raise reply
         return reply
 
@@ -374,7 +378,7 @@ class RosterClient:
             "ended?"
         )
 
-    # --- hearing, and connecting again: all in the listener's thread -------------------------------------------
+    # --- receiving and reconnecting, in the listener's thread --------------------------------------------------
 
     def _read(self) -> None:
         try:
@@ -385,7 +389,7 @@ class RosterClient:
                     self._connect_again(str(loss))
         except WireError as error:
             self._over = str(error)
-            # A new one: the error itself would keep, by its traceback, this client and all that listens.
+            # A new exception: the traceback of the original one would keep this client and its callbacks alive.
             self._replies.put(ConnectionLost(str(error)))
 
     def _hear(self) -> NoReturn:
@@ -407,37 +411,37 @@ class RosterClient:
         return self._search is not None and not self._closing
 
     def _connect_again(self, loss: str) -> None:
-        """Look for the roster until it is there, and say what it has to know.
+        """Search for the roster, and repeat the standing messages and the unanswered request.
 
         Raises:
-            ConnectionLost: it is not to be looked for, or was in vain.
+            ConnectionLost: there is no search, or it failed.
         """
         if self._search is None or not self._looks_again():
             raise ConnectionLost(loss)
         self._away = True
-        self._channel.close()  # Wakes the thread that sends.
+        self._channel.close()  # Wakes up the thread that sends.
         try:
             channel = self._search.find()
         except WireError as error:
             raise ConnectionLost(f"{loss}; {error}") from None
         if self._stop.is_set():
-            # Late words of a client that is closed could be taken for those of the worker's next one.
+            # Late messages of a closed client could be mistaken for those of the worker's next client.
             channel.close()
             raise ConnectionLost(CLOSED)
-        with self._sends:  # Nobody else says anything before.
+        with self._sends:  # No other message may come first.
             self._channel = channel
             self._away = False
             deadline = time.monotonic() + ANSWER_SECONDS
             for message in self._to_say_again():
                 self._send(message, deadline)
         if self._closing:
-            channel.close()  # In good order: the last words arrive.
+            channel.close()  # Gracefully: the last messages arrive.
             raise ConnectionLost(CLOSED)
 
     def _to_say_again(self) -> list[msgspec.Struct]:
         messages = [*self._standing.values()]
         if self._closing:
-            # A notice to a worker that has gone could cost the last messages that the roster has yet to read.
+            # A notice to a closed connection could make the kernel drop the last messages before the roster reads them.
             return [each for each in messages if not isinstance(each, Listen)]
         asked = self._asked
         if isinstance(asked, Join):
@@ -450,6 +454,6 @@ def _deadline(seconds: float | None) -> float | None:
 
 
 def _unexpected(reply: FromRoster) -> NoReturn:
-    if isinstance(reply, Refused):
+    if isinstance(reply, RequestRefused):
         raise NotWanted(reply.reason) if reply.evicted else RendezvousError(reply.reason, reply.rank)
     raise RendezvousError(f"the roster sent a {type(reply).__name__} that was not asked for: mixed versions?")

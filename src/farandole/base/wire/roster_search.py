@@ -1,4 +1,4 @@
-"""Connecting to a roster that may be away for a while, when its launcher was killed and another takes the job over."""
+"""Connecting to a roster that may be unavailable while another launcher takes over a job whose launcher was killed."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from collections.abc import Callable
 from farandole.base.wire.channel import Channel
 from farandole.base.wire.errors import ConnectionLost, WireError, WireTimeout
 
-# Between two attempts to find the roster again: short at first, when the next one is about to start; then longer, so
-# that the attempts of many workers cost little.
+# Pause between two attempts to find the roster: short at first, when the next one may be about to start; then longer,
+# so that the attempts of many workers cost little.
 _FIRST_PAUSE_SECONDS = 0.02
 _LONGEST_PAUSE_SECONDS = 0.5
-# An attempt is given up after that if nothing answers, such as behind an agent that has no launcher.
+# Limit of one attempt, for example behind an agent without a launcher, where nothing answers.
 _ATTEMPT_SECONDS = 3.0
-# A roster that closes the connection sooner than that does not count as found, such as one that fails at a message.
+# A roster that closes the connection sooner does not count as found, for example if it fails at a message.
 _LASTING_SECONDS = 1.0
 
 CLOSED = "this side closed the connection"
-"""Why there is no connection, when its own side has ended it."""
+"""The reason of a `ConnectionLost` when this side has closed the connection."""
 
 
 class RosterSearch:
-    """Looks for a roster that is lost.
+    """A search for a lost roster.
 
     Args:
         dial: makes one attempt to connect, within the given number of seconds.
-        seconds: after which it is in vain.
-        stop: ends a search, though not an attempt on its way.
+        seconds: limit of the search in seconds.
+        stop: event that ends a search after the present attempt.
     """
 
     def __init__(self, dial: Callable[[float], Channel], seconds: float, stop: threading.Event) -> None:
@@ -37,20 +37,20 @@ class RosterSearch:
         self._seconds = seconds
         self._stop = stop
         self._found = -math.inf
-        """When the last one was found."""
+        """Time on the monotonic clock when a roster was last found."""
         self._deadline = 0.0
         self._pause = 0.0
 
     def find(self) -> Channel:
-        """Connect to the roster as soon as it is there.
+        """Connect to the roster as soon as it is available.
 
         Raises:
-            ConnectionLost: in vain, or it was stopped.
+            ConnectionLost: the search exceeded its limit, or was stopped.
         """
         if time.monotonic() - self._found > _LASTING_SECONDS:
             self._deadline = time.monotonic() + self._seconds
             self._pause = _FIRST_PAUSE_SECONDS
-        trouble = "nobody stays there"
+        trouble = "it closed every connection"
         while (left := self._deadline - time.monotonic()) > 0:
             if self._stop.wait(min(self._pause, left)):
                 raise ConnectionLost(CLOSED)
@@ -58,24 +58,24 @@ class RosterSearch:
             try:
                 channel = self._dial(min(left, _ATTEMPT_SECONDS))
             except WireError as error:
-                # Another process may have the port: the next roster may be about to take it.
+                # Even if another process has the port now: the next roster may be about to take it.
                 trouble = str(error)
             else:
                 self._found = time.monotonic()
                 return channel
-        raise ConnectionLost(f"it was looked for in vain for {self._seconds:g} s ({trouble})")
+        raise ConnectionLost(f"it could not be found again within {self._seconds:g} s ({trouble})")
 
 
 def dial_roster(address: str, secret: bytes, frame_limit: int, timeout: float) -> Channel:
-    """Make one attempt to connect, and prove both sides to each other."""
+    """Make one attempt to connect, including the handshake, within `timeout` seconds."""
     return Channel.connect(address, secret, timeout=timeout, limit=frame_limit)
 
 
 def first_connection(dial: Callable[[float], Channel], timeout: float, search_timeout: float) -> Channel:
     """Connect for the first time.
 
-    With a `search_timeout`, the roster is looked for if it is not there: a worker may start just when all have lost it.
-    An agent that has lost its launcher, and so the way to the roster, accepts connections and sends nothing.
+    With a `search_timeout`, an unavailable roster is searched for that many seconds: a worker may start just when all
+    others have lost it. An agent that has lost its launcher, and so the roster, accepts connections and sends nothing.
     """
     try:
         return dial(timeout)

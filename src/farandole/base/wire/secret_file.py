@@ -10,10 +10,10 @@ LEAST_BYTES = 16
 
 
 class SecretFile:
-    """Returns the secret that is in a file now; the last good one, while the file is missing or has none.
+    """A file with a job's secret, whose latest valid content is used while it is missing or invalid.
 
     Args:
-        path: of the file, which may end with an end of line.
+        path: path of the file, which may end with a line end.
     """
 
     def __init__(self, path: Path) -> None:
@@ -24,8 +24,8 @@ class SecretFile:
         """Return the secret.
 
         Raises:
-            OSError: the file cannot be read, and never could.
-            AuthenticationFailed: what is in it is too short, and always was.
+            OSError: the file cannot be read, and could not be read before.
+            AuthenticationFailed: the secret is too short, and there was no valid one before.
         """
         try:
             secret = self._path.read_bytes().strip()

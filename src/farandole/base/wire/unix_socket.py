@@ -1,4 +1,4 @@
-"""Operations of Unix sockets alone: the process at the other end, and descriptors that travel along."""
+"""Features of Unix sockets: credentials of the peer, and passing of file descriptors."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from collections.abc import Iterable
 from farandole.base.wire.errors import BadMessage
 
 MOST_DESCRIPTORS = 8
-"""That may come, and wait for the message that they belong to."""
+"""Largest number of received descriptors that may wait for their message."""
 
 _CREDENTIALS = struct.Struct("3i")  # Process, user and group.
 
 
 def user_behind(sock: socket.socket) -> int:
-    """Return the number of the user whose process is at the other end, as the kernel says."""
+    """Return the user id of the process at the other end, as reported by the kernel."""
     credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     return int(_CREDENTIALS.unpack(credentials)[1])
 
 
 class DescriptorSocket:
-    """A Unix socket on which descriptors travel with the bytes; a `Source` and a `Sink` of frames.
+    """A Unix socket on which descriptors travel with the bytes; a `ByteSource` and a `ByteSink` of frames.
 
     Args:
-        sock: connected; belongs to this one now, and does not block any more.
+        sock: a connected socket, which belongs to this object from now on and becomes non-blocking.
     """
 
     def __init__(self, sock: socket.socket) -> None:
@@ -33,17 +33,17 @@ class DescriptorSocket:
         self._sock = sock
         self._to_send: list[int] = []
         self._received: list[int] = []
-        """Received, and not yet taken by the message that they belong to."""
+        """Received descriptors whose message has not taken them yet."""
 
     def attach(self, descriptors: Iterable[int]) -> None:
-        """Send these with the next bytes."""
+        """Send descriptors with the next bytes."""
         self._to_send += descriptors
 
     def take(self, count: int) -> list[int]:
-        """Return the next descriptors that came; they belong to the caller now.
+        """Return the next `count` received descriptors, which belong to the caller from now on.
 
         Raises:
-            BadMessage: the message did not bring this number of them.
+            BadMessage: fewer descriptors came with the message.
         """
         if len(self._received) < count:
             raise BadMessage("a message without the descriptors that belong to it")
@@ -52,11 +52,11 @@ class DescriptorSocket:
 
     @property
     def has_too_many(self) -> bool:
-        """Whether more descriptors wait than any message has: the other side sends them for nothing."""
+        """Whether more descriptors wait than any message has, so that the other side violates the protocol."""
         return len(self._received) > MOST_DESCRIPTORS
 
     def send(self, data: memoryview, /) -> int:
-        """Send what can be sent now, and the attached descriptors, and return how many bytes that were."""
+        """Send as many bytes as possible now, with the attached descriptors, and return their number."""
         if not self._to_send:
             return self._sock.send(data)
         sent = socket.send_fds(self._sock, [data], self._to_send)
@@ -74,7 +74,7 @@ class DescriptorSocket:
         return self._sock.fileno()
 
     def close(self) -> None:
-        """Close it, and the descriptors that nobody has taken."""
+        """Close the socket, and the descriptors that no message has taken."""
         self._sock.close()
         for descriptor in self._received:
             os.close(descriptor)

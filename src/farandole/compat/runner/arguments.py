@@ -184,7 +184,7 @@ def _library(parser: argparse.ArgumentParser) -> None:
 
 def _logging(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("logging")
-    group.add_argument("--log-level", choices=LOG_LEVELS, help="how much the workers' core tells")
+    group.add_argument("--log-level", choices=LOG_LEVELS, help="verbosity of the workers' native core")
     times = group.add_mutually_exclusive_group()
     add = times.add_argument
     with_time, hidden = "log_with_timestamp", argparse.SUPPRESS

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from farandole.base.self_test.matrix import render
-from farandole.base.self_test.report import Report
+from farandole.base.self_test.report import SelfTestReport
 from farandole.base.self_test.verdict import judge
 from farandole.base.wire.encoding import format_json
 from farandole.control.cli import options
@@ -95,7 +95,7 @@ def _tell(outcome: Outcome, as_json: bool) -> int:
         # There is no report if the user has ended the job.
         return _NOT_GOOD if outcome.report else outcome.exit_code
 
-    report = msgspec.json.decode(outcome.results[0] or b"", type=Report)
+    report = msgspec.json.decode(outcome.results[0] or b"", type=SelfTestReport)
     findings = judge(report)
     if as_json:
         print(format_json({"report": report, "findings": findings, "good": not findings}, indent=1))

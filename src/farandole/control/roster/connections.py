@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from farandole.base.wire.errors import WireError
-from farandole.base.wire.rendezvous import Absent, Tell, Told
+from farandole.base.wire.rendezvous import Absent, Relay, Relayed
 from farandole.control.roster.listener import Client
 
 
@@ -45,13 +45,13 @@ class Connections:
             if listener is not None:
                 listener.post(message)
 
-    def pass_on(self, sender: Client, message: Tell) -> None:
+    def pass_on(self, sender: Client, message: Relay) -> None:
         """Relay a worker's message to another one. If that one does not listen, the sender gets `Absent`."""
         listener = self.listeners.get(message.to)
         if listener is None:
             sender.post(Absent(message.to))
         else:
-            listener.post(Told(sender.worker, message.payload))
+            listener.post(Relayed(sender.worker, message.payload))
 
     def forget(self, client: Client) -> bool:
         """Remove a closed connection, and return whether it had an unanswered join."""

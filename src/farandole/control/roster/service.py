@@ -32,11 +32,11 @@ from farandole.base.wire.rendezvous import (
     Probe,
     Probed,
     Progress,
-    Refused,
+    Relay,
+    RequestRefused,
     Result,
     Revoked,
     ScheduledBatch,
-    Tell,
 )
 from farandole.control.roster import elastic
 from farandole.control.roster.connections import Connections
@@ -73,7 +73,7 @@ def _has_intact_world(state: RosterState) -> bool:
 
 def _answer_with(call: bytes | None) -> FromRoster:
     if call is None:
-        return Refused("this job runs a command, not a function: there is no call to fetch")
+        return RequestRefused("this job runs a command, not a function: there is no call to fetch")
     return Call(call)
 
 
@@ -261,7 +261,7 @@ class RosterService:
             await client.send(Accepted())
         elif isinstance(message, Listen):
             self._listen(client)
-        elif isinstance(message, Tell):
+        elif isinstance(message, Relay):
             self._connections.pass_on(client, message)
         elif isinstance(message, Probe):
             client.post(Probed(message.sent_ns, time.monotonic_ns(), clock.identity()))
@@ -276,7 +276,7 @@ class RosterService:
             self._closed(older)
         elif older is not None:
             twice = f"worker {worker} joined twice: do two processes, or two engines, use the same FARANDOLE_RANK?"
-            await client.send(Refused(twice))
+            await client.send(RequestRefused(twice))
             return
         self._connections.waiting[worker] = client
         self._happened(event_of(worker, message))
@@ -327,7 +327,7 @@ class RosterService:
             for rank, worker in enumerate(action.workers or range(len(action.places))):
                 self._connections.reply(worker, world_of(rank, action, state_held=state.state_held))
         elif isinstance(action, Refuse):
-            self._connections.reply(action.worker, Refused(action.reason, action.rank, action.evicted))
+            self._connections.reply(action.worker, RequestRefused(action.reason, action.rank, action.evicted))
         elif isinstance(action, Show):
             assert isinstance(state, elastic.ElasticState)
             self._connections.reply(action.worker, world_on_arrival(state, action))

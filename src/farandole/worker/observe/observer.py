@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from farandole.base.trace.timeline_path import path_of_generation
 from farandole.base.wire.errors import BadMessage
-from farandole.base.wire.rendezvous import Absent, Heard, Probed, RendezvousError, Told
+from farandole.base.wire.rendezvous import Absent, Heard, Probed, Relayed, RendezvousError
 from farandole.errors import TimelineError
 from farandole.worker.core import basics
 from farandole.worker.core.session import Session
@@ -90,7 +90,7 @@ class Observer:
             self._clock.measured(message)
         elif isinstance(message, Absent):
             self.timeline.gone(self._rank_of(message.worker))
-        elif isinstance(message, Told):
+        elif isinstance(message, Relayed):
             try:
                 told = CODEC.decode(message.payload)
             except BadMessage:

@@ -84,7 +84,7 @@ class Post:
         try:
             for rank in ranks:
                 if self._roster is not None:
-                    self._roster.tell(self._world.worker(rank), CODEC.encode(message))
+                    self._roster.relay(self._world.worker(rank), CODEC.encode(message))
         except RendezvousError:
             return False
         return True

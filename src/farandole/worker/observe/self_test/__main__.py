@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from farandole.base.self_test.report import Node, Pair, Problem, Report
+from farandole.base.self_test.report import Node, Pair, Problem, SelfTestReport
 from farandole.base.self_test.verdict import judge, suspects
 from farandole.base.wire.rendezvous import World
 from farandole.base.wire.roster_client import RosterClient
@@ -43,13 +43,13 @@ def main() -> None:
     basics.shutdown()
 
 
-def examine(session: Session, quick: bool) -> Report:
+def examine(session: Session, quick: bool) -> SelfTestReport:
     """Check and measure everything, on all ranks at once."""
     world, effort, tell = session.world, QUICK if quick else THOROUGH, _teller(session.world.rank)
     checks, problems = check_all(world.rank, world.size, quick, tell)
     nodes = nodes_of(world)
     links = Links(session.engine, world.rank, nodes, effort)
-    report = Report(
+    report = SelfTestReport(
         workers=world.size,
         hosts=len(set(world.hostnames)),
         links=session.engine.links,
@@ -75,7 +75,7 @@ def nodes_of(world: World) -> list[Node]:
     return [Node(f"rank {rank}", rank) for rank in range(world.size)]
 
 
-def with_second_look(report: Report, again: list[Pair]) -> Report:
+def with_second_look(report: SelfTestReport, again: list[Pair]) -> SelfTestReport:
     """Return the report with the better of two looks at some pairs."""
     looks = {(pair.one, pair.other): pair for pair in again}
     pairs = []
