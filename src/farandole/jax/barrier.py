@@ -39,8 +39,8 @@ def barrier(process_set: ProcessSet = global_process_set, after: Any = None) -> 
     if not any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
         if core.unsafe_am_i_under_a_jit_DO_NOT_USE():
             raise InvalidRequestError(
-                "barrier() inside of a function that JAX compiles would be there once, when the function is traced. "
-                "Pass arrays that it is to come after, and use what it returns: x = hvd.barrier(after=x)."
+                "barrier() inside of a function that JAX compiles would run only once, when the function is traced. "
+                "Pass the arrays that it has to wait for, and use its result: x = hvd.barrier(after=x)."
             )
         jax.block_until_ready(after)
         eager_barrier(process_set)

@@ -85,7 +85,7 @@ def _check_devices(context: mlir.LoweringRuleContext, site: CallSite) -> None:
     if getattr(axes, "num_devices", 1) not in (None, 1):  # Within shard_map, the context is another one.
         raise InvalidRequestError(
             f"{site.operation}: the arrays of this function lie on several devices of this process, and each would "
-            "have a part of the array only. Call the collective within jax.shard_map, where it says what each device "
+            "have only a part of the array. Call the collective within jax.shard_map, where it says what each device "
             "does."
         )
 

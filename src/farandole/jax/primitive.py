@@ -47,8 +47,8 @@ def _check_rows(site: CallSite, shape: Sequence[int]) -> None:
     if site.kind in (Kind.ALLTOALL, Kind.REDUCESCATTER) and shape[0] % site.size:
         raise InvalidRequestError(
             f"{site.operation}: the first dimension of the array ({shape[0]}) is not a multiple of the number of "
-            f"workers ({site.size}). Inside of a compiled function, where the shape of the result is the same on all "
-            "of them, it has to be: pad the array, or call this outside of the function."
+            f"workers ({site.size}). Inside of a compiled function it has to be, because the result has the "
+            "same shape on all workers: pad the array, or call this outside of the function."
         )
 
 

@@ -143,7 +143,7 @@ def distributed(
         raise InvalidRequestError(NO_POWERSGD)
     is_cast = isinstance(compression, type) and issubclass(compression, Compressor)
     if not is_cast and not isinstance(compression, Recipe):
-        raise InvalidRequestError(f"compression is one of hvd.Compression's, not {compression!r}.")
+        raise InvalidRequestError(f"compression must be one of hvd.Compression, not {compression!r}.")
     remembers = isinstance(compression, Recipe)
     wrapped = optax.with_extra_args_support(optimizer)
 

@@ -98,11 +98,11 @@ def distributed(optimizer: Any, options: WrapperOptions, name: str | None) -> An
         ValueError: op=Adasum; or the optimizer scales the loss.
     """
     if options.op == Adasum:
-        raise InvalidRequestError("Adasum is not there for optimizers of Keras 2: take Keras 3, or op=hvd.Average.")
+        raise InvalidRequestError("Adasum is not available for optimizers of Keras 2: use Keras 3, or op=hvd.Average.")
     if hasattr(optimizer, "inner_optimizer"):
         raise InvalidRequestError(
             "with Keras 2, LossScaleOptimizer cannot be used with DistributedOptimizer, as each rank would skip steps "
-            "of its own. Take Keras 3, or the mixed_bfloat16 policy, which needs no scaling."
+            "of its own. Use Keras 3, or the mixed_bfloat16 policy, which needs no scaling."
         )
     keras_hooks.install_for_keras_2(_tf_keras().Model, lambda each: isinstance(each, Distributed))
     kind: Any = type(optimizer)

@@ -314,12 +314,12 @@ def _check_passes(config: dict[str, Any], optimizer: Any) -> None:
     if config.get("gradient_accumulation_steps"):
         raise InvalidRequestError(
             "the optimizer has gradient_accumulation_steps, and backward_passes_per_step was passed: both mean the "
-            "same, so leave one out."
+            "same, so omit one of them."
         )
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         raise InvalidRequestError(
-            "backward_passes_per_step is not for LossScaleOptimizer: set gradient_accumulation_steps on its inner "
-            "optimizer."
+            "backward_passes_per_step cannot be used with LossScaleOptimizer: set gradient_accumulation_steps on its "
+            "inner optimizer."
         )
 
 

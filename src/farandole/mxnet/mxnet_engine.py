@@ -126,8 +126,8 @@ def address(array: mx.nd.NDArray) -> int:
     # MXNDArrayGetData would change the layout, and wait for that: in an operation on the array, for ever.
     if _LIB.MXNDArrayToDLPack(array.handle, byref(described)):
         raise LayoutError(
-            "the array lies in memory as oneDNN likes it for convolutions, and cannot be written over there. Use the "
-            "function without the underscore, which returns a new array."
+            "the array is in oneDNN's layout for convolutions, and cannot be overwritten there. Use the function "
+            "without the underscore, which returns a new array."
         )
     # The first field of a DLManagedTensor is the address.
     begin = c_void_p.from_address(described.value or 0).value

@@ -59,9 +59,9 @@ class Reduction:
         made = cls(**asked)
         current().group_of(made.process_set, what)
         if not made.predivide > 0:
-            raise InvalidRequestError(f"gradient_predivide_factor is a number above 0, not {made.predivide!r}.")
+            raise InvalidRequestError(f"gradient_predivide_factor must be a number above 0, not {made.predivide!r}.")
         if not isinstance(made.num_groups, int) or made.num_groups < 0:
-            raise InvalidRequestError(f"num_groups is a whole number, 0 or more, not {made.num_groups!r}.")
+            raise InvalidRequestError(f"num_groups must be a whole number, 0 or more, not {made.num_groups!r}.")
         if made.compression is None:
             return cls(**{**asked, "compression": NoneCompressor})
         if isinstance(made.compression, Recipe):

@@ -147,7 +147,7 @@ def element_type(dtype: np.dtype[Any]) -> ElementType:
     if dtype.name == "bfloat16":  # That of ml_dtypes, which need not be installed.
         return DType.BF16
     if not dtype.itemsize:
-        raise InvalidRequestError(f"elements of type {dtype} have no bytes, so that there is nothing to send.")
+        raise InvalidRequestError(f"elements of type {dtype} have no bytes, so there is nothing to send.")
     # As text, a structured type has all its fields.
     return OpaqueType(str(dtype), dtype.itemsize)
 

@@ -80,8 +80,8 @@ def check_alike(mine: list[tuple[str, str]], root_rank: int, process_set: Proces
         )
         raise InvalidRequestError(
             f"rank {each} has {len(theirs)} {what}, and rank {root_rank} has {len(root)}; they differ from number "
-            f"{place} on: {_at(theirs, place)} on rank {each}, {_at(root, place)} on rank {root_rank}. All workers "
-            f"make the same model and optimizer. (This is rank {rank()}.)"
+            f"{place} on: {_at(theirs, place)} on rank {each}, {_at(root, place)} on rank {root_rank}. Make "
+            f"the same model and optimizer on all workers. (This is rank {rank()}.)"
         )
 
 

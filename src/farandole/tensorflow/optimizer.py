@@ -278,7 +278,7 @@ def DistributedOptimizer(
     if options.passes > 1 and tf.executing_eagerly():
         raise InvalidRequestError(
             "backward_passes_per_step > 1 is not yet supported for optimizers of tf.compat.v1.train with eager "
-            "execution. Take an optimizer of Keras."
+            "execution. Use an optimizer of Keras."
         )
     kind = type(optimizer).__name__
     if op == Adasum:

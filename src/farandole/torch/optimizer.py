@@ -225,7 +225,7 @@ def DistributedOptimizer(
     if isinstance(optimizer, (_Distributed, AdasumOptimizer)):
         raise InvalidRequestError("this optimizer is a DistributedOptimizer already; wrap the original one, once.")
     if op not in OPS:
-        raise InvalidRequestError(f"op is one of Average, Sum, Adasum, Min, Max and Product, not {op!r}.")
+        raise InvalidRequestError(f"op must be one of Average, Sum, Adasum, Min, Max and Product, not {op!r}.")
     if gradient_predivide_factor != 1.0 and op != Average:
         raise InvalidRequestError("gradient_predivide_factor not supported with op != Average")
     if isinstance(compression, (Recipe, Feedback)):

@@ -348,7 +348,7 @@ def test_wrong_arguments(worlds):
         refused("groups", groups=[[1, 2]])
         parameter = torch.nn.Parameter(torch.ones(1))
         refused("more than once", groups=[[parameter], [parameter]])
-        refused("op is one of", op=9)
+        refused("op must be one of", op=9)
         refused("does not exist, or has not been registered", process_set=hvd.ProcessSet([0]))
         model = make_model()
         distributed = hvd.DistributedOptimizer(make_optimizer(model), model.named_parameters())

@@ -286,7 +286,7 @@ def test_a_dataset_without_a_length_is_refused() -> None:
 
 @pytest.mark.parametrize("rank", [-1, 2])
 def test_a_rank_outside_the_world_is_refused(rank: int) -> None:
-    with pytest.raises(ValueError, match=f"no rank {rank} in a world of 2"):
+    with pytest.raises(ValueError, match=f"{rank} is not a rank of a world of 2"):
         ElasticLoader(Numbers(3), batch_size=1).next(2, rank)
 
 

@@ -27,7 +27,7 @@ def test_batches_of_tensors_and_lists_are_split() -> None:
 
 @pytest.mark.parametrize("data", [torch.ones(4), (torch.ones(3), 5), "abc", {"x": None}])
 def test_batch_that_cannot_be_split_is_refused(data: Any) -> None:
-    with pytest.raises(ValueError, match=r"cannot take a batch of 3 samples apart .* collate_fn"):
+    with pytest.raises(ValueError, match=r"cannot split a batch of 3 samples into passes.* collate_fn"):
         split(data, [2, 1])
 
 

@@ -63,8 +63,8 @@ def steps(
     settings = current().settings
     if is_elastic() and not settings.elastic_keep_gradients:
         raise InvalidRequestError(
-            "in JAX, a broken step cannot be given out again, as its function may be running: gradients have to be "
-            "kept. Leave FARANDOLE_ELASTIC_KEEP_GRADIENTS=0 away."
+            "with JAX, a broken step cannot be repeated, as its function may still be running: gradients have to be "
+            "kept. Omit FARANDOLE_ELASTIC_KEEP_GRADIENTS=0."
         )
     if checkpoint is None:
         number = current().trainings + 1

@@ -117,6 +117,6 @@ def _check_alike(theirs: Mapping[str, Any], mine: Mapping[str, Any]) -> None:
     if all_of(theirs) != all_of(mine):
         different = sorted(set(all_of(theirs)) ^ set(all_of(mine)))
         raise InvalidRequestError(
-            f"this worker's TrainState has other arrays than the others': {' '.join(different[0])} is not in both. All "
-            "workers run the same program, and make the state before hvd.elastic.steps(...)."
+            f"this worker's TrainState has other arrays than the others': {' '.join(different[0])} is not in both. Run "
+            "the same program on all workers, and make the state before hvd.elastic.steps(...)."
         )

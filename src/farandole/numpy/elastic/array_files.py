@@ -29,7 +29,7 @@ class Safetensors:
         Raises:
             InvalidRequestError: it is not installed, or too old.
         """
-        need_safetensors("leave checkpoints out.")
+        need_safetensors("omit the checkpoint.")
 
     def writers(self, size: int) -> int:
         """Return how many ranks write."""

@@ -95,7 +95,7 @@ class Checkpoint(ArrayCheckpoint):
 def _array(variable: Any) -> np.ndarray[Any, Any]:
     array: np.ndarray[Any, Any] = np.asarray(variable.numpy())
     if array.dtype.kind in "OUS":
-        raise InvalidRequestError(f"the variable {variable.name} holds text, which a checkpoint cannot: leave it out.")
+        raise InvalidRequestError(f"the variable {variable.name} holds text, which a checkpoint cannot: omit it.")
     return array
 
 

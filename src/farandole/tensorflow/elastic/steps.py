@@ -75,8 +75,8 @@ def steps(
     settings = current().settings
     if is_elastic() and not settings.elastic_keep_gradients:
         raise InvalidRequestError(
-            "in TensorFlow, a broken step cannot be given out again, as its graph may be running: gradients have to be "
-            "kept. Leave FARANDOLE_ELASTIC_KEEP_GRADIENTS=0 away."
+            "with TensorFlow, a broken step cannot be repeated, as its graph may still be running: gradients have to "
+            "be kept. Omit FARANDOLE_ELASTIC_KEEP_GRADIENTS=0."
         )
     if checkpoint is None:
         number = current().trainings + 1

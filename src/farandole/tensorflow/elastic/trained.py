@@ -137,6 +137,6 @@ def _check_alike(arrays: Mapping[str, Any], variables: Mapping[str, Any]) -> Non
         name = min(name for name, _ in set(theirs.items()) ^ set(mine.items()))
         raise InvalidRequestError(
             f"this worker has other variables than the others: {name} is {theirs.get(name)} there and "
-            f"{mine.get(name)} here. All workers run the same program, and an optimizer makes its variables before "
-            "hvd.elastic.steps(...): optimizer.build(model.trainable_variables)."
+            f"{mine.get(name)} here. Run the same program on all workers, and let the optimizer make its variables "
+            "before hvd.elastic.steps(...): optimizer.build(model.trainable_variables)."
         )

@@ -36,7 +36,7 @@ def _of_plugin() -> PluginOps | None:
         plugin_gradients.register(loaded.ops)
         return PluginOps(loaded.ops)
     warnings.warn(
-        f"farandole's ops for TensorFlow cannot be used: {plugin.why_not()} Slower Python functions are taken.",
+        f"farandole's ops for TensorFlow cannot be used: {plugin.why_not()} Slower Python functions are used instead.",
         RuntimeWarning,
         stacklevel=3,
     )

@@ -132,6 +132,6 @@ def _check_kind(tensor: torch.Tensor) -> None:
     elif tensor.is_quantized:
         kind = "quantized; give its int_repr() and its scales"
     elif tensor.device.type == "meta":
-        kind = "on the meta device, and so has no values; give it some, or leave it out"
+        kind = "on the meta device, and so has no values; give it some, or omit it"
     if kind:
         raise InvalidRequestError(f"a tensor of shape {tuple(tensor.shape)} cannot be saved: it is {kind}.")

@@ -51,7 +51,7 @@ class TorchPasses:
         self._optimizers = optimizers
         if any(optimizer.backward_passes_per_step > 1 for optimizer in optimizers):
             raise InvalidRequestError(
-                "AdaptiveBatch takes a batch apart by itself, where it is larger than most_in_pass: leave "
+                "AdaptiveBatch itself splits a batch that is larger than most_in_pass: leave "
                 "backward_passes_per_step of DistributedOptimizer at 1."
             )
 
@@ -143,9 +143,9 @@ def split(data: Any, sizes: Sequence[int]) -> list[Any]:
         make = getattr(type(data), "_make", type(data))  # a namedtuple's takes a list, too
         return [make(row) for row in rows]
     raise InvalidRequestError(
-        f"AdaptiveBatch cannot take a batch of {samples} samples apart into passes: there is a {type(data).__name__} "
-        "in it. Let the loader's collate_fn return tensors whose first dimension is the samples, or tuples, lists and "
-        "dicts of them; or leave most_in_pass away."
+        f"AdaptiveBatch cannot split a batch of {samples} samples into passes: it contains an object of type "
+        f"{type(data).__name__}. Let the loader's collate_fn return tensors whose first dimension is the samples, or "
+        "tuples, lists and dicts of them; or omit most_in_pass."
     )
 
 
@@ -153,7 +153,7 @@ def _check(optimizer: Any) -> None:
     if not is_distributed(optimizer) or getattr(optimizer, "_op", None) != Average or optimizer._reducer is None:
         raise InvalidRequestError(
             f"AdaptiveBatch needs the average of all workers' gradients, but this is a {type(optimizer).__name__}: "
-            "pass hvd.DistributedOptimizer(...) with op=hvd.Average, which is the default, and of all workers."
+            "pass hvd.DistributedOptimizer(...) for all workers, with op=hvd.Average, which is the default."
         )
 
 

@@ -120,7 +120,7 @@ class ElasticLoader:
         source = source_of(dataset)
         if shuffle and source.by_ranges:
             raise ValueError(
-                f"a {type(dataset).__name__} is read in its own order and cannot be shuffled: leave out shuffle, and "
+                f"a {type(dataset).__name__} is read in its own order and cannot be shuffled: omit shuffle, and "
                 "shuffle within the dataset, the same way on all ranks (set_epoch(epoch) tells it the epoch)."
             )
         if source.processes is not None and num_workers > source.processes:
@@ -189,7 +189,7 @@ class ElasticLoader:
                 The same batch may be asked for again.
         """
         if not 0 <= rank < world_size:
-            raise ValueError(f"there is no rank {rank} in a world of {world_size}: ranks are 0 to {world_size - 1}.")
+            raise ValueError(f"{rank} is not a rank of a world of {world_size}: ranks are 0 to {world_size - 1}.")
         counts = self._counts(world_size)
         if self._ledger.drop_last and self._ledger.left < sum(counts):
             return None

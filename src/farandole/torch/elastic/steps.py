@@ -146,16 +146,16 @@ def _check(things: MutableMapping[str, Any]) -> None:
     optimizers = sum(isinstance(thing, torch.optim.Optimizer) for thing in things.values())
     if is_elastic() and optimizers > 1 and not current().settings.elastic_keep_gradients:
         raise InvalidRequestError(
-            f"{optimizers} optimizers need their gradients kept: when a step is given out again, the first one's would "
-            "be made twice. Leave FARANDOLE_ELASTIC_KEEP_GRADIENTS=0 away."
+            f"with {optimizers} optimizers, gradients have to be kept: if a step were repeated, the first optimizer "
+            "would step twice. Omit FARANDOLE_ELASTIC_KEEP_GRADIENTS=0."
         )
 
 
 def _check_optimizer(name: str, optimizer: Any) -> None:
     if isinstance(optimizer, AdasumOptimizer):
         raise InvalidRequestError(
-            f"{name} reduces with Adasum, whose workers take steps of their own: they cannot be taken again without a "
-            "worker that was lost. Pass a DistributedOptimizer of another op."
+            f"{name} reduces with Adasum, where each worker takes its own step: without a worker that was lost, the "
+            "step cannot be repeated. Pass a DistributedOptimizer with another op."
         )
     if not is_distributed(optimizer):
         raise InvalidRequestError(
@@ -175,7 +175,7 @@ def _from_dataloader(loader: Any) -> ElasticLoader:
     shuffled = isinstance(loader.sampler, torch.utils.data.RandomSampler)
     if loader.batch_size is None or not (shuffled or isinstance(loader.sampler, torch.utils.data.SequentialSampler)):
         raise InvalidRequestError(
-            "this DataLoader chooses samples in a way of its own, which cannot be shared among workers that come and "
+            "this DataLoader chooses samples in its own way, which cannot be shared among workers that come and "
             "go. Pass hvd.elastic.ElasticLoader(dataset, batch_size=...)."
         )
     return _like(loader, shuffle=shuffled)

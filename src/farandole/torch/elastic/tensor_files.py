@@ -135,7 +135,7 @@ def open_format(name: str) -> TensorFiles:
         return Safetensors()
     if name == "dcp":
         return Dcp()
-    raise InvalidRequestError(f"there is no format {name!r}; choose safetensors or dcp.")
+    raise InvalidRequestError(f"{name!r} is not a format for tensors; choose safetensors or dcp.")
 
 
 def _rows_of(tensor: torch.Tensor) -> torch.Tensor:

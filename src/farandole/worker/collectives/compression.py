@@ -104,7 +104,9 @@ class TopK(Recipe):
 
     def __post_init__(self) -> None:
         if not 0 < self.ratio <= 1:
-            raise InvalidRequestError(f"the ratio of elements to send is above 0 and at most 1, not {self.ratio!r}.")
+            raise InvalidRequestError(
+                f"the ratio of elements to send must be above 0 and at most 1, not {self.ratio!r}."
+            )
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,7 @@ class PowerSGD(Recipe):
 
     def __post_init__(self) -> None:
         if not isinstance(self.rank, int) or self.rank < 1:
-            raise InvalidRequestError(f"the rank of PowerSGD is a whole number above 0, not {self.rank!r}.")
+            raise InvalidRequestError(f"the rank of PowerSGD must be a whole number above 0, not {self.rank!r}.")
 
 
 NO_POWERSGD = (

@@ -96,8 +96,8 @@ def checked(
         groups = num_groups if groups is None else groups
     if os.environ.get("TF_CONFIG"):
         warnings.warn(
-            "TF_CONFIG is set, which tells tf.distribute of workers. farandole takes no notice of it: its workers are "
-            "those that the launcher has started. Unset TF_CONFIG, or leave farandole out.",
+            "TF_CONFIG is set, which tells tf.distribute of workers. farandole ignores it: its workers are those that "
+            "the launcher has started. Unset TF_CONFIG, or do not use farandole.",
             RuntimeWarning,
             stacklevel=3,
         )
