@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from farandole.control.kubernetes.field_reader import FieldReader, shown
 from farandole.control.kubernetes.model import Object
 
 SSH, KUBEXEC = "ssh", "kubexec"
@@ -92,52 +93,6 @@ class MpiJobSpec:
         return self.slots * hosts
 
 
-class _Reader:
-    """Reads fields, and collects sentences about those that are not valid."""
-
-    def __init__(self) -> None:
-        self.faults: list[str] = []
-
-    def integer(self, source: Object, name: str, default: int | None, least: int = 0) -> int | None:
-        value = source.get(name)
-        if value is None:
-            return default
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 2**63:
-            self.faults.append(f"{name} is {_shown(value)}, and has to be a whole number from {least}")
-            return default
-        return value
-
-    def choice(self, source: Object, name: str, among: tuple[str, ...], default: str) -> str:
-        value = source.get(name)
-        if value is None or value == "":
-            return default
-        if not isinstance(value, str) or value not in among:
-            self.faults.append(f"{name} is {_shown(value)}, and has to be one of {', '.join(among)}")
-            return default
-        return value
-
-    def text(self, source: Object, name: str, default: str = "") -> str:
-        value = source.get(name)
-        if value is None or value == "":
-            return default
-        if not isinstance(value, str):
-            self.faults.append(f"{name} is {_shown(value)}, and has to be text")
-            return default
-        return value
-
-    def flag(self, source: Object, name: str) -> bool:
-        value = source.get(name)
-        if value is not None and not isinstance(value, bool):
-            self.faults.append(f"{name} is {_shown(value)}, and has to be true or false")
-        return value is True
-
-    def mapping(self, source: Object, name: str) -> Object:
-        value = source.get(name)
-        if value is not None and not isinstance(value, Mapping):
-            self.faults.append(f"{name} is {_shown(value)}, and has to have fields")
-        return _map(value)
-
-
 def managed_by(job: Object) -> str:
     """Return the controller that the job names as its own; "" if none."""
     spec = _map(job.get("spec"))
@@ -147,7 +102,7 @@ def managed_by(job: Object) -> str:
 
 def read(job: Object) -> tuple[MpiJobSpec | None, list[str]]:
     """Return a job's spec, or None and sentences about its faults."""
-    reader = _Reader()
+    reader = FieldReader()
     spec = reader.mapping(job, "spec")
     policy = reader.mapping(spec, "runPolicy")
     # The run policy overrides the fields at the top.
@@ -168,7 +123,7 @@ def read(job: Object) -> tuple[MpiJobSpec | None, list[str]]:
 
 
 def _policies(
-    reader: _Reader, spec: Object, policies: Object, launcher: Replica | None, worker: Replica | None, shell: str
+    reader: FieldReader, spec: Object, policies: Object, launcher: Replica | None, worker: Replica | None, shell: str
 ) -> MpiJobSpec | None:
     implementation = reader.choice(spec, "mpiImplementation", (OPEN_MPI, INTEL, MPICH), "")
     distribution = reader.choice(spec, "mpiDistribution", tuple(_DISTRIBUTIONS), "open_mpi")
@@ -192,14 +147,14 @@ def _policies(
         launcher_creation=reader.choice(spec, "launcherCreationPolicy", (AT_STARTUP, WAIT_FOR_WORKERS), creation),
         clean=reader.choice(policies, "cleanPodPolicy", _CLEAN_POLICIES, "None"),
         backoff_limit=reader.integer(policies, "backoffLimit", DEFAULT_BACKOFF_LIMIT) or 0,
-        deadline=reader.integer(policies, "activeDeadlineSeconds", None, least=1),
+        deadline=reader.integer(policies, "activeDeadlineSeconds", None, 1, 2**63 - 1),
         ttl=reader.integer(policies, "ttlSecondsAfterFinished", None),
         suspend=reader.flag(policies, "suspend"),
         scheduling=_scheduling(reader, policies),
     )
 
 
-def _main_container(reader: _Reader, spec: Object, worker: Replica) -> str:
+def _main_container(reader: FieldReader, spec: Object, worker: Replica) -> str:
     name = reader.text(spec, "mainContainer")
     names = [container["name"] for container in worker.pod["containers"]]
     if name and name not in names:
@@ -207,7 +162,7 @@ def _main_container(reader: _Reader, spec: Object, worker: Replica) -> str:
     return name
 
 
-def _scheduling(reader: _Reader, policies: Object) -> Scheduling:
+def _scheduling(reader: FieldReader, policies: Object) -> Scheduling:
     policy = reader.mapping(policies, "schedulingPolicy")
     resources = reader.mapping(policy, "minResources")
     return Scheduling(
@@ -219,7 +174,7 @@ def _scheduling(reader: _Reader, policies: Object) -> Scheduling:
     )
 
 
-def _replica(reader: _Reader, replicas: Object, role: str) -> Replica | None:
+def _replica(reader: FieldReader, replicas: Object, role: str) -> Replica | None:
     if replicas.get(role) is None:
         if role == "Launcher":
             reader.faults.append("mpiReplicaSpecs has no Launcher")
@@ -238,17 +193,17 @@ def _replica(reader: _Reader, replicas: Object, role: str) -> Replica | None:
     return Replica(
         replicas=count or 0,
         restart_policy=reader.choice(spec, "restartPolicy", _RESTART_POLICIES, "Never"),
-        labels=_texts(reader, metadata, "labels"),
-        annotations=_texts(reader, metadata, "annotations"),
+        labels=reader.texts(metadata, "labels", "template.metadata."),
+        annotations=reader.texts(metadata, "annotations", "template.metadata."),
         pod=pod,
     )
 
 
-def _usable(reader: _Reader, role: str, pod: Object) -> bool:
+def _usable(reader: FieldReader, role: str, pod: Object) -> bool:
     """Return whether a pod's spec has the right structure for additions; the API server checks the rest."""
     faults = len(reader.faults)
-    _check_lists(reader, f"{role}'s pod", pod, _LISTS_OF_POD)
-    _check_lists(reader, f"{role}'s dnsConfig", reader.mapping(pod, "dnsConfig"), ("searches",))
+    reader.check_lists(pod, _LISTS_OF_POD, f"{role}'s pod")
+    reader.check_lists(reader.mapping(pod, "dnsConfig"), ("searches",), f"{role}'s dnsConfig")
     containers = pod.get("containers")
     if not containers and faults == len(reader.faults):
         reader.faults.append(f"{role}'s pod has no containers")
@@ -257,35 +212,21 @@ def _usable(reader: _Reader, role: str, pod: Object) -> bool:
     for number, container in enumerate(containers or ()):
         name = container.get("name") if isinstance(container, Mapping) else None
         if not isinstance(name, str) or not name:
-            reader.faults.append(f"{role}'s container {number} is {_shown(container)}, which has no name")
+            reader.faults.append(f"{role}'s container {number} is {shown(container)}, which has no name")
             continue
-        _check_lists(reader, f"{role}'s container {name}", container, _LISTS_OF_CONTAINER)
+        reader.check_lists(container, _LISTS_OF_CONTAINER, f"{role}'s container {name}")
         _check_limits(reader, f"{role}'s container {name}", container)
     return faults == len(reader.faults)
 
 
-def _check_lists(reader: _Reader, what: str, source: Object, names: tuple[str, ...]) -> None:
-    for name in names:
-        if source.get(name) is not None and not isinstance(source[name], list):
-            reader.faults.append(f"{what} has {name} {_shown(source[name])}, which has to be a list")
-
-
-def _check_limits(reader: _Reader, what: str, container: Object) -> None:
+def _check_limits(reader: FieldReader, what: str, container: Object) -> None:
     resources = container.get("resources")
     for value in (resources, _map(resources).get("limits")):
         if value is not None and not isinstance(value, Mapping):
-            reader.faults.append(f"{what} has resources {_shown(value)}, which have to have fields")
+            reader.faults.append(f"{what} has resources {shown(value)}, which have to have fields")
 
 
-def _texts(reader: _Reader, metadata: Object, name: str) -> Object:
-    found = reader.mapping(metadata, name)
-    if all(isinstance(key, str) and isinstance(value, str) for key, value in found.items()):
-        return found
-    reader.faults.append(f"{name} of a template have to be text: {_shown(found)}")
-    return {}
-
-
-def _check_name(reader: _Reader, job: Object, workers: int) -> None:
+def _check_name(reader: FieldReader, job: Object, workers: int) -> None:
     name = str(_map(job.get("metadata")).get("name"))
     ending = max("-launcher", f"-worker-{max(workers, 1) - 1}", key=len)
     if len(name) + len(ending) > LONGEST_HOST_NAME:
@@ -303,8 +244,3 @@ def _version(job: Object) -> str:
 
 def _map(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."

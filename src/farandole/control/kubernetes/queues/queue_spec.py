@@ -5,12 +5,12 @@ The input may be anything: a queue that cannot be used has a sentence with the r
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from typing import Any
 
-from farandole.control.jobs.quantity import quantity
+from farandole.control.kubernetes.field_reader import FieldReader
 from farandole.control.kubernetes.model import Object
 from farandole.control.kubernetes.queues import node_slots
 from farandole.control.kubernetes.queues.node_slots import SLOT
@@ -106,10 +106,10 @@ def read_queues(objects: Sequence[Object], nodes: Sequence[Object] = ()) -> Fore
     faults: dict[str, str] = {}
     for each in sorted(objects, key=lambda each: str(each["metadata"]["name"])):
         name = str(each["metadata"]["name"])
-        reader = _Reader(each.get("spec"))
-        spec = _read(name, reader)
-        if reader.fault:
-            faults[name] = reader.fault
+        reader = FieldReader()
+        spec = _read(name, each.get("spec"), reader)
+        if reader.faults:
+            faults[name] = reader.faults[0]
         else:
             specs[name] = spec
     root_of: dict[str, str] = {}
@@ -129,83 +129,36 @@ def read_queues(objects: Sequence[Object], nodes: Sequence[Object] = ()) -> Fore
     return Forest(trees, {name: root for name, root in root_of.items() if root in trees}, faults)
 
 
-class _Reader:
-    """Reads fields, and keeps a sentence about the first that is not valid."""
-
-    def __init__(self, spec: object) -> None:
-        self.spec: Mapping[str, object] = spec if isinstance(spec, Mapping) else {}
-        self.fault = "" if isinstance(spec, Mapping) else "it has no spec"
-
-    def whole(self, key: str, least: int, default: int | None = None, most: int = MOST_SLOTS) -> int | None:
-        value = self.spec.get(key)
-        if value is None:
-            return default
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-            return self._is_not(key, f"a whole number from {least} to {most}", default)
-        return value
-
-    def amount(self, key: str) -> Decimal:
-        value = self.spec.get(key)
-        found = None if isinstance(value, bool) else quantity(str(value))
-        if value is not None and (found is None or found <= 0):
-            self._is_not(key, "an amount above 0", None)
-        return found if found is not None and found > 0 else Decimal(1)
-
-    def texts(self, key: str) -> Mapping[str, str]:
-        value = self.spec.get(key)
-        if value is None:
-            return {}
-        if not isinstance(value, Mapping) or not all(isinstance(each, str) for pair in value.items() for each in pair):
-            self._is_not(key, "a mapping of labels to texts", None)
-            return {}
-        return dict(value)
-
-    def number(self, key: str, default: float, zero: bool = False) -> float:
-        value = self.spec.get(key)
-        if value is None:
-            return default
-        usable = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-        if not usable or not (value > 0 or (zero and value == 0)):  # type: ignore[operator]
-            self._is_not(key, "a number from 0 on" if zero else "a number above 0", None)
-            return default
-        return float(value)  # type: ignore[arg-type]
-
-    def text(self, key: str, default: str = "") -> str:
-        value = self.spec.get(key)
-        if value is not None and not isinstance(value, str):
-            self._is_not(key, "text", None)
-        return value if isinstance(value, str) and value else default
-
-    def _is_not(self, key: str, what: str, default: int | None) -> int | None:
-        self.fault = self.fault or f"{key}: {str(self.spec.get(key))[:40]!r} is not {what}"
-        return default
-
-
-def _read(name: str, reader: _Reader) -> QueueSpec:
+def _read(name: str, given: Any, reader: FieldReader) -> QueueSpec:
+    if not isinstance(given, Mapping):
+        reader.faults.append("it has no spec")
+        given = {}
     spec = QueueSpec(
         name,
-        parent=reader.text("parent"),
-        weight=reader.number("weight", 1.0),
-        quota=reader.whole("quota", 0),
-        limit=reader.whole("limit", 1),
-        priority=reader.whole("priority", -MOST_SLOTS, 0) or 0,
-        slots=reader.whole("slots", 1, 0) or 0,
-        resource=reader.text("resource"),
-        of_slot=reader.amount("resourcePerSlot"),
-        labels=reader.texts("nodes"),
-        policy=reader.text("policy", DEFAULT_POLICY),
-        quantum=reader.number("quantum", 3600.0),
-        ageing=reader.number("ageing", 3600.0),
-        round=reader.number("round", 60.0),
-        restart_cost=reader.number("restartCost", 0.0, zero=True),
+        parent=reader.text(given, "parent"),
+        weight=reader.number(given, "weight", 1.0),
+        quota=reader.integer(given, "quota", None, 0, MOST_SLOTS),
+        limit=reader.integer(given, "limit", None, 1, MOST_SLOTS),
+        priority=reader.integer(given, "priority", 0, -MOST_SLOTS, MOST_SLOTS) or 0,
+        slots=reader.integer(given, "slots", 0, 1, MOST_SLOTS) or 0,
+        resource=reader.text(given, "resource"),
+        of_slot=reader.amount(given, "resourcePerSlot"),
+        labels=reader.texts(given, "nodes"),
+        policy=reader.text(given, "policy", DEFAULT_POLICY),
+        quantum=reader.number(given, "quantum", 3600.0),
+        ageing=reader.number(given, "ageing", 3600.0),
+        round=reader.number(given, "round", 60.0),
+        restart_cost=reader.number(given, "restartCost", 0.0, zero=True),
     )
-    if not reader.fault and spec.slots and spec.resource:
-        reader.fault = "slots: they are counted on nodes, because a resource is set; omit one of the two"
-    if not reader.fault and not spec.parent and not (spec.slots or spec.resource):
-        reader.fault = "slots: a queue without a parent needs the number of workers that it shares, such as slots: 16"
-    surplus = [key for key in _ROOT_KEYS if spec.parent and reader.spec.get(key) is not None]
-    if not reader.fault and surplus:
-        reader.fault = f"{surplus[0]}: only the queue at the top sets that, for all below it; omit it here"
+    if spec.slots and spec.resource:
+        reader.faults.append("slots: they are counted on nodes, because a resource is set; omit one of the two")
+    if not spec.parent and not (spec.slots or spec.resource):
+        reader.faults.append(
+            "slots: a queue without a parent needs the number of workers that it shares, such as slots: 16"
+        )
+    surplus = [key for key in _ROOT_KEYS if spec.parent and given.get(key) is not None]
+    if surplus:
+        reader.faults.append(f"{surplus[0]}: only the queue at the top sets that, for all below it; omit it here")
     return spec
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from farandole.control.jobs.errors import BadSpec
 from farandole.control.jobs.spec import JobSpec, Workers, from_dict
+from farandole.control.kubernetes.field_reader import FieldReader, shown
 from farandole.control.kubernetes.model import Object
 
 MOST_WORKERS = 10_000
@@ -103,47 +104,6 @@ class TrainingJobSpec:
         return -(-self.job.workers.min // self.slots)
 
 
-class _Reader:
-    """Reads fields, and collects sentences about those that are not valid."""
-
-    def __init__(self, spec: Object) -> None:
-        self.spec = spec
-        self.faults: list[str] = []
-
-    def integer(self, name: str, default: int | None, least: int, most: int = 2**31) -> int | None:
-        value = self.spec.get(name)
-        if value is None:
-            return default
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value < most:
-            self.faults.append(f"{name}: {_shown(value)} is not a whole number from {least} to {most - 1}")
-            return default
-        return value
-
-    def text(self, name: str, default: str = "") -> str:
-        value = self.spec.get(name)
-        if value is None or value == "":
-            return default
-        if not isinstance(value, str):
-            self.faults.append(f"{name}: {_shown(value)} is not text")
-            return default
-        return value
-
-    def flag(self, name: str, default: bool = False) -> bool:
-        value = self.spec.get(name)
-        if value is None:
-            return default
-        if not isinstance(value, bool):
-            self.faults.append(f"{name}: {_shown(value)} is neither true nor false")
-            return default
-        return value
-
-    def mapping(self, source: Object, name: str) -> Object:
-        value = source.get(name)
-        if value is not None and not isinstance(value, Mapping):
-            self.faults.append(f"{name}: {_shown(value)} has to have fields")
-        return value if isinstance(value, Mapping) else {}
-
-
 def managed_by(job: Object) -> str:
     """Return the controller that the job names as its own; "" if none."""
     spec = job.get("spec")
@@ -153,33 +113,33 @@ def managed_by(job: Object) -> str:
 
 def read(job: Object) -> tuple[TrainingJobSpec | None, list[str]]:
     """Return a job's spec, or None and sentences about its faults."""
-    reader = _Reader({})
-    spec = reader.spec = reader.mapping(job, "spec")
+    reader = FieldReader()
+    spec = reader.mapping(job, "spec")
     shared = _shared(reader, spec)
     template = reader.mapping(spec, "template")
     pod = reader.mapping(template, "spec")
     metadata = reader.mapping(template, "metadata")
     read_spec = TrainingJobSpec(
         job=shared or JobSpec(("true",), _no_workers()),
-        slots=reader.integer("slotsPerPod", 1, 1, MOST_SLOTS + 1) or 1,
-        labels=_texts(reader, metadata, "labels", "template.metadata."),
-        annotations=_texts(reader, metadata, "annotations", "template.metadata."),
+        slots=reader.integer(spec, "slotsPerPod", 1, 1, MOST_SLOTS) or 1,
+        labels=reader.texts(metadata, "labels", "template.metadata."),
+        annotations=reader.texts(metadata, "annotations", "template.metadata."),
         pod=pod,
-        python=reader.text("python", "python3"),
-        suspend=reader.flag("suspend"),
-        cancel=reader.flag("cancel"),
-        priority_class=reader.text("priorityClassName"),
-        tolerate_spot=reader.flag("tolerateSpot"),
-        network_policy=reader.flag("networkPolicy", True),
+        python=reader.text(spec, "python", "python3"),
+        suspend=reader.flag(spec, "suspend"),
+        cancel=reader.flag(spec, "cancel"),
+        priority_class=reader.text(spec, "priorityClassName"),
+        tolerate_spot=reader.flag(spec, "tolerateSpot"),
+        network_policy=reader.flag(spec, "networkPolicy", True),
         ship=_ship(reader, spec),
         ship_items=_ship_items(reader, spec),
-        absence=float(reader.integer("launcherAbsenceSeconds", int(ABSENCE_SECONDS), 1) or ABSENCE_SECONDS),
-        node_loss=reader.integer("nodeLossSeconds", NODE_LOSS_SECONDS, 0) or 0,
-        deadline=reader.integer("activeDeadlineSeconds", None, 1),
-        ttl=reader.integer("ttlSecondsAfterFinished", None, 0),
-        spread=reader.text("topologySpread"),
-        together=reader.text("keepTogether"),
-        preferred_nodes=_texts(reader, spec, "preferNodes", ""),
+        absence=float(reader.integer(spec, "launcherAbsenceSeconds", int(ABSENCE_SECONDS), 1) or ABSENCE_SECONDS),
+        node_loss=reader.integer(spec, "nodeLossSeconds", NODE_LOSS_SECONDS, 0) or 0,
+        deadline=reader.integer(spec, "activeDeadlineSeconds", None, 1),
+        ttl=reader.integer(spec, "ttlSecondsAfterFinished", None, 0),
+        spread=reader.text(spec, "topologySpread"),
+        together=reader.text(spec, "keepTogether"),
+        preferred_nodes=reader.texts(spec, "preferNodes"),
     )
     _check_pod(reader, pod)
     _check_image(reader, read_spec)
@@ -191,7 +151,7 @@ def _no_workers() -> Any:
     return Workers(1, 1, 1)
 
 
-def _shared(reader: _Reader, spec: Object) -> JobSpec | None:
+def _shared(reader: FieldReader, spec: Object) -> JobSpec | None:
     """Parse the keys that jobs have in all places."""
     found = {str(key): value for key, value in spec.items() if key not in KUBERNETES_KEYS}
     try:
@@ -209,87 +169,68 @@ def _shared(reader: _Reader, spec: Object) -> JobSpec | None:
     return shared
 
 
-def _ship(reader: _Reader, spec: Object) -> str:
+def _ship(reader: FieldReader, spec: Object) -> str:
     name = reader.mapping(spec, "ship").get("configMap", "")
     if not isinstance(name, str):
-        reader.faults.append(f"ship.configMap: {_shown(name)} is not a name")
+        reader.faults.append(f"ship.configMap: {shown(name)} is not a name")
         return ""
     return name
 
 
-def _ship_items(reader: _Reader, spec: Object) -> tuple[Object, ...]:
+def _ship_items(reader: FieldReader, spec: Object) -> tuple[Object, ...]:
     items = reader.mapping(spec, "ship").get("items") or []
     usable = isinstance(items, list) and all(
         isinstance(item, Mapping) and isinstance(item.get("key"), str) and isinstance(item.get("path"), str)
         for item in items
     )
     if not usable:
-        reader.faults.append(f"ship.items: {_shown(items)} is not a list of keys and paths")
+        reader.faults.append(f"ship.items: {shown(items)} is not a list of keys and paths")
         return ()
     return tuple({"key": item["key"], "path": item["path"]} for item in items)
 
 
-def _texts(reader: _Reader, source: Object, name: str, where: str) -> Object:
-    found = reader.mapping(source, name)
-    if all(isinstance(key, str) and isinstance(value, str) for key, value in found.items()):
-        return found
-    reader.faults.append(f"{where}{name}: {_shown(found)} has to be text")
-    return {}
-
-
-def _check_pod(reader: _Reader, pod: Object) -> None:
+def _check_pod(reader: FieldReader, pod: Object) -> None:
     """Check that the template has the right structure for additions; the API server checks the rest."""
-    _check_lists(reader, "template.spec", pod, _LISTS_OF_POD)
+    reader.check_lists(pod, _LISTS_OF_POD, "template.spec")
     containers = pod.get("containers")
     for container in containers if isinstance(containers, list) else ():
         if not isinstance(container, Mapping) or not isinstance(container.get("name"), str):
-            reader.faults.append(f"template.spec.containers: {_shown(container)} has no name")
+            reader.faults.append(f"template.spec.containers: {shown(container)} has no name")
             continue
-        _check_lists(reader, f"template.spec.containers {container['name']}", container, _LISTS_OF_CONTAINER)
+        reader.check_lists(container, _LISTS_OF_CONTAINER, f"template.spec.containers {container['name']}")
         variables = container.get("env")
         for variable in variables if isinstance(variables, list) else ():
             if not isinstance(variable, Mapping):
                 where = f"template.spec.containers {container['name']}.env"
-                reader.faults.append(f"{where}: {_shown(variable)} has to have fields")
+                reader.faults.append(f"{where}: {shown(variable)} has to have fields")
         for name in ("resources", "securityContext"):
             if container.get(name) is not None and not isinstance(container[name], Mapping):
                 reader.faults.append(f"template.spec.containers {container['name']}: {name} has to have fields")
     _check_affinity(reader, pod)
     context = pod.get("securityContext")
     if context is not None and not isinstance(context, Mapping):
-        reader.faults.append(f"template.spec.securityContext: {_shown(context)} has to have fields")
+        reader.faults.append(f"template.spec.securityContext: {shown(context)} has to have fields")
 
 
-def _check_affinity(reader: _Reader, pod: Object) -> None:
+def _check_affinity(reader: FieldReader, pod: Object) -> None:
     affinity = reader.mapping(pod, "affinity")
     for kind in ("nodeAffinity", "podAffinity"):
         wishes = reader.mapping(affinity, kind)
-        _check_lists(
-            reader, f"template.spec.affinity.{kind}", wishes, ("preferredDuringSchedulingIgnoredDuringExecution",)
+        reader.check_lists(
+            wishes, ("preferredDuringSchedulingIgnoredDuringExecution",), f"template.spec.affinity.{kind}"
         )
 
 
-def _check_lists(reader: _Reader, what: str, source: Object, lists: tuple[str, ...]) -> None:
-    for name in lists:
-        if source.get(name) is not None and not isinstance(source[name], list):
-            reader.faults.append(f"{what}.{name}: {_shown(source[name])} has to be a list")
-
-
-def _check_image(reader: _Reader, spec: TrainingJobSpec) -> None:
+def _check_image(reader: FieldReader, spec: TrainingJobSpec) -> None:
     containers = spec.pod.get("containers")
     if not spec.job.image and not containers:
         reader.faults.append("image: there is none, and no template with containers; set an image that has farandole")
 
 
-def _check_name(reader: _Reader, job: Object) -> None:
+def _check_name(reader: FieldReader, job: Object) -> None:
     metadata = job.get("metadata")
     name = str(metadata.get("name") if isinstance(metadata, Mapping) else "")
     if len(name) > LONGEST_NAME or not _NAME.fullmatch(name):
         reader.faults.append(
             f"the name {name[:80]!r} is not valid for pods: use up to {LONGEST_NAME} small letters, digits and dashes"
         )
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
