@@ -21,18 +21,19 @@ class CallSite:
     Attributes:
         kind: the operation that the engine carries out.
         grouped: whether it is one of the grouped functions, whose members have names of their own.
-        name: by which ranks' calls match, with the operation before it; None: one that follows from the program.
+        name: the name by which ranks' calls match, after the operation; None: it follows from the program.
         group: the native number of the process set.
-        size: how many ranks were in it when the function was traced; shapes of results follow from it.
-        op: of a reduction.
-        root: of a broadcast; and see `only_at_root`.
+        size: the number of its ranks when the function was traced; shapes of results follow from it.
+        op: the operation of a reduction.
+        root: the root of a broadcast; and see `only_at_root`.
         prescale: multiplied in before a reduction.
         postscale: multiplied in after it.
         compression: the form in which the arrays of an allreduce are sent.
-        compression_ratio: of `WireForm.TOPK`.
-        has_residuals: of a compressed reduction: the arrays are followed by a residual for each, which it updates.
+        compression_ratio: the ratio of `WireForm.TOPK`.
+        has_residuals: whether, in a compressed reduction, the arrays are followed by a residual for each, which it
+            updates.
         further: other options of the engine, by name.
-        only_at_root: of a reduction: all ranks but the root get zeros.
+        only_at_root: whether all ranks but the root get zeros from a reduction.
         has_plain_gradient: whether its gradient is its transpose, as of losses that are added up over the ranks. The
             gradients that users get are Horovod's, which for three collectives are multiples of that.
     """
@@ -70,7 +71,7 @@ class CallSite:
         """Return whether a worker that is alone in its world computes it without the engine, by a factor at most.
 
         Args:
-            dtypes: of the arrays.
+            dtypes: the element types of the arrays.
         """
         if self.size != 1 or self.group != 0 or self.has_residuals or self.compression is not WireForm.NONE:
             return False

@@ -27,7 +27,7 @@ def save(path: str | os.PathLike[str], tree: Any, *, process_set: ProcessSet = g
     The first rank of the process set writes its own arrays, as `orbax.checkpoint.StandardCheckpointer` does.
 
     Args:
-        path: of a folder that is not there yet, for that rank.
+        path: the path of a folder that does not exist yet, for that rank.
         tree: arrays in any structure, the same on all ranks.
         process_set: the ranks that take part.
 
@@ -52,7 +52,7 @@ def restore(path: str | os.PathLike[str], like: Tree, *, process_set: ProcessSet
     The first rank of the process set reads them, and the others get them from it.
 
     Args:
-        path: of the checkpoint, for that rank.
+        path: the path of the checkpoint, for that rank.
         like: arrays of the same shapes and types in the same structure, on all ranks, such as fresh parameters.
         process_set: the ranks that take part.
 

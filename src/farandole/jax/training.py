@@ -39,7 +39,7 @@ def distributed_value_and_grad(
     """Return `jax.value_and_grad(fun)` with gradients that are reduced over all ranks; the value is this rank's.
 
     Args:
-        fun: whose first output is a scalar.
+        fun: a function whose first output is a scalar.
         argnums: as for `jax.value_and_grad`.
         has_aux: as for `jax.value_and_grad`.
         op: the reduction of the gradients, such as Average.
@@ -101,7 +101,7 @@ class DistributedState(NamedTuple):
 
     Attributes:
         inner: the wrapped optimizer's.
-        residuals: of each array, what a compression that remembers has not sent yet; of no arrays with others.
+        residuals: the part of each array that a compression with a memory has not sent yet; empty with others.
     """
 
     inner: Any
@@ -121,8 +121,8 @@ def distributed(
     state has what was not sent, which is added to the next gradients.
 
     Args:
-        optimizer: of optax. `optax.MultiSteps` may be around the result; it runs it in each of its passes, so that
-            gradients are reduced in each.
+        optimizer: an optimizer of optax. `optax.MultiSteps` may be around the result; it runs it in each of its passes,
+            so that gradients are reduced in each.
         op: the reduction of the gradients, such as Average.
         compression: the compression under which they travel.
         process_set: the ranks that take part.
@@ -174,7 +174,7 @@ def broadcast_parameters(params: Tree, root_rank: int = 0, process_set: ProcessS
     Args:
         params: arrays in any structure: parameters, the state of an optimizer, `nnx.state(model)`. Numbers become
             arrays.
-        root_rank: in the world.
+        root_rank: the rank, in the world, whose values all ranks get.
         process_set: the ranks that take part.
 
     Raises:

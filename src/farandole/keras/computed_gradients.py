@@ -21,7 +21,7 @@ class PassCounter:
         """Make one.
 
         Args:
-            counter: how many passes of the next step there have been, a tensor.
+            counter: the number of passes of the next step so far, a tensor.
         """
         self.counter = counter
 
@@ -41,7 +41,7 @@ class ComputedGradients:
         Args:
             loss: a tensor, or a function that returns it.
             var_list: variables in any structure, or a function that returns them.
-            tape: that has recorded the loss; needed if it is a tensor.
+            tape: the tape that has recorded the loss; needed if the loss is a tensor.
         """
         return self._compute_gradients(loss, var_list, None, tape)
 

@@ -156,7 +156,7 @@ class CommitStateCallback(Callback):
         """Make one.
 
         Args:
-            state: which is committed.
+            state: the state to commit.
             batches_per_commit: after how many batches; more of them cost less, and lose more when a worker is lost.
         """
         super().__init__()

@@ -18,7 +18,7 @@ def load_model(
     """Return a saved model, whose optimizer is a `DistributedOptimizer` with the state that it was saved with.
 
     Args:
-        filepath: what `model.save` has written, with farandole or without.
+        filepath: a file that `model.save` has written, with farandole or without.
         custom_optimizers: classes of optimizers that Keras does not have.
         custom_objects: other things that it does not have, by their names.
         compression: see `DistributedOptimizer`.

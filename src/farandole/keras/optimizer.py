@@ -206,20 +206,20 @@ def DistributedOptimizer(
 
     Args:
         optimizer: any optimizer of Keras 3, or of tf_keras.
-        name: of the result; None: the optimizer's.
+        name: the name of the result; None: the optimizer's.
         device_dense: accepted, without effect: gradients are reduced where they are.
         device_sparse: the same.
-        compression: how gradients travel, such as `Compression.bf16`; None: as they are.
-        sparse_as_dense: let sparse gradients become dense; else what they store is gathered.
+        compression: the form in which gradients are sent, such as `Compression.bf16`; None: as they are.
+        sparse_as_dense: whether sparse gradients become dense; else their rows are gathered.
         gradient_predivide_factor: with Average, divide by this before the sum and by size / this after it.
         op: Average or Sum; with Adasum, each rank makes a step of its own, and the *changes* of the variables are
             combined.
         backward_passes_per_step: the number of calls of `apply` whose gradients each rank adds up before one
             reduction; the same as Keras' `gradient_accumulation_steps`, which may be set on the optimizer instead.
         average_aggregated_gradients: whether these are averaged; else they are summed.
-        num_groups: deprecated; see `groups`.
+        num_groups: the deprecated way to pass a number of `groups`.
         groups: reduce gradients in this many groups of neighbours, or those of these lists of variables together.
-        process_set: which ranks reduce; on others the optimizer is local.
+        process_set: the ranks that reduce; on others the optimizer is local.
         scale_local_gradients: whether gradients of local variables are divided by the number of ranks.
 
     Raises:
@@ -271,10 +271,10 @@ def PartialDistributedOptimizer(optimizer: Wrapped, *args: Any, local_layers: An
     """Return a `DistributedOptimizer` that leaves the gradients of some layers to each rank.
 
     Args:
-        optimizer: as in `DistributedOptimizer`.
-        args: as there.
+        optimizer: the optimizer to wrap.
+        args: further arguments of `DistributedOptimizer`.
         local_layers: a layer, or several.
-        kwargs: as there.
+        kwargs: the same, by name.
 
     Raises:
         ValueError: `local_layers` are not layers, or `DistributedOptimizer` raises it.

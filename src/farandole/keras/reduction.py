@@ -21,8 +21,8 @@ def reduction(options: WrapperOptions, key_of: Callable[[Any], Any], backend: st
 
     Args:
         options: the options of the reduction.
-        key_of: gives a variable's key, the same for a variable of Keras and for the backend's in it.
-        backend: whose tensors the gradients are; None: that of Keras 3.
+        key_of: returns a variable's key, the same for a variable of Keras and for the backend's in it.
+        backend: the name of the backend whose tensors the gradients are; None: that of Keras 3.
     """
 
     @functools.cache

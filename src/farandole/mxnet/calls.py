@@ -59,7 +59,7 @@ class OrderedCall:
             engine: ours, where to submit.
             requests: one for each input, without addresses.
             inputs: the arrays that they read.
-            finish: gives the result, of the arrays that they write; it may be called before these have their values.
+            finish: makes the result of the arrays that they write; it may be called before these have values.
         """
         self._engine = engine
         self._submission = Submission(requests)

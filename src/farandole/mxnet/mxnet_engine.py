@@ -57,9 +57,9 @@ class Operations:
         """Describe them.
 
         Args:
-            name: in MXNet's profiles.
-            begin: begins the operation of a number, which ends when its completion is called. It runs in a thread of
-                MXNet, must not wait, and must not raise.
+            name: the name of the operation in MXNet's profiles.
+            begin: starts the operation of the given number, which ends when its completion is called. It runs in a
+                thread of MXNet, must not wait, and must not raise.
         """
         self._name = name.encode()
 

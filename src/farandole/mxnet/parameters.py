@@ -30,7 +30,7 @@ def broadcast_parameters(
 
     Args:
         params: `net.collect_params()`, or a dict of arrays, such as what `module.get_params()` returns.
-        root_rank: in the world.
+        root_rank: the rank, in the world, whose values all ranks get.
         prefix: the beginning of the names by which ranks' parameters match. Each of several calls for deferred
             parameters needs its own.
         process_set: the ranks that take part.

@@ -78,7 +78,7 @@ class Reduction:
 
         Args:
             names: one for each, the same on all ranks.
-            gradients: from the first layer to the last.
+            gradients: the gradients from the first layer to the last.
         """
         if self.is_local:
             return

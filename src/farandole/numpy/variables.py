@@ -22,7 +22,7 @@ def broadcast_variables(
 
     Args:
         variables: the same ones on all ranks.
-        root_rank: in the world.
+        root_rank: the rank, in the world, whose values all ranks get.
         process_set: the ranks that take part.
 
     Raises:
@@ -57,10 +57,10 @@ def check_alike(mine: list[tuple[str, str]], root_rank: int, process_set: Proces
 
     Args:
         mine: name, and type and shape, of each.
-        root_rank: in the world.
+        root_rank: the rank, in the world, whose values all ranks get.
         process_set: the ranks that take part.
-        name: of the call.
-        what: they are called.
+        name: the name of the call.
+        what: the word for them in messages.
 
     Raises:
         ValueError: a rank has others than the root, in number, type or shape.

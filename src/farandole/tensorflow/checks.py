@@ -82,7 +82,7 @@ def slices(given: Any, op: int, *, scaled: bool) -> Any:
     """Return `tf.IndexedSlices` that consist of tensors, for a reduction of `tf.IndexedSlices`.
 
     Args:
-        given: whose values, indices and shape may be whatever `tf.convert_to_tensor` makes tensors of.
+        given: the slices, whose values, indices and shape `tf.convert_to_tensor` can convert.
         op: the operation.
         scaled: whether the user asked for factors.
 

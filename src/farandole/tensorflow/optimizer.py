@@ -230,22 +230,22 @@ def DistributedOptimizer(
     """Return an optimizer that does what the given one does, with gradients reduced over all ranks.
 
     Args:
-        optimizer: of `tf.compat.v1.train`; or of Keras, for which see `farandole.keras.DistributedOptimizer`.
-        name: of the result; None: Distributed and the optimizer's type.
+        optimizer: an optimizer of `tf.compat.v1.train`, or of Keras (see `farandole.keras.DistributedOptimizer`).
+        name: the name of the result; None: Distributed and the optimizer's type.
         use_locking: see `tf.compat.v1.train.Optimizer`.
-        device_dense: where TensorFlow places the ops for dense gradients.
+        device_dense: the device for the ops of dense gradients; "": TensorFlow's choice.
         device_sparse: the same for `tf.IndexedSlices`.
-        compression: how gradients travel, such as `Compression.fp16`.
-        sparse_as_dense: let `tf.IndexedSlices` become dense; else the rows of all ranks are gathered.
+        compression: the form in which gradients are sent, such as `Compression.fp16`.
+        sparse_as_dense: whether `tf.IndexedSlices` become dense; else the rows of all ranks are gathered.
         backward_passes_per_step: the number of passes whose gradients each rank adds up before one reduction. In a
             graph only; its local variables are to be initialized (`tf.compat.v1.local_variables_initializer`).
         op: Average or Sum; with Adasum, each rank makes a step of its own, and the *changes* of the variables are
             combined.
         gradient_predivide_factor: with Average, divide by this before the sum and by size / this after it.
         average_aggregated_gradients: whether the gradients of several passes are averaged; else they are summed.
-        num_groups: deprecated; see `groups`.
+        num_groups: the deprecated way to pass a number of `groups`.
         groups: reduce gradients in this many groups of neighbours, or those of these lists of variables together.
-        process_set: which ranks reduce; on others the optimizer is local.
+        process_set: the ranks that reduce; on others the optimizer is local.
         scale_local_gradients: whether gradients of local variables are divided by the number of ranks.
 
     Raises:

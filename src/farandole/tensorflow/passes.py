@@ -19,7 +19,7 @@ class Passes:
         Args:
             count: the number of passes of a step.
             averaged: whether the sum is divided by the count.
-            sparse_as_dense: what becomes of `tf.IndexedSlices`: they become dense, or are refused.
+            sparse_as_dense: whether `tf.IndexedSlices` become dense; else they are refused.
         """
         self._count = count
         self._averaged = averaged
@@ -38,7 +38,7 @@ class Passes:
 
         Args:
             gradients: none of them is None.
-            variables: of which they are; the same ones in each pass.
+            variables: the variables of the gradients; the same ones in each pass.
 
         Returns:
             What has come together, and whether this was the last pass of a step. At the next one it begins anew.

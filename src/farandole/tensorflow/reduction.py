@@ -163,8 +163,8 @@ def names_in_graphs(prefix: str, process_set: ProcessSet = global_process_set) -
     call the same name. In eager mode, where one call follows the other, all have one.
 
     Args:
-        prefix: of the names.
-        process_set: whose ranks make these calls; the others need not.
+        prefix: the prefix of the names.
+        process_set: the ranks that make these calls; the others need not.
 
     Example:
         >>> names_in_graphs("DistributedGradientTape")()

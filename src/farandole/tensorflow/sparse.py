@@ -24,9 +24,9 @@ def allreduce_slices(
     """Return the rows of all ranks; rows of one index are not added up.
 
     Args:
-        slices: from `checks.slices`.
+        slices: the result of `checks.slices`.
         op: Average or Sum.
-        name: of the call, if it has one.
+        name: the name of the call, if it has one.
         process_set: the ranks that take part.
         ignore_name_scope: see `allreduce`.
     """

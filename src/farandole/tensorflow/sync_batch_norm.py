@@ -32,7 +32,7 @@ class SyncBatchNormalization(tf.keras.layers.BatchNormalization):
 
         Args:
             fused: False, as the fused computation of one worker knows nothing of the others.
-            kwargs: as for Keras' BatchNormalization.
+            kwargs: the arguments of Keras' BatchNormalization.
 
         Raises:
             ValueError: fused is True or None.

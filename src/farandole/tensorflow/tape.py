@@ -87,15 +87,15 @@ def DistributedGradientTape(
 
     Args:
         gradtape: a `tf.GradientTape`, before or after it has recorded. The result shares all that it has.
-        device_dense: where TensorFlow places the ops for dense gradients.
+        device_dense: the device for the ops of dense gradients; "": TensorFlow's choice.
         device_sparse: the same for `tf.IndexedSlices`.
-        compression: how gradients travel, such as `Compression.fp16`.
-        sparse_as_dense: let `tf.IndexedSlices` become dense; else the rows of all ranks are gathered.
+        compression: the form in which gradients are sent, such as `Compression.fp16`.
+        sparse_as_dense: whether `tf.IndexedSlices` become dense; else the rows of all ranks are gathered.
         op: Average (the default), Sum or Adasum.
         gradient_predivide_factor: with Average, divide by this before the sum and by size / this after it.
-        num_groups: deprecated; see `groups`.
+        num_groups: the deprecated way to pass a number of `groups`.
         groups: reduce gradients in this many groups of neighbours, or those of these lists of variables together.
-        process_set: which ranks reduce; on others the gradients are their own.
+        process_set: the ranks that reduce; on others the gradients are their own.
         scale_local_gradients: whether gradients of local sources are divided by the number of ranks.
 
     Raises:
@@ -155,7 +155,7 @@ def PartialDistributedGradientTape(
     """Return a `DistributedGradientTape` that leaves the gradients of some layers to each rank.
 
     Args:
-        gradtape: as there, as are the others.
+        gradtape: the tape; it and the other arguments are those of `DistributedGradientTape`.
         local_layers: a layer of Keras, or several.
 
     Raises:

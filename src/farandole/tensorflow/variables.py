@@ -23,8 +23,8 @@ def broadcast_variables(
     """Give variables the values that the root has.
 
     Args:
-        variables: of TensorFlow or Keras; the same ones on all ranks.
-        root_rank: in the world.
+        variables: variables of TensorFlow or Keras; the same ones on all ranks.
+        root_rank: the rank, in the world, whose values all ranks get.
         process_set: the ranks that take part.
         inplace: accepted, without effect: a variable takes over the memory into which its value was received.
 
@@ -76,8 +76,8 @@ class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):
         """Make one.
 
         Args:
-            root_rank: whose values.
-            device: where the ops are placed; "": where TensorFlow wants.
+            root_rank: the rank whose values all ranks get.
+            device: the device of the ops; "": TensorFlow's choice.
         """
         super().__init__()
         self.root_rank = root_rank

@@ -20,16 +20,16 @@ class GradientEntry(Entry):
     Attributes:
         parameter: the parameter that the gradient belongs to.
         sparse_as_dense: a sparse gradient travels dense.
-        sparse_dim: of the last sparse gradient; None if there has been none.
+        sparse_dim: the number of sparse dimensions of the last sparse gradient; None if there has been none.
         in_view: a tensor that is the entry's `view`, and the parameter's gradient; None without one.
         in_own_view: a tensor that is its `own_view`; None without one.
-        address: where `in_view` begins. It is elsewhere once the gradient has got other memory: by an assignment to its
-            `.data`, also of ours, or by a conversion of the model, such as `model.half()`.
+        address: the address at which `in_view` begins. It is elsewhere once the gradient has got other memory: by an
+            assignment to its `.data`, also of ours, or by a conversion of the model, such as `model.half()`.
         kind: element type and shape of the view.
-        references: how many there are to `in_view` while it is nobody's gradient: the attribute, the argument of what
-            counts them, and whatever keeps the reduced gradients of the last step.
+        references: the number of references to `in_view` while it is nobody's gradient: the attribute, the argument of
+            what counts them, and whatever keeps the reduced gradients of the last step.
         storage: the memory of `in_view` as PyTorch knows it; None without one.
-        owners: how many objects of PyTorch's share that memory while the user has none.
+        owners: the number of PyTorch's objects that share that memory while the user has none.
     """
 
     __slots__ = (

@@ -201,18 +201,18 @@ def DistributedOptimizer(
         optimizer: any optimizer of PyTorch's interface.
         named_parameters: `model.named_parameters()`; ranks' gradients match by name. Without it they match by their
             place in the optimizer's groups.
-        compression: how gradients travel, such as `Compression.bf16`. What `Compression.int8`, `.topk` and `.powersgd`
-            do not send is added to the next step's gradients; `load_state_dict` forgets it.
+        compression: the form in which gradients are sent, such as `Compression.bf16`. What `Compression.int8`,
+            `.topk` and `.powersgd` do not send is added to the next step's gradients; `load_state_dict` forgets it.
         backward_passes_per_step: gradients of that many backward passes are summed locally, then reduced once.
         op: Average, Sum, Min, Max or Product. With Adasum, each rank makes a step of its own, and the *changes* of the
             parameters are reduced: see `farandole.torch.adasum`.
         gradient_predivide_factor: with Average, divide by this before the sum and by size / this after it.
-        num_groups: deprecated; see `groups`.
+        num_groups: the deprecated way to pass a number of `groups`.
         groups: reduce gradients in this many groups of neighbours, or in these groups and the rest each by itself; None
             is each by itself.
-        sparse_as_dense: let sparse gradients travel dense. Otherwise what they store is gathered, uncompressed. A
+        sparse_as_dense: whether sparse gradients are sent dense. Otherwise their rows are gathered, uncompressed. A
             parameter's gradient stays sparse either way.
-        process_set: which ranks reduce; on others the optimizer is local.
+        process_set: the ranks that reduce; on others the optimizer is local.
 
     Raises:
         ValueError: an argument is wrong.

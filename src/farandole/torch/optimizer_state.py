@@ -38,8 +38,8 @@ def broadcast_optimizer_state(
     Args:
         optimizer: plain or distributed, with parameters of the same shapes on all ranks.
         root_rank: the rank, in the world, whose state is sent.
-        model: what the parameters belong to; tells which of them have sparse gradients.
-        process_set: which ranks take part; on others nothing happens.
+        model: the model of the parameters, which shows which of them have sparse gradients.
+        process_set: the ranks that take part; on others nothing happens.
 
     Raises:
         ValueError: the optimizers have different groups or parameters.

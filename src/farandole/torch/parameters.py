@@ -28,7 +28,7 @@ def broadcast_parameters(params: Any, root_rank: int, process_set: ProcessSet = 
         params: `model.state_dict()`, `model.named_parameters()` or `model.parameters()`, or a list made of them. Values
             of a dict that are not tensors are replaced by the root's; elsewhere they are left as they are.
         root_rank: the rank, in the world, whose parameters are sent.
-        process_set: which ranks take part; on others nothing happens.
+        process_set: the ranks that take part; on others nothing happens.
 
     Raises:
         ValueError: `params` is none of these.

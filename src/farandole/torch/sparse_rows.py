@@ -27,10 +27,10 @@ def unpack(rows: torch.Tensor, shape: Sequence[int], dtype: torch.dtype, sparse_
     """Return the sparse tensor whose elements are the rows of one or several tensors; not coalesced.
 
     Args:
-        rows: what `pack` returned, joined along the first dimension.
+        rows: the results of `pack`, joined along the first dimension.
         shape: the shape of the dense tensor.
         dtype: the type of its values.
-        sparse_dim: how many of its dimensions are sparse, the first ones.
+        sparse_dim: the number of its sparse dimensions, which are the first ones.
     """
     border = sparse_dim * INDEX_BYTES
     # Copies of their own, because a view as another type wants to be aligned to it.

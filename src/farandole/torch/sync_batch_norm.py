@@ -45,7 +45,7 @@ class SyncBatchNorm(_BatchNorm):
     Args:
         num_features: C.
         eps: added to the variance.
-        momentum: of the running statistics; None is the plain average.
+        momentum: the momentum of the running statistics; None is the plain average.
         affine: have a learned weight and bias.
         track_running_stats: keep running statistics for the evaluation.
         process_set: the ranks that share statistics.

@@ -19,14 +19,14 @@ class Checkpoint(ArrayCheckpoint):
     share of the arrays, into files of safetensors.
 
     Args:
-        directory: where; for more than one host, on a file system that all share.
+        directory: the folder of the checkpoints; for more than one host, on a file system that all share.
         every_steps: the number of steps between two checkpoints; `due` is true at its multiples.
         every_seconds: seconds between two checkpoints; `due` is true when they have passed.
-        keep: how many complete checkpoints stay; older ones are removed once a newer one is complete.
+        keep: the number of complete checkpoints to keep; older ones are removed once a newer one is complete.
         format: safetensors.
         wait_if_busy: whether `save` waits for a checkpoint that is still being written, and does not skip the new one.
         patience: seconds that rank 0 waits for other ranks' shards while nothing of them grows.
-        run: what tells this job from others that write here, letters and digits; by default, what the launcher gave.
+        run: the name of this job among others that write here, letters and digits; by default, the launcher's.
         say: is given a level (info or warning) and a line for the user; by default, it goes to standard error.
 
     Attributes:

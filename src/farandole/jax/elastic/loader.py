@@ -20,9 +20,9 @@ class ElasticLoader(IndexLoader):
         source: arrays in any structure, whose first dimension is the samples; or, with `load`, the number of samples.
             The same on all ranks.
         batch_size: samples of each worker in a step.
-        global_batch_size: or those of all workers together; a bigger world than that leaves some without any.
-        batches: or a policy of your own: an object with `counts(world_size)`, the samples of each rank.
-        shuffle: take the samples in a pseudo-random order, another one in each epoch.
+        global_batch_size: or the samples of all workers together; in a larger world some workers have none.
+        batches: or your own policy: an object with `counts(world_size)`, the number of samples of each rank.
+        shuffle: whether samples come in a pseudo-random order, another one in each epoch.
         seed: the seed of that order, the same on all ranks.
         drop_last: leave out the last step of an epoch if it would be short, so that functions are compiled for one
             size.

@@ -35,14 +35,14 @@ def steps(
     In a job whose number of workers is fixed, it goes through the same steps, and a lost worker is an error.
 
     Args:
-        loader: gives the samples.
-        epochs: how often this loop goes through the samples, in all worlds together.
+        loader: the loader of the samples.
+        epochs: the number of times that this loop goes through the samples, in all worlds together.
         batches: lets the batch of all workers follow the noise of the gradients; the loader's batch size is not used
             then. Functions are compiled for each size. The learning rate is the body's: multiply it by
             `Loop.rate_factor`.
-        checkpoint: where the training is kept against the loss of all workers; by default, where `farandole run
+        checkpoint: the place where the training is kept if all workers are lost; by default, where `farandole run
             --checkpoint-dir` says. With `--resume auto`, it begins from the last one.
-        things: what is trained, under any names: `TrainState`s.
+        things: the trained objects, under any names: `TrainState`s.
 
     Returns:
         What to iterate over, once. `stop()` of it ends the training after the current step, on all workers.

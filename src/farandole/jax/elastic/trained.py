@@ -27,8 +27,8 @@ class Training:
         """Train these.
 
         Args:
-            things: by name.
-            checkpoint: where they are kept against the loss of all workers.
+            things: the holders by name.
+            checkpoint: the checkpoint that keeps them if all workers are lost.
 
         Raises:
             InvalidRequestError: one of them is not a `TrainState`.

@@ -25,7 +25,7 @@ class BroadcastGlobalVariablesCallback(Callback):
         """Make one.
 
         Args:
-            root_rank: the rank whose values all get.
+            root_rank: the rank whose values all ranks get.
             device: accepted, without effect.
             local_variables: a variable, or several, that stay as they are on each rank.
         """
@@ -69,7 +69,7 @@ def check_steps(steps: int | None) -> None:
     """Raise InvalidRequestError, on all ranks, if they would take different numbers of steps in an epoch.
 
     Args:
-        steps: of this rank; None if it is not known.
+        steps: the number of steps of this rank; None if it is not known.
     """
     every = allgather_object(steps, name="keras.steps")
     known = {each for each in every if each is not None}

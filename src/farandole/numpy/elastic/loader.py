@@ -119,7 +119,7 @@ class IndexLoader(ABC):
         """Count the samples of a step as used, and go on to the next one.
 
         Args:
-            batch: of the step; its samples are those of all ranks.
+            batch: the batch of the step; its samples are those of all ranks.
             lost: the ranks, in the world of the batch, whose part is not in the result. Their samples are given back,
                 and come in the next step.
         """

@@ -111,7 +111,7 @@ def tf_data_service(compute_config: TfDataServiceConfig, rank: int) -> Iterator[
     context.
 
     Args:
-        compute_config: of the service.
+        compute_config: the configuration of the service.
         rank: this process's rank in the training's job.
 
     Raises:
@@ -149,10 +149,10 @@ def send_to_data_service(
 
     Args:
         dataset: the dataset that the service prepares.
-        compute_config: of a service whose dispatchers run on the compute side.
+        compute_config: the configuration of a service whose dispatchers run on the compute side.
         rank: this process's rank in the training's job.
         size: the size of the training's job; for `round_robin`.
-        processing_mode: as of `tf.data.experimental.service.distribute`.
+        processing_mode: that of `tf.data.experimental.service.distribute`.
         reuse_dataset: all ranks share what is prepared, so that each element goes to one of them.
         round_robin: and get them in turns.
 

@@ -393,7 +393,7 @@ def listening_addresses(networks: Sequence[str] | None) -> list[tuple[str, str]]
     """Return where a process of the service listens: pairs of interface and address, the fastest first.
 
     Args:
-        networks: what may be used; None: everything, and loopback after it.
+        networks: the networks that may be used; None: all of them, and loopback after these.
     """
     everything = interfaces.every_address() if networks else interfaces.addresses()
     found = interfaces.pick(everything, networks) if networks else everything

@@ -45,7 +45,7 @@ def reduce(
 
     Args:
         tensors: dense; all gradients that are reduced by this call.
-        names: by which ranks' gradients match, one for each, the same in all steps.
+        names: the names by which ranks' gradients match, one for each, the same in all steps.
         op: any but Adasum.
         prescale: multiplied in before the reduction.
         postscale: multiplied in after it.
@@ -89,9 +89,9 @@ def reduce_gradients(
     In a loop of `steps` this is where the step counts. It works in eager mode and in a `tf.function`.
 
     Args:
-        gradients: as `tape.gradient` returns them, the same ones on all ranks; None stays None, and `tf.IndexedSlices`
-            become dense.
-        variables: of which they are; ranks' gradients match by their order and names.
+        gradients: the result of `tape.gradient`, of the same variables on all ranks; None stays None, and
+            `tf.IndexedSlices` become dense.
+        variables: the variables of the gradients; ranks' gradients match by their order and names.
         op: Average (the default), Sum, Min, Max or Product.
         process_set: the ranks that take part.
 

@@ -19,15 +19,15 @@ class ElasticLoader(IndexLoader):
         source: arrays or tensors in any structure of tuples and dicts, whose first dimension is the samples; or a
             sequence, whose elements are samples; or, with `load`, the number of samples. The same on all ranks.
         batch_size: samples of each worker in a step.
-        global_batch_size: or those of all workers together; a bigger world than that leaves some without any.
-        batches: or a policy of your own: an object with `counts(world_size)`, the samples of each rank.
-        shuffle: take the samples in a pseudo-random order, another one in each epoch.
+        global_batch_size: or the samples of all workers together; in a larger world some workers have none.
+        batches: or your own policy: an object with `counts(world_size)`, the number of samples of each rank.
+        shuffle: whether samples come in a pseudo-random order, another one in each epoch.
         seed: the seed of that order, the same on all ranks.
         drop_last: leave out the last step of an epoch if it would be short.
         load: makes a batch: it gets the indices of its samples, an int64 vector of any length, and TensorFlow runs it
             as a graph, in a `tf.data` pipeline that reads ahead.
-        num_parallel_calls: of `load`; None lets TensorFlow choose.
-        prefetch: how many batches of `load` are ready before they are asked for.
+        num_parallel_calls: the number of parallel calls of `load`; None lets TensorFlow choose.
+        prefetch: the number of batches of `load` that are prepared ahead.
 
     Raises:
         ValueError: an argument cannot be; the message says what to give instead.

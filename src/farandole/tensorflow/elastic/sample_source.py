@@ -82,8 +82,8 @@ class Pipeline:
 
     Args:
         load: makes a batch of the indices of its samples, an int64 vector.
-        parallel_calls: how many batches are made at the same time; None lets TensorFlow choose.
-        prefetch: how many are ready before they are asked for.
+        parallel_calls: the number of batches that are made at the same time; None lets TensorFlow choose.
+        prefetch: the number of batches that are prepared ahead.
     """
 
     def __init__(self, load: Callable[[Any], Any], parallel_calls: int | None, prefetch: int) -> None:

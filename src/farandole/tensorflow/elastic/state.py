@@ -33,7 +33,8 @@ class TensorFlowState(VariablesState):
 
         Args:
             variables: None: all global variables of the graph.
-            session: in which a graph's variables have their values; None: the default session, when it is needed.
+            session: the session in which a graph's variables have their values; None: the default session, when it is
+                needed.
             kwargs: more attributes, with their first values, which can be pickled.
 
         Raises:
@@ -63,9 +64,9 @@ class TensorFlowKerasState(ModelState):
         """Make a state.
 
         Args:
-            model: of Keras, built.
+            model: a model of Keras that is built.
             optimizer: None: the one that the model was compiled with.
-            backend: of tf_keras without eager mode: its `get_session()` is asked for the session.
+            backend: the backend of tf_keras without eager mode, whose `get_session()` returns the session.
             kwargs: more attributes, with their first values, which can be pickled.
 
         Raises:

@@ -37,18 +37,18 @@ def steps(
     In a job whose number of workers is fixed, it goes through the same steps, and a lost worker is an error.
 
     Args:
-        loader: gives the samples.
-        epochs: how often this loop goes through the samples, in all worlds together.
-        rate: what the learning rate does as the number of workers changes, such as `LinearScaling()`; by default it
+        loader: the loader of the samples.
+        epochs: the number of times that this loop goes through the samples, in all worlds together.
+        rate: the change of the learning rate with the number of workers, such as `LinearScaling()`; by default the rate
             stays.
         batches: lets the batch of all workers follow the noise of the gradients, and the learning rate the batch; the
             loader's batch size is not used then. A `tf.function` is traced for each size, if not with
             `reduce_retracing=True`.
-        checkpoint: where the training is kept against the loss of all workers; by default, where `farandole run
+        checkpoint: the place where the training is kept if all workers are lost; by default, where `farandole run
             --checkpoint-dir` says. With `--resume auto`, it begins from the last one.
-        things: what is trained, under any names: models and optimizers of Keras, modules, variables and lists of them,
-            and whatever has `state_dict` and `load_state_dict`. Optimizers of Keras are built for the models' trainable
-            variables.
+        things: the trained objects, under any names: models and optimizers of Keras, modules, variables and lists of
+            them, and whatever has `state_dict` and `load_state_dict`. Optimizers of Keras are built for the models'
+            trainable variables.
 
     Returns:
         What to iterate over, once. `stop()` of it ends the training after the current step, on all workers.

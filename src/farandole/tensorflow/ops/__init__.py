@@ -82,12 +82,12 @@ def run(
     """Return what comes of a collective; gradients flow through it.
 
     Args:
-        collective: what is done.
+        collective: the collective to call.
         form: whether it takes one tensor or several; the result is written over none.
         tensors: the inputs.
         options: settled; tensors are inputs of the op as well.
-        name: by which ranks' calls match; None: by their order.
-        process_set: which ranks take part.
+        name: the name by which ranks' calls match; None: they match by their order.
+        process_set: the ranks that take part.
         ignore_name_scope: in a graph, whether the name counts without its scope.
     """
     outcome: Outcome = _chosen_for_call().run(

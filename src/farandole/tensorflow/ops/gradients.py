@@ -42,11 +42,11 @@ class Differentiable:
         """Describe a call that was made.
 
         Args:
-            collective: what was done.
+            collective: the collective that was called.
             options: settled.
-            ranks: that took part, in order.
-            inputs: of the call.
-            counts: for each output, how many rows came from each rank, where the collective gives that.
+            ranks: the ranks that took part, in order.
+            inputs: the inputs of the call.
+            counts: for each output, the number of rows from each rank, where the collective returns that.
             run: makes another collective, among the same ranks.
             rank: makes the op that gives this rank when it runs.
         """

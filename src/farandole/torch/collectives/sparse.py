@@ -23,7 +23,7 @@ def sparse_allreduce_async(
     index, `coalesce()` of the result adds them up.
 
     Args:
-        tensor: of layout `torch.sparse_coo`, of the same shape on all ranks; it need not be coalesced.
+        tensor: a tensor of layout `torch.sparse_coo`, of the same shape on all ranks; it need not be coalesced.
         name: ranks' calls match by name.
         op: Average or Sum.
         process_set: the ranks that take part.

@@ -47,7 +47,7 @@ class ProcessGroup(dist.ProcessGroup):
     """A group of processes and the engine that runs their collectives.
 
     Attributes:
-        timeout: how long a call may take unless it says otherwise.
+        timeout: the time that a call may take unless it has its own timeout.
     """
 
     def __init__(

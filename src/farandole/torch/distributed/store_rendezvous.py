@@ -33,7 +33,7 @@ def meet(store: Store, rank: int, size: int, timeout: timedelta) -> Engine:
         store: shared by the members, and by no other process under its prefix.
         rank: this member's place in the group.
         size: number of members.
-        timeout: for all members to have come and to be connected.
+        timeout: the time within which all members must have come and be connected.
 
     Raises:
         StartError: not all of them came in time; the message names the missing ones.

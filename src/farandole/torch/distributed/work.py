@@ -39,8 +39,8 @@ class Terms:
         seconds: the time limit in seconds.
         number: its place in the order of the group's collectives, or of such transfers.
         rank: this process's place in the group.
-        transfer: it is between two members of the group only.
-        source_rank: for a received tensor, the member that sent it.
+        transfer: whether the call is between two members of the group only.
+        source_rank: the member that sent a received tensor.
     """
 
     label: str
@@ -72,7 +72,7 @@ class Work(dist.Work):
         Args:
             engine: the engine that runs the request.
             submission: released when the work is over; None if there was nothing to do.
-            call: what was submitted. Held, with all the tensors that the engine uses, until it is done.
+            call: the submitted call. It is held, with all the tensors that the engine uses, until it is done.
             terms: label and time.
             completer: completes the future, if one is asked for.
             on_over: called once, when the engine has let go of the tensors.

@@ -69,19 +69,19 @@ class ElasticLoader:
     Args:
         dataset: the same on all ranks.
         batch_size: samples of each worker in a step.
-        global_batch_size: or those of all workers together; a bigger world than that leaves some without any.
-        batches: or a policy of your own: how many samples each rank takes.
-        shuffle: take the samples in a pseudo-random order, another one in each epoch. None: where the dataset has
+        global_batch_size: or the samples of all workers together; in a larger world some workers have none.
+        batches: or your own policy, which returns the number of samples of each rank.
+        shuffle: whether samples come in a pseudo-random order, another one in each epoch. None: where the dataset has
             indices.
         seed: the seed of that order, the same on all ranks.
         drop_last: leave out the last step of an epoch if it would be short. What lost workers have given back may be in
             it.
         num_workers: worker processes of this rank; 0 reads in this process.
-        collate_fn: from a list of samples to a batch; None is torch's.
-        prefetch_factor: how many batches each worker process reads ahead; None is 2.
+        collate_fn: makes a batch of a list of samples; None is torch's.
+        prefetch_factor: the number of batches that each worker process reads ahead; None is 2.
         pin_memory: put the batches into pinned memory.
         worker_init_fn: called in each worker process, with its number.
-        multiprocessing_context: how worker processes start, as for torch's DataLoader.
+        multiprocessing_context: the start method of worker processes, as for torch's DataLoader.
 
     Raises:
         ValueError: an argument cannot be; the message says what to give instead.
@@ -222,7 +222,7 @@ class ElasticLoader:
         """Count the samples of a step as used, and go on to the next one.
 
         Args:
-            batch: of the step; its samples are those of all ranks.
+            batch: the batch of the step; its samples are those of all ranks.
             lost: the ranks, in the world of the batch, whose part is not in the result. Their samples are given back,
                 and come in the next step.
 

@@ -66,7 +66,7 @@ class Step:
 
         Args:
             data: collated.
-            end: how many of the positions before the portion's goal there are, or None if all are.
+            end: the number of positions that exist before the portion's goal; None if all exist.
 
         Raises:
             RuntimeError: a stream has fewer samples than it had before.
@@ -194,8 +194,8 @@ class ReadAhead:
 
     Args:
         source: the dataset that is read.
-        num_workers: how many processes read; 0 is this one, which reads nothing ahead.
-        collate_fn: from a list of samples to a batch; None is torch's.
+        num_workers: the number of processes that read; 0 is this one, which reads nothing ahead.
+        collate_fn: makes a batch of a list of samples; None is torch's.
         worker_init_fn: called in each worker process.
         settings: other settings of torch's DataLoader.
     """

@@ -244,7 +244,7 @@ def read(reader: Any, items: Sequence[Any], collate: Collate) -> tuple[Any, int 
     Args:
         reader: the source's.
         items: indices, or one portion.
-        collate: from what was read to a batch, and how many positions there are.
+        collate: makes a batch of the samples that were read and the number of positions.
     """
     if hasattr(reader, "__getitems__") and reader.__getitems__:
         return collate(reader.__getitems__(items))

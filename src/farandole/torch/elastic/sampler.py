@@ -23,10 +23,10 @@ class ElasticSampler(Sampler[int]):
 
     Attributes:
         epoch: the epoch.
-        processed_num: how many samples of it all workers have recorded, together.
-        num_replicas: number of workers that the rest was dealt out to.
+        processed_num: the number of samples that all workers together have recorded.
+        num_replicas: the number of workers among which the rest was shared out.
         rank: this worker's rank among them.
-        remaining_indices: the rest, in its order, as it was when it was dealt out.
+        remaining_indices: the rest, in its order, as it was shared out.
         num_samples: this rank's share of it.
         total_size: all ranks' shares together.
 
@@ -45,7 +45,7 @@ class ElasticSampler(Sampler[int]):
         """Deal out a dataset, after `init()`.
 
         Args:
-            dataset: what to sample from, of a length that does not change.
+            dataset: the dataset to sample from, whose length does not change.
             shuffle: shuffle each epoch; otherwise samples keep their order.
             seed: the seed of the shuffling, the same on all ranks.
         """

@@ -90,17 +90,17 @@ def steps(
     In a job whose number of workers is fixed, it goes through the same steps, and a lost worker is an error.
 
     Args:
-        loader: gives the samples; of a DataLoader, its dataset, batch size (of each worker), shuffling, workers and
-            collate function are taken.
-        epochs: how often this loop goes through the samples, in all worlds together.
-        rate: what the learning rate does as the number of workers changes, such as `LinearScaling()`; by default it
+        loader: the loader of the samples; of a DataLoader, its dataset, batch size (of each worker), shuffling,
+            workers and collate function are used.
+        epochs: the number of times that this loop goes through the samples, in all worlds together.
+        rate: the change of the learning rate with the number of workers, such as `LinearScaling()`; by default the rate
             stays.
         batches: lets the batch of all workers follow the noise of the gradients, and the learning rate the batch; the
             loader's batch size is not used then. A body may be gone through several times in a step: see
             `Loop.accumulates`.
-        checkpoint: where the training is kept against the loss of all workers; by default, where `farandole run
+        checkpoint: the place where the training is kept if all workers are lost; by default, where `farandole run
             --checkpoint-dir` says. With `--resume auto`, it begins from the last one.
-        things: what is trained, under any names: models, optimizers (each a `DistributedOptimizer`), schedules, and
+        things: the trained objects, under any names: models, optimizers (each a `DistributedOptimizer`), schedules, and
             whatever else has `state_dict` and `load_state_dict`.
 
     Returns:

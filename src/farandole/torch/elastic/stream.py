@@ -71,7 +71,7 @@ def begin(things: Mapping[str, Any], sources: Sequence[int], receivers: Sequence
     """Give receivers the state of things, or let them have most of it later. A collective of the world.
 
     Args:
-        things: by name; the same ones on all ranks.
+        things: the objects by name; the same ones on all ranks.
         sources: ranks that hold the state.
         receivers: ranks that are to get it.
         at_once: the largest number of bytes that are sent at once, if the first of the sources says so.

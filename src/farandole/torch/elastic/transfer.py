@@ -38,7 +38,7 @@ def transfer(
     """Give receivers the state of things that have a `state_dict` and can load one. A collective of the world.
 
     Args:
-        things: by name; the same ones on all ranks.
+        things: the objects by name; the same ones on all ranks.
         sources: ranks that hold the state.
         receivers: ranks that are to get it.
         leave_out: puts `OWN` into a state, by name, or takes away what may be missing there.

@@ -48,7 +48,8 @@ class BallotBundle(Bundle):
 
         Args:
             name: the name of its request, the same on all ranks.
-            dtype: of the gradients, so that they share a bucket; float32 if they are not floating-point numbers.
+            dtype: the element type of the gradients, so that they share a bucket; float32 if they are not
+                floating-point numbers.
             options: the options of the reduction.
         """
         super().__init__(())

@@ -26,11 +26,12 @@ class Entry(ABC):
     Attributes:
         name: the name by which the gradients of all ranks are matched.
         bundle: the gradients that it is submitted with.
-        missing_passes: how many backward passes the step still needs.
-        view: where the reduced gradient lies in the arena, and its own one travels from; None on the general way.
-        own_view: where this rank's own gradient travels from instead, so that it outlives its reduction.
+        missing_passes: the number of backward passes that the step still needs.
+        view: the memory in the arena that this rank's gradient is sent from and the reduced one lies in; None on the
+            general way.
+        own_view: the memory that this rank's own gradient is sent from instead, so that it outlives its reduction.
         kept: a copy of this rank's own gradient that outlives its reduction on the general way; else None.
-        absent: in this step zeros stand for a gradient that this rank does not have.
+        absent: whether zeros stand for a gradient that this rank does not have in this step.
     """
 
     __slots__ = ("absent", "bundle", "kept", "missing_passes", "name", "own_view", "view")
@@ -142,7 +143,7 @@ class Bundle:
         missing: entries that still need backward passes.
         launched: its gradients are on their way, or have arrived.
         generation: the generation of the world in which they were launched.
-        share: by what this rank's gradients were multiplied there.
+        share: the factor by which this rank's gradients were multiplied there.
         broken: its gradients were not reduced, because that world broke.
         kept: this rank's own gradients of this step are kept.
         submission: if all entries have a view: the requests, made once and used in every step.
@@ -168,7 +169,7 @@ class Bundle:
         """Copy the gradients to where they travel from; return whether all of them could be put there.
 
         Args:
-            share: by what this rank's gradients are multiplied.
+            share: the factor by which this rank's gradients are multiplied.
             keeps: whether they are put beside the views, so that they outlive their reduction.
         """
         if self.kept:  # The entries were launched before, in a world that has ended meanwhile.

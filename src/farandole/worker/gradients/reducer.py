@@ -73,7 +73,7 @@ class Reducer:
         """Watch the gradients.
 
         Args:
-            front_end: of the framework that computes the gradients.
+            front_end: the front end of the framework that computes the gradients.
             bundles: entries; those of one inner sequence are reduced together.
             options: the options of the reduction.
             passes: backward passes for each step.

@@ -33,7 +33,7 @@ class Backend(Protocol):
         Args:
             gradients: none of them is None.
             names: the name of each gradient, by which those of all ranks are matched.
-            bundles: which are reduced together, as places in `gradients`; None: as is best.
+            bundles: the groups that are reduced together, as places in `gradients`; None: the best grouping.
             op: a reduction.
             options: the user's.
             scales: multiplied in before and after the reduction.
@@ -71,10 +71,10 @@ class GradientReduction:
 
         Args:
             options: the options of the reduction.
-            name: gives that of the next call; that of a gradient follows from it. It is the same on all ranks.
-            key_of: gives a variable's key, the same for a variable of Keras and for the backend's in it.
-            backend: gives what reduces.
-            is_left_out: says whether this rank's gradients are its own at the moment.
+            name: returns the name of the next call, the same on all ranks; names of gradients follow from it.
+            key_of: returns a variable's key, the same for a variable of Keras and for the backend's in it.
+            backend: returns the backend that reduces.
+            is_left_out: returns whether this rank's gradients are its own at the moment.
         """
         self.options = options
         self.is_on = True
