@@ -28,7 +28,7 @@ class Distributed(ComputedGradients):
         _prepare(self)
 
     def register_local_var(self, variable: Any) -> None:
-        """Let the gradient of a variable be each rank's own; see `farandole.keras.optimizer`."""
+        """Let the gradient of a variable be each rank's own, as in `farandole.keras.optimizer`."""
         self._farandole.register_local(variable)
 
     @property

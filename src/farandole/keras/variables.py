@@ -26,6 +26,6 @@ def broadcast_global_variables(root_rank: int) -> None:
 def model_variables(model: Any) -> list[Any]:
     """Return what has to be the same on all workers: weights, and the state of the optimizer.
 
-    What layers draw random numbers from is left out: each worker drops out other units.
+    The state of layers' random generators is left out: each worker drops out other units.
     """
     return [*model.weights, *(variables_of(getattr(model, "optimizer", None)) or ())]

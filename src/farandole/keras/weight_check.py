@@ -1,4 +1,4 @@
-"""The comparison of the ranks' weights while a model is trained: `parameter_check` for what Keras calls a model."""
+"""The comparison of the ranks' weights while Keras trains a model, by `farandole.worker.gradients.parameter_check`."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _checks: WeakKeyDictionary[GradientReduction, ParameterCheck] = WeakKeyDictionar
 
 
 def compare_weights(model: Any, arguments: Sequence[Any], backend: str) -> None:
-    """Before a step of a model: compare the ranks' trainable weights if that is due, and tell the user the outcome.
+    """Compare the ranks' trainable weights before a step of a model, if that is due, and tell the user the outcome.
 
-    Nothing is compared before the first step, because a script may broadcast after it: it makes variables.
+    Nothing is compared before the first step, because scripts may broadcast after it, once it has made all variables.
 
     Args:
         model: a model whose optimizer may be distributed; local variables are left out.

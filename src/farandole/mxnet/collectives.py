@@ -1,4 +1,4 @@
-"""What carries out the collectives of MXNet's arrays."""
+"""The calls that carry out the collectives of MXNet's arrays."""
 
 from __future__ import annotations
 

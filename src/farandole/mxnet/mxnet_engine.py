@@ -4,7 +4,7 @@ MXNet runs operations in an order that follows from the arrays that each reads a
 begins in one of MXNet's threads as soon as its arrays are free for it. What uses them later waits until the operation
 says that it is done, which it may do in any thread. Nobody blocks in between.
 
-What MXNet does not check: an array, or two views of one, among the arrays of one operation twice make it wait for
+MXNet does not check one thing: an array, or two views of one, twice among the arrays of one operation make it wait for
 itself for ever. So `push` tells arrays apart by the memory that they share.
 """
 

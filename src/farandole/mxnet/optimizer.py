@@ -67,7 +67,7 @@ class DistributedOptimizer(mx.optimizer.Optimizer):
             compression: the form in which the gradients are sent, such as `Compression.fp16`.
 
         Raises:
-            ValueError: the arguments make no sense, or init() has not been called.
+            ValueError: an argument is not valid, or init() has not been called.
         """
         # Not in `__dict__`, which is the plain optimizer's, and is pickled with it.
         type(self)._plain = optimizer

@@ -54,7 +54,7 @@ class Reduction:
         """Return the options of what the user calls, such as DistributedOptimizer.
 
         Raises:
-            ValueError: they make no sense; or init() has not been called.
+            ValueError: an option is not valid, or init() has not been called.
         """
         made = cls(**asked)
         current().group_of(made.process_set, what)

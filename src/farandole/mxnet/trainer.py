@@ -55,7 +55,7 @@ class DistributedTrainer(mx.gluon.Trainer):
             process_set: the ranks that take part.
 
         Raises:
-            ValueError: the arguments make no sense, or init() has not been called.
+            ValueError: an argument is not valid, or init() has not been called.
         """
         if isinstance(optimizer, DistributedOptimizer):
             warnings.warn(

@@ -47,7 +47,7 @@ class TensorFlowDialect(Dialect):
     everywhere = ("ignore_name_scope",)
 
     def whole_numbers(self, numbers: Any, like: Any) -> Any:
-        """Return what is a tensor already. See `FrontEnd.whole_numbers`."""
+        """Return the argument, which is a tensor already."""
         return numbers
 
 

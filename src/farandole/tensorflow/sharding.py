@@ -15,9 +15,9 @@ Data = TypeVar("Data")
 def shard(data: Data, process_set: ProcessSet = global_process_set) -> Data:
     """Return this worker's part of a dataset, or of arrays: every element whose number has its rank as remainder.
 
-    What is left over when the elements do not divide by the workers is left out. All workers read a dataset from its
-    beginning, in the same order: shard it before it is shuffled, and before what is slow. For a number of workers that
-    changes, there is `elastic.ElasticLoader`.
+    If the number of elements is not a multiple of the number of workers, the rest is left out. All workers read a
+    dataset from its beginning, in the same order: shard it before it is shuffled, and before what is slow. For a number
+    of workers that changes, there is `elastic.ElasticLoader`.
 
     Args:
         data: a `tf.data.Dataset`, or arrays or tensors in any structure of tuples and dicts, with one row for each

@@ -41,10 +41,10 @@ class _Distributed:
 
         Args:
             target: as for `tf.GradientTape`.
-            sources: variables or tensors, as there.
-            output_gradients: as there.
+            sources: variables or tensors.
+            output_gradients: as for `tf.GradientTape`.
             use_generic_names: accepted, without effect: ranks' gradients always match by their places in `sources`.
-            unconnected_gradients: as there.
+            unconnected_gradients: as for `tf.GradientTape`.
 
         Returns:
             They have the structure of the sources; for a tuple of these it is a list.

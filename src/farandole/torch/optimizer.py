@@ -287,7 +287,7 @@ def _check_passes(passes: int) -> None:
 
 
 def _bundles(named: list[Named], groups: Any) -> list[list[Named]]:
-    """Return which parameters are reduced together; of a number of groups, those that are frozen now are in none."""
+    """Return which parameters are reduced together; a number of groups leaves out those that are frozen now."""
     together, alone = named, []
     if isinstance(groups, (list, tuple)):
         _check_groups(groups)

@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 class ReducesGradients(Protocol):
     """The methods of a `DistributedOptimizer` beside those of the optimizer's own class.
 
-    Type checkers know that of torch's own optimizers. For an optimizer of a class of yours, tell them:
+    Type checkers know that of torch's own optimizers. For an optimizer of your own class, tell them:
 
     Example:
         >>> optimizer = hvd.DistributedOptimizer(torch.optim.SGD([torch.nn.Parameter(torch.zeros(2))], lr=0.1))

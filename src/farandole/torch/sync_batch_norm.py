@@ -171,7 +171,7 @@ def _from_plain(cls: type[SyncBatchNorm], plain: _BatchNorm, process_set: Proces
 
 
 def convert_sync_batchnorm(module: torch.nn.Module, process_set: ProcessSet = global_process_set) -> torch.nn.Module:
-    """Return the module with `SyncBatchNorm` for every batch normalisation; see `SyncBatchNorm`."""
+    """Return the module with `SyncBatchNorm` in place of every batch normalisation."""
     return SyncBatchNorm.convert_sync_batchnorm(module, process_set)
 
 

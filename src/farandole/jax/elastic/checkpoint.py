@@ -15,7 +15,7 @@ from farandole.numpy.elastic.array_checkpoint import VALUES, ArrayCheckpoint
 class Checkpoint(ArrayCheckpoint):
     """A directory of checkpoints that training writes, and begins from.
 
-    What is saved are `TrainState`s, arrays in any structure, numbers, text and bytes, by name. Each rank writes its
+    It saves `TrainState`s, arrays in any structure, numbers, text and bytes, by name. Each rank writes its
     share of the arrays, into files of safetensors.
 
     Args:
@@ -33,7 +33,7 @@ class Checkpoint(ArrayCheckpoint):
         resume: whether the user wants to begin with what `load` finds (`farandole run --resume auto`).
 
     Raises:
-        InvalidRequestError: a value makes no sense, or the format needs a library that is not there.
+        InvalidRequestError: a value is not valid, or the format needs a library that is not installed.
 
     Example:
         >>> checkpoint = Checkpoint("checkpoints", every_steps=100)

@@ -41,7 +41,7 @@ class BroadcastGlobalVariablesCallback(Callback):
         """Let a variable stay as it is on each rank.
 
         Raises:
-            ValueError: it is none.
+            ValueError: it is not a variable.
         """
         if not hasattr(variable, "assign"):
             raise InvalidRequestError(f"All local variables must be of tf.Variable type, or Keras': {variable!r}.")

@@ -63,7 +63,7 @@ def average(logs: MutableMapping[str, Any] | None, samples: dict[str, float]) ->
     """Replace values by their averages over all ranks. A collective.
 
     Args:
-        logs: values by their names; None on a rank that has none.
+        logs: values by their names; None on a rank without values.
         samples: the weight of this rank, for names that begin so; the longest beginning counts.
     """
     mine = {name: (_number(value), _weight(name, samples)) for name, value in (logs or {}).items()}

@@ -71,7 +71,7 @@ def open_format(name: str) -> TensorFiles:
     """Return the format of this name.
 
     Raises:
-        InvalidRequestError: there is none, or it needs a library that is not there.
+        InvalidRequestError: there is no such format, or it needs a library that is not installed.
     """
     if name == "safetensors":
         return Safetensors()

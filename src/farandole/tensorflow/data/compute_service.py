@@ -77,7 +77,7 @@ class TfDataServiceConfig:
         )
 
     def write(self, filename: str | os.PathLike[str]) -> None:
-        """Write it to a file that only its user can read. Whoever sees the file, sees all of it."""
+        """Write it to a file that only its user can read, in one step: a reader of the file never sees a part of it."""
         path = Path(filename)
         with NamedTemporaryFile("w", dir=path.parent, prefix=path.name, delete=False) as file:
             json.dump(self.to_dict(), file)

@@ -15,7 +15,7 @@ from farandole.worker.elastic.variables import variables_of
 class Checkpoint(ArrayCheckpoint):
     """A directory of checkpoints that training writes, and begins from.
 
-    What is saved are things with variables (models and optimizers of Keras, modules, variables and lists of them),
+    It saves objects with variables (models and optimizers of Keras, modules, variables and lists of them),
     things with `state_dict` and `load_state_dict`, arrays, numbers, text and bytes, by name. Each rank writes its share
     of the arrays, into files of safetensors. Variables are told apart by their position in `variables`.
 
@@ -34,7 +34,7 @@ class Checkpoint(ArrayCheckpoint):
         resume: whether the user wants to begin with what `load` finds (`farandole run --resume auto`).
 
     Raises:
-        InvalidRequestError: a value makes no sense, or the format needs a library that is not there.
+        InvalidRequestError: a value is not valid, or the format needs a library that is not installed.
 
     Example:
         >>> checkpoint = Checkpoint("checkpoints", every_steps=100)

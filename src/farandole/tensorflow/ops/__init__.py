@@ -83,7 +83,7 @@ def run(
 
     Args:
         collective: the collective to call.
-        form: whether it takes one tensor or several; the result is written over none.
+        form: whether it takes one tensor or several; no tensor is overwritten.
         tensors: the inputs.
         options: settled; tensors are inputs of the op as well.
         name: the name by which ranks' calls match; None: they match by their order.

@@ -1,6 +1,6 @@
 """The collectives on tensors.
 
-What a collective is, its forms and its gradient are declared in `worker.collectives`. Here is what PyTorch adds: its
+Collectives, their forms and their gradients are declared in `worker.collectives`. This package adds PyTorch's part: its
 tensors (`tensors`), its graph of gradients (`autograd`), the functions that are rendered from the two (`functions`),
 sparse tensors, PowerSGD, and calls for the optimizer (`calls`).
 """

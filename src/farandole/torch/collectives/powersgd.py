@@ -189,7 +189,7 @@ class PowerSGDCall:
         postscale: float,
         results: tuple[torch.Tensor, ...],
     ) -> None:
-        """Describe the call; see `powersgd_call`."""
+        """Describe the call, with the arguments of `powersgd_call`."""
         self._memory = memory
         self._plain = plain
         self._matrices = matrices
@@ -242,7 +242,7 @@ class PowerSGDCall:
 
     @torch.no_grad()
     def result(self) -> Any:
-        """Return the outputs, or raise why there are none."""
+        """Return the outputs, or raise the error of the call."""
         try:
             self._plain.result()
         except Exception as error:

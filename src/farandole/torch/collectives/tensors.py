@@ -57,7 +57,7 @@ class Tensors(FrontEnd[torch.Tensor]):
         """Return the tensor.
 
         Raises:
-            ValueError: it is none: which type its elements are to have, only the user knows.
+            ValueError: it is not a tensor: only the user knows which type its elements should have.
         """
         if isinstance(given, torch.Tensor):
             return given

@@ -68,7 +68,7 @@ class Reduction:
         """Return the meaning of `op` for a tensor.
 
         Raises:
-            InvalidRequestError: there is none.
+            InvalidRequestError: `op` has no meaning for this tensor.
         """
         kind = getattr(op, "op", op)
         source = dense(tensor)

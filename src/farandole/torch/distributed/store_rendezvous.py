@@ -90,7 +90,7 @@ def _remaining(deadline: float) -> float:
 
 
 def _reachable_address(store: Store) -> str:
-    """Return this process's address on the network of the store; empty when the store tells none: this host only."""
+    """Return this process's address on the network of the store; empty when the store has none: this host only."""
     while isinstance(store, PrefixStore):
         store = store.underlying_store
     if not isinstance(store, TCPStore):

@@ -32,7 +32,7 @@ class Checkpoint(CheckpointBase):
         resume: whether the user wants to begin with what `load` finds (`farandole run --resume auto`).
 
     Raises:
-        InvalidRequestError: a value makes no sense, or the format needs a library that is not there.
+        InvalidRequestError: a value is not valid, or the format needs a library that is not installed.
 
     Example:
         >>> checkpoint = Checkpoint("checkpoints", every_steps=100)

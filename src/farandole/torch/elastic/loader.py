@@ -182,7 +182,7 @@ class ElasticLoader:
             rank: this worker's rank in it.
 
         Raises:
-            ValueError: there is no such rank.
+            ValueError: `rank` is not a rank of the world.
             RuntimeError: a dataset gives other samples than before.
             RuntimeError, OSError, EOFError: a worker process was killed, whichever torch notices first.
             Exception: what the dataset or `collate_fn` raised, with the traceback of the worker process in its message.

@@ -1,8 +1,8 @@
 """`TorchState`: models, optimizers, samplers and what else training holds, kept alike on all workers.
 
-What kind of thing an attribute is decides how: a *handler* saves, restores and syncs it in place, so that whoever else
-holds the object sees the same. Things without a handler are Python objects, which are replaced. The registry says which
-handler takes what; the first that fits does.
+The kind of an attribute decides how: a *handler* saves, restores and syncs it in place, so that all code that holds the
+object sees the same. Things without a handler are Python objects, which are replaced. The registry says which handler
+takes what; the first that fits does.
 """
 
 from __future__ import annotations

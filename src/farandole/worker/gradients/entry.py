@@ -87,7 +87,7 @@ class Entry(ABC):
 
     @abstractmethod
     def put(self, share: float) -> bool:
-        """Copy the gradient, multiplied by `share`, to where it travels from; zeros if there is none.
+        """Copy the gradient, multiplied by `share`, to the memory that it is sent from; zeros if there is none.
 
         After that the gradient of the framework is the view. With a share of 0 it may be anything, also not a number.
 

@@ -111,7 +111,7 @@ class Reducer:
         return session is self._context.session and goes_on
 
     def add(self, bundles: Iterable[Sequence[Entry]]) -> None:
-        """Take more gradients in; see `__init__`. Frozen ones take part once they are trained."""
+        """Add gradients, as `__init__` does. Frozen ones take part once they are trained."""
         added = [Bundle(entries) for entries in bundles]
         self._bundles += added
         entries = [entry for bundle in added for entry in bundle.entries]
@@ -156,7 +156,7 @@ class Reducer:
     def reset(self) -> None:
         """Forget the passes seen so far, and what compression has not sent. Reductions in flight are waited for.
 
-        What became of them does not matter: the world may have broken, and the next one be there already.
+        Their outcome does not matter: the world may have broken, and the next one may have begun already.
         """
         session = self._context.session
         if session is not None and session is session_if_any():

@@ -4,7 +4,7 @@ To tell all ranks of what is ready costs about as much for one gradient as for a
 it is time taken from the computation. So what is ready waits for more, until there are `SUBMIT_BATCH_BYTES` of it; when
 the backward pass ends, nothing waits any longer.
 
-What travels together has no influence on results: the engine decides by each tensor's own size.
+The way gradients are batched has no influence on results: the engine decides by each tensor's own size.
 """
 
 from __future__ import annotations

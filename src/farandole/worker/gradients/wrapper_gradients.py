@@ -1,6 +1,6 @@
 """The gradients of one optimizer or tape: which of them are reduced together, under which names, and which stay local.
 
-What reduces them is the front end's: for TensorFlow, and for each backend of Keras.
+The front end reduces them: for TensorFlow, and for each backend of Keras.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class GradientReduction:
     def _reduce_shared(
         self, results: list[Any], variables: Sequence[Any], keys: list[Any], shared: list[int], op: int
     ) -> None:
-        """Put the reduced gradients in the place of this rank's own, of which these are there."""
+        """Replace this rank's own gradients, those at the places in `shared`, by the reduced ones."""
         # Names are numbered without local gradients, because each rank may have different local ones.
         local = self._local_keys()
         global_ones = [index for index, key in enumerate(keys) if key not in local]

@@ -78,7 +78,7 @@ def checked(
     """Return the options of what the user calls, such as DistributedOptimizer.
 
     Raises:
-        ValueError: they make no sense; or init() has not been called.
+        ValueError: an option is not valid, or init() has not been called.
     """
     current().group_of(process_set, what)
     if op not in (Average, Sum, Adasum):
