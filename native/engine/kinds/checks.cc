@@ -19,6 +19,13 @@ void check_reducible(const Request& request) {
   }
 }
 
+void check_is_not_adasum(const Request& request) {
+  if (request.signature.op == ReduceOp::kAdasum) {
+    refuse(std::string(name_of(request.signature.kind)) + " does not support Adasum: '" + request.name +
+           "'. Use Sum, Average, Min, Max or Product.");
+  }
+}
+
 void check_has_rows(const Request& request) {
   if (request.signature.shape.empty()) {
     refuse(std::string(name_of(request.signature.kind)) + " needs a tensor with at least one dimension: '" +

@@ -15,6 +15,8 @@ std::string ranks_of(const collective::Group& group);  // "[0, 2]"
 
 // Refuses element types that nothing is calculated with.
 void check_reducible(const Request& request);
+// Refuses Adasum, which needs whole tensors everywhere.
+void check_is_not_adasum(const Request& request);
 // Refuses a tensor without dimensions.
 void check_has_rows(const Request& request);
 // Refuses a root that is not in the group.

@@ -19,9 +19,7 @@ void check(const Request& request, const Group& group, int) {
   if (signature.shape.empty()) {
     refuse("Reducescatter does not support scalar inputs: '" + request.name + "' has no dimension to cut.");
   }
-  if (signature.op == ReduceOp::kAdasum) {
-    refuse("reducescatter does not support Adasum: '" + request.name + "'. Use Sum, Average, Min, Max or Product.");
-  }
+  check_is_not_adasum(request);
   if (rows_of(signature, group.size(), static_cast<size_t>(group.index)) * signature.row_elements() > 0 &&
       request.output == nullptr) {
     refuse("reducescatter '" + request.name + "': this rank gets rows, but there is no memory for them.");

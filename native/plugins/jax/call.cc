@@ -175,7 +175,7 @@ bool Call::is_alone(const std::vector<int32_t>& ranks) const {
   return ranks.size() == 1 && ranks[0] == rank_ &&
          collective_.option("prescale", 1.0) * collective_.option("postscale", 1.0) == 1.0 &&
          collective_.option("compression", kNoCompression) == kNoCompression &&
-         (collective_.kind != FARANDOLE_BROADCAST || collective_.root == rank_);
+         collective_.option("root", rank_) == rank_;
 }
 
 void Call::hand_over(const std::vector<farandole_request>& requests) {

@@ -201,14 +201,14 @@ void Call::add_parts(const EngineLink::Use& use) {
 
 // Whether the result is the input. What is wrong with a call is the engine's to say, also to a rank that is alone.
 bool Call::is_alone(const Part& part, const std::vector<int32_t>& ranks, int32_t rank) const {
-  if (ranks.size() != 1 || ranks[0] != rank) {
+  if (ranks.size() != 1 || ranks[0] != rank || kernel_.root.value_or(rank) != rank) {
     return false;
   }
   switch (kernel_.row->flow) {
     case Flow::kReduce:
       return kernel_.leaves_one_alone && part.type != TF_BOOL;
     case Flow::kCopy:
-      return kernel_.root == rank;
+      return true;
     default:
       return false;
   }

@@ -90,7 +90,7 @@ void* make_kernel(const OpRow* row, TF_OpKernelConstruction* construction) {
         }
         case Attribute::kRoot:
           kernel->root = static_cast<int32_t>(attributes.whole("root_rank"));
-          kernel->options = {{"root", static_cast<double>(kernel->root)}};
+          kernel->options.push_back({"root", static_cast<double>(*kernel->root)});
           break;
         case Attribute::kType:
         case Attribute::kTypes:

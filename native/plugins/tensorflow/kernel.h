@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,7 +21,7 @@ struct Kernel {
   std::string name;  // what the user named the call, or ""
   bool ignores_scope = false;
   uint32_t group = 0;
-  int32_t root = 0;
+  std::optional<int32_t> root;            // of ops that have one
   bool leaves_one_alone = false;          // a reduction whose result is the input where there is one rank only
   std::vector<farandole_option> options;  // of its requests
   mutable plugins::OwnProgress progress;
