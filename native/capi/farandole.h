@@ -19,7 +19,7 @@ extern "C" {
 #define FARANDOLE_API __attribute__((visibility("default")))
 
 /* Raised whenever a struct or the meaning of a function changes; the binding compares it at load. */
-#define FARANDOLE_ABI_VERSION 9
+#define FARANDOLE_ABI_VERSION 10
 
 enum farandole_status {
   FARANDOLE_OK = 0,
@@ -64,10 +64,11 @@ enum farandole_kind {
   FARANDOLE_REMOVE_GROUP = 5, /* shape[0] holds the group id; all ranks of the world submit it */
   FARANDOLE_ALLTOALL = 6,
   FARANDOLE_REDUCESCATTER = 7,
-  FARANDOLE_JOIN = 8,    /* in the world, without a shape: see farandole_submit */
-  FARANDOLE_TRANSFER = 9 /* from `root` to `peer`; only these two members of the group submit it */
+  FARANDOLE_JOIN = 8,     /* in the world, without a shape: see farandole_submit */
+  FARANDOLE_TRANSFER = 9, /* from `root` to `peer`; only these two members of the group submit it */
+  FARANDOLE_REDUCE = 10   /* the result is at `root`; elsewhere the output is a copy of the input */
 };
-#define FARANDOLE_KINDS 10
+#define FARANDOLE_KINDS 11
 
 enum farandole_compression {
   FARANDOLE_COMPRESSION_NONE = 0,
@@ -131,7 +132,8 @@ typedef struct {
  * - op: farandole_op; the default is FARANDOLE_SUM
  * - compression: farandole_compression, of sums and averages of float16, bfloat16 and float32
  * - compression_ratio: of topk, which part of the elements is sent; above 0, at most 1
- * - root: rank in the world; whose tensor a broadcast sends, and of a transfer the one that sends
+ * - root: rank in the world; whose tensor a broadcast sends, of a reduce the one that gets the result, and of a
+ * transfer the one that sends
  * - peer: rank in the world; of a transfer the one that receives
  * - memory: farandole_memory, where input and output lie
  *
@@ -164,8 +166,8 @@ typedef struct {
    * prescaled input before; holds what was not sent afterwards. Like the output, undefined after a failure. */
   void* residual;
   /* NULL, or the name of an element type that the engine only moves, such as "uint32": it stands for `dtype` where
-   * nothing is calculated, which is in all kinds but allreduce and reducescatter. Ranks whose names or sizes differ
-   * have different types. */
+   * nothing is calculated, which is in all kinds without the option `op`. Ranks whose names or sizes differ have
+   * different types. */
   const char* opaque_type;
   size_t opaque_bytes;         /* of an element of that type, from 1 to UINT32_MAX */
   farandole_callback callback; /* called once when the request is done; NULL: none */

@@ -9,6 +9,7 @@
 #include "collective/allreduce/allreduce.h"
 #include "collective/alltoall/alltoall.h"
 #include "collective/broadcast/broadcast.h"
+#include "collective/reduce/reduce.h"
 #include "collective/reducescatter/reducescatter.h"
 #include "reduce/kernels.h"
 
@@ -132,6 +133,18 @@ constexpr std::array kTable = {
               .fits = anywhere,
               .fusible = false,
               .run = Runs<reducescatter_ring>::run},
+    Algorithm{.name = "direct",
+              .collective = "reduce",
+              .description = "the root reduces the tensors from the arenas of all workers of the host",
+              .fits = on_one_host,
+              .fusible = false,
+              .run = Runs<reduce_direct>::run},
+    Algorithm{.name = "exchange",
+              .collective = "reduce",
+              .description = "everyone sends its tensor straight to the root, which adds them up, pipelined in chunks",
+              .fits = anywhere,
+              .fusible = false,
+              .run = Runs<reduce_exchange>::run},
 };
 
 const Algorithm* find(std::string_view collective, std::string_view name) {
@@ -219,6 +232,10 @@ constexpr std::array<OperationRow, kOperations> kOperationTable = {{
      [](const Topology& topology, size_t, const Knobs&, std::string_view wanted) {
        return by_topology("reducescatter", topology, wanted, "exchange");
      }},
+    {Operation::kReduce, "reduce",
+     [](const Topology& topology, size_t, const Knobs&, std::string_view wanted) {
+       return by_topology("reduce", topology, wanted, "exchange");
+     }},
     {Operation::kTransfer, "transfer",
      [](const Topology&, size_t, const Knobs&, std::string_view) {
        return row("broadcast", "tree", "two members, and links only");
@@ -263,6 +280,11 @@ void run_alone(const AlltoallJob& job) {
 void run_alone(const ReducescatterJob& job) {
   reduce::scale_to(job.dtype, job.input, job.output, job.counts.front(), job.prescale);
   reduce::scale_to(job.dtype, job.output, job.output, job.counts.front(), job.postscale);
+}
+
+void run_alone(const ReduceJob& job) {
+  reduce::scale_to(job.dtype, job.input, job.output, job.count, job.prescale);
+  reduce::scale_to(job.dtype, job.output, job.output, job.count, job.postscale);
 }
 
 }  // namespace

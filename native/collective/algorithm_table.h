@@ -93,8 +93,21 @@ struct ReducescatterJob {
   void* output = nullptr;      // memory for the own part: the part's place in the input, or outside of the input
 };
 
+// An allreduce of which one member gets the result.
+struct ReduceJob {
+  reduce::Dtype dtype = reduce::Dtype::kF32;
+  reduce::Op op = reduce::Op::kSum;
+  reduce::Scale prescale;
+  reduce::Scale postscale;
+  const void* input = nullptr;
+  void* output = nullptr;  // the result at the root, elsewhere the input's elements; may be the input
+  size_t count = 0;        // elements
+  int root_index = 0;      // in the group
+};
+
 // Any one of them: what a backend runs, and a row of the table carries out.
-using Job = std::variant<AllreduceJob, CompressedJob, AllgatherJob, BroadcastJob, AlltoallJob, ReducescatterJob>;
+using Job =
+    std::variant<AllreduceJob, CompressedJob, AllgatherJob, BroadcastJob, AlltoallJob, ReducescatterJob, ReduceJob>;
 
 // An algorithm, as a function of any job. It must be given the job of its own collective.
 template <auto kAlgorithm>
@@ -137,6 +150,7 @@ enum class Operation : uint8_t {
   kBroadcast,
   kAlltoall,
   kReducescatter,
+  kReduce,
   // A broadcast in the group of its two members. It must not advance the sequence in shared memory: that is counted
   // within one decision (see shm_sequence.h), and members of the larger group that have no part in the transfer would
   // count otherwise than these two, and would take each other's memory for ready when it is not.

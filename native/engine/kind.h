@@ -30,8 +30,9 @@ enum class Kind : uint8_t {
   kReducescatter = 7,
   kJoin = 8,      // no shape; only in the world
   kTransfer = 9,  // from root to peer, which are part of its name; no other rank takes part
+  kReduce = 10,
 };
-inline constexpr uint8_t kLastKind = 9;
+inline constexpr uint8_t kLastKind = 10;
 inline constexpr size_t kKinds = kLastKind + 1;
 
 // What requests of a kind have, a bit for each; which options they take follows from it.
@@ -66,13 +67,14 @@ struct KindRow {
 
 namespace kinds {
 extern const KindRow kAllreduce, kAllgather, kBroadcast, kBarrier, kAddGroup, kRemoveGroup, kAlltoall, kReducescatter,
-    kJoin, kTransfer;
+    kJoin, kTransfer, kReduce;
 }
 
 // In the order of their numbers.
 inline constexpr std::array<const KindRow*, kKinds> kKindTable = {
-    &kinds::kAllreduce,   &kinds::kAllgather, &kinds::kBroadcast,     &kinds::kBarrier, &kinds::kAddGroup,
-    &kinds::kRemoveGroup, &kinds::kAlltoall,  &kinds::kReducescatter, &kinds::kJoin,    &kinds::kTransfer};
+    &kinds::kAllreduce, &kinds::kAllgather,   &kinds::kBroadcast, &kinds::kBarrier,
+    &kinds::kAddGroup,  &kinds::kRemoveGroup, &kinds::kAlltoall,  &kinds::kReducescatter,
+    &kinds::kJoin,      &kinds::kTransfer,    &kinds::kReduce};
 
 inline const KindRow& row_of(Kind kind) noexcept { return *kKindTable[static_cast<size_t>(kind)]; }
 inline const char* name_of(Kind kind) noexcept { return row_of(kind).name; }

@@ -39,6 +39,9 @@ def test_every_collective(world):
         begin = rank * whole + min(rank, more)
         buffers.reducescatter(array("d", range(7)), own, op=Sum)
         assert own.tolist() == [size * float(each) for each in range(begin, begin + len(own))]
+        rooted = array("i", [rank + 1] * 5)
+        buffers.reduce(rooted, size - 1, op=Sum)
+        assert set(rooted) == {size * (size + 1) // 2 if rank == size - 1 else rank + 1}
         buffers.allreduce(bytearray())
         buffers.barrier()
 

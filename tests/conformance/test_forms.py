@@ -107,6 +107,11 @@ def wanted_scattered(inputs: list[np.ndarray], member: Member, options: dict[str
     return wanted_reduction(inputs, member, options)[rows[member.position]]
 
 
+def wanted_at_root(inputs: list[np.ndarray], member: Member, options: dict[str, Any]) -> np.ndarray:
+    is_root = member.position == len(member.ranks) - 1
+    return wanted_reduction(inputs, member, options) if is_root else inputs[member.position]
+
+
 def splits_of(rank: int, member: Member) -> list[int]:
     return [(rank + position) % 3 for position in range(len(member.ranks))]
 
@@ -146,6 +151,22 @@ COLLECTIVES = {
         options=reduction_options({"op": "Sum", "prescale_factor": 0.5, "postscale_factor": 3.0}),
         inputs=lambda rank, member: [values(rank, shape, member.dtype) for shape in ((7, 3), (2,), (8, 1, 2))],
         wanted=wanted_scattered,
+    ),
+    "reduce": Collective(
+        forms={
+            "plain": one_by_one("reduce"),
+            "async": at_once("reduce"),
+            "in place": one_by_one("reduce_", True),
+            "async in place": at_once_in_place("reduce_async_"),
+            "grouped": grouped("grouped_reduce"),
+            "grouped async": grouped_later("grouped_reduce"),
+            "grouped in place": grouped("grouped_reduce_", True),
+            "grouped async in place": grouped_later_in_place("grouped_reduce_async_"),
+        },
+        options=reduction_options({"op": "Sum", "prescale_factor": 0.5, "postscale_factor": 3.0}),
+        inputs=lambda rank, member: [values(rank, shape, member.dtype) for shape in ((7,), (3, 5), ())],
+        wanted=wanted_at_root,
+        arguments=lambda member, tensor: {"root_rank": member.ranks[-1]},
     ),
     "allgather": Collective(
         forms={

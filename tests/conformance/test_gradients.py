@@ -90,6 +90,12 @@ BROADCAST = (
     everywhere(lambda arrays: arrays[0] / len(arrays)),
 )
 
+REDUCE = (
+    lambda arrays: [added(arrays), *arrays[1:]],
+    everywhere(lambda arrays: arrays[0]),
+    lambda arrays: [added(arrays), *[np.zeros_like(array) for array in arrays[1:]]],
+)
+
 CASES = {
     "allreduce": Case(one_by_one("allreduce", op="Sum", postscale_factor=2.0), *SUM),
     "average": Case(one_by_one("allreduce"), *AVERAGE),
@@ -99,6 +105,8 @@ CASES = {
     "broadcast": Case(one_by_one("broadcast", 0), *BROADCAST),
     "reducescatter": Case(one_by_one("reducescatter", op="Sum"), *SCATTER),
     "grouped_reducescatter": Case(grouped("grouped_reducescatter", op="Sum"), *SCATTER),
+    "reduce": Case(one_by_one("reduce", 0, op="Sum"), *REDUCE),
+    "grouped_reduce": Case(grouped("grouped_reduce", root_rank=0, op="Sum"), *REDUCE),
     "alltoall": Case(one_by_one("alltoall"), exchanged, exchanged, exchanged),
 }
 

@@ -141,6 +141,7 @@ def test_others_are_refused_and_can_be_caught(crowd):
                     "broadcast": lambda: hvd.broadcast(one, 1),
                     "alltoall": lambda: hvd.alltoall(one),
                     "reducescatter": lambda: hvd.reducescatter(one),
+                    "reduce": lambda: hvd.reduce(one, 1),
                 }
                 for kind, call in calls.items():
                     try:
@@ -156,6 +157,7 @@ def test_others_are_refused_and_can_be_caught(crowd):
             assert hvd.allgather(one).shape[0] == size * size
             np.testing.assert_array_equal(front.array(hvd.broadcast(one * rank, 1)), np.ones((size, 2)))
             assert hvd.reducescatter(one).shape[0] == 1
+            assert (front.array(hvd.reduce(one, 0, op=hvd.Sum)) == (size if rank == 0 else 1)).all()
             assert hvd.alltoall(one).shape[0] == size
 
     crowd.run(body)

@@ -21,7 +21,7 @@ def available_bytes() -> int:
 
 @pytest.mark.timeout(10 * MINUTES)
 @pytest.mark.parametrize("transport", ["shm", "tcp"])
-@pytest.mark.parametrize("kind", ["allreduce", "allgather", "broadcast", "alltoall", "reducescatter"])
+@pytest.mark.parametrize("kind", ["allreduce", "allgather", "broadcast", "alltoall", "reducescatter", "reduce"])
 def test_more_elements_than_32_bits_can_count(nursery, transport, kind, monkeypatch):
     if not os.environ.get("FARANDOLE_LARGE_TESTS"):
         pytest.skip("set FARANDOLE_LARGE_TESTS=1 to run it")
@@ -48,6 +48,9 @@ def test_more_elements_than_32_bits_can_count(nursery, transport, kind, monkeypa
             assert all(int(output[place]) == value + 1 for place, value in places.items())
         elif kind == "broadcast":
             output = hvd.broadcast_(tensor(rows), 1)
+            assert all(int(output[place]) == value + 1 for place, value in places.items())
+        elif kind == "reduce":
+            output = hvd.reduce_(tensor(rows), 0, op=hvd.Max)
             assert all(int(output[place]) == value + 1 for place, value in places.items())
         elif kind == "allgather":
             output = hvd.allgather(tensor(rows - 5 if rank == 0 else 5))

@@ -146,6 +146,16 @@ MISMATCHES = {
         ("reducescatter", [1] * 4, "float32", {"prescale_factor": 0.25}),
         ["0.25"],
     ),
+    "reduce root": (
+        ("reduce", [1.0], "float32", {"root_rank": 0}),
+        ("reduce", [1.0], "float32", {"root_rank": 1}),
+        ["0", "1"],
+    ),
+    "reduce op": (
+        ("reduce", [1.0], "float32", {"root_rank": 0}),
+        ("reduce", [1.0], "float32", {"root_rank": 0, "op": 3}),
+        ["Average", "Min"],
+    ),
     "adasum": (PLAIN, ("allreduce", [1, 2, 3], "float32", {"op": 2}), ["Average", "Adasum"]),
     "gathered rank": (("allgather", [[1, 2]], "float32", {}), ("allgather", [1, 2], "float32", {}), ["2", "1"]),
 }
@@ -297,18 +307,22 @@ def test_a_group_is_submitted_whole_or_not_at_all(world):
             ("grouped_allgather_async", bad + unsendable),
             ("grouped_reducescatter", bad + unreducible),
             ("grouped_reducescatter_async", bad + unreducible),
+            ("grouped_reduce", unreducible),
+            ("grouped_reduce_", unreducible),
+            ("grouped_reduce_async", unreducible),
         ):
             if method.endswith(("_", "_async")) and "handles" not in front.has:
                 continue
+            how = {"root_rank": 0} if "reduce" in method.split("_") else {}
             for name in (None, "whole"):
                 for tensor in wrong if rank == 0 else ():
                     try:
-                        getattr(hvd, method)([matrix, matrix, tensor], name=name)
+                        getattr(hvd, method)([matrix, matrix, tensor], name=name, **how)
                     except ValueError:
                         pass
                     else:
                         raise AssertionError(f"{method} took a bad member")
-                outputs = getattr(hvd, method)([front.copy(matrix), front.copy(matrix)], name=name)
+                outputs = getattr(hvd, method)([front.copy(matrix), front.copy(matrix)], name=name, **how)
                 assert len(hvd.synchronize(outputs) if isinstance(outputs, int) else outputs) == 2
         assert front.number(hvd.allreduce(one, op=hvd.Sum)) == size
 
@@ -368,9 +382,11 @@ def test_every_kind_refuses_a_name_in_flight(world):
             ("broadcast_async", {"root_rank": 0}),
             ("alltoall_async", {}),
             ("reducescatter_async", {}),
+            ("reduce_async", {"root_rank": 0}),
             ("grouped_allreduce_async", {}),
             ("grouped_allgather_async", {}),
             ("grouped_reducescatter_async", {}),
+            ("grouped_reduce_async", {"root_rank": 0}),
         ):
             given = [tensor, tensor] if method.startswith("grouped") else tensor
             handle = getattr(hvd, method)(given, name="back to back", **arguments)
@@ -422,6 +438,7 @@ def test_without_a_world_a_collective_fails_in_both_ways(nursery, front):
             lambda: hvd.broadcast(one, 0),
             lambda: hvd.alltoall(one),
             lambda: hvd.reducescatter(one),
+            lambda: hvd.reduce(one, 0),
             hvd.barrier,
             *([hvd.join] if "join" in front.has else []),
             lambda: hvd.broadcast_object(1),

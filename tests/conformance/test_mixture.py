@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from oracle import adasum, check, reduced, scattered_rows, values
 
-KINDS = ["allreduce", "adasum", "allgather", "broadcast", "alltoall", "reducescatter", "grouped"]
+KINDS = ["allreduce", "adasum", "allgather", "broadcast", "alltoall", "reducescatter", "reduce", "grouped"]
 DTYPES = ["uint8", "int32", "float16", "bfloat16", "float32", "float64"]
 
 
@@ -58,6 +58,10 @@ def begin(front, call, process_set):
     if kind == "reducescatter":
         wanted = reduced(given, "Sum", dtype)[scattered_rows(rows, len(ranks))[me]]
         return front.begin("reducescatter", tensor, op=hvd.Sum, **how), expect(wanted)
+    if kind == "reduce":
+        root = number % len(ranks)
+        wanted = reduced(given, "Sum", dtype) if me == root else given[me]
+        return in_place("reduce", root_rank=ranks[root], op=hvd.Sum), expect(wanted)
     both = [tensor, front.tensor(given[me].reshape(-1)[:1], dtype)]
     return (
         front.begin("grouped_allreduce", both, op=hvd.Max, **how),

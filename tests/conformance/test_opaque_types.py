@@ -94,6 +94,7 @@ def test_reductions_refuse_them_in_a_sentence(world):
             for call in (
                 lambda tensor=tensor: hvd.allreduce(tensor, op=hvd.Sum),
                 lambda tensor=tensor: hvd.reducescatter(tensor, op=hvd.Sum),
+                lambda tensor=tensor: hvd.reduce(tensor, 0, op=hvd.Sum),
                 lambda tensor=tensor: hvd.grouped_allreduce([one, tensor], op=hvd.Sum),
             ):
                 with pytest.raises(ValueError, match=words.split("(")[0]):

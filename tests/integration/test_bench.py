@@ -28,7 +28,7 @@ def test_a_table_for_people() -> None:
     assert all("direct" in row and "share memory" in row for row in rows)
 
 
-@pytest.mark.parametrize("collective", ["allgather", "broadcast", "reducescatter", "alltoall"])
+@pytest.mark.parametrize("collective", ["allgather", "broadcast", "reducescatter", "reduce", "alltoall"])
 def test_numbers_for_programs(collective: str) -> None:
     done = bench("-np", "3", "--collective", collective, "--sizes", "100", "--memory", "ordinary", "--json")
     assert done.returncode == 0, done.stderr
@@ -54,7 +54,8 @@ def test_a_failure_is_explained() -> None:
 
 def test_algorithms_are_told_without_gaps() -> None:
     rows = json.loads(bench("--algorithms", "--json").stdout)
-    assert {row["collective"] for row in rows} == {"allreduce", "allgather", "broadcast", "reducescatter", "alltoall"}
+    collectives = {"allreduce", "allgather", "broadcast", "reducescatter", "reduce", "alltoall"}
+    assert {row["collective"] for row in rows} == collectives
     worlds: dict[tuple[object, ...], list[dict[str, int]]] = {}
     for row in rows:
         key = (row["collective"], row["workers"], row["hosts"], row["fewest_on_a_host"])

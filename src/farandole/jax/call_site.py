@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from farandole.worker.collectives.all_collectives import COLLECTIVES
 from farandole.worker.core.dtype import Kind, Sum, WireForm
 
 SCOPE = "jax."
 """Begins the names of all calls of this front end; see `FrontEnd.scope`."""
+# Of the engine's options, those that are fields of a `CallSite`; of the compression, see there.
+_OPTIONS = ("op", "prescale", "postscale", "root")
 
 
 @dataclass(frozen=True)
@@ -25,7 +28,7 @@ class CallSite:
         group: the native number of the process set.
         size: the number of its ranks when the function was traced; shapes of results follow from it.
         op: the operation of a reduction.
-        root: the root of a broadcast; and see `only_at_root`.
+        root: the root of a collective that has one; and see `only_at_root`.
         prescale: multiplied in before a reduction.
         postscale: multiplied in after it.
         compression: the form in which the arrays of an allreduce are sent.
@@ -75,20 +78,18 @@ class CallSite:
         """
         if self.size != 1 or self.group != 0 or self.has_residuals or self.compression is not WireForm.NONE:
             return False
-        if self.kind is Kind.BROADCAST or self.only_at_root:
-            return self.root == 0
+        if self.root != 0 and (self.only_at_root or "root" in self.options()):
+            return False
         # For other element types, the engine rounds in a way of its own.
         return self.prescale == self.postscale == 1.0 or all(dtype.name in ("float32", "float64") for dtype in dtypes)
 
     def options(self) -> dict[str, float]:
         """Return what its requests ask for, by the names of the engine's options."""
         options = dict(self.further)
-        if self.kind in (Kind.ALLREDUCE, Kind.REDUCESCATTER):
-            options.update(op=self.op, prescale=self.prescale, postscale=self.postscale)
-        if self.kind is Kind.ALLREDUCE and self.compression is not WireForm.NONE:
+        declared = {each.option for each in COLLECTIVES[self.kind.name.lower()].parameters}
+        options.update((name, getattr(self, name)) for name in _OPTIONS if name in declared)
+        if self.compression is not WireForm.NONE:
             options.update(compression=self.compression, compression_ratio=self.compression_ratio)
-        if self.kind is Kind.BROADCAST:
-            options.update(root=self.root)
         return options
 
     def of_part(self, part: str, **changes: object) -> CallSite:

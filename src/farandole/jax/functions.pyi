@@ -20,8 +20,12 @@ __all__ = [
     "grouped_allgather_async",
     "grouped_allreduce",
     "grouped_allreduce_async",
+    "grouped_reduce",
+    "grouped_reduce_async",
     "grouped_reducescatter",
     "grouped_reducescatter_async",
+    "reduce",
+    "reduce_async",
     "reducescatter",
     "reducescatter_async",
 ]
@@ -282,6 +286,75 @@ def grouped_reducescatter_async(
     postscale_factor: float = 1.0,
 ) -> int:
     """Begin `grouped_reducescatter` and return a handle for `synchronize`. Not differentiable.
+
+    The arrays must not change until then.
+    """
+
+def reduce(
+    tensor: Any,
+    root_rank: int,
+    name: str | None = None,
+    op: int = 0,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> jax.Array:
+    """Reduce an array over all ranks of a process set, and return the result on the root.
+
+    Other ranks get back what they gave.
+
+    Differentiable. There is a gradient for Average and Sum: that of the root's result, on every rank. What other ranks
+    get back has no part in it.
+
+    Args:
+        tensor: an array, or what `jax.numpy.asarray` makes one of; of the same element type on all ranks.
+        root_rank: the rank that gets the result; a rank in the world, also for a process set.
+        name: ranks' calls match by name; unnamed calls match by their order.
+        op: Average (the default), Sum, Min, Max or Product.
+        process_set: which ranks take part.
+        prescale_factor: multiplied in before the reduction.
+        postscale_factor: multiplied in after it.
+
+    Raises:
+        ValueError: the call is wrong by itself.
+        HorovodInternalError: the ranks' arrays do not fit together, or a worker was lost.
+    """
+
+def reduce_async(
+    tensor: Any,
+    root_rank: int,
+    name: str | None = None,
+    op: int = 0,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> int:
+    """Begin `reduce` and return a handle for `synchronize`. Not differentiable.
+
+    The array must not change until then.
+    """
+
+def grouped_reduce(
+    tensors: Tree,
+    root_rank: int,
+    name: str | None = None,
+    op: int = 0,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> Tree:
+    """Do what `reduce` does for all arrays of a structure together; they may differ in shape and type."""
+
+def grouped_reduce_async(
+    tensors: Sequence[Any],
+    root_rank: int,
+    name: str | None = None,
+    op: int = 0,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> int:
+    """Begin `grouped_reduce` and return a handle for `synchronize`. Not differentiable.
 
     The arrays must not change until then.
     """

@@ -35,12 +35,15 @@ def _forward(arrays: Sequence[Any], tangents: Sequence[Any], *, site: CallSite) 
 
 def _tangents(arrays: Sequence[Any], tangents: Sequence[Any], site: CallSite) -> Sequence[Any]:
     """Return the tangents of the results."""
-    if site.op not in (Min, Max, Product) or site.kind not in (Kind.ALLREDUCE, Kind.REDUCESCATTER):
+    if site.kind is Kind.REDUCE and site.op in (Average, Sum):
+        # What other ranks than the root get back has no part in it.
+        return bind(tangents, site.of_part("tangent", kind=Kind.ALLREDUCE, only_at_root=True))
+    if site.op not in (Min, Max, Product) or "op" not in site.options():
         return bind(tangents, site.of_part("tangent"))
-    if site.kind is Kind.REDUCESCATTER:
+    if site.kind is not Kind.ALLREDUCE:
         raise InvalidRequestError(
-            "reducescatter has a gradient for Average and Sum only. Use allreduce, which has one for Min, Max and "
-            "Product too, and take this rank's rows."
+            f"{site.kind.name.lower()} has a gradient for Average and Sum only. Use allreduce, which has one for Min, "
+            "Max and Product too, and take what this rank is to have of it."
         )
     return (_of_product if site.op == Product else _of_extreme)(arrays, tangents, site)
 

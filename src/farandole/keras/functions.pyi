@@ -5,6 +5,7 @@ __all__ = [
     "allgather",
     "allreduce",
     "broadcast",
+    "reduce",
     "reducescatter",
 ]
 
@@ -84,6 +85,28 @@ def reducescatter(
     Args:
         value: a number, an array or a tensor; the result is a tensor. With Keras 2 in a session of TensorFlow 1, the
             result is an array or a number, unless the value is a tensor.
+        name: ranks' calls match by name; unnamed calls match by their order.
+        op: Average (the default), Sum, Min, Max or Product.
+
+    Raises:
+        ValueError: the call is wrong by itself.
+        HorovodInternalError: the ranks' values do not fit together, or a worker was lost.
+    """
+
+def reduce(
+    value: Any,
+    root_rank: int,
+    name: str | None = None,
+    op: int = 0,
+) -> Any:
+    """Reduce a value over all ranks of a process set, and return the result on the root.
+
+    Other ranks get back what they gave.
+
+    Args:
+        value: a number, an array or a tensor; the result is a tensor. With Keras 2 in a session of TensorFlow 1, the
+            result is an array or a number, unless the value is a tensor.
+        root_rank: the rank that gets the result; a rank in the world, also for a process set.
         name: ranks' calls match by name; unnamed calls match by their order.
         op: Average (the default), Sum, Min, Max or Product.
 

@@ -16,7 +16,11 @@ __all__ = [
     "grouped_allgather",
     "grouped_allreduce",
     "grouped_allreduce_",
+    "grouped_reduce",
+    "grouped_reduce_",
     "grouped_reducescatter",
+    "reduce",
+    "reduce_",
     "reducescatter",
 ]
 
@@ -216,3 +220,68 @@ def grouped_reducescatter(
     compression: Any = ...,
 ) -> list[mx.nd.NDArray]:
     """Do what `reducescatter` does for several arrays together; they may differ in shape and type."""
+
+def reduce(
+    tensor: mx.nd.NDArray,
+    root_rank: int,
+    name: str | None = None,
+    op: int = 0,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    priority: int = 0,
+) -> mx.nd.NDArray:
+    """Reduce an array over all ranks of a process set, and return the result on the root.
+
+    Other ranks get back what they gave.
+
+    Args:
+        tensor: a dense array in host memory, of the same element type on all ranks.
+        root_rank: the rank that gets the result; a rank in the world, also for a process set.
+        name: ranks' calls match by name; unnamed calls match by their order.
+        op: Average (the default), Sum, Min, Max or Product.
+        process_set: which ranks take part.
+        prescale_factor: multiplied in before the reduction.
+        postscale_factor: multiplied in after it.
+        priority: of the calls whose arrays are ready, MXNet's engine begins those with the highest one first.
+
+    Raises:
+        ValueError: the call is wrong by itself.
+        mxnet.base.MXNetError: where the result is used: the ranks' arrays do not fit together, or a worker was lost.
+    """
+
+def reduce_(
+    tensor: mx.nd.NDArray,
+    root_rank: int,
+    name: str | None = None,
+    op: int = 0,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    priority: int = 0,
+) -> mx.nd.NDArray:
+    """Do what `reduce` does, in place, and return what was given."""
+
+def grouped_reduce(
+    tensors: Sequence[mx.nd.NDArray],
+    root_rank: int,
+    name: str | None = None,
+    op: int = 0,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    priority: int = 0,
+) -> list[mx.nd.NDArray]:
+    """Do what `reduce` does for several arrays together; they may differ in shape and type."""
+
+def grouped_reduce_(
+    tensors: Sequence[mx.nd.NDArray],
+    root_rank: int,
+    name: str | None = None,
+    op: int = 0,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    priority: int = 0,
+) -> tuple[mx.nd.NDArray, ...]:
+    """Do what `grouped_reduce` does, in place, and return what was given."""

@@ -25,8 +25,16 @@ __all__ = [
     "grouped_allreduce_",
     "grouped_allreduce_async",
     "grouped_allreduce_async_",
+    "grouped_reduce",
+    "grouped_reduce_",
+    "grouped_reduce_async",
+    "grouped_reduce_async_",
     "grouped_reducescatter",
     "grouped_reducescatter_async",
+    "reduce",
+    "reduce_",
+    "reduce_async",
+    "reduce_async_",
     "reducescatter",
     "reducescatter_async",
 ]
@@ -337,3 +345,113 @@ def grouped_reducescatter_async(
 
     The arrays must not change until then.
     """
+
+def reduce(
+    tensor: ArrayLike,
+    root_rank: int,
+    name: str | None = None,
+    op: int = 0,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> NDArray[Any]:
+    """Reduce an array over all ranks of a process set, and return the result on the root.
+
+    Other ranks get back what they gave.
+
+    Args:
+        tensor: an array, or what `numpy.asarray` makes one of; of the same element type on all ranks.
+        root_rank: the rank that gets the result; a rank in the world, also for a process set.
+        name: ranks' calls match by name; unnamed calls match by their order.
+        op: Average (the default), Sum, Min, Max or Product.
+        process_set: which ranks take part.
+        prescale_factor: multiplied in before the reduction.
+        postscale_factor: multiplied in after it.
+
+    Raises:
+        ValueError: the call is wrong by itself.
+        HorovodInternalError: the ranks' arrays do not fit together, or a worker was lost.
+    """
+
+def reduce_async(
+    tensor: ArrayLike,
+    root_rank: int,
+    name: str | None = None,
+    op: int = 0,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> int:
+    """Begin `reduce` and return a handle for `synchronize`.
+
+    The array must not change until then.
+    """
+
+def reduce_(
+    tensor: NDArray[Any],
+    root_rank: int,
+    name: str | None = None,
+    op: int = 0,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> NDArray[Any]:
+    """Do what `reduce` does, in place, and return what was given."""
+
+def reduce_async_(
+    tensor: NDArray[Any],
+    root_rank: int,
+    name: str | None = None,
+    op: int = 0,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> int:
+    """Begin `reduce_` and return a handle for `synchronize`."""
+
+def grouped_reduce(
+    tensors: Sequence[ArrayLike],
+    root_rank: int,
+    name: str | None = None,
+    op: int = 0,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> list[NDArray[Any]]:
+    """Do what `reduce` does for several arrays together; they may differ in shape and type."""
+
+def grouped_reduce_async(
+    tensors: Sequence[ArrayLike],
+    root_rank: int,
+    name: str | None = None,
+    op: int = 0,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> int:
+    """Begin `grouped_reduce` and return a handle for `synchronize`.
+
+    The arrays must not change until then.
+    """
+
+def grouped_reduce_(
+    tensors: Sequence[NDArray[Any]],
+    root_rank: int,
+    name: str | None = None,
+    op: int = 0,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> tuple[NDArray[Any], ...]:
+    """Do what `grouped_reduce` does, in place, and return what was given."""
+
+def grouped_reduce_async_(
+    tensors: Sequence[NDArray[Any]],
+    root_rank: int,
+    name: str | None = None,
+    op: int = 0,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> int:
+    """Begin `grouped_reduce_` and return a handle for `synchronize`."""

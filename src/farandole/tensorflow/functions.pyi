@@ -11,7 +11,9 @@ __all__ = [
     "broadcast",
     "grouped_allgather",
     "grouped_allreduce",
+    "grouped_reduce",
     "grouped_reducescatter",
+    "reduce",
     "reducescatter",
 ]
 
@@ -199,3 +201,47 @@ def grouped_reducescatter(
     postscale_factor: float = 1.0,
 ) -> list[Any]:
     """Do what `reducescatter` does for several tensors together; they may differ in shape and type."""
+
+def reduce(
+    tensor: Any,
+    root_rank: int,
+    name: str | None = None,
+    op: int = 0,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    ignore_name_scope: bool = False,
+) -> Any:
+    """Reduce a tensor over all ranks of a process set, and return the result on the root.
+
+    Other ranks get back what they gave.
+
+    Differentiable. There is a gradient for Average and Sum: that of the root's result, on every rank. What other ranks
+    get back has no part in it.
+
+    Args:
+        tensor: a tensor, or what `tf.convert_to_tensor` makes one of; an allreduce takes `tf.IndexedSlices`, too.
+        root_rank: the rank that gets the result; a rank in the world, also for a process set.
+        name: ranks' calls match by name; unnamed calls match by their order.
+        op: Average (the default), Sum, Min, Max or Product.
+        process_set: which ranks take part.
+        prescale_factor: multiplied in before the reduction.
+        postscale_factor: multiplied in after it.
+        ignore_name_scope: whether the name counts without the name scope in which the call is made.
+
+    Raises:
+        ValueError: the call is wrong by itself.
+        tf.errors.OpError: the ranks' tensors do not fit together, or a worker was lost.
+    """
+
+def grouped_reduce(
+    tensors: Sequence[Any],
+    root_rank: int,
+    name: str | None = None,
+    op: int = 0,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    ignore_name_scope: bool = False,
+) -> list[Any]:
+    """Do what `reduce` does for several tensors together; they may differ in shape and type."""

@@ -60,6 +60,7 @@ def digests() -> dict[str, str]:
         note(f"grouped {name}", *hvd.grouped_allreduce([data[:9_999], data[:77]], op=hvd.Sum))
         rows = data[: 7 * 1_000].reshape(7, 1_000)
         note(f"reducescatter {name}", hvd.reducescatter(rows, op=hvd.Sum))
+        note(f"reduce {name}", hvd.reduce(data[:9_999], hvd.size() - 1, op=hvd.Sum))
     told["over"] = "mpi" if hvd.mpi_enabled() else "links"
     everybodys = hvd.allgather(data[None, :9_999].astype(np.float32))
     forth, back = (sum(rows, np.zeros(9_999, np.float32)) for rows in (everybodys, everybodys[::-1]))

@@ -55,7 +55,7 @@ TEST(CapiSettings, AllHaveValuesThatAnEngineTakes) {
                     {"fusion_threshold", "0"}}),
             FARANDOLE_OK)
       << farandole_last_error();
-  EXPECT_NE(std::string(farandole_options()).find("{\"name\": \"op\", \"kinds\": [0, 7]}"), std::string::npos);
+  EXPECT_NE(std::string(farandole_options()).find("{\"name\": \"op\", \"kinds\": [0, 7, 10]}"), std::string::npos);
   EXPECT_NE(std::string(farandole_setting_names()).find("\"stall_shutdown_seconds\""), std::string::npos);
 }
 

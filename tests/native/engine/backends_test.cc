@@ -64,7 +64,7 @@ TEST_F(Backends, EveryKindOfCollectiveGoesThroughThem) {
     std::vector<float> values(kSize, 1);
     std::vector<float> out(kSize * kSize);
     for (const Kind kind : {Kind::kAllreduce, Kind::kAllgather, Kind::kBroadcast, Kind::kAlltoall, Kind::kReducescatter,
-                            Kind::kBarrier}) {
+                            Kind::kReduce, Kind::kBarrier}) {
       finish(engine, engine
                          .submit({testing::request_of(kind, engine::name_of(kind), Dtype::kF32, {kSize}, values.data(),
                                                       out.data())})
@@ -78,7 +78,7 @@ TEST_F(Backends, EveryKindOfCollectiveGoesThroughThem) {
     }
     finish(engine, engine.submit({testing::request_of(Kind::kBarrier, "last")}).front());
   });
-  for (const char* const what : {"run allreduce", "run allgather", "run alltoall", "run reducescatter"}) {
+  for (const char* const what : {"run allreduce", "run allgather", "run alltoall", "run reducescatter", "run reduce"}) {
     EXPECT_EQ(host_recording().count(what), 1U * kSize) << what;
   }
   EXPECT_EQ(host_recording().count("run broadcast"), 1U * kSize + 2) << "a transfer is one among two";

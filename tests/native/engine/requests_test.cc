@@ -89,6 +89,13 @@ TEST(Requests, OfEachKindAreChecked) {
     request.output = nullptr;
     expect_refusal(engine, request, "no memory");
 
+    request = request_of(Kind::kReduce, {4});
+    request.signature.op = ReduceOp::kAdasum;
+    expect_refusal(engine, request, "reduce does not support Adasum");
+    request = request_of(Kind::kReduce, {4});
+    request.signature.root = 3;
+    expect_refusal(engine, request, "reduce received invalid root rank 3");
+
     for (const Dtype dtype : {Dtype::kI32, Dtype::kU8, Dtype::kBool}) {
       request = request_of(Kind::kAllreduce, {4}, dtype);
       request.signature.op = ReduceOp::kAdasum;

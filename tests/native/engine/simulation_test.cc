@@ -101,15 +101,15 @@ struct Plan {
         step(step),
         number(number) {
     constexpr engine::Kind kOthers[] = {engine::Kind::kAllreduce, engine::Kind::kAlltoall, engine::Kind::kReducescatter,
-                                        engine::Kind::kTransfer};
-    kind = kOthers[std::max<uint64_t>(dice / 3000 % 8, 4) - 4];
-    is_adasum = kind == engine::Kind::kAllreduce && dice / 24'000 % 3 == 0;
+                                        engine::Kind::kTransfer, engine::Kind::kReduce};
+    kind = kOthers[std::max<uint64_t>(dice / 3000 % 9, 4) - 4];
+    is_adasum = kind == engine::Kind::kAllreduce && dice / 27'000 % 3 == 0;
   }
 
   float value(int rank) const { return static_cast<float>((rank + 1) * (step + 2) + number); }
   // Of an alltoall: rows of one element each.
   size_t rows(int from, int to) const { return mix(dice + static_cast<uint64_t>(from * 8 + to)) % (count + 1) / 3; }
-  // Of a transfer, in a world of at least two.
+  // Of a reduce and a transfer; a transfer's world has at least two ranks.
   int root(int size) const { return static_cast<int>(dice / 100'000 % static_cast<uint64_t>(size)); }
   int peer(int size) const {
     return (root(size) + 1 + static_cast<int>(dice / 1'000'000 % static_cast<uint64_t>(size - 1))) % size;
@@ -176,6 +176,10 @@ class Task {
           request_.signature.root = plan.root(size);
           request_.signature.peer = plan.peer(size);
         }
+        break;
+      case engine::Kind::kReduce:
+        prepare(where, plan.count);
+        request_.signature.root = plan.root(size);
         break;
       default:
         prepare(where, plan.count);
@@ -251,6 +255,9 @@ class Task {
         return values;
       case engine::Kind::kTransfer:
         values.assign(plan_.count, plan_.value(plan_.root(size_)));
+        return values;
+      case engine::Kind::kReduce:
+        values.assign(plan_.count, rank_ == plan_.root(size_) ? sum : plan_.value(rank_));
         return values;
       default:
         values.assign(plan_.count, plan_.is_adasum ? plan_.value(0) : sum);

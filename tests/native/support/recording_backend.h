@@ -68,7 +68,8 @@ class RecordingBackend final : public backend::Backend {
   }
   void run(const collective::Group& group, const collective::Choice& choice, const collective::Job& job) override {
     // In the order of the alternatives of Job.
-    constexpr std::array kNames = {"allreduce", "compressed", "allgather", "broadcast", "alltoall", "reducescatter"};
+    constexpr std::array kNames = {"allreduce", "compressed",    "allgather", "broadcast",
+                                   "alltoall",  "reducescatter", "reduce"};
     recording_.add(std::string("run ") + kNames.at(job.index()));
     std::this_thread::sleep_for(recording_.delay);
     if (recording_.fails) {

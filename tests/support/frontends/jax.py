@@ -22,7 +22,9 @@ COLLECTIVES = {
     "broadcast",
     "grouped_allgather",
     "grouped_allreduce",
+    "grouped_reduce",
     "grouped_reducescatter",
+    "reduce",
     "reducescatter",
 }
 

@@ -14,7 +14,7 @@ from frontends.front_end import COMMON, DTYPES, FrontEnd
 COLLECTIVES = {
     f"{grouped}{name}{in_place}"
     for grouped in ("", "grouped_")
-    for name in ("allgather", "allreduce", "alltoall", "broadcast", "reducescatter")
+    for name in ("allgather", "allreduce", "alltoall", "broadcast", "reduce", "reducescatter")
     for in_place in ("", "_")
 }
 

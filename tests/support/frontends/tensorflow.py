@@ -25,8 +25,10 @@ COLLECTIVES = {
     "broadcast",
     "grouped_allgather",
     "grouped_allreduce",
+    "grouped_reduce",
     "grouped_reducescatter",
     "join",
+    "reduce",
     "reducescatter",
 }
 # TensorFlow's error for each of ours; see the table in docs/reference/tensorflow.md.

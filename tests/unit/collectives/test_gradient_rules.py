@@ -53,3 +53,11 @@ def test_gradient_of_reducescatter_is_gathered():
     assert plan("reducescatter", reduction(Sum)) == Plan("allgather", {}, (Scale(4.5),))
     with pytest.raises(InvalidRequestError, match="reducescatter has a gradient for Average and Sum only"):
         plan("reducescatter", reduction(Max))
+
+
+def test_of_reduce_it_is_that_of_the_root():
+    for op in (Average, Sum):
+        found = plan("reduce", {**reduction(op), "root": 4})
+        assert found == Plan("allreduce", reduction(op), (Nothing(),), before=OnlyAt(4))
+    with pytest.raises(InvalidRequestError, match="reduce has a gradient for Average and Sum only"):
+        plan("reduce", {**reduction(Max), "root": 1})

@@ -15,6 +15,8 @@ COMPRESSED = (
 SCATTER = "name=None, op=0, process_set=global, prescale_factor=1.0, postscale_factor=1.0"
 COMPRESSED_SCATTER = "name=None, compression=none, op=0, process_set=global, prescale_factor=1.0, postscale_factor=1.0"
 
+TO_ROOT = "root_rank, name=None, op=0, process_set=global, prescale_factor=1.0, postscale_factor=1.0"
+
 SIGNATURES = {
     "allreduce": f"tensor, {COMPRESSED}",
     "allreduce_": f"tensor, {REDUCE}",
@@ -39,6 +41,10 @@ SIGNATURES = {
     "reducescatter_async": f"tensor, {SCATTER}",
     "grouped_reducescatter": f"tensors, {COMPRESSED_SCATTER}",
     "grouped_reducescatter_async": f"tensors, {SCATTER}",
+    **dict.fromkeys(("reduce", "reduce_", "reduce_async", "reduce_async_"), f"tensor, {TO_ROOT}"),
+    **dict.fromkeys(
+        ("grouped_reduce", "grouped_reduce_", "grouped_reduce_async", "grouped_reduce_async_"), f"tensors, {TO_ROOT}"
+    ),
     "poll": "handle",
     "synchronize": "handle",
     "join": "device=-1",

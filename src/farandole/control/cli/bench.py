@@ -18,7 +18,7 @@ from farandole.control.launcher.job.machine import look
 from farandole.control.launcher.job.spec import LaunchSpec
 from farandole.errors import SpecError
 
-_COLLECTIVES = ("allreduce", "allgather", "broadcast", "reducescatter", "alltoall")
+_COLLECTIVES = ("allreduce", "allgather", "broadcast", "reducescatter", "reduce", "alltoall")
 _DTYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "float64": "f64", "int32": "i32", "uint8": "u8"}
 _SIZES = "4,1K,16K,64K,256K,1M,4M,16M,64M"
 _SUFFIXES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}

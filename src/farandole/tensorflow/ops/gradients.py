@@ -75,7 +75,8 @@ class Differentiable:
             assert rule.program is not None
             return list(rule.program(self, facts, list(self._inputs), given))
         plan = rule.plan(facts)
-        through = self._through(plan.collective, dict(plan.options), given)
+        begun = [plan.before.apply(self, gradient) for gradient in given]
+        through = self._through(plan.collective, dict(plan.options), begun)
         return [local.apply(self, gradient) for local, gradient in zip(plan.locals, through, strict=True)]
 
     def _through(self, name: str, options: Options, tensors: Sequence[Any]) -> Sequence[Any]:

@@ -25,8 +25,16 @@ __all__ = [
     "grouped_allreduce_",
     "grouped_allreduce_async",
     "grouped_allreduce_async_",
+    "grouped_reduce",
+    "grouped_reduce_",
+    "grouped_reduce_async",
+    "grouped_reduce_async_",
     "grouped_reducescatter",
     "grouped_reducescatter_async",
+    "reduce",
+    "reduce_",
+    "reduce_async",
+    "reduce_async_",
     "reducescatter",
     "reducescatter_async",
 ]
@@ -350,3 +358,116 @@ def grouped_reducescatter_async(
 
     The tensors must not change until then.
     """
+
+def reduce(
+    tensor: torch.Tensor,
+    root_rank: int,
+    name: str | None = None,
+    op: int = 0,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> torch.Tensor:
+    """Reduce a tensor over all ranks of a process set, and return the result on the root.
+
+    Other ranks get back what they gave.
+
+    Differentiable. There is a gradient for Average and Sum: that of the root's result, on every rank. What other ranks
+    get back has no part in it.
+
+    Args:
+        tensor: contiguous; of the same element type on all ranks.
+        root_rank: the rank that gets the result; a rank in the world, also for a process set.
+        name: ranks' calls match by name; unnamed calls match by their order.
+        op: Average (the default), Sum, Min, Max or Product.
+        process_set: which ranks take part.
+        prescale_factor: multiplied in before the reduction.
+        postscale_factor: multiplied in after it.
+
+    Raises:
+        ValueError: the call is wrong by itself.
+        HorovodInternalError: the ranks' tensors do not fit together, or a worker was lost.
+    """
+
+def reduce_async(
+    tensor: torch.Tensor,
+    root_rank: int,
+    name: str | None = None,
+    op: int = 0,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> int:
+    """Begin `reduce` and return a handle for `synchronize`. Not differentiable.
+
+    The tensor must not change until then.
+    """
+
+def reduce_(
+    tensor: torch.Tensor,
+    root_rank: int,
+    name: str | None = None,
+    op: int = 0,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> torch.Tensor:
+    """Do what `reduce` does, in place, and return what was given."""
+
+def reduce_async_(
+    tensor: torch.Tensor,
+    root_rank: int,
+    name: str | None = None,
+    op: int = 0,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> int:
+    """Begin `reduce_` and return a handle for `synchronize`. Not differentiable."""
+
+def grouped_reduce(
+    tensors: Sequence[torch.Tensor],
+    root_rank: int,
+    name: str | None = None,
+    op: int = 0,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> list[torch.Tensor]:
+    """Do what `reduce` does for several tensors together; they may differ in shape and type."""
+
+def grouped_reduce_async(
+    tensors: Sequence[torch.Tensor],
+    root_rank: int,
+    name: str | None = None,
+    op: int = 0,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> int:
+    """Begin `grouped_reduce` and return a handle for `synchronize`. Not differentiable.
+
+    The tensors must not change until then.
+    """
+
+def grouped_reduce_(
+    tensors: Sequence[torch.Tensor],
+    root_rank: int,
+    name: str | None = None,
+    op: int = 0,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> tuple[torch.Tensor, ...]:
+    """Do what `grouped_reduce` does, in place, and return what was given."""
+
+def grouped_reduce_async_(
+    tensors: Sequence[torch.Tensor],
+    root_rank: int,
+    name: str | None = None,
+    op: int = 0,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> int:
+    """Begin `grouped_reduce_` and return a handle for `synchronize`. Not differentiable."""

@@ -99,7 +99,7 @@ class DifferentiableCall:
             assert self._rule.program is not None
             return self._rule.program(maths, facts, inputs, gradients)
         plan = self._rule.plan(facts)
-        through = self._through(plan, gradients)
+        through = self._through(plan, [plan.before.apply(maths, gradient) for gradient in gradients])
         return [local.apply(maths, gradient) for local, gradient in zip(plan.locals, through, strict=True)]
 
     def _through(self, plan: Plan, gradients: Sequence[Tensor]) -> Sequence[Tensor]:

@@ -1,8 +1,8 @@
 """The gradients of collectives, as data.
 
-The gradient of a collective is a collective again, of the outputs' gradients, and then arithmetic on each rank. A rule
-is a pure function from what is known of a call (`CallFacts`) to a `Plan` of the two. Reductions that are not linear
-need values of their own: their rule is a program over `Maths`, in which a front end computes.
+The gradient of a collective is a collective again, of the outputs' gradients, with arithmetic on each rank before and
+after it. A rule is a pure function from what is known of a call (`CallFacts`) to a `Plan` of these. Reductions that are
+not linear need values of their own: their rule is a program over `Maths`, in which a front end computes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class CallFacts(NamedTuple):
     """For each input, how many rows came from each rank; empty where the collective says nothing of it."""
 
 
-# --- what is done on each rank after the collective ------------------------------------------------------------
+# --- what is done on each rank before and after the collective -------------------------------------------------
 
 
 class Local(Protocol):
@@ -41,7 +41,7 @@ class Local(Protocol):
 
 @dataclass(frozen=True)
 class Nothing:
-    """The gradient is what the collective gave."""
+    """The gradient stays as it is."""
 
     def apply(self, maths: Maths, gradient: Tensor) -> Tensor:
         """Return it."""
@@ -107,11 +107,13 @@ class Plan:
         collective: through which all gradients go, together if there are several, in the call's process set.
         options: of that collective, by the names of the request's options.
         locals: what is then done on this rank, for each gradient.
+        before: what is done on this rank with every gradient of an output, before the collective.
     """
 
     collective: str
     options: Mapping[str, Any] = field(default_factory=dict)
     locals: Sequence[Local] = ()
+    before: Local = field(default_factory=Nothing)
 
 
 class Maths(Protocol):

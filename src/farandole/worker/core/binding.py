@@ -25,9 +25,10 @@ from pathlib import Path
 from typing import Any
 
 from farandole.errors import LibraryError
+from farandole.worker.core.dtype import Kind
 
-ABI_VERSION = 9
-KINDS = 10
+ABI_VERSION = 10
+KINDS = len(Kind)
 LIBRARY_NAME = "libfarandole.so"
 
 

@@ -205,6 +205,20 @@ def reducescatter(
     _run(Kind.REDUCESCATTER, name, process_set, sent, received, {"op": op})
 
 
+def reduce(
+    buffer: Buffer,
+    root_rank: int,
+    dtype: DType | None = None,
+    op: int = Average,
+    *,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> None:
+    """Reduce a buffer over all ranks, in place at `root_rank`, a rank in the world. See `allreduce`."""
+    memory = _Memory(buffer, dtype)
+    _run(Kind.REDUCE, name, process_set, memory, memory, {"op": op, "root": root_rank})
+
+
 def alltoall(
     buffer: Buffer, output: Buffer, *, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> None:

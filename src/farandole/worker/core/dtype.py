@@ -61,6 +61,7 @@ class Kind(IntEnum):
     REDUCESCATTER = 7
     JOIN = 8
     TRANSFER = 9
+    REDUCE = 10
 
 
 class WireForm(IntEnum):

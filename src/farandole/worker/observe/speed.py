@@ -20,7 +20,7 @@ from farandole.base.settings.table import Settings
 from farandole.worker.core import basics, binding, buffers
 from farandole.worker.core.dtype import Average, DType, Kind, Sum
 
-COLLECTIVES = ("allreduce", "allgather", "broadcast", "reducescatter", "alltoall")
+COLLECTIVES = ("allreduce", "allgather", "broadcast", "reducescatter", "reduce", "alltoall")
 # So that large sizes take no minute, and small ones are not left to chance. All ranks must do the same.
 _BYTES_FOR_EACH_SIZE = 64 << 20
 _FEWEST, _MOST = 7, 300
@@ -85,6 +85,8 @@ def _call(
         return lambda: buffers.allreduce(data, dtype, Sum, name=name)
     if collective == "broadcast":
         return lambda: buffers.broadcast(data, 0, name=name)
+    if collective == "reduce":
+        return lambda: buffers.reduce(data, 0, dtype, Sum, name=name)
     if collective == "allgather":
         gathered = zeros(size * ranks)
         return lambda: buffers.allgather(data, gathered, name=name)
