@@ -308,6 +308,55 @@ def test_gradients_have_the_type_of_the_tensor(world: World, in_graph: bool, wit
     assert second == {**first, "broadcast": ("float64", [0.0, 0.0])}
 
 
+@pytest.mark.parametrize("with_plugin", [True, False])
+def test_gradients_of_a_function_are_right_after_the_world_changed(
+    tensorflow_nursery: Nursery, with_plugin: bool
+) -> None:
+    """Traced in a world of two, each worker runs it in a world of its own."""
+
+    def run(with_plugin: bool) -> dict[str, list[float]]:
+        import os
+
+        import tensorflow as tf
+
+        import farandole.tensorflow as hvd
+        from farandole.tensorflow import ops
+
+        if not with_plugin:
+            ops._PLUGIN_OPS = None
+        calls = {
+            "allgather": lambda x: hvd.allgather(x),
+            "Product": lambda x: hvd.allreduce(x, op=hvd.Product),
+            "reducescatter": lambda x: hvd.reducescatter(x, op=hvd.Sum, prescale_factor=0.5),
+            "reduce": lambda x: hvd.reduce(x, 0),
+            "broadcast": lambda x: hvd.broadcast(x, 0),
+        }
+
+        @tf.function(autograph=False)
+        def gradients(tensor: Any) -> dict[str, Any]:
+            found = {}
+            for name, call in calls.items():
+                with tf.GradientTape() as tape:
+                    tape.watch(tensor)
+                    total = tf.reduce_sum(call(tensor))
+                found[name] = tape.gradient(total, tensor)
+            return found
+
+        tensor = tf.constant([2.0, 3.0])
+        hvd.init()
+        gradients(tensor)
+        hvd.shutdown()
+        for name in ("FARANDOLE_ROSTER", "FARANDOLE_RANK", "FARANDOLE_SECRET"):
+            del os.environ[name]
+        hvd.init()
+        assert hvd.size() == 1
+        return {name: gradient.numpy().tolist() for name, gradient in gradients(tensor).items()}
+
+    alone = {"allgather": 1.0, "Product": 1.0, "reducescatter": 0.5, "reduce": 1.0, "broadcast": 1.0}
+    with World(tensorflow_nursery, 2) as world:
+        assert world.run(run, with_plugin) == [{name: [value] * 2 for name, value in alone.items()}] * 2
+
+
 def test_without_the_plugin_python_functions_are_taken_with_a_warning(worker: Worker) -> None:
     def run() -> tuple[list[str], float, bool]:
         import importlib

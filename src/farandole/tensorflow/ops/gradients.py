@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -15,7 +15,6 @@ from farandole.worker.collectives.all_collectives import COLLECTIVES
 from farandole.worker.collectives.declaration import PLAIN, Collective, Form, Options, Result
 from farandole.worker.collectives.differentiation import Outcome
 from farandole.worker.collectives.gradient_rules import CallFacts
-from farandole.worker.core import basics
 
 # From collective, form, tensors, options and name.
 Run = Callable[[Collective, Form, Sequence[Any], Options, str | None], Outcome]
@@ -26,6 +25,18 @@ def input_options(options: Options) -> Mapping[str, Any]:
     return {option: value for option, value in options.items() if tf.is_tensor(value)}
 
 
+class Members(NamedTuple):
+    """The ranks that took part in a call. Each function makes the op that gives a number, int32, when it runs: a graph
+    that was traced in one world may run in another."""
+
+    size: Callable[[], Any]
+    """How many there are."""
+    position: Callable[[], Any]
+    """The place of this rank among them."""
+    rank: Callable[[], Any]
+    """This rank in the world."""
+
+
 class Differentiable:
     """A call of a collective, whose gradients TensorFlow asks for; the `Maths` that gradient rules compute in."""
 
@@ -33,30 +44,27 @@ class Differentiable:
         self,
         collective: Collective,
         options: Options,
-        ranks: Sequence[int],
+        members: Members,
         inputs: Sequence[Any],
         counts: Sequence[Any],
         run: Run,
-        rank: Callable[[], Any],
     ) -> None:
         """Describe a call that was made.
 
         Args:
             collective: the collective that was called.
             options: settled.
-            ranks: the ranks that took part, in order.
+            members: the ranks that took part.
             inputs: the inputs of the call.
             counts: for each output, the number of rows from each rank, where the collective returns that.
             run: makes another collective, among the same ranks.
-            rank: makes the op that gives this rank when it runs.
         """
         self._collective = collective
         self._options = options
-        self._ranks = ranks
+        self._members = members
         self._inputs = inputs
         self._counts = counts
         self._run = run
-        self._rank = rank
 
     def gradients(self, gradients: Sequence[Any]) -> list[Any]:
         """Return the gradients of the inputs, from those of the outputs."""
@@ -69,8 +77,7 @@ class Differentiable:
             shapes: list[Any] = [tf.shape(tensor) for tensor in self._inputs]
         else:
             shapes = [tensor.shape for tensor in self._inputs]
-        position = list(self._ranks).index(basics.rank())
-        facts = CallFacts(self._options, self._ranks, position, shapes, self._counts)
+        facts = CallFacts(self._options, self._members.size, self._members.position, shapes, self._counts)
         if rule.needs_inputs(self._options):
             assert rule.program is not None
             return list(rule.program(self, facts, list(self._inputs), given))
@@ -97,13 +104,19 @@ class Differentiable:
         """Return `then` where flags are not 0, and `otherwise` elsewhere."""
         return tf.where(tf.not_equal(flags, 0), tf.cast(then, flags.dtype), tf.cast(otherwise, flags.dtype))
 
+    def scaled(self, tensor: Any, factor: float, ranks: Any) -> Any:
+        """Return the tensor times a factor and times a number of ranks."""
+        if tf.is_tensor(ranks):
+            return tensor * tf.cast(factor * tf.cast(ranks, tf.float64), tensor.dtype)
+        return tensor if factor * ranks == 1.0 else tensor * (factor * ranks)
+
     def only_at(self, tensor: Any, rank: int) -> Any:
         """Return the tensor on one rank, and zeros on the others.
 
         The choice is made when it runs: of a result that this rank is known not to use, TensorFlow would remove the
         collective, for which the others wait.
         """
-        return tf.where(tf.equal(self._rank(), rank), tensor, tf.zeros_like(tensor))
+        return tf.where(tf.equal(self._members.rank(), rank), tensor, tf.zeros_like(tensor))
 
     def rows_of(self, tensor: Any, counts: Any, position: int) -> Any:
         """Return the rows of one of several parts, which lie in the tensor one after another."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from farandole.tensorflow.ops.gradients import Differentiable
+from farandole.tensorflow.ops.gradients import Differentiable, Members
 from farandole.tensorflow.ops.plugin_ops import PluginOps, options_of
 from farandole.tensorflow.plugin import op_name
 from farandole.worker.collectives.all_collectives import COLLECTIVES
@@ -47,12 +47,21 @@ def _gradient_of(ops: PluginOps, collective: Collective, form: Form) -> Any:
         call = Differentiable(
             collective,
             options_of(op, collective),
-            basics.current().ranks_by_group()[group],
+            _members(ops, group),
             inputs[:count],
             [counts[index] for index in range(count)] if receives else (),
             run,
-            ops.rank,
         )
         return [*call.gradients(given[:count]), *[None] * (len(inputs) - count)]
 
     return gradient
+
+
+def _members(ops: PluginOps, group: int) -> Members:
+    def position() -> Any:
+        if group == 0:
+            return ops.rank()
+        ranks = basics.current().ranks_by_group()[group]
+        return tf.math.count_nonzero(tf.less(list(ranks), ops.rank()), dtype=tf.int32)
+
+    return Members(lambda: ops.size(group), position, ops.rank)

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from farandole.numpy.arrays import Arrays
-from farandole.tensorflow.ops.gradients import Differentiable, input_options
+from farandole.tensorflow.ops.gradients import Differentiable, Members, input_options
 from farandole.worker.collectives.barrier import barrier as barrier_of_ranks
 from farandole.worker.collectives.barrier import join as join_ranks
 from farandole.worker.collectives.declaration import Collective, Form, Options, Result
@@ -47,6 +47,7 @@ def run(
     """Return what comes of a collective; gradients flow through it."""
     key = _key(name, ignore_name_scope)
     further = input_options(options)
+    members = Members(lambda: _number(process_set.size), lambda: _number(process_set.rank), rank)
     count, receives = len(tensors), collective.result is Result.RECEIVED_ROWS
 
     @tf.custom_gradient
@@ -57,7 +58,7 @@ def run(
         counts = [_shaped(each, [None]) for each in results[count:]]
 
         def gradient(*gradients: Any) -> list[Any]:
-            call = Differentiable(collective, options, process_set.ranks, own, counts, again, rank)
+            call = Differentiable(collective, options, members, own, counts, again)
             return [*call.gradients(gradients[:count]), *[None] * len(further)]
 
         return [*outputs, *counts], gradient
@@ -134,7 +135,7 @@ def _call(run: Callable[..., list[Any]], inputs: Sequence[Any], dtypes: list[Any
     return results
 
 
-def _number(read: Callable[[], int]) -> Any:
+def _number(read: Callable[[], int | None]) -> Any:
     (number,) = _call(lambda: [np.asarray(read(), np.int32)], [], [tf.int32], None)
     return _shaped(number, [])
 

@@ -50,6 +50,9 @@ class _Maths:
     def where(self, flags: torch.Tensor, then: torch.Tensor | float, otherwise: torch.Tensor | float) -> torch.Tensor:
         return torch.where(flags != 0, then, otherwise)
 
+    def scaled(self, tensor: torch.Tensor, factor: float, ranks: int) -> torch.Tensor:
+        return tensor if factor * ranks == 1.0 else tensor * (factor * ranks)
+
     def only_at(self, tensor: torch.Tensor, rank: int) -> torch.Tensor:
         if rank == self._rank:
             return tensor

@@ -81,7 +81,8 @@ def _product_gradients(
     where elements are zero, only this form has a gradient of its own.
     """
     prescale, postscale = facts.options["prescale"], facts.options["postscale"]
-    position, others_after = facts.position, len(facts.ranks) - facts.position - 1
+    position = facts.position()
+    others_after = facts.size() - position - 1
     own = [maths.with_zero_rows((tensor * prescale)[None], position, others_after) for tensor in inputs]
     sums = maths.reduce([*gradients, *own], Sum)
     totals, gathered = sums[: len(inputs)], sums[len(inputs) :]

@@ -94,7 +94,7 @@ class DifferentiableCall:
             inputs: the inputs of the call, if the rule needs them.
             gradients: the gradients of the outputs.
         """
-        facts = CallFacts(self.options, self.process_set.ranks, self.process_set.rank(), self._shapes, self.received)
+        facts = CallFacts(self.options, self.process_set.size, self.process_set.rank, self._shapes, self.received)
         if self.needs_inputs:
             assert self._rule.program is not None
             return self._rule.program(maths, facts, inputs, gradients)

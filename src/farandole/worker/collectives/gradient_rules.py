@@ -19,10 +19,10 @@ class CallFacts(NamedTuple):
 
     options: Mapping[str, Any]
     """By the names of the request's options; see `Collective.settle`."""
-    ranks: Sequence[int]
-    """Ranks in the world that took part, in order."""
-    position: int
-    """This rank's place among them."""
+    size: Callable[[], Any]
+    """Return the number of ranks that took part. In a graph, which may outlive a world, it is a tensor."""
+    position: Callable[[], Any]
+    """Return this rank's place among them; in a graph, a tensor."""
     shapes: Sequence[Sequence[int]]
     """Of the inputs."""
     received: Sequence[Sequence[int]]
@@ -50,13 +50,15 @@ class Nothing:
 
 @dataclass(frozen=True)
 class Scale:
-    """Multiply the gradient."""
+    """Multiply the gradient by a factor and by a number of ranks."""
 
     factor: float
+    ranks: Any = 1
+    """A number, or what `CallFacts.size` returns."""
 
     def apply(self, maths: Maths, gradient: Tensor) -> Tensor:
         """Return the product."""
-        return gradient if self.factor == 1.0 else gradient * self.factor
+        return maths.scaled(gradient, self.factor, self.ranks)
 
 
 @dataclass(frozen=True)
@@ -65,8 +67,8 @@ class TakeRows:
 
     counts: Sequence[int]
     """How many rows belong to each rank, in rank order."""
-    position: int
-    """That of the rank."""
+    position: Any
+    """That of the rank, as `CallFacts.position` returns it."""
 
     def apply(self, maths: Maths, gradient: Tensor) -> Tensor:
         """Return them."""
@@ -131,6 +133,9 @@ class Maths(Protocol):
 
     def where(self, flags: Tensor, then: Tensor | float, otherwise: Tensor | float) -> Tensor:
         """Return `then` where flags are not 0, and `otherwise` elsewhere."""
+
+    def scaled(self, tensor: Tensor, factor: float, ranks: Any) -> Tensor:
+        """Return the tensor times a factor and times a number of ranks, which in a graph is a tensor."""
 
     def only_at(self, tensor: Tensor, rank: int) -> Tensor:
         """Return the tensor on this rank of the world, and on the others zeros that depend on it.

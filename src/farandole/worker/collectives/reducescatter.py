@@ -48,8 +48,8 @@ def _plan(facts: CallFacts) -> Plan:
             "reducescatter has a gradient for Average and Sum only. Use allreduce, which has one for Min, Max and "
             "Product too, and take this rank's rows."
         )
-    factor = prescale * postscale * (len(facts.ranks) if op == Sum else 1)
-    return Plan("allgather", {}, (Scale(factor),) * len(facts.shapes))
+    scale = Scale(prescale * postscale, facts.size() if op == Sum else 1)
+    return Plan("allgather", {}, (scale,) * len(facts.shapes))
 
 
 REDUCESCATTER = Collective(
