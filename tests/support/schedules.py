@@ -18,7 +18,7 @@ from farandole.control.scheduler.policy import Policy
 from farandole.control.scheduler.rules import Rules
 from farandole.control.simulator.job_trace import TraceJob, Workload
 from farandole.control.simulator.setup import Options, simulate
-from farandole.control.simulator.simulation import Outcome
+from farandole.control.simulator.simulation import SimulationOutcome
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -70,7 +70,7 @@ def run(
     cluster: str | Cluster = "2x4",
     rules: Rules | None = None,
     options: Options | None = None,
-) -> Outcome:
+) -> SimulationOutcome:
     """Simulate jobs under a policy, with decisions at once and durations as users gave them."""
     ordered = tuple(sorted(jobs, key=lambda job: (job.submitted, job.name)))
     made = make_policy(policy, rules) if isinstance(policy, str) else policy
@@ -78,11 +78,11 @@ def run(
     return simulate(built, Workload("test", ordered), {}, made, options or Options(interval=0.0, predictions="given"))
 
 
-def starts(outcome: Outcome) -> dict[str, float]:
+def starts(outcome: SimulationOutcome) -> dict[str, float]:
     """Return when each job started first."""
     return {job.view.name: job.view.account.started for job in outcome.jobs if job.view.account.started is not None}
 
 
-def ends(outcome: Outcome) -> dict[str, float]:
+def ends(outcome: SimulationOutcome) -> dict[str, float]:
     """Return when each job was complete."""
     return {job.view.name: job.completed for job in outcome.jobs if job.completed is not None}

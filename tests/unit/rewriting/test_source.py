@@ -7,16 +7,16 @@ import ast
 import pytest
 
 from farandole.control.rewriting.refusal import NotUnderstood
-from farandole.control.rewriting.source import Source
+from farandole.control.rewriting.source import ScriptSource
 
 
 def test_what_is_not_edited_keeps_every_byte() -> None:
     text = "x = 1   # é\n\ty = 2\n".replace("\t", "") + "if x:\n\tpass"
-    assert Source(text).result() == text
+    assert ScriptSource(text).result() == text
 
 
 def test_positions_are_those_of_characters() -> None:
-    source = Source("é = 'ü'; f('ß', x)\n")
+    source = ScriptSource("é = 'ü'; f('ß', x)\n")
     call = next(node for node in ast.walk(source.tree) if isinstance(node, ast.Call))
     assert source.of(call) == "f('ß', x)"
     source.replace(call.args[1], "yy")
@@ -33,14 +33,14 @@ def test_positions_are_those_of_characters() -> None:
     ],
 )
 def test_an_argument_more(call: str, result: str) -> None:
-    source = Source(f"{call}\n")
+    source = ScriptSource(f"{call}\n")
     node = source.tree.body[0].value  # type: ignore[attr-defined]
     source.append_argument(node, "c=1")
     assert source.result() == f"{result}\n"
 
 
 def test_lines_more_have_the_indentation_of_the_statement() -> None:
-    source = Source("def f():\n    x = 1\n    return x")
+    source = ScriptSource("def f():\n    x = 1\n    return x")
     function = source.tree.body[0]
     assert isinstance(function, ast.FunctionDef)
     source.insert_before(function.body[0], "a()", "", "b()")
@@ -49,7 +49,7 @@ def test_lines_more_have_the_indentation_of_the_statement() -> None:
 
 
 def test_statements_below_a_head() -> None:
-    source = Source("for x in y:\n    print(\n        x,\n    )\n    print(2)\n")
+    source = ScriptSource("for x in y:\n    print(\n        x,\n    )\n    print(2)\n")
     loop = source.tree.body[0]
     assert isinstance(loop, ast.For)
     source.put_below(loop.body, "if z:")
@@ -57,5 +57,5 @@ def test_statements_below_a_head() -> None:
 
 
 def test_what_is_no_python() -> None:
-    with pytest.raises(NotUnderstood, match="line 2: this is no Python"):
-        Source("x = 1\nprint 3\n")
+    with pytest.raises(NotUnderstood, match="line 2: invalid Python"):
+        ScriptSource("x = 1\nprint 3\n")

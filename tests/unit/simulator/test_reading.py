@@ -295,8 +295,8 @@ UNMEASURED = "128 samples in a step of 16 workers: a local batch of 8 was not me
     [
         ("16,128,rigid", [], UNMEASURED),
         ("16,128,scale-gpus", ["--fixed-sizes"], UNMEASURED),
-        ("24,2048,rigid", [], "it wants 24 slots of one type, and no type that it can use has more than 16"),
-        ("8,2048,rigid", ["--queue", "default:limit=4"], "it wants 8 slots, and queue default may have 4 at once"),
+        ("24,2048,rigid", [], "it needs 24 slots of one type, and no type that it can use has more than 16"),
+        ("8,2048,rigid", ["--queue", "default:limit=4"], "it needs 8 slots, and queue default may have 4 at once"),
     ],
 )
 def test_job_that_can_never_run_is_named_and_the_others_are_simulated(

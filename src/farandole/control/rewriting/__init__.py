@@ -1,1 +1,1 @@
-"""A training script for one process made one for many: read as syntax, edited as text, and never executed."""
+"""Making training scripts distributed: they are parsed, edited as text, and never executed."""

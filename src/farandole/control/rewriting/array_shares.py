@@ -12,8 +12,8 @@ def share_arrays(script: Script, loop: ast.stmt, whole: Collection[str] = ()) ->
     """Give each worker every N-th sample of the arrays from which a loop takes its batches.
 
     Args:
-        script: that is rewritten.
-        loop: the outermost one of the training.
+        script: the script that is rewritten.
+        loop: the outermost training loop.
         whole: arrays that each step uses whole, if it takes no batches.
 
     Returns:

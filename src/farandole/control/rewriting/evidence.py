@@ -1,4 +1,4 @@
-"""What makes a script distributed already: it averages gradients, shares its data, and lets all ranks begin alike."""
+"""The parts of a script that are distributed already: averaged gradients, shared data, and equal initial states."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _REDUCE = ("allreduce", "allreduce_", "allreduce_async", "allreduce_async_", "gr
 
 
 class Evidence:
-    """What a script uses of farandole.
+    """The features of farandole that a script uses already.
 
     Attributes:
         uses_farandole: whether it imports farandole.
@@ -35,7 +35,7 @@ class Evidence:
         )
 
     def shares_data(self) -> bool:
-        """Return whether each worker gets another part of the data: by what is made for that, or by its rank."""
+        """Return whether each worker gets another part of the data, by farandole's functions or by its rank."""
         if self.has("shard", "ElasticLoader", "ElasticSampler"):
             return True
         if self._script.calls(lambda name: name.rpartition(".")[2] == "DistributedSampler"):

@@ -1,4 +1,4 @@
-"""Which modules a script imports."""
+"""The modules that a script imports."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def modules_of(node: ast.AST) -> list[str]:
 
 
 def imported(tree: ast.AST) -> dict[str, ast.stmt]:
-    """Return all modules that a script imports, with the statements that do."""
+    """Return all modules that a script imports, with the import statements."""
     found: dict[str, ast.stmt] = {}
     for node in ast.walk(tree):
         for module in modules_of(node):

@@ -15,7 +15,7 @@ _SEVERAL_DEVICES = ("jax.pmap", "jax.shard_map", "jax.experimental.shard_map.sha
 
 
 def rewrite(script: Script) -> None:
-    """Ask for the edits that make a script distributed, or record what is not understood."""
+    """Edit a script so that it is distributed, and record the places that cannot be rewritten."""
     for call in script.calls(lambda name: name in _SEVERAL_DEVICES):
         script.refuse(call, "it uses several devices in one process", "take that away: each worker has one device")
     gradients = script.calls(lambda name: name in _GRADIENTS)

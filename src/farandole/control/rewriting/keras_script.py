@@ -14,7 +14,7 @@ _OF_RANK_0 = ("ModelCheckpoint", "TensorBoard", "CSVLogger", "BackupAndRestore",
 
 
 def rewrite(script: Script) -> None:
-    """Ask for the edits that make a script distributed, or record what is not understood."""
+    """Edit a script so that it is distributed, and record the places that cannot be rewritten."""
     for call in script.calls(lambda name: name.startswith("keras.distribution.")):
         script.refuse(call, "it uses keras.distribution", "take it away: each worker has one device")
     fits, compiled = script.calls_of_method("fit"), script.calls_of_method("compile")

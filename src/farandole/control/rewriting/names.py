@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator
 
-from farandole.control.rewriting.source import Source
+from farandole.control.rewriting.source import ScriptSource
 
 
 class Names:
@@ -16,7 +16,7 @@ class Names:
         aliases: the full names of what the script imports, by the names that it imports it under.
     """
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: ScriptSource) -> None:
         """Read the imports of a script."""
         self.source = source
         self.aliases = dict(_aliases(source.tree))

@@ -1,4 +1,4 @@
-"""What a script has that is not understood, or that no edit can make right.
+"""The places of a script that cannot be rewritten automatically.
 
 NotUnderstood (FarandoleError, ValueError)
 """
@@ -12,20 +12,20 @@ from farandole.errors import FarandoleError
 
 
 class Refusal(NamedTuple):
-    """One place of a script where a person has to decide."""
+    """One place of a script that a person has to edit."""
 
     line: int
-    """From 1 on."""
+    """Line number, from 1."""
     reason: str
     by_hand: str
-    """What to do there."""
+    """The edit to make there."""
 
 
 class NotUnderstood(FarandoleError, ValueError):
     """A script cannot be rewritten.
 
     Attributes:
-        refusals: why, at least one, in the order of their lines.
+        refusals: the places that cannot be rewritten, at least one, in the order of their lines.
     """
 
     def __init__(self, refusals: Sequence[Refusal]) -> None:

@@ -1,4 +1,4 @@
-"""Which framework a script uses, and the script made distributed."""
+"""Rewriting of a script: its framework is detected, and it is made distributed."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from farandole.control.rewriting import jax_script, keras_script, tensorflow_scr
 from farandole.control.rewriting.imports import imported
 from farandole.control.rewriting.refusal import NotUnderstood, Refusal
 from farandole.control.rewriting.script import Script
-from farandole.control.rewriting.source import Source
+from farandole.control.rewriting.source import ScriptSource
 
 
 class Rewritten(NamedTuple):
-    """A script and what it has become."""
+    """The result of rewriting a script."""
 
     before: str
     after: str
     framework: str
     """`torch`, `tensorflow`, `keras` or `jax`; "" for a script that was distributed already."""
     notes: tuple[str, ...] = ()
-    """What the user should know, one sentence each."""
+    """Sentences for the user about the result."""
 
     def diff(self, name: str) -> str:
-        """Return what has changed, as a unified diff of a file of that name."""
+        """Return the changes as a unified diff of a file called `name`."""
         before, after = self.before.splitlines(keepends=True), self.after.splitlines(keepends=True)
         lines = difflib.unified_diff(before, after, name, f"{name} (distributed)")
         return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
@@ -40,16 +40,17 @@ _KINDS: dict[str, tuple[str, Callable[[Script], None]]] = {
 
 
 def rewrite(text: str, keep_batch: bool = False) -> Rewritten:
-    """Make a script for one process, or one that is distributed in part, distributed. Nothing is executed.
+    """Make a script distributed that is written for one process, or partly distributed. It is not executed.
 
     Args:
-        text: of the script.
-        keep_batch: divide the size of a batch by the number of workers, so the batch of all of them stays as large.
+        text: text of the script.
+        keep_batch: whether to divide the size of a batch by the number of workers, so that the batch of all workers
+            together stays as large.
 
     Raises:
-        NotUnderstood: there is something in it that is not understood; says where, why, and what to do.
+        NotUnderstood: some places cannot be rewritten; the error has the line, the reason and the next step of each.
     """
-    source = Source(text)
+    source = ScriptSource(text)
     framework = _framework(source, set(imported(source.tree)))
     package, edit = _KINDS[framework]
     script = Script(source, package, keep_batch)
@@ -62,7 +63,7 @@ def rewrite(text: str, keep_batch: bool = False) -> Rewritten:
     return Rewritten(text, after, framework, tuple(script.notes))
 
 
-def _framework(source: Source, modules: set[str]) -> str:
+def _framework(source: ScriptSource, modules: set[str]) -> str:
     roots = {module.partition(".")[0] for module in modules}
     methods = {node.attr for node in _attributes(source)}
     if "fit" in methods and roots & {"keras", "tensorflow", "tf_keras"} and "GradientTape" not in methods:
@@ -77,5 +78,5 @@ def _framework(source: Source, modules: set[str]) -> str:
     )
 
 
-def _attributes(source: Source) -> Iterator[ast.Attribute]:
+def _attributes(source: ScriptSource) -> Iterator[ast.Attribute]:
     return (node for node in ast.walk(source.tree) if isinstance(node, ast.Attribute))

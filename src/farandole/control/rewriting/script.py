@@ -1,4 +1,4 @@
-"""What scripts of all frameworks have in common: names, where the job begins, and what only rank 0 does."""
+"""Edits that scripts of all frameworks share: imports, the start of the job, and actions of rank 0 only."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from farandole.control.rewriting.evidence import Evidence
 from farandole.control.rewriting.imports import is_in, modules_of
 from farandole.control.rewriting.names import Names, place
 from farandole.control.rewriting.refusal import NotUnderstood, Refusal
-from farandole.control.rewriting.source import Source
+from farandole.control.rewriting.source import ScriptSource
 
 RANK_0 = "hvd.rank() == 0"
 
@@ -27,7 +27,7 @@ _OTHERS = {
     "torch.nn.parallel": ("torch.nn.parallel", f"{_AS_IT_IS}: see docs/how-to/torch_distributed.md"),
 }
 _SAMPLERS = "torch.utils.data.distributed"
-"""Each worker of farandole uses these, too."""
+"""A module of torch.distributed that farandole's workers may use."""
 _WRITERS = ("torch.save", "numpy.save", "numpy.savez", "numpy.savez_compressed", "numpy.savetxt", "pickle.dump")
 _WRITING_METHODS = ("save", "save_weights", "save_model", "savefig", "to_csv", "write_text", "write_bytes")
 
@@ -35,21 +35,21 @@ _WRITING_METHODS = ("save", "save_weights", "save_model", "savefig", "to_csv", "
 class Script(Names):
     """A script that is being rewritten.
 
-    A script may be distributed in part: what is in it already stays as it is, and only the rest is added.
+    A script may be partly distributed: existing parts stay unchanged, and only missing ones are added.
 
     Attributes:
-        source: its text and syntax.
-        notes: what the user should know about the result, one sentence each.
-        keeps_batch: whether the batch of all workers together stays as large as that of the script is.
-        evidence: what makes the script distributed already.
+        source: text and syntax of the script.
+        notes: sentences for the user about the result.
+        keeps_batch: whether the batch of all workers together stays as large as the script's batch.
+        evidence: the parts of the script that are distributed already.
 
     Args:
-        source: the script.
-        package: of farandole that it will import, such as `farandole.torch`.
-        keeps_batch: see there.
+        source: text and syntax of the script.
+        package: farandole's package that it will import, such as `farandole.torch`.
+        keeps_batch: whether the batch of all workers together stays as large as the script's batch.
     """
 
-    def __init__(self, source: Source, package: str, keeps_batch: bool = False) -> None:
+    def __init__(self, source: ScriptSource, package: str, keeps_batch: bool = False) -> None:
         super().__init__(source)
         self.notes: list[str] = []
         self.keeps_batch = keeps_batch
@@ -65,21 +65,21 @@ class Script(Names):
     # --- refusals ----------------------------------------------------------------------------------------------------
 
     def refuse(self, where: ast.AST | None, reason: str, by_hand: str) -> None:
-        """Record a place that is not understood."""
+        """Record a place that cannot be rewritten."""
         line = 1 if where is None else where.lineno  # type: ignore[attr-defined]
         if not any(each.line == line for each in self._refusals):
             self._refusals.append(Refusal(line, reason, by_hand))
 
     def note(self, sentence: str) -> None:
-        """Tell the user something about the result, once."""
+        """Add a note for the user about the result, unless it is there already."""
         if sentence not in self.notes:
             self.notes.append(sentence)
 
     def check(self) -> None:
-        """Stop if there is something that is not understood.
+        """Check that no place was refused.
 
         Raises:
-            NotUnderstood: there is.
+            NotUnderstood: a place cannot be rewritten.
         """
         if self._refusals:
             raise NotUnderstood(self._refusals)
@@ -97,20 +97,20 @@ class Script(Names):
     # --- edits -------------------------------------------------------------------------------------------------------
 
     def touch(self, node: ast.AST) -> None:
-        """Record that the result uses `hvd` there."""
+        """Record a node at which the result uses `hvd`."""
         self._touched.append(node)
 
     def add_import(self, line: str) -> None:
-        """Import something more."""
+        """Add an import."""
         if line not in self._imports:
             self._imports.append(line)
 
     def add_at_begin(self, *lines: str) -> None:
-        """Do something right after `hvd.init()`."""
+        """Add lines right after `hvd.init()`."""
         self._begin += lines
 
     def divide_batch(self, size: ast.expr | None) -> None:
-        """Divide the size of a batch by the number of workers, if the batch of all is to stay as large as it is."""
+        """Divide the size of a batch by the number of workers, if `keeps_batch`."""
         if size is not None and self.keeps_batch:
             self.touch(size)
             is_simple = isinstance(size, ast.Constant | ast.Name | ast.Attribute | ast.Call | ast.Subscript)
@@ -122,7 +122,7 @@ class Script(Names):
         """Add the import and the beginning, let only rank 0 print and write, and return the new text.
 
         Raises:
-            NotUnderstood: there is something that is not understood.
+            NotUnderstood: a place cannot be rewritten.
         """
         if self.evidence.uses_farandole and not self._imports_hvd:
             self.refuse(None, "it imports farandole under another name", f"write: import {self._package} as hvd")
@@ -201,7 +201,7 @@ class Script(Names):
                     self.source.around(each, "", f" if {RANK_0} else None")
 
     def _trains(self, statement: ast.AST) -> bool:
-        """Return whether a statement does, itself or by functions of the script, what all workers do together."""
+        """Return whether a statement, or a function of the script that it calls, uses collectives."""
         functions = {each.name: each for each in ast.walk(self.source.tree) if isinstance(each, ast.FunctionDef)}
         reached: set[ast.AST] = set()
         waiting: list[ast.AST] = [statement]
@@ -256,12 +256,12 @@ class Script(Names):
 
 
 def argument(call: ast.Call, name: str) -> ast.expr | None:
-    """Return what a call gives to a parameter by its name; None: nothing."""
+    """Return the value of a call's keyword argument; None: there is none."""
     return next((each.value for each in call.keywords if each.arg == name), None)
 
 
 def keyword(call: ast.Call, name: str) -> ast.keyword | None:
-    """Return the same with its name."""
+    """Return a call's keyword argument with its name; None: there is none."""
     return next((each for each in call.keywords if each.arg == name), None)
 
 
@@ -270,18 +270,18 @@ def names_in(node: ast.AST) -> set[str]:
     return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
 
 
-def _is_in_module(source: Source, node: ast.AST, guard: ast.If) -> bool:
+def _is_in_module(source: ScriptSource, node: ast.AST, guard: ast.If) -> bool:
     """Return whether a node is executed when the module is imported."""
     above = list(source.above(node))
     return guard not in above and not any(isinstance(each, ast.FunctionDef | ast.Lambda) for each in above)
 
 
 def _is_guard(statement: ast.stmt) -> bool:
-    """Return whether it is `if __name__ == "__main__":`."""
+    """Return whether a statement is `if __name__ == "__main__":`."""
     return isinstance(statement, ast.If) and "__name__" in names_in(statement.test) and not statement.orelse
 
 
-def _runs(source: Source, statements: Sequence[ast.stmt]) -> list[list[ast.stmt]]:
+def _runs(source: ScriptSource, statements: Sequence[ast.stmt]) -> list[list[ast.stmt]]:
     """Return statements in groups that directly follow each other."""
     runs: list[list[ast.stmt]] = []
     for statement in statements:
@@ -295,6 +295,6 @@ def _runs(source: Source, statements: Sequence[ast.stmt]) -> list[list[ast.stmt]
 
 
 def _has_long_text(statement: ast.stmt) -> bool:
-    """Return whether a text in it goes over several lines, which must not be indented."""
+    """Return whether a node contains a string of several lines, which must not be indented."""
     texts = (ast.Constant, ast.JoinedStr)
     return any(isinstance(each, texts) and each.end_lineno != each.lineno for each in ast.walk(statement))

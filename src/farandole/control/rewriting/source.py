@@ -1,4 +1,4 @@
-"""The text of a script beside its syntax, and edits of the text: what is not edited keeps every byte."""
+"""The text of a script with its syntax tree, and edits of the text that leave everything else unchanged."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ class _Edit(NamedTuple):
     text: str
 
 
-class Source:
-    """A script: text, syntax, and the edits that have been asked for.
+class ScriptSource:
+    """A script: its text, its syntax tree, and pending edits.
 
     Attributes:
-        text: as it was read.
-        tree: its syntax.
+        text: the original text.
+        tree: the syntax tree.
 
     Raises:
         NotUnderstood: it is no Python of this version.
@@ -33,7 +33,7 @@ class Source:
         except (SyntaxError, ValueError) as error:
             line = getattr(error, "lineno", None) or 1
             reason = getattr(error, "msg", None) or str(error)
-            raise NotUnderstood([Refusal(line, f"this is no Python: {reason}", "correct it first")]) from None
+            raise NotUnderstood([Refusal(line, f"invalid Python: {reason}", "correct it first")]) from None
         self._lines = text.splitlines(keepends=True)
         self._starts = [0]
         for line in self._lines:
@@ -43,7 +43,7 @@ class Source:
 
     @property
     def is_edited(self) -> bool:
-        """Whether an edit has been asked for."""
+        """Whether there are pending edits."""
         return bool(self._edits)
 
     # --- positions ---------------------------------------------------------------------------------------------------
@@ -119,11 +119,11 @@ class Source:
     # --- edits -------------------------------------------------------------------------------------------------------
 
     def replace(self, node: ast.AST, text: str) -> None:
-        """Put a text in the place of a node."""
+        """Replace a node by a text."""
         self._edits.append(_Edit(*self._span(node), text))
 
     def around(self, node: ast.AST, before: str, after: str) -> None:
-        """Put texts before and after a node."""
+        """Insert texts before and after a node."""
         start, end = self._span(node)
         self._edits += [_Edit(start, start, before), _Edit(end, end, after)]
 
@@ -137,14 +137,14 @@ class Source:
         self._edits.append(_Edit(place, place, text if empty else f" {text}" if inside.endswith(",") else f", {text}"))
 
     def insert_before(self, statement: ast.stmt, *lines: str) -> None:
-        """Put lines before a statement, with its indentation."""
+        """Insert lines before a statement, with its indentation."""
         indent = self.indent_of(statement)
         first = min([statement.lineno, *(each.lineno for each in getattr(statement, "decorator_list", []))])
         place = self._starts[first - 1]
         self._edits.append(_Edit(place, place, "".join(_indented(indent, line) for line in lines)))
 
     def insert_after(self, statement: ast.stmt, *lines: str) -> None:
-        """Put lines after a statement, with its indentation."""
+        """Insert lines after a statement, with its indentation."""
         indent = self.indent_of(statement)
         place = self._starts[statement.end_lineno or statement.lineno]
         text = "".join(_indented(indent, line) for line in lines)
@@ -163,7 +163,7 @@ class Source:
     def result(self) -> str:
         """Return the text with all edits."""
         pieces, at = [], 0
-        # Those of one place stay in the order in which they were asked for.
+        # Edits at one place are applied in the order in which they were requested.
         for edit in sorted(self._edits, key=lambda edit: (edit.start, edit.end)):
             assert edit.start >= at, "two edits of one place"
             pieces += [self.text[at : edit.start], edit.text]

@@ -17,7 +17,7 @@ OWN_GPU = (
 
 
 def rewrite(script: Script) -> None:
-    """Ask for the edits that make a script distributed, or record what is not understood."""
+    """Edit a script so that it is distributed, and record the places that cannot be rewritten."""
     for call in script.calls(lambda name: name.startswith("tensorflow.distribute.")):
         script.refuse(call, "it uses a strategy of tf.distribute", "take the strategy and its scope() away")
     if not script.evidence.uses_farandole:

@@ -1,4 +1,4 @@
-"""What a script of PyTorch is trained with: a DataLoader, or arrays that are in memory."""
+"""The training data of scripts of PyTorch: a DataLoader, or arrays in memory."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _SAMPLER = "torch.utils.data.distributed.DistributedSampler"
 
 
 def share_data(script: Script, backward: ast.Call, model: str) -> None:
-    """Give each worker a share of what it is trained with.
+    """Give each worker a share of the training data.
 
     Args:
-        script: that is rewritten.
+        script: the script that is rewritten.
         backward: the call of `backward` in the training loop.
-        model: how the script calls the model; "" if it is not known.
+        model: the script's name for the model; "": not known.
     """
     loaders = script.calls(lambda name: name in (_LOADER, "torch.utils.data.dataloader.DataLoader"))
     if not loaders:

@@ -12,7 +12,7 @@ PACKAGE = "farandole.torch"
 
 
 def rewrite(script: Script) -> None:
-    """Ask for the edits that make a script distributed, or record what is not understood."""
+    """Edit a script so that it is distributed, and record the places that cannot be rewritten."""
     reduces = (
         script.evidence.has("DistributedOptimizer", "DistributedAdasumOptimizer") or script.evidence.reduces_by_hand()
     )

@@ -1,4 +1,4 @@
-"""What a script of PyTorch does with gradients between `backward` and `step`: it clips, unscales or accumulates them.
+"""Use of gradients between `backward` and `step` in scripts of PyTorch: clipping, unscaling and accumulation.
 
 Gradients are reduced while the backward pass runs, and `step` waits for the last of them. What reads gradients before
 must wait, too: `synchronize` stands before it, and the step then leaves its own out. If several passes make a step, the
@@ -33,11 +33,11 @@ def same_object(name: str, other: str) -> bool:
 
 
 def passes_per_step(script: Script, optimizer: str, made: ast.Call) -> str:
-    """Return the argument that tells the optimizer how many backward passes make a step; "" if one does.
+    """Return the optimizer's argument with the number of backward passes in a step; "": one pass.
 
     Args:
-        script: that is rewritten.
-        optimizer: how it calls the optimizer.
+        script: the script that is rewritten.
+        optimizer: the script's name for the optimizer.
         made: the call that makes the optimizer.
     """
     for step in script.calls_of_method("step"):
@@ -106,8 +106,8 @@ def synchronize_before_readers(script: Script, optimizer: str) -> None:
     """Let gradients be complete before they are clipped or scaled; record where that cannot be done.
 
     Args:
-        script: that is rewritten.
-        optimizer: how it calls the optimizer.
+        script: the script that is rewritten.
+        optimizer: the script's name for the optimizer.
     """
     served: set[ast.AST] = set()
     for step in script.calls_of_method("step"):

@@ -1,1 +1,1 @@
-"""What policies would do with the jobs of a trace: a simulated cluster, and what is told of it."""
+"""Simulation of scheduling policies on the jobs of a trace, and its figures and charts."""

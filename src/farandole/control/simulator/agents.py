@@ -1,4 +1,4 @@
-"""Agents: the part of a training job that chooses its batch size and reports what it measures."""
+"""Agents: the part of a training job that chooses its batch size and reports its measurements."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from farandole.control.simulator.step_times import StepTime
 
 
 class ReportingAgent:
-    """Reports what it measures, and keeps the batch size that the user chose.
+    """An agent that reports its measurements, and keeps the batch size that the user chose.
 
     Args:
         batch: samples of all workers together in one step.
@@ -49,7 +49,7 @@ class ReportingAgent:
 
 
 class AdaptiveAgent(ReportingAgent):
-    """Chooses the batch size with the best goodput that its own measurements predict."""
+    """An agent that chooses the batch size with the best goodput, as predicted from its own measurements."""
 
     adaptive = True
 

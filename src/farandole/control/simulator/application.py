@@ -1,4 +1,4 @@
-"""One application as the simulated truth knows it: step times, gradient noise, and how far a training must get."""
+"""The truth about one application: step times, gradient noise, and the progress that a training needs."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from farandole.control.simulator.step_times import StepTimes
 
 @dataclass(frozen=True)
 class Constants:
-    """What is known of an application beside its tables.
+    """Constants of an application beside its tables.
 
     Attributes:
         restart: seconds without progress after each change of the allocation.
-        slowdown: how many times slower a training is than its measured steps.
+        slowdown: ratio of a training's step times to the measured ones.
     """
 
     restart: float = 30.0
@@ -57,7 +57,7 @@ class Convergence:
 
 
 def gain(noise: Noise, scale: float) -> float:
-    """Return how many steps at the initial batch size one step at `scale` times that size is worth.
+    """Return the number of steps at the initial batch size that one step at `scale` times that size is worth.
 
     McCandlish et al. 2018, "An Empirical Model of Large-Batch Training"; in this form in Pollux (OSDI '21).
     """

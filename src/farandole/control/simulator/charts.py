@@ -26,7 +26,7 @@ BARS: Sequence[tuple[str, Callable[[Summary], float]]] = (
 
 
 def check(place: Path) -> None:
-    """Check that charts can be written there, in the format that the file's name asks for.
+    """Check that charts can be written to a file, in the format of its name's suffix.
 
     Raises:
         SchedulerError: they cannot.
@@ -43,7 +43,7 @@ def check(place: Path) -> None:
 
 
 def write(place: Path, results: Results) -> None:
-    """Write charts of what policies have made of the same jobs."""
+    """Write charts of the results of policies on the same jobs."""
     if place.suffix == ".png":
         _write_png(place, results)
     elif place.suffix == ".svg":

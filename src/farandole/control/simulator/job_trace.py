@@ -16,14 +16,14 @@ from farandole.control.simulator.application import Application
 from farandole.control.simulator.tables import LATEST, Row, header_of, number, read_texts, rows_of, whole
 
 CATEGORIES = ("adaptive", "scale-gpus", "rigid")
-"""What may change while a job runs: slots and batch size, slots only, nothing."""
+"""Categories of jobs, by what may change while they run: slots and batch size, only slots, nothing."""
 
 _COLUMNS = ("name", "time", "application", "num_replicas", "batch_size")
 
 
 @dataclass(frozen=True)
 class TraceJob:
-    """A job as a trace has it. It has an application or a run time, which is the truth."""
+    """A job of a trace. It has either an application or a true run time."""
 
     name: str
     submitted: float
@@ -32,9 +32,9 @@ class TraceJob:
     batch: int = 0
     category: str = "adaptive"
     run_time: float | None = None
-    """Seconds it takes with the slots asked for."""
+    """Run time in seconds with the requested slots."""
     requested_time: float | None = None
-    """Seconds that its user expected."""
+    """The user's estimate of the run time, in seconds."""
     priority: int = 0
     queue: str = "default"
     user: str = ""
@@ -50,7 +50,7 @@ class Workload:
     name: str
     jobs: tuple[TraceJob, ...]
     notes: tuple[str, ...] = field(default=())
-    """What was left out while reading, for people."""
+    """Notes about jobs that were omitted while reading, for people."""
 
 
 def read_workloads(place: Path, applications: Mapping[str, Application]) -> list[Workload]:

@@ -1,4 +1,4 @@
-"""What a job has to do, as the simulated truth knows it: a fixed time, or a training with its epochs."""
+"""The true work of a simulated job: a fixed time, or a training with its epochs."""
 
 from __future__ import annotations
 
@@ -13,30 +13,32 @@ from farandole.control.simulator.step_times import StepTime
 
 
 class BatchPlan(NamedTuple):
-    """Samples of each worker in one pass, and how many passes are accumulated before the one that reduces."""
+    """A batch size, split over workers and passes."""
 
     local: int
+    """Samples of each worker in a pass."""
     accumulated: int
+    """Number of passes that are accumulated before the one that reduces."""
 
     def batch(self, workers: int) -> int:
         return workers * self.local * (self.accumulated + 1)
 
 
 class Work(Protocol):
-    """What a job has to do."""
+    """The true work of a job."""
 
     def run(self, seconds: float, allocation: Allocation) -> float:
-        """Go on for so long, or until all is done; return the seconds used."""
+        """Work for `seconds`, or until all is done; return the seconds used."""
 
     def left(self, allocation: Allocation) -> float | None:
-        """Return how long it still takes with this allocation; None if the job may change its batch size meanwhile."""
+        """Return the remaining seconds with an allocation; None: the job may change its batch size meanwhile."""
 
     def placed(self, allocation: Allocation) -> None:
         """Prepare for another allocation."""
 
     @property
     def report(self) -> TrainingReport | None:
-        """What the job tells about itself."""
+        """The job's report about itself."""
 
     @property
     def done(self) -> bool:
@@ -44,7 +46,7 @@ class Work(Protocol):
 
 
 class FixedWork:
-    """A job that takes a fixed time with the slots it asked for, and on fewer or more as much longer or shorter."""
+    """A job that takes a fixed number of slot-seconds, whatever its number of slots."""
 
     report: TrainingReport | None = None
 
@@ -71,7 +73,7 @@ class FixedWork:
 
 
 class Agent(Protocol):
-    """The part of a job that chooses its batch size and reports what it measures. It sees no truth."""
+    """The part of a job that chooses its batch size and reports its measurements. It does not know the truth."""
 
     report: TrainingReport
     adaptive: bool
@@ -80,11 +82,11 @@ class Agent(Protocol):
         """Return the batch for an allocation whose memory holds `limit` samples a pass; `largest` was ever measured."""
 
     def observe(self, allocation: Allocation, plan: BatchPlan, time: StepTime, noise: Noise, progress: float) -> None:
-        """Take down what a step has shown."""
+        """Record the measurements of a step."""
 
 
 class Training:
-    """A training: it is done when the progress of its last epoch is reached, whatever the allocations on the way.
+    """A training, which is done when the progress of its last epoch is reached.
 
     Args:
         whole_seconds: whether the time to the end of an epoch is rounded, as in the published simulators.
@@ -126,7 +128,7 @@ class Training:
         return used
 
     def _run_in_epoch(self, seconds: float, allocation: Allocation) -> float:
-        """Go on for so long, or to the end of the epoch; return the seconds used."""
+        """Train for `seconds`, or to the end of the epoch; return the seconds used."""
         rate = self._rate(allocation)
         goal = self._application.convergence.thresholds[self.epoch]
         if self.progress + rate * seconds < goal:
@@ -140,7 +142,7 @@ class Training:
         return min(seconds, float(round(needed)) if self._whole_seconds else needed)
 
     def _rate(self, allocation: Allocation) -> float:
-        """Return the progress in a second, and have the agent observe a step."""
+        """Return the progress per second, and let the agent observe a step."""
         assert self._plan is not None
         plan = self._plan
         time = self._application.steps[allocation.type].at(allocation.shape, plan.local)
@@ -150,7 +152,7 @@ class Training:
 
 
 class _Silent:
-    """An agent that keeps its plan and reports nothing: for looking ahead."""
+    """An agent that keeps its plan and reports nothing, for predictions."""
 
     adaptive = False
 
@@ -165,7 +167,7 @@ class _Silent:
 
 
 def fixed_plan(batch: int, workers: int, limit: float, limits: BatchLimits) -> BatchPlan:
-    """Return how a fixed batch size is split over workers whose memory holds `limit` samples a pass.
+    """Return the split of a fixed batch size over workers whose memory holds `limit` samples in a pass.
 
     One worker with more than the initial batch takes two passes at least: between them it measures the noise.
     """

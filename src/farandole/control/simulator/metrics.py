@@ -1,4 +1,4 @@
-"""What a simulation shows: completion and waiting times, use of the cluster, fairness, restarts."""
+"""Figures of a simulation: completion and waiting times, utilisation of the cluster, fairness, restarts."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from farandole.control.scheduler.cluster import Cluster
-from farandole.control.simulator.simulation import Outcome
+from farandole.control.simulator.simulation import SimulationOutcome
 
 
 @dataclass(frozen=True)
 class JobResult:
-    """What became of one job; times in seconds from the beginning of the trace."""
+    """The result of one job. Times are in seconds from the beginning of the trace."""
 
     workload: str
     name: str
@@ -27,9 +27,9 @@ class JobResult:
     slot_seconds: float
     restarts: int
     alone: float
-    """Seconds it would take with the slots asked for if it had the cluster for itself."""
+    """Run time in seconds with the requested slots, alone in the cluster."""
     fair: float
-    """Seconds it would take with an equal share of the cluster among all jobs that were there at the time."""
+    """Run time in seconds with an equal share of the cluster among all jobs that were present at the time."""
 
     @property
     def completion(self) -> float:
@@ -43,12 +43,14 @@ class JobResult:
 
     @property
     def fairness(self) -> float:
-        """Finish-time fairness: how many times longer it took than with an equal share (Themis, NSDI '20)."""
+        """Finish-time fairness: ratio of the completion time to that with an equal share (Themis, NSDI '20)."""
         return self.completion / self.fair if self.fair else 1.0
 
 
-def job_results(workload: str, cluster: Cluster, outcome: Outcome, alone: Mapping[str, float]) -> list[JobResult]:
-    """Return what became of each job that was completed.
+def job_results(
+    workload: str, cluster: Cluster, outcome: SimulationOutcome, alone: Mapping[str, float]
+) -> list[JobResult]:
+    """Return the result of each job that was completed.
 
     The fair time is the time alone, times how many times fewer slots an equal share is than the job asked for. The
     number of jobs that share is the mean over the job's life.
@@ -81,7 +83,7 @@ def job_results(workload: str, cluster: Cluster, outcome: Outcome, alone: Mappin
 
 
 class _Contention:
-    """How many jobs were there, over time: an integral that can be asked for its mean in a span."""
+    """The number of present jobs over time, as an integral from which means over time spans follow."""
 
     def __init__(self, lives: Sequence[tuple[float, float]]) -> None:
         events = sorted([(start, 1) for start, _ in lives] + [(end, -1) for _, end in lives])
@@ -103,7 +105,7 @@ class _Contention:
 
 @dataclass(frozen=True)
 class Summary:
-    """The figures of one policy; times in seconds."""
+    """The figures of one policy. Times are in seconds."""
 
     policy: str
     jobs: int
@@ -114,17 +116,17 @@ class Summary:
     waiting_median: float
     waiting_p99: float
     makespan: float
-    """Of several workloads, the mean."""
+    """Makespan; the mean if there are several workloads."""
     utilisation: float
-    """The part of all slots that jobs held, from the first submission to the last completion."""
+    """Fraction of all slots that jobs held, from the first submission to the last completion."""
     slot_hours: float
-    """For each job."""
+    """Slot-hours for each job."""
     fairness: float
     fairness_worst: float
     unfair: float
-    """The part of the jobs that took longer than with an equal share."""
+    """Fraction of the jobs that took longer than with an equal share."""
     restarts: float
-    """For each job."""
+    """Restarts for each job."""
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -160,7 +162,7 @@ def summarise(policy: str, cluster: Cluster, workloads: Sequence[Sequence[JobRes
 
 
 def quantile(values: Sequence[float], part: float) -> float:
-    """Return the element at a part of sorted values: number int(part * n), counted from 0."""
+    """Return a quantile of sorted values: the element with index int(part * n)."""
     return values[min(len(values) - 1, int(part * len(values)))]
 
 

@@ -1,9 +1,9 @@
-"""An oracle: the adaptive policy, told the truth about every job that has come. It shows what knowing more could gain.
+"""An oracle: the adaptive policy with the truth about every submitted job, to show the gain of perfect predictions.
 
-A policy that could be used gets `PolicyJob`s and nothing else. This one also gets a `Truth` for each job, a type that
-nothing outside of the simulator has: how much progress a job needs, and how long its steps take in every configuration,
-also in those that it has not run. So it predicts exactly and need not explore. It still decides by the sum that the
-adaptive policy maximises, and knows of no job that has not come yet: it is no bound on what any policy could do.
+A real policy gets only `PolicyJob`s. The oracle also gets a `Truth` for each job, a type that exists only in the
+simulator: the progress that the job needs, and its step times in every configuration, including those that it has not
+run. So it predicts exactly and need not explore. It still maximises the sum of the adaptive policy, and does not know
+jobs before their submission, so it is not an upper bound for all policies.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ SENTENCE = "the adaptive policy, told the truth about all jobs that have come: t
 
 
 class Truth(NamedTuple):
-    """What is true of one job.
+    """The truth about one job.
 
     Attributes:
-        duration: seconds that it takes alone, with the slots asked for.
-        progress: that it needs; None of a job with a fixed run time.
-        steps: the step times in all configurations that a policy may choose, by type of node.
-        noise: before its first step.
+        duration: run time in seconds, alone with the requested slots.
+        progress: progress that it needs; None: it has a fixed run time.
+        steps: step times in all configurations that a policy may choose, by type of node.
+        noise: gradient noise before its first step.
     """
 
     duration: float
@@ -45,7 +45,8 @@ class Oracle:
     """A policy that knows the truth.
 
     Args:
-        truths: by the names of jobs.
+        truths: truth about each job, by name.
+        rules: settings of the policy.
     """
 
     resizes = True
@@ -56,7 +57,7 @@ class Oracle:
         self._told: dict[str, tuple[TrainingReport, TrainingReport]] = {}
 
     def decide(self, cluster: Cluster, jobs: Sequence[PolicyJob], now: float) -> Decision:
-        """Return who gets what, and why."""
+        """Return the slots of each job, with reasons."""
         return self._policy.decide(cluster, [self._with_truth(job) for job in jobs], now)
 
     def _with_truth(self, job: PolicyJob) -> PolicyJob:
@@ -96,7 +97,7 @@ def make_oracle(workload: Workload, applications: Mapping[str, Application], clu
 
 
 def _steps(application: Application, cluster: Cluster) -> dict[str, tuple[Measurement, ...]]:
-    """Return the true step times of the sizes that jobs may be given."""
+    """Return the true step times of the candidate sizes of jobs."""
     found = {}
     for type_ in cluster.types:
         if type_ in application.steps:

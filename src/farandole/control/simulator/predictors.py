@@ -1,4 +1,4 @@
-"""Predictors: what a policy may be told of jobs that have not ended. One class for each way to know it."""
+"""Predictors of what a policy may know about unfinished jobs: one class for each source of knowledge."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 from farandole.control.scheduler.job import Measurement, PolicyJob
 
 PREDICTIONS = ("given", "history", "profiles", "truth")
-"""What policies may know: what users gave; also what finished jobs of the same application needed; also how long their
-steps took; or the true durations."""
+"""Knowledge of policies: what users gave; also the needs of finished jobs of the same application; also their step
+times; or the true durations."""
 
 
 class Given:
-    """Nothing but what users gave."""
+    """Only what users gave."""
 
     def finished(self, job: PolicyJob, ran: float) -> None:
         pass
@@ -24,7 +24,7 @@ class Given:
 
 @dataclass
 class _Seen:
-    """What the finished jobs of one application have shown, as sums and as measurements."""
+    """Sums and measurements of the finished jobs of one application."""
 
     jobs: int = 0
     seconds: float = 0.0
@@ -32,7 +32,7 @@ class _Seen:
     known: Mapping[str, tuple[Measurement, ...]] = field(default_factory=dict)
 
     def learn(self, measured: Mapping[str, tuple[Measurement, ...]]) -> None:
-        """Add measurements; those of a configuration that is known already say nothing new."""
+        """Add measurements of configurations that are not known yet."""
         known = {type_: {row[:3]: row for row in rows} for type_, rows in self.known.items()}
         for type_, rows in measured.items():
             known[type_] = {row[:3]: row for row in rows} | known.get(type_, {})
@@ -42,10 +42,10 @@ class _Seen:
 
 
 class History:
-    """What finished jobs of the same application needed, on average.
+    """Predictions from the average needs of finished jobs of the same application.
 
     Args:
-        profiles: also tell how long their steps took, so that a policy need not find out again.
+        profiles: whether to pass on their step times as well, so that a policy need not measure them again.
     """
 
     def __init__(self, profiles: bool = False) -> None:
@@ -73,7 +73,7 @@ class History:
 
 
 class Truth:
-    """The truth: an oracle, to see how much better a policy would be that knew it."""
+    """The true durations and progress, to show how much better a policy would be with exact predictions."""
 
     def __init__(self, durations: Mapping[str, float], totals: Mapping[str, float]) -> None:
         self._durations = durations

@@ -1,4 +1,4 @@
-"""From a workload and options to jobs that can be simulated."""
+"""Setup of a simulation: simulated jobs from a workload and options."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from farandole.control.simulator.job_trace import TraceJob, Workload
 from farandole.control.simulator.job_work import FixedWork, Training, Work
 from farandole.control.simulator.predictors import Given, History, Truth
 from farandole.control.simulator.simulated_job import SimulatedJob
-from farandole.control.simulator.simulation import Outcome, Predictor, Simulation
+from farandole.control.simulator.simulation import Predictor, Simulation, SimulationOutcome
 
 NO_RULES = Rules()
 
 
 @dataclass(frozen=True)
 class Options:
-    """How a workload is simulated.
+    """The options of a simulation.
 
     Attributes:
-        interval: seconds of a round; 0: decisions follow events at once.
-        restart: seconds without progress after each change; None: as the profiles say (0 for jobs without one).
+        interval: length of a round in seconds; 0: decisions follow events immediately.
+        restart: seconds without progress after each change; None: the profile's value (0 for jobs without a profile).
         predictions: one of `predictors.PREDICTIONS`.
         adapt_batches: whether jobs of the category `adaptive` choose their batch sizes, under policies that resize
             jobs; under others, all keep the sizes that their users chose.
@@ -54,7 +54,7 @@ def simulate(
     options: Options,
     progress: Callable[[int, int], None] | None = None,
     rules: Rules = NO_RULES,
-) -> Outcome:
+) -> SimulationOutcome:
     """Simulate a workload under a policy; `rules` are what the policy was told.
 
     A job that can never run on this cluster or in its queue is left out; the outcome names it.
@@ -81,7 +81,7 @@ def _check_limit(job: PolicyJob, rules: Rules) -> None:
     limited = tightest_limit(job.queue, rules)
     if limited is not None and limited.limit is not None and job.min_slots > limited.limit:
         raise SchedulerError(
-            f"it wants {job.min_slots} slots, and queue {limited.name} may have {limited.limit} at once"
+            f"it needs {job.min_slots} slots, and queue {limited.name} may have {limited.limit} at once"
         )
 
 
@@ -133,7 +133,7 @@ def _simulated(job: TraceJob, application: Application | None, cluster: Cluster,
 def _types_for(
     job: TraceJob, application: Application | None, cluster: Cluster, slots: int, adapts: bool
 ) -> tuple[str, ...]:
-    """Return the types of nodes on which a job can run with so many slots.
+    """Return the types of nodes on which a job can run with `slots` slots.
 
     Raises:
         SchedulerError: there is none.
@@ -141,7 +141,7 @@ def _types_for(
     all_ = _usable(application, cluster)
     most = max(all_.values(), default=0)
     if slots > most:
-        raise SchedulerError(f"it wants {slots} slots of one type, and no type that it can use has more than {most}")
+        raise SchedulerError(f"it needs {slots} slots of one type, and no type that it can use has more than {most}")
     if application is None:
         return tuple(type_ for type_ in all_ if slots <= all_[type_])
     types, why = [], ""
@@ -174,7 +174,7 @@ def _misfit(job: TraceJob, application: Application, allocation: Allocation, ada
 def _slots_limits(
     job: TraceJob, application: Application | None, cluster: Cluster, types: Sequence[str], adapts: bool
 ) -> tuple[int, int]:
-    """Return the least and the most slots with which a job of this batch size, or of any it may choose, can run."""
+    """Return the smallest and largest number of slots with which a job can run with its batch size, or with any."""
     assert application is not None
     limits = application.limits
     smallest = max(limits.local[type_][0] for type_ in types)
@@ -196,14 +196,14 @@ def _work(
 
 
 def _usable(application: Application | None, cluster: Cluster) -> dict[str, int]:
-    """Return how many slots there are of each type that an application can use."""
+    """Return the number of slots of each type that an application can use."""
     return {
         type_: slots for type_, slots in cluster.slots_of.items() if application is None or type_ in application.steps
     }
 
 
 def alone(job: TraceJob, application: Application | None, cluster: Cluster) -> float:
-    """Return how long a job takes with the slots asked for, packed, without waiting or restarts.
+    """Return the run time of a job in seconds with the requested slots, packed, without waiting or restarts.
 
     On a cluster of several types it is the harmonic mean over all slots: the time at the average speed. A job that can
     be resized has fewer slots if it asks for more than its batch can be split over. 0: it can run on no type.
@@ -231,7 +231,7 @@ def _seconds(job: TraceJob, application: Application, allocation: Allocation) ->
 
 
 def packed(cluster: Cluster, type_: str, slots: int) -> Allocation:
-    """Return an allocation on the first nodes of a type, which has so many slots."""
+    """Return an allocation on the first nodes of a type, which must have enough slots."""
     parts: list[tuple[int, int]] = []
     for index in cluster.indices_of[type_]:
         count = min(slots - sum(count for _, count in parts), cluster.nodes[index].slots)

@@ -1,4 +1,4 @@
-"""What `farandole simulate` does: read, simulate under each policy, and tell."""
+"""The command `farandole simulate`: reads workloads, simulates them under each policy, and prints the figures."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
 DEFAULT_INTERVAL = 60.0
 MOST_NAMED = 20
-"""Names that a message lists at most."""
+"""Largest number of names in a message."""
 BAR_AFTER = 1.0
-"""Seconds after which a progress bar appears, if somebody can see it."""
+"""Seconds after which a progress bar appears on a terminal."""
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """What is simulated."""
+    """The inputs of the simulations."""
 
     workloads: Sequence[Workload]
     applications: Mapping[str, Application]
@@ -49,18 +49,18 @@ class Inputs:
 
 @dataclass(frozen=True)
 class PolicyResult:
-    """What a policy made of all workloads."""
+    """The results of one policy over all workloads."""
 
     summary: Summary
     jobs: Sequence[JobResult]
     unfinished: Sequence[Mapping[str, str]]
-    """The jobs that could not be completed: workload, name and reason of each. No figure counts them."""
+    """Jobs that could not be completed, which are not in any figure: workload, name and reason of each."""
     seconds: float
-    """How long the simulation took."""
+    """Run time of the simulation in seconds."""
 
 
 def run(options: argparse.Namespace, out: TextIO, err: TextIO) -> int:
-    """Carry the command out and return the exit code.
+    """Run the command, and return its exit code.
 
     Raises:
         SchedulerError: something was asked for that cannot be simulated.
@@ -101,7 +101,7 @@ def run(options: argparse.Namespace, out: TextIO, err: TextIO) -> int:
 
 @contextmanager
 def _writing(place: Path) -> Iterator[None]:
-    """Turn what goes wrong while a file is written into an error that names it."""
+    """Turn an error while a file is written into one that names the file."""
     try:
         yield
     except OSError as error:
@@ -109,7 +109,7 @@ def _writing(place: Path) -> Iterator[None]:
 
 
 def _check_queues(rules: Rules, workloads: Sequence[Workload]) -> None:
-    """See whether all queues that have rules are some job's, or above another one."""
+    """Check that every queue with rules has jobs, or a descendant with jobs."""
     used = {job.queue for workload in workloads for job in workload.jobs}
     above = {queue.parent for queue in rules.queues.values()}
     for name in rules.queues:
@@ -128,13 +128,13 @@ def _check(options: argparse.Namespace) -> None:
     if not options.quantum > 0 or not options.ageing > 0:
         raise SchedulerError("--quantum and --ageing take seconds above 0")
     if options.jobs < 1:
-        raise SchedulerError(f"--jobs {options.jobs}: a demonstration needs a job at least")
+        raise SchedulerError(f"--jobs {options.jobs}: a demonstration needs at least one job")
     if options.plot is not None:
         charts.check(options.plot)
 
 
 def read_inputs(options: argparse.Namespace) -> Inputs:
-    """Return what the options name.
+    """Return the inputs that the options name.
 
     Raises:
         SchedulerError: it cannot be read.
@@ -247,7 +247,7 @@ def _tell_unfinished(policy: str, workload: Workload, unfinished: Mapping[str, s
 
 
 class _Bar:
-    """A progress bar on a terminal, for simulations that take longer than a moment."""
+    """A progress bar on a terminal, for simulations that take a while."""
 
     def __init__(self, title: str, out: TextIO) -> None:
         self._title, self._out = title, out
@@ -278,7 +278,7 @@ def _progress(out: TextIO) -> Progress:
 
 @contextmanager
 def _own_output(out: TextIO) -> Iterator[TextIO]:
-    """Keep standard output for what is printed here: the solver's library writes notes of its own to descriptor 1."""
+    """Reserve standard output for the command's own output: the solver's library prints messages to descriptor 1."""
     if out is not sys.__stdout__:
         yield out
         return

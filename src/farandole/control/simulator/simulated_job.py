@@ -1,4 +1,4 @@
-"""One job while it is simulated: the truth about it, and what a policy may see of it."""
+"""One simulated job: the truth about it, and the view that a policy gets."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from farandole.control.simulator.job_work import Work
 
 
 class SimulatedJob:
-    """A job with its work. The work is done lazily: `advance` catches up.
+    """A job with its work, which is done lazily by `advance`.
 
     Args:
-        view: what a policy sees at first.
-        work: the truth.
+        view: initial view of the job for policies.
+        work: the true work of the job.
         restart_cost: seconds without progress after a start and after each change of type or shape.
     """
 
@@ -25,9 +25,9 @@ class SimulatedJob:
         self.work = work
         self.completed: float | None = None
         self.slot_seconds = 0.0
-        """What the job held, until the decision that took it away."""
+        """Slot-seconds that the job held, until the decision that took its slots away."""
         self.failure = ""
-        """Why the job cannot go on: nothing is known of its speed with the slots that it was given."""
+        """Why the job cannot continue: its speed with its slots is not known. "": it can."""
         self._restart_cost = restart_cost
         self._restart_left = 0.0
         self._reached = view.submitted
@@ -36,7 +36,7 @@ class SimulatedJob:
 
     @property
     def finish(self) -> float | None:
-        """When it will be done with what it has; None if it waits, or may change its batch size before."""
+        """Time of its end with its present slots; None: it waits, or may change its batch size before."""
         allocation = self.view.allocation
         if self._finish is None and allocation is not None and self.completed is None and not self.failure:
             try:
@@ -48,7 +48,7 @@ class SimulatedJob:
         return self._finish
 
     def advance(self, now: float) -> bool:
-        """Do the work up to `now`, and let the view show what the job has reported; return whether it got on."""
+        """Do the work up to `now`, update the view with the job's report, and return whether it made progress."""
         allocation = self.view.allocation
         if allocation is None or self.completed is not None or self.failure:
             self._reached = now
@@ -59,7 +59,7 @@ class SimulatedJob:
         if seconds > delay:
             self.view = _with_largest(self.view, allocation.slots)
         if self._finish is not None and self._finish <= now:
-            # What was predicted is what happens: time that is cut into pieces and added up again differs a little.
+            # The predicted end is exact; a sum of many time intervals would have rounding errors.
             self.work.run(math.inf, allocation)
             self.completed = self._finish
         elif seconds > delay:
@@ -75,7 +75,7 @@ class SimulatedJob:
         return seconds > delay
 
     def give(self, allocation: Allocation | None, now: float) -> None:
-        """Change what the job has; it has been advanced to `now`."""
+        """Change the job's slots. It must have been advanced to `now`."""
         old = self.view.allocation
         if allocation == old:
             return
@@ -97,7 +97,7 @@ class SimulatedJob:
             self._finish = None
 
     def release(self, now: float) -> None:
-        """Take the slots of a completed job back."""
+        """Take back the slots of a completed job."""
         self._account(now)
 
     def _account(self, now: float) -> None:
@@ -111,5 +111,5 @@ def _with_largest(view: PolicyJob, workers: int) -> PolicyJob:
 
 
 def _alike(one: Allocation, other: Allocation) -> bool:
-    """Return whether going from one to the other costs no restart: the simulated world moves jobs free of charge."""
+    """Return whether a change of allocation needs no restart: the simulation moves jobs between nodes at no cost."""
     return one.type == other.type and one.shape == other.shape

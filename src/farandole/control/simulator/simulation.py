@@ -1,12 +1,13 @@
-"""The simulation: from one decision to the next, jobs advance, complete and are given slots.
+"""The simulation: between decisions, jobs advance and complete; each decision gives slots to jobs.
 
-Time goes in rounds of `interval` seconds; a decision is made at the end of a round in which something has happened, or
-for which the policy has asked. A job is seen at the first decision at or after its submission, and the slots of one
-that has completed are idle until the next. With an interval of 0, a decision follows each event at once. Between
-decisions all is known in advance but for trainings that adapt their batch size, for which every round is a decision.
+Time is divided into rounds of `interval` seconds. A decision is made at the end of a round in which something has
+happened, or for which the policy has asked. A job is visible from the first decision at or after its submission, and
+the slots of a completed job are idle until the next decision. With an interval of 0, a decision follows each event
+immediately. Between decisions everything is known in advance, except for trainings that adapt their batch size, for
+which every round is a decision.
 
-A simulation ends when all jobs are complete, or when no job that is left can get any further: none runs and none comes,
-or those that run only restart. What was left, and why, is in its outcome.
+A simulation ends when all jobs are complete, or when no remaining job can make progress: none runs and none is to
+come, or the running jobs only restart. The outcome has the remaining jobs with reasons.
 """
 
 from __future__ import annotations
@@ -25,44 +26,46 @@ from farandole.control.scheduler.policy import Policy
 from farandole.control.simulator.simulated_job import SimulatedJob
 
 MOST_FRUITLESS = 100
-"""Decisions in a row that change allocations or leave all slots free, without any job's progress in between: more are
-taken for an endless loop."""
+"""Largest number of successive decisions that change allocations or leave all slots free, without progress of any job:
+more are treated as an endless loop."""
 ADAPTING_ROUND = 60.0
 """Seconds between decisions while a training runs that adapts its batch size, with an interval of 0."""
 
 
 class Predictor(Protocol):
-    """What fills in what a policy may know of jobs that have not ended, from those that have."""
+    """A predictor of what a policy may know about unfinished jobs, from finished ones."""
 
     def finished(self, job: PolicyJob, ran: float) -> None:
-        """Take down that a job has ended."""
+        """Record that a job has ended, after `ran` seconds of progress."""
 
     def predict(self, job: PolicyJob) -> PolicyJob:
-        """Return the view with what is predicted."""
+        """Return a job with its predictions."""
 
 
 @dataclass
-class Outcome:
-    """What a simulation ended with: the jobs, and facts about all of them together."""
+class SimulationOutcome:
+    """The outcome of a simulation."""
 
     jobs: list[SimulatedJob]
     unfinished: dict[str, str] = field(default_factory=dict)
-    """The jobs that could never be completed, by name, and why."""
+    """Reasons of the jobs that could not be completed, by name."""
     decisions: int = 0
     decided: float = 0.0
-    """When the last decision was made."""
+    """Time of the last decision."""
     contention: list[tuple[float, int]] = field(default_factory=list)
-    """For each decision, its time and the number of jobs that were not complete."""
+    """Time of each decision, with the number of jobs that were not complete."""
 
 
 class Simulation:
     """Simulates jobs on a cluster under a policy.
 
     Args:
-        jobs: in the order of their submission.
-        interval: seconds of a round; 0: decisions follow events at once.
-        predictor: predicts what jobs need; None: nothing is predicted.
-        progress: called after each decision with the numbers of completed jobs and of all.
+        cluster: all nodes.
+        jobs: jobs in the order of their submission.
+        policy: the policy that decides.
+        interval: length of a round in seconds; 0: decisions follow events immediately.
+        predictor: predictor of the needs of jobs; None: nothing is predicted.
+        progress: called after each decision with the number of completed jobs and of all jobs.
     """
 
     def __init__(
@@ -82,22 +85,22 @@ class Simulation:
         self._coming = sorted(jobs, key=lambda job: (job.view.submitted, job.view.name), reverse=True)
         self._active: dict[str, SimulatedJob] = {}
         self._jobs = Jobs(cluster)
-        """What the policy sees of the active jobs."""
+        """The active jobs, as the policy sees them."""
         self._adapting: dict[str, SimulatedJob] = {}
         """Jobs with slots whose end is not known, because they may change their batch sizes before."""
         self._ends: list[tuple[float, str]] = []
         self._noted: dict[str, float] = {}
-        self._outcome = Outcome(list(jobs))
+        self._outcome = SimulationOutcome(list(jobs))
         self._completed = 0
         self._review_at: float | None = None
         self._reasons: Mapping[str, str] = {}
-        """Of the last decision."""
+        """Reasons of the last decision."""
         self._now = -math.inf
         self._fruitless = 0
-        """Such decisions since a job has last got on, come or gone."""
+        """Number of decisions without progress since a job has last made progress, arrived or left."""
 
-    def run(self) -> Outcome:
-        """Simulate until all jobs are complete, or no job that is left can get any further.
+    def run(self) -> SimulationOutcome:
+        """Simulate until all jobs are complete, or no remaining job can make progress.
 
         Raises:
             SchedulerError: the policy breaks a rule.
@@ -113,7 +116,7 @@ class Simulation:
         return self._outcome
 
     def _next(self) -> float:
-        """Return when the next decision is due."""
+        """Return the time of the next decision."""
         times = [self._coming[-1].view.submitted] if self._coming else []
         while self._ends and not self._is_current(self._ends[0]):
             heapq.heappop(self._ends)
@@ -129,14 +132,14 @@ class Simulation:
         return max(first, math.ceil(min(times) / self._interval - 1e-9) * self._interval)
 
     def _is_stuck(self) -> bool:
-        """Return whether the jobs that are left never get any further; record why for each of them."""
+        """Return whether no remaining job can ever make progress; record the reason for each of them."""
         goes_on = self._jobs.running or self._review_at is not None
         if self._coming or (goes_on and self._fruitless <= MOST_FRUITLESS):
             return False
         for name, job in self._active.items():
-            restarts = "restarts again and again, and never gets on in between"
+            restarts = "restarts again and again without any progress"
             self._outcome.unfinished[name] = (
-                restarts if job.view.allocation is not None else self._reasons.get(name, "waits for ever")
+                restarts if job.view.allocation is not None else self._reasons.get(name, "never starts")
             )
         return True
 
@@ -145,7 +148,7 @@ class Simulation:
         return job is not None and job.finish == end[0]
 
     def _advance(self) -> None:
-        """Bring jobs to the present that will be done by then, or whose end is not known; take away completed ones."""
+        """Advance jobs that are due or whose end is unknown to the present time, and remove completed ones."""
         due = set()
         while self._ends and self._ends[0][0] <= self._now:
             due.add(heapq.heappop(self._ends)[1])
@@ -162,7 +165,7 @@ class Simulation:
                 self._jobs.update([job.view])
 
     def _leave(self, name: str, job: SimulatedJob) -> None:
-        """Take away a job that will get no further."""
+        """Remove a job that makes no more progress."""
         job.release(self._now)
         del self._active[name]
         self._adapting.pop(name, None)
@@ -182,7 +185,7 @@ class Simulation:
                     self._jobs.update([other.view])
 
     def _drop(self, name: str, job: SimulatedJob) -> None:
-        """Give up a job whose speed with its slots is not known."""
+        """Abandon a job whose speed with its slots is not known."""
         self._leave(name, job)
         self._outcome.unfinished[name] = job.failure
         self._review_at = self._now  # Its slots are free.
@@ -230,28 +233,28 @@ class Simulation:
 
 
 def check(jobs: Jobs, changed: Mapping[str, Allocation | None]) -> None:
-    """Check that a decision gives away only what there is, and to jobs, by their names, only what they can use.
+    """Check that a decision gives only existing free slots, and only numbers of slots that the jobs can use.
 
     Args:
-        jobs: as they were when it was made.
-        changed: what it gives to jobs that have had something else until now.
+        jobs: the jobs before the decision.
+        changed: changed allocations by name of the job; None: the job loses its slots.
 
     Raises:
-        SchedulerError: it does not.
+        SchedulerError: the decision breaks these rules.
     """
     free = jobs.free.copy()
     free.give(jobs.allocations[name] for name in changed if name in jobs.allocations)
     for name, allocation in changed.items():
         job = jobs.running.get(name) or jobs.waiting.get(name)
         if job is None:
-            raise SchedulerError(f"the policy gives slots to {name}, which is no job")
+            raise SchedulerError(f"the policy gives slots to {name}, which is not a job")
         if allocation is None:
             continue
         least, most = job.min_slots, job.max_slots
         if not least <= allocation.slots <= most:
             raise SchedulerError(f"the policy gives {allocation.slots} slots to {name}, which takes {least} to {most}")
         if not _is_there(free, allocation):
-            raise SchedulerError(f"the policy gives {name} slots that are not there or are taken: {allocation}")
+            raise SchedulerError(f"the policy gives {name} slots that do not exist or are in use: {allocation}")
         free.take(allocation)
 
 

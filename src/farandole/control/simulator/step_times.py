@@ -1,4 +1,4 @@
-"""How long a step takes: measured for exact placements, interpolated for others.
+"""True step times: measured for exact placements, interpolated for others.
 
 A *placement* is the shape of an allocation: how many slots of each node are used, in order, such as (4, 4, 2). The
 *local batch* is the number of samples of each worker in one forward and backward pass.
@@ -102,7 +102,7 @@ class StepTimes:
         return max(fitting, default=self.max_local)
 
     def workers_limit(self, workers: int) -> float:
-        """Return the largest local batch measured with any placement of so many workers."""
+        """Return the largest local batch measured with any placement of a number of workers."""
         if workers not in self._workers_limits:
             self._workers_limits[workers] = self._find_workers_limit(workers)
         return self._workers_limits[workers]

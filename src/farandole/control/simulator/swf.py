@@ -20,13 +20,13 @@ _WHOLE = (_NUMBER, _PROCESSORS, _WANTED, _USER, _QUEUE)
 
 
 def traces_at(place: Path) -> list[Path]:
-    """Return the traces in this format that a path names: itself, or the files of a directory."""
+    """Return the traces in this format at a path: the file itself, or the files of a directory."""
     files = sorted(place.iterdir()) if place.is_dir() else [place]
     return [file for file in files if file.is_file() and file.name.removesuffix(".gz").endswith(".swf")]
 
 
 def read_swf(place: Path) -> Workload:
-    """Return the jobs of a trace. Those that never ran are left out, and a note says how many.
+    """Return the jobs of a trace. Jobs that never ran are omitted, and a note has their number.
 
     Raises:
         TraceError: a line cannot be read, a number stands for two jobs, or no job is left.
