@@ -93,7 +93,12 @@ class CallSite:
         return options
 
     def of_part(self, part: str, **changes: object) -> CallSite:
-        """Return another collective that belongs to this one, such as that of its gradient."""
+        """Return the call site of a related collective, such as that of the gradient.
+
+        Args:
+            part: suffix of its name.
+            changes: fields that differ from those of this call site.
+        """
         if changes.get("kind", self.kind) is not self.kind:
             changes["further"] = ()
         name = None if self.name is None else f"{self.name}.{part}"

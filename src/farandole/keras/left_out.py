@@ -1,7 +1,7 @@
-"""When gradients are each worker's own, as what comes of them is replaced by the state of others.
+"""Phases in which gradients are not reduced, because the resulting state is replaced by that of other workers.
 
-That is so before the training of a worker begins that is new in a job, and in reset callbacks, where Horovod's scripts
-train for a step.
+This holds before a new worker of a job begins to train, and in reset callbacks, in which Horovod's scripts train for a
+step.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ _resets = 0
 
 
 def is_on() -> bool:
-    """Return whether gradients are each worker's own at the moment."""
+    """Return whether gradients are not reduced at present."""
     return _resets > 0 or current().only_arrived
 
 
 @contextmanager
 def during_reset() -> Iterator[None]:
-    """Let gradients be each worker's own for a while."""
+    """Return a context in which gradients are not reduced."""
     global _resets
     _resets += 1
     try:

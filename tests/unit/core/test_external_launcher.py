@@ -102,7 +102,7 @@ def look(environment: Mapping[str, str], above: Sequence[str] = ()) -> ExternalP
         ({"FARANDOLE_RANK": "0", "FARANDOLE_SIZE": "2"}, ExternalPlacement("hand", 0, 2, False, "")),
     ],
 )
-def test_each_launcher(environment: Mapping[str, str], expected: ExternalPlacement) -> None:
+def test_each_launcher_is_recognized(environment: Mapping[str, str], expected: ExternalPlacement) -> None:
     assert look(environment, ABOVE_MPICH) == expected
 
 
@@ -119,7 +119,7 @@ def test_each_launcher(environment: Mapping[str, str], expected: ExternalPlaceme
         (SRUN | {"FARANDOLE_RANK": "0", "FARANDOLE_SIZE": "2"}, "hand"),
     ],
 )
-def test_the_innermost_launcher_counts(environment: Mapping[str, str], starter: str) -> None:
+def test_innermost_launcher_takes_precedence(environment: Mapping[str, str], starter: str) -> None:
     found = look(environment, ABOVE_MPICH)
     assert found is not None
     assert found.starter == starter
@@ -135,7 +135,7 @@ def test_the_innermost_launcher_counts(environment: Mapping[str, str], starter: 
         {"OMPI_COMM_WORLD_RANK": "", "OMPI_COMM_WORLD_SIZE": ""},
     ],
 )
-def test_what_is_nobodys_worker(environment: Mapping[str, str]) -> None:
+def test_process_without_launcher_is_not_a_worker(environment: Mapping[str, str]) -> None:
     assert look(environment) is None
 
 
@@ -151,7 +151,7 @@ def test_what_is_nobodys_worker(environment: Mapping[str, str]) -> None:
         (TORCHRUN | {"WORLD_SIZE": "0"}, ["RANK=2", "WORLD_SIZE=0"]),
     ],
 )
-def test_what_makes_no_sense_is_told_with_its_variables(environment: Mapping[str, str], told: list[str]) -> None:
+def test_invalid_variables_are_named_in_the_error(environment: Mapping[str, str], told: list[str]) -> None:
     with pytest.raises(SettingError) as caught:
         look(environment)
     assert [part for part in told if part not in str(caught.value)] == []
@@ -166,13 +166,13 @@ def test_what_makes_no_sense_is_told_with_its_variables(environment: Mapping[str
         ({name: value for name, value in JSRUN.items() if name != "LSB_JOBID"}, ABOVE_MPICH),
     ],
 )
-def test_a_job_that_nothing_tells_from_others_has_no_key(environment: Mapping[str, str], above: Sequence[str]) -> None:
+def test_job_without_distinguishing_variables_has_no_key(environment: Mapping[str, str], above: Sequence[str]) -> None:
     found = look(environment, above)
     assert found is not None
     assert found.job_key == ""
 
 
-def test_the_processes_above_this_one_are_read() -> None:
+def test_command_lines_of_ancestors_are_read() -> None:
     found = find(MPICH)  # Whatever started this test was not MPICH.
     assert found is not None
     assert found.job_key == ""

@@ -15,6 +15,6 @@ print("a warning", file=sys.stderr)
 """
 
 
-def test_what_libraries_print_is_discarded_and_warnings_are_not() -> None:
+def test_output_of_libraries_is_discarded_but_not_warnings() -> None:
     done = subprocess.run([sys.executable, "-c", _SERVICE], capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("", "a warning\n")

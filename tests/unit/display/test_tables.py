@@ -38,7 +38,7 @@ def shown(stream: io.StringIO) -> list[str]:
     return [line.rstrip() for line in stream.getvalue().splitlines()]
 
 
-def test_a_log_has_all_of_it_and_no_colours(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_log_has_full_table_without_colours(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "20")
     assert lines(ROWS) == PLAIN and shown(io.StringIO()) == PLAIN
 
@@ -77,7 +77,7 @@ def test_the_last_column_is_cut_at_the_width(terminal: Terminal, monkeypatch: py
     assert max(map(len, told)) <= 50
 
 
-def test_where_no_table_has_room_each_row_is_several_lines(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_narrow_terminal_gets_several_lines_for_each_row(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "30")
     monkeypatch.setenv("NO_COLOR", "1")
     told = shown(terminal)

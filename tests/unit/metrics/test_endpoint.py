@@ -75,7 +75,7 @@ def test_prometheus_reads_the_reading(serve: Callable[..., MetricsEndpoint]) -> 
     assert samples["farandole_step_seconds_sum",] == pytest.approx(100.0)
 
 
-def test_open_metrics_for_those_who_ask(serve: Callable[..., MetricsEndpoint]) -> None:
+def test_openmetrics_format_on_request(serve: Callable[..., MetricsEndpoint]) -> None:
     from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
     _, kind, text = fetch(serve(), "/metrics", Accept=OPEN_METRICS)
@@ -91,7 +91,7 @@ def test_targets_are_those_of_http_service_discovery(serve: Callable[..., Metric
     assert fetch(serve(), "/targets")[0] == 404, "a worker knows no others"
 
 
-def test_without_the_token_nothing_is_told(serve: Callable[..., MetricsEndpoint]) -> None:
+def test_request_without_token_is_refused(serve: Callable[..., MetricsEndpoint]) -> None:
     endpoint = serve(token="s3cret", more={"/targets": lambda query: b"[]"})
     for path in ("/metrics", "/targets", "/else"):
         code, _, text = fetch(endpoint, path)
@@ -100,39 +100,39 @@ def test_without_the_token_nothing_is_told(serve: Callable[..., MetricsEndpoint]
     assert fetch(endpoint, "/metrics", Authorization="Bearer s3cret")[0] == 200
 
 
-def test_nothing_but_get_is_answered(serve: Callable[..., MetricsEndpoint]) -> None:
+def test_only_get_is_answered(serve: Callable[..., MetricsEndpoint]) -> None:
     with socket.create_connection(tuple(serve().address), 20) as client:
         client.sendall(b"POST /metrics HTTP/1.1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
         assert client.recv(100).startswith(b"HTTP/1.1 501")
 
 
-def test_others_can_read_only_with_a_token() -> None:
+def test_address_beyond_loopback_requires_a_token() -> None:
     with pytest.raises(MetricsUnavailable, match="without a token") as caught:
         MetricsEndpoint(MetricsAddress("0.0.0.0", 0), reading)
     assert "FARANDOLE_METRICS_TOKEN" in caught.value.hint
     MetricsEndpoint(MetricsAddress("0.0.0.0", 0), reading, "s3cret").close()
 
 
-def test_a_port_that_is_taken_is_told(serve: Callable[..., MetricsEndpoint]) -> None:
+def test_port_in_use_is_reported(serve: Callable[..., MetricsEndpoint]) -> None:
     with pytest.raises(MetricsUnavailable, match="in use") as caught:
         MetricsEndpoint(serve().address, reading)
     assert "--metrics=PORT" in caught.value.hint
 
 
-def test_a_port_that_no_machine_has_is_told() -> None:
+def test_invalid_port_is_reported() -> None:
     """The workers of a host take ports one after the other, from the one that was named on."""
     with pytest.raises(MetricsUnavailable, match=r"metrics cannot be served on 127\.0\.0\.1:65536"):
         MetricsEndpoint(MetricsAddress("127.0.0.1", 65536), reading)
 
 
-def test_a_token_may_have_any_letters(serve: Callable[..., MetricsEndpoint]) -> None:
+def test_token_may_have_any_characters(serve: Callable[..., MetricsEndpoint]) -> None:
     endpoint = serve(token="schlüssel")
     given = "Bearer schlüssel".encode().decode("latin-1")  # As curl sends it.
     assert fetch(endpoint, "/metrics", Authorization=given)[0] == 200
     assert fetch(endpoint, "/metrics", Authorization="Bearer schl")[0] == 401
 
 
-def test_an_error_while_it_is_read_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_error_while_reading_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     endpoint = MetricsEndpoint(ANY, lambda: [Sample("farandole_unheard_of", 1.0)])
     try:
         code, _, text = fetch(endpoint, "/metrics")
@@ -143,7 +143,7 @@ def test_an_error_while_it_is_read_is_told(capsys: pytest.CaptureFixture[str]) -
 
 
 @pytest.mark.parametrize("text", ["::1", "::1:9478", "a:b:1"])
-def test_an_address_of_ipv6_without_brackets_is_told(text: str) -> None:
+def test_ipv6_address_without_brackets_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"brackets: \[::1\]:9478"):
         parse_metrics_address(text)
     assert parse_metrics_address("[::1]:9478") == MetricsAddress("::1", 9478)

@@ -29,7 +29,7 @@ class Clock:
         return self.now
 
 
-def test_totals_go_on_when_the_counts_of_a_world_begin_anew() -> None:
+def test_totals_continue_when_counts_of_a_world_restart() -> None:
     totals = WorkerTotals()
     totals.world_ends({"rounds": 5, "operations": {"allreduce": {"requests": 7, "bytes": 700}}})
     totals.world_ends({"rounds": 2, "operations": {"allreduce": {"requests": 1, "bytes": 10}}})
@@ -38,7 +38,7 @@ def test_totals_go_on_when_the_counts_of_a_world_begin_anew() -> None:
     assert totals.with_world({})["rounds"] == 7, "between two worlds, nothing is lost and nothing counted twice"
 
 
-def test_time_between_two_worlds_is_no_step() -> None:
+def test_time_between_two_worlds_is_not_a_step() -> None:
     clock = Clock()
     timer = StepTimer(clock)
     for clock.now in (0.0, 0.02, 0.04):
@@ -53,7 +53,7 @@ def test_time_between_two_worlds_is_no_step() -> None:
     assert histogram.counts[STEP_SECONDS.index(0.25)] == 1
 
 
-def test_the_waiting_share_is_that_of_the_last_seconds() -> None:
+def test_waiting_share_covers_the_latest_seconds() -> None:
     clock = Clock()
     share = WaitingShare(least=1.0, most=10.0, clock=clock)
     assert share.of(0.0) == 0.0
@@ -99,7 +99,7 @@ def test_names_follow_the_conventions() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "http", "65536", "-1", ":9478", "localhost:", "1.2.3.4:x", "²"])
-def test_what_is_no_address_is_refused(text: str) -> None:
+def test_invalid_address_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
         parse_metrics_address(text)
 

@@ -65,7 +65,7 @@ def test_a_reader_beside_the_writer_finds_an_array(tmp_path: Path) -> None:
     assert len(read_soon(path)) == 2000
 
 
-def test_it_never_grows_beyond_its_limit(tmp_path: Path) -> None:
+def test_file_never_exceeds_its_limit(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     file = ArrayFile(path, 1000)
     element = json.dumps("x" * 90)
@@ -97,6 +97,6 @@ def test_a_write_that_fails_leaves_the_file_as_it_was(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["/nowhere/at/all.json", "/proc/version", "/dev/full"])
-def test_a_path_that_cannot_be_written_is_told(path: str) -> None:
+def test_unwritable_path_is_reported(path: str) -> None:
     with pytest.raises(OSError):
         ArrayFile(path, 1000)

@@ -116,7 +116,7 @@ def test_what_is_read_back_is_what_was_written(tmp_path: Path) -> None:
     assert summarize(read_trace(path)) == summarize(records())
 
 
-def test_a_file_is_never_larger_than_it_may_be_and_room_is_kept(tmp_path: Path) -> None:
+def test_file_stays_within_limit_and_keeps_reserve(tmp_path: Path) -> None:
     path = tmp_path / "t.pftrace"
     written = write(path, records(), limit=1000, reserve=400)
     assert 0 < written < len(records())
@@ -124,7 +124,7 @@ def test_a_file_is_never_larger_than_it_may_be_and_room_is_kept(tmp_path: Path) 
     assert len(list(read_records(path.read_bytes()))) >= written - 1
 
 
-def test_of_a_file_that_is_cut_short_the_rest_is_read(tmp_path: Path) -> None:
+def test_truncated_file_is_read_up_to_its_end(tmp_path: Path) -> None:
     path = tmp_path / "t.pftrace"
     write(path, records())
     whole = path.read_bytes()
@@ -133,7 +133,7 @@ def test_of_a_file_that_is_cut_short_the_rest_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("data", [b"\x08\x01", b"[\n{}]", b"\x0a\x02\x09\x01"])
-def test_what_is_no_trace_is_refused(data: bytes) -> None:
+def test_invalid_trace_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match="Perfetto"):
         list(read_records(data))
 

@@ -61,7 +61,7 @@ def test_elements_come_back_as_they_were(dtype: DType) -> None:
     assert formulas.decode(elements, dtype) == numbers
 
 
-def test_what_must_come_out_of_reductions() -> None:
+def test_expected_results_of_reductions() -> None:
     assert [formulas.contribution(Sum, rank) for rank in range(2)] == [[0, 1, 2, 0, 1, 2, 0], [1, 2, 0, 1, 2, 0, 1]]
     assert formulas.reduced(Sum, DType.F32, 2) == [1, 3, 2, 1, 3, 2, 1]
     assert formulas.reduced(Average, DType.F32, 2) == [0.5, 1.5, 1, 0.5, 1.5, 1, 0.5]
@@ -70,7 +70,7 @@ def test_what_must_come_out_of_reductions() -> None:
     assert formulas.reduced(Product, DType.I64, 2) == [2, 2, 1, 1, 1, 1, 1]
 
 
-def test_no_type_is_asked_for_what_it_cannot_hold() -> None:
+def test_expected_results_fit_the_type() -> None:
     assert formulas.can_be_asked(Sum, DType.U8, 127) and not formulas.can_be_asked(Sum, DType.U8, 128)
     assert formulas.can_be_asked(Average, DType.BF16, 128) and not formulas.can_be_asked(Average, DType.BF16, 129)
     assert formulas.can_be_asked(Max, DType.U8, 10**6)
@@ -245,7 +245,7 @@ def test_no_links_no_findings() -> None:
     assert judge(report_of([[0.0]], hosts=1)) == []
 
 
-def test_what_is_slow_only_once_is_not_the_links() -> None:
+def test_result_that_is_slow_only_once_is_not_blamed_on_the_link() -> None:
     rates = even(3)
     rates[0][1] = 0.1
     report = report_of(rates)
@@ -300,7 +300,7 @@ def test_all_good() -> None:
     )
 
 
-def test_what_is_not_good_is_marked_and_explained() -> None:
+def test_problems_are_marked_and_explained() -> None:
     rates = even(3)
     for other in (0, 1):
         rates[2][other] = rates[other][2] = 0.0121

@@ -164,7 +164,7 @@ def test_the_end_closes_what_is_open() -> None:
 
 
 @pytest.mark.parametrize("written", range(0, 30, 3))
-def test_what_could_not_be_written_is_taken_back(written: int) -> None:
+def test_unwritten_records_are_restored(written: int) -> None:
     story = Story()
     story.add(0, allreduce(0)[:3])
     begun = len(story.texts)

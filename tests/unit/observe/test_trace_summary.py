@@ -81,7 +81,7 @@ def test_steps_end_where_a_tensor_comes_again() -> None:
     assert union([(3, 4), (0, 2), (1, 3)]) == [(0, 4)]
 
 
-def test_what_is_broken_or_lost_does_not_count() -> None:
+def test_broken_or_lost_events_are_not_counted() -> None:
     broken = call(1, 0, 0.0, 1.0, 2.0)
     broken[-1]["args"]["unfinished"] = True
     lost = {"name": "EVENTS_LOST", "ph": "i", "pid": 0, "tid": 1, "ts": 5.0, "args": {"rank": 1, "count": 7}}

@@ -10,7 +10,7 @@ from farandole.control.rewriting.refusal import NotUnderstood
 from farandole.control.rewriting.source import ScriptSource
 
 
-def test_what_is_not_edited_keeps_every_byte() -> None:
+def test_unedited_text_keeps_every_byte() -> None:
     text = "x = 1   # é\n\ty = 2\n".replace("\t", "") + "if x:\n\tpass"
     assert ScriptSource(text).result() == text
 
@@ -56,6 +56,6 @@ def test_statements_below_a_head() -> None:
     assert source.result() == ("for x in y:\n    if z:\n        print(\n            x,\n        )\n        print(2)\n")
 
 
-def test_what_is_no_python() -> None:
+def test_invalid_python_is_refused() -> None:
     with pytest.raises(NotUnderstood, match="line 2: invalid Python"):
         ScriptSource("x = 1\nprint 3\n")

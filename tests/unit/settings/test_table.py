@@ -73,7 +73,7 @@ def test_horovods_variables_of_autotuning():
 @pytest.mark.parametrize(
     "variable", ["AUTOTUNE_STEPS_PER_SAMPLE", "AUTOTUNE_MAX_SAMPLES", "CHUNK_BYTES", "RING_BYTES", "AUTOTUNE"]
 )
-def test_what_autotuning_cannot_use(variable: str):
+def test_invalid_autotuning_values_are_refused(variable: str):
     value = "0" if "SAMPLE" in variable else "many"
     with pytest.raises(SettingError, match=f"FARANDOLE_{variable}"):
         Settings.from_environment({f"FARANDOLE_{variable}": value})
@@ -95,7 +95,7 @@ def test_horovods_variables_count_when_ours_are_not_set():
     assert Settings.from_environment(environment).fusion_threshold == 2048
 
 
-def test_silence_is_borne_longer_where_the_job_would_end():
+def test_silence_limit_is_longer_in_jobs_of_fixed_size():
     assert Settings().silence_seconds == 5.0
     assert Settings(elastic=True).silence_seconds == 1.0
     for elastic in ("0", "1"):
@@ -128,7 +128,7 @@ def test_a_bad_value_names_the_variable_the_value_and_what_it_should_be(variable
     assert variable in text and repr(value) in text and expected in text
 
 
-def test_the_engine_takes_all_of_its_settings_and_gives_names_to_no_others():
+def test_engine_settings_match_the_engine_options():
     taken = set(json.loads(binding.load().farandole_setting_names()))
     rows = {name for name, row in SETTINGS.items() if row.engine}
     assert rows == taken - {"stream_bytes"}, "this knob is tuned only"

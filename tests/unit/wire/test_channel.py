@@ -53,7 +53,7 @@ def test_deadlines(pair: tuple[socket.socket, socket.socket]) -> None:
         channel.send(bytes(5_000_000), time.monotonic() + 0.01)
 
 
-def test_a_close_wakes_whoever_waits(pair: tuple[socket.socket, socket.socket]) -> None:
+def test_close_wakes_waiting_threads(pair: tuple[socket.socket, socket.socket]) -> None:
     channel = Channel.over(pair[0], LIMIT)
     closer = threading.Timer(0.05, channel.close)
     closer.start()
@@ -66,7 +66,7 @@ def test_a_close_wakes_whoever_waits(pair: tuple[socket.socket, socket.socket]) 
         channel.send(b"")
 
 
-def test_an_alarm_ends_no_wait_but_is_read(pair: tuple[socket.socket, socket.socket]) -> None:
+def test_alarm_is_read_without_ending_the_wait(pair: tuple[socket.socket, socket.socket]) -> None:
     here, there = pair
     here.setblocking(False)
     alarm, ring = os.pipe()
@@ -122,6 +122,6 @@ def served(reply: bytes) -> str:
     return format_address(*server.getsockname())
 
 
-def test_an_unproven_server_is_not_listened_to_beyond_the_limit_of_a_handshake() -> None:
+def test_unauthenticated_server_is_read_only_up_to_handshake_limit() -> None:
     with pytest.raises(BadMessage, match=f"at most {HANDSHAKE_LIMIT} are accepted"):
         Channel.connect(served(frame(bytes(HANDSHAKE_LIMIT + 1))), bytes(32), timeout=10)

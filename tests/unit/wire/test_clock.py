@@ -6,14 +6,14 @@ from farandole.base.wire import clock
 from farandole.base.wire.clock import KEPT_ROUND_TRIPS, ClockOffset
 
 
-def test_the_same_kernel_has_the_same_clock() -> None:
+def test_processes_of_one_kernel_share_a_clock() -> None:
     offset = ClockOffset()
     assert not offset.known and not offset.exact and offset.nanoseconds == 0
     offset.measured(100, 5000, 900, clock.identity())
     assert offset.known and offset.exact and offset.nanoseconds == 0
 
 
-def test_the_quickest_round_trip_counts() -> None:
+def test_fastest_round_trip_is_used() -> None:
     offset = ClockOffset()
     offset.measured(1000, 61_000, 5000, "another machine")
     assert offset.known and not offset.exact
@@ -24,7 +24,7 @@ def test_the_quickest_round_trip_counts() -> None:
     assert offset.nanoseconds == 60_000
 
 
-def test_old_round_trips_are_forgotten() -> None:
+def test_old_round_trips_expire() -> None:
     offset = ClockOffset()
     offset.measured(0, 500, 2, "x")
     for turn in range(KEPT_ROUND_TRIPS):
@@ -32,7 +32,7 @@ def test_old_round_trips_are_forgotten() -> None:
     assert offset.nanoseconds == 700
 
 
-def test_a_clock_that_nobody_knows_is_not_taken_for_ours() -> None:
+def test_clock_without_identity_is_not_assumed_to_be_shared() -> None:
     offset = ClockOffset()
     offset.measured(0, 10, 2, "")
     assert not offset.exact and offset.nanoseconds == 9

@@ -28,7 +28,7 @@ class Nested(msgspec.Struct, frozen=True, tag="nested"):
 NESTED = Nested({CAFE: (CAFE, "caf\u00e9", "")}, {3: CAFE}, b"caf\xe9\x00", frozenset({1, 2}))
 
 
-def test_every_text_arrives_as_it_was_at_any_depth() -> None:
+def test_every_text_survives_encoding_at_any_depth() -> None:
     assert encoding.decode(encoding.encode(NESTED), Nested | Hello) == NESTED
     assert encoding.decode_json(encoding.encode_json(NESTED), Nested) == NESTED
 
@@ -39,14 +39,14 @@ def test_ordinary_values_are_ordinary_messagepack_and_json() -> None:
     assert encoding.encode_json(plain) == msgspec.json.encode(plain)
 
 
-def test_a_worker_gets_the_bytes_that_the_launcher_was_given() -> None:
+def test_worker_gets_the_original_bytes() -> None:
     codec: Codec[Start] = Codec(Start)
     start = codec.decode(codec.encode(Start(0, ("cat", CAFE), {CAFE: CAFE}, f"/{CAFE}")))
     assert list(map(os_text.as_bytes, (*start.command, start.directory))) == [b"cat", b"caf\xe9", b"/caf\xe9"]
     assert start.environment == {CAFE: CAFE}
 
 
-def test_a_surrogate_that_stands_for_no_byte_becomes_an_escape() -> None:
+def test_surrogate_without_byte_becomes_an_escape() -> None:
     """Such as in the text of an exception: its report must not fail."""
     codec: Codec[Failure | Result] = Codec(Failure | Result)
     sent = Failure("traceback", f"ValueError: \ud800 {CAFE}", None)
@@ -65,7 +65,7 @@ def test_a_surrogate_that_stands_for_no_byte_becomes_an_escape() -> None:
         msgspec.msgpack.encode({"type": "hello", "worker": msgspec.msgpack.Ext(5, b"")}),
     ],
 )
-def test_what_is_no_message_is_refused(payload: bytes) -> None:
+def test_invalid_message_is_refused(payload: bytes) -> None:
     codec: Codec[Hello] = Codec(Hello)
     with pytest.raises(BadMessage):
         codec.decode(payload)

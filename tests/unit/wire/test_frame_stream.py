@@ -51,7 +51,7 @@ def read_all(stream: FrameStream, count: int) -> list[bytes]:
 
 
 @pytest.mark.parametrize("width", [1, 3, 1000])
-def test_what_is_posted_is_sent_in_order_however_little_is_taken(width: int) -> None:
+def test_frames_are_sent_in_order_through_a_slow_sink(width: int) -> None:
     sink = Narrow(width)
     stream = FrameStream(socket.socket(), sink, LIMIT)
     payloads = [b"", b"a", b"bc" * 100]
@@ -63,7 +63,7 @@ def test_what_is_posted_is_sent_in_order_however_little_is_taken(width: int) -> 
     stream.source.close()  # type: ignore[attr-defined]
 
 
-def test_a_full_socket_keeps_the_rest_here(pair: tuple[socket.socket, socket.socket]) -> None:
+def test_unsent_rest_stays_buffered_when_the_socket_is_full(pair: tuple[socket.socket, socket.socket]) -> None:
     here, there = pair
     sender, receiver = FrameStream(here, here, LIMIT), FrameStream(there, there, LIMIT)
     payloads = [bytes([number]) * 200_000 for number in range(5)]
@@ -100,7 +100,7 @@ def test_a_post_from_within_a_flush_is_sent_by_that_flush() -> None:
     assert bytes(sink.taken) == frame(b"first") + frame(b"second")
 
 
-def test_nothing_has_come_is_not_the_end(pair: tuple[socket.socket, socket.socket]) -> None:
+def test_no_data_is_distinguished_from_the_end(pair: tuple[socket.socket, socket.socket]) -> None:
     here, there = pair
     stream = FrameStream(here, here, LIMIT)
     assert stream.read() is None
@@ -111,7 +111,7 @@ def test_nothing_has_come_is_not_the_end(pair: tuple[socket.socket, socket.socke
     assert stream.read() == [b"cut"]
 
 
-def test_a_frame_over_the_limit_is_refused_before_its_body_comes(pair: tuple[socket.socket, socket.socket]) -> None:
+def test_frame_over_the_limit_is_refused_from_its_header(pair: tuple[socket.socket, socket.socket]) -> None:
     here, there = pair
     stream = FrameStream(here, here, 10)
     there.sendall((11).to_bytes(4, "little"))
@@ -119,7 +119,7 @@ def test_a_frame_over_the_limit_is_refused_before_its_body_comes(pair: tuple[soc
         stream.read()
 
 
-def test_the_limit_may_be_raised_when_both_sides_are_proven(pair: tuple[socket.socket, socket.socket]) -> None:
+def test_limit_may_be_raised_after_the_handshake(pair: tuple[socket.socket, socket.socket]) -> None:
     here, there = pair
     stream = FrameStream(here, here, 10)
     stream.accept_up_to(11)
@@ -127,7 +127,7 @@ def test_the_limit_may_be_raised_when_both_sides_are_proven(pair: tuple[socket.s
     assert stream.read() == [b"x" * 11]
 
 
-def test_the_end_is_a_lost_connection(pair: tuple[socket.socket, socket.socket]) -> None:
+def test_end_of_stream_is_a_lost_connection(pair: tuple[socket.socket, socket.socket]) -> None:
     here, there = pair
     stream = FrameStream(here, here, LIMIT)
     there.close()
@@ -139,7 +139,7 @@ def test_the_end_is_a_lost_connection(pair: tuple[socket.socket, socket.socket])
         stream.flush()
 
 
-def test_the_kernel_says_that_the_other_side_has_not_read_all(pair: tuple[socket.socket, socket.socket]) -> None:
+def test_unread_data_is_reported_by_the_kernel(pair: tuple[socket.socket, socket.socket]) -> None:
     here, there = pair
     stream = FrameStream(here, here, LIMIT)
     stream.post(b"never read")

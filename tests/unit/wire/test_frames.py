@@ -18,7 +18,7 @@ class Pong(msgspec.Struct, tag="pong"):
 
 
 @pytest.mark.parametrize("step", [1, 2, 3, 5, 1000])
-def test_frames_survive_any_cutting(step: int) -> None:
+def test_frames_survive_any_fragmentation(step: int) -> None:
     payloads = [b"", b"a", b"bc" * 100, b"\x00" * 7]
     stream = b"".join(frame(payload) for payload in payloads)
     reader = FrameReader()
@@ -28,7 +28,7 @@ def test_frames_survive_any_cutting(step: int) -> None:
     assert received == payloads
 
 
-def test_a_frame_over_the_limit_is_refused_before_its_body_comes() -> None:
+def test_frame_over_the_limit_is_refused_from_its_header() -> None:
     reader = FrameReader(limit=10)
     assert reader.feed(frame(b"x" * 10)) == [b"x" * 10]
     with pytest.raises(BadMessage, match="11 bytes was announced; at most 10"):

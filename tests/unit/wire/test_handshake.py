@@ -32,7 +32,7 @@ def test_server_notices_a_client_with_another_secret() -> None:
             server.check(wrong)
 
 
-def test_a_recorded_proof_is_worth_nothing_to_another_connection() -> None:
+def test_replayed_proof_is_refused() -> None:
     client, first = ClientHandshake(SECRET), ServerHandshake(SECRET)
     hello = client.hello()
     proof = client.answer(first.challenge(hello))
@@ -43,7 +43,7 @@ def test_a_recorded_proof_is_worth_nothing_to_another_connection() -> None:
         second.check(proof)
 
 
-def test_a_servers_own_proof_cannot_be_reflected_to_it() -> None:
+def test_reflected_proof_is_refused() -> None:
     server = ServerHandshake(SECRET)
     challenge = server.challenge(ClientHandshake(SECRET).hello())
     with pytest.raises(AuthenticationFailed):

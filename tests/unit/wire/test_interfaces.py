@@ -26,7 +26,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("machine")
-def test_the_fastest_come_first_and_bridges_last() -> None:
+def test_fastest_interfaces_come_first_and_bridges_last() -> None:
     assert addresses() == [FAST, FAST_6, MANAGEMENT, UNKNOWN, BRIDGE]
 
 
@@ -48,12 +48,12 @@ def test_a_network_is_named_by_interface_address_or_prefix(networks: list[str], 
 
 
 @pytest.mark.usefixtures("machine")
-def test_an_empty_choice_tells_what_there_is() -> None:
+def test_error_lists_addresses_when_none_matches() -> None:
     with pytest.raises(SettingError, match=r"network eth7,10\.9\.0\.0/16\..*ib0 10\.1\.0\.7/16.*docker0 172"):
         addresses(["eth7", "10.9.0.0/16"])
 
 
-def test_where_there_is_nothing_else_link_local_addresses_are_offered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_link_local_addresses_are_offered_if_there_are_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interfaces, "_running", lambda: iter([LINK_LOCAL]))
     assert addresses() == [LINK_LOCAL]
 

@@ -37,7 +37,7 @@ from farandole.base.wire.roster_client import RosterClient
 from farandole.control.roster.elastic import Limits
 
 
-def test_a_join_that_waits_is_answered_by_the_next_roster(serve: Callable[..., Roster]) -> None:
+def test_waiting_join_is_answered_by_the_next_roster(serve: Callable[..., Roster]) -> None:
     roster = serve(2)
     client, _ = roster.listening(0)
     with client, ThreadPoolExecutor(1) as pool:
@@ -51,7 +51,7 @@ def test_a_join_that_waits_is_answered_by_the_next_roster(serve: Callable[..., R
         assert without_contact(roster.of(0)) == [Listen(), Join("", 0.0, again=True)]
 
 
-def test_a_join_of_a_worker_that_has_lost_the_roster_is_asked_of_the_next(serve: Callable[..., Roster]) -> None:
+def test_join_without_roster_is_sent_to_the_next_one(serve: Callable[..., Roster]) -> None:
     roster = serve(1)
     client, _ = roster.listening()
     with client, ThreadPoolExecutor(1) as pool:
@@ -64,7 +64,7 @@ def test_a_join_of_a_worker_that_has_lost_the_roster_is_asked_of_the_next(serve:
         assert waiting.result(SECONDS).size == 1
 
 
-def test_what_went_into_a_dead_connection_is_said_again(serve: Callable[..., Roster]) -> None:
+def test_messages_sent_into_a_dead_connection_are_repeated(serve: Callable[..., Roster]) -> None:
     """Its other end has died, and the news of it is still on its way."""
     roster = serve(1)
     client, channel = roster.listening_through(Dead)
@@ -81,7 +81,7 @@ def test_what_went_into_a_dead_connection_is_said_again(serve: Callable[..., Ros
         assert without_contact(roster.of(0)) == [Listen(), Holds(1), Join("", 0.0, again=True)]
 
 
-def test_what_was_answered_is_not_asked_again(serve: Callable[..., Roster]) -> None:
+def test_answered_request_is_not_repeated(serve: Callable[..., Roster]) -> None:
     roster = serve(1)
     with roster.client() as client:
         client.fetch_call()
@@ -97,7 +97,7 @@ def test_what_was_answered_is_not_asked_again(serve: Callable[..., Roster]) -> N
         assert [type(each).__name__ for each in roster.of(0)] == ["Listen", "FetchCall"]
 
 
-def test_an_answer_that_came_just_before_the_loss_counts(serve: Callable[..., Roster]) -> None:
+def test_answer_just_before_the_loss_is_used(serve: Callable[..., Roster]) -> None:
     """The thread that asked has not even looked at it when the roster is found again."""
 
     class Slow(SimpleQueue[FromRoster | WireError]):
@@ -123,7 +123,7 @@ def test_an_answer_that_came_just_before_the_loss_counts(serve: Callable[..., Ro
         assert not any(isinstance(each, Join) for each in roster.of(0))
 
 
-def test_a_roster_that_does_not_read_is_connected_to_again(serve: Callable[..., Roster]) -> None:
+def test_client_reconnects_to_a_roster_that_does_not_read(serve: Callable[..., Roster]) -> None:
     """Half of a message may have gone out: nothing can follow it on that connection."""
     roster = serve(1)
     client, channel = roster.listening_through(Stuck)
@@ -133,7 +133,7 @@ def test_a_roster_that_does_not_read_is_connected_to_again(serve: Callable[..., 
         roster.hears(0, Holds(1))
 
 
-def test_who_listens_hears_the_next_roster(serve: Callable[..., Roster]) -> None:
+def test_listener_gets_messages_of_the_next_roster(serve: Callable[..., Roster]) -> None:
     roster = serve(2)
     client, heard = roster.listening(0)
     with client:
@@ -148,7 +148,7 @@ def test_who_listens_hears_the_next_roster(serve: Callable[..., Roster]) -> None
         until(lambda: isinstance(heard[-1], Probed))
 
 
-def test_the_latest_of_what_stands_is_said_again_and_the_rest_is_not(serve: Callable[..., Roster]) -> None:
+def test_only_latest_standing_messages_are_repeated(serve: Callable[..., Roster]) -> None:
     roster = serve(elastic=Limits(1, 2))
     client, _ = roster.listening(0)
     with client:
@@ -168,7 +168,7 @@ def test_the_latest_of_what_stands_is_said_again_and_the_rest_is_not(serve: Call
         assert roster.of(0)[:-1] == [Listen(), Holds(3), Leaving("it is told so")]
 
 
-def test_a_failure_is_said_to_the_next_roster(serve: Callable[..., Roster]) -> None:
+def test_failure_is_reported_to_the_next_roster(serve: Callable[..., Roster]) -> None:
     roster = serve(1)
     client, _ = roster.listening()
     with client:
@@ -179,7 +179,7 @@ def test_a_failure_is_said_to_the_next_roster(serve: Callable[..., Roster]) -> N
         until(lambda: any("reports that it failed: ValueError: x" in line for line in roster.log))
 
 
-def test_who_holds_another_secret_is_no_roster(serve: Callable[..., Roster]) -> None:
+def test_roster_with_another_secret_is_refused(serve: Callable[..., Roster]) -> None:
     roster = serve(1)
     client, _ = roster.listening()
     with client, ThreadPoolExecutor(1) as pool:
@@ -193,7 +193,7 @@ def test_who_holds_another_secret_is_no_roster(serve: Callable[..., Roster]) -> 
         assert waiting.result(SECONDS).size == 1
 
 
-def test_a_member_that_connects_again_hears_what_counts_now(serve: Callable[..., Roster]) -> None:
+def test_reconnected_member_gets_the_current_notices(serve: Callable[..., Roster]) -> None:
     roster = serve(elastic=Limits(1, 2))
     roster.expect(0)
     client, heard = roster.listening(0)
@@ -207,7 +207,7 @@ def test_a_member_that_connects_again_hears_what_counts_now(serve: Callable[...,
         assert roster.of(0).count(Listen()) == 2
 
 
-def test_leaving_and_failing_do_no_harm_twice(serve: Callable[..., Roster]) -> None:
+def test_repeated_leave_and_failure_are_harmless(serve: Callable[..., Roster]) -> None:
     roster = serve(elastic=Limits(1, 2, timeout=60.0))
     roster.expect(0, 1)
     first, second = roster.listening(0)[0], roster.listening(1)[0]
@@ -231,7 +231,7 @@ def test_leaving_and_failing_do_no_harm_twice(serve: Callable[..., Roster]) -> N
         assert roster._service.state == before
 
 
-def test_a_worker_that_is_started_while_the_roster_is_away_waits_for_it(serve: Callable[..., Roster]) -> None:
+def test_new_worker_waits_for_an_unavailable_roster(serve: Callable[..., Roster]) -> None:
     roster = serve(1)
     roster.end()
     with ThreadPoolExecutor(1) as pool:
@@ -243,7 +243,7 @@ def test_a_worker_that_is_started_while_the_roster_is_away_waits_for_it(serve: C
             assert client.join("", 60).size == 1
 
 
-def test_a_roster_that_takes_the_first_connection_and_says_nothing_is_looked_for(serve: Callable[..., Roster]) -> None:
+def test_silent_roster_is_searched_for_after_the_first_connection(serve: Callable[..., Roster]) -> None:
     roster = serve(1)
     roster.end()
     connect = partial(RosterClient.connect, roster.address, SECRET, worker=0, timeout=0.2)
@@ -263,7 +263,7 @@ def test_a_roster_that_takes_the_first_connection_and_says_nothing_is_looked_for
             assert client.join("", 60).size == 1
 
 
-def test_a_roster_that_is_lost_before_its_client_listens_is_looked_for(serve: Callable[..., Roster]) -> None:
+def test_roster_lost_before_listening_is_searched_for(serve: Callable[..., Roster]) -> None:
     roster = serve(1)
     with roster.client() as client:
         roster.end()
@@ -279,7 +279,9 @@ def test_a_roster_that_is_lost_before_its_client_listens_is_looked_for(serve: Ca
 # --- a join that takes long -----------------------------------------------------------------------------------------
 
 
-def test_a_join_waits_for_a_roster_that_is_there(serve: Callable[..., Roster], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_join_waits_while_the_roster_answers_probes(
+    serve: Callable[..., Roster], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The roster waits for as long as workers arrive."""
     monkeypatch.setattr(roster_client, "ANSWER_SECONDS", 0.1)
     roster = serve(2)
@@ -291,7 +293,7 @@ def test_a_join_waits_for_a_roster_that_is_there(serve: Callable[..., Roster], m
 
 
 @pytest.mark.parametrize("listens", [False, True])
-def test_a_join_does_not_wait_for_a_roster_that_is_stopped(
+def test_join_fails_when_the_roster_is_stopped(
     serve: Callable[..., Roster], monkeypatch: pytest.MonkeyPatch, listens: bool
 ) -> None:
     monkeypatch.setattr(roster_client, "ANSWER_SECONDS", 0.1)
@@ -318,7 +320,7 @@ def speak(roster: Roster, worker: int, *messages: msgspec.Struct) -> Channel:
     return channel
 
 
-def test_a_join_made_again_replaces_the_one_whose_connection_seems_open(serve: Callable[..., Roster]) -> None:
+def test_repeated_join_replaces_the_one_on_a_stale_connection(serve: Callable[..., Roster]) -> None:
     roster = serve(2)
 
     def joins() -> int:
@@ -343,7 +345,7 @@ def test_a_join_made_again_replaces_the_one_whose_connection_seems_open(serve: C
     ]
 
 
-def test_a_join_that_is_not_made_again_is_refused_while_another_waits(serve: Callable[..., Roster]) -> None:
+def test_second_join_of_a_waiting_worker_is_refused(serve: Callable[..., Roster]) -> None:
     roster = serve(2)
     older = speak(roster, 0, Join("old", 60.0))
     until(lambda: len(roster.of(0)) == 1)

@@ -29,7 +29,7 @@ from farandole.worker.core.engine import Engine
 from farandole.worker.core.worlds import Notices, Preemption
 
 
-def test_the_search_has_an_end(serve: Callable[..., Roster]) -> None:
+def test_search_ends_after_its_limit(serve: Callable[..., Roster]) -> None:
     roster = serve(1)
     client, _ = roster.listening(search_timeout=0.5)
     with client:
@@ -45,7 +45,7 @@ def test_the_search_has_an_end(serve: Callable[..., Roster]) -> None:
     assert time.monotonic() - began < SECONDS / 2, "it is not looked for any more"
 
 
-def test_a_roster_that_hangs_up_on_what_it_hears_is_not_found(serve: Callable[..., Roster]) -> None:
+def test_roster_that_closes_every_connection_is_not_found(serve: Callable[..., Roster]) -> None:
     """Such as one that ends of it, again and again."""
     roster = serve(1)
     client, _ = roster.listening(search_timeout=2.0)
@@ -57,7 +57,7 @@ def test_a_roster_that_hangs_up_on_what_it_hears_is_not_found(serve: Callable[..
         assert 2 < joins < 15, "every time it takes longer until the next"
 
 
-def test_without_a_search_the_loss_is_noticed_at_once(serve: Callable[..., Roster]) -> None:
+def test_loss_is_reported_at_once_without_search(serve: Callable[..., Roster]) -> None:
     roster = serve(2)
     client, _ = roster.listening(0, search_timeout=0.0)
     with client, ThreadPoolExecutor(1) as pool:
@@ -80,7 +80,7 @@ def test_without_a_search_the_loss_is_noticed_at_once(serve: Callable[..., Roste
 # --- closing --------------------------------------------------------------------------------------------------------
 
 
-def test_closing_while_it_is_looked_for_takes_no_time_and_ends_a_join(serve: Callable[..., Roster]) -> None:
+def test_close_during_search_is_immediate_and_ends_a_join(serve: Callable[..., Roster]) -> None:
     roster = serve(1)
     client, _ = roster.listening()
     client.report_state(1)
@@ -100,7 +100,7 @@ def test_closing_while_it_is_looked_for_takes_no_time_and_ends_a_join(serve: Cal
     roster.begin()
 
 
-def test_closing_does_not_wait_for_who_takes_a_connection_and_says_nothing(serve: Callable[..., Roster]) -> None:
+def test_close_does_not_wait_for_a_silent_roster(serve: Callable[..., Roster]) -> None:
     roster = serve(1)
     client, _ = roster.listening()
     client.report_state(1)
@@ -127,7 +127,7 @@ def test_closing_does_not_wait_for_who_takes_a_connection_and_says_nothing(serve
     assert roster.of(0) == []
 
 
-def test_an_attempt_that_succeeds_after_closing_says_nothing(serve: Callable[..., Roster]) -> None:
+def test_connection_made_after_close_sends_nothing(serve: Callable[..., Roster]) -> None:
     roster = serve(1)
     client, _ = roster.listening()
     client.report_state(1)
@@ -151,7 +151,7 @@ def test_an_attempt_that_succeeds_after_closing_says_nothing(serve: Callable[...
     assert not client._listener.is_alive() and roster.of(0) == []
 
 
-def test_the_last_words_are_delivered_when_the_roster_comes_back_in_time(serve: Callable[..., Roster]) -> None:
+def test_last_messages_are_delivered_when_the_roster_returns_in_time(serve: Callable[..., Roster]) -> None:
     roster = serve(1)
     client, _ = roster.listening()
     client.report_state(1)
@@ -168,7 +168,7 @@ def test_the_last_words_are_delivered_when_the_roster_comes_back_in_time(serve: 
     assert roster.of(0) == [Holds(1), Leave(3)]
 
 
-def test_the_last_words_are_not_waited_for_without_end(
+def test_wait_for_delivery_of_last_messages_is_limited(
     serve: Callable[..., Roster], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     roster = serve(1)
@@ -199,7 +199,7 @@ class NoEngine(Engine):
         pass
 
 
-def test_a_wish_to_leave_waits_for_the_roster_and_the_grace_goes_on(
+def test_leave_request_waits_for_the_roster_while_the_grace_runs(
     serve: Callable[..., Roster], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kills: list[float] = []
@@ -222,9 +222,7 @@ def test_a_wish_to_leave_waits_for_the_roster_and_the_grace_goes_on(
         client.close()
 
 
-def test_there_is_nobody_to_ask_when_the_search_is_over(
-    serve: Callable[..., Roster], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_requests_fail_when_the_search_is_over(serve: Callable[..., Roster], monkeypatch: pytest.MonkeyPatch) -> None:
     killed = threading.Event()
     monkeypatch.setattr(worlds.os, "kill", lambda pid, number: killed.set())
     roster = serve(1)

@@ -23,13 +23,13 @@ def pair() -> Iterator[tuple[DescriptorSocket, DescriptorSocket]]:
     there.close()
 
 
-def test_the_user_at_the_other_end() -> None:
+def test_user_behind_a_unix_socket() -> None:
     here, there = socket.socketpair()
     with here, there:
         assert user_behind(here) == os.geteuid()
 
 
-def test_descriptors_come_with_the_message_that_they_belong_to(pair: tuple[DescriptorSocket, DescriptorSocket]) -> None:
+def test_descriptors_arrive_with_their_message(pair: tuple[DescriptorSocket, DescriptorSocket]) -> None:
     here, there = pair
     sender, receiver = FrameStream(here, here, LIMIT), FrameStream(there, there, LIMIT)
     read_end, write_end = os.pipe()
@@ -51,7 +51,7 @@ def test_descriptors_come_with_the_message_that_they_belong_to(pair: tuple[Descr
         os.close(fd)
 
 
-def test_descriptors_that_nobody_takes_are_bounded_and_closed(pair: tuple[DescriptorSocket, DescriptorSocket]) -> None:
+def test_unclaimed_descriptors_are_bounded_and_closed(pair: tuple[DescriptorSocket, DescriptorSocket]) -> None:
     here, there = pair
     read_end, write_end = os.pipe()
     for _ in range(2):

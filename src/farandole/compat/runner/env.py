@@ -16,7 +16,7 @@ _RANK_AND_SIZE = (
 
 
 def is_exportable(v: str) -> bool:
-    """Return whether a variable of that name means something on other machines."""
+    """Return whether a variable of this name should be exported to other machines."""
     return not any(re.fullmatch(pattern, v) for pattern in IGNORE_REGEXES)
 
 

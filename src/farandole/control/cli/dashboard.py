@@ -24,7 +24,7 @@ ssh -L 8478:localhost:8478 HOST there.
 
 
 def add_options(parser: Parser) -> None:
-    """Add the options of this verb, and the texts of its help."""
+    """Add the options and help texts of this command."""
     parser.describe(
         execute,
         usage="farandole dashboard [JOB | URL] [--on PLACE] [--host HOST] [--port PORT]",

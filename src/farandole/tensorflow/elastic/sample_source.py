@@ -55,10 +55,10 @@ Source = ArraySource | SequenceSource
 
 
 def source_of(given: Any) -> Source:
-    """Return how to read what a user has given.
+    """Return a source that reads the user's data by index.
 
     Raises:
-        InvalidRequestError: it cannot be read by indices.
+        InvalidRequestError: the data cannot be read by index.
     """
     if isinstance(given, tf.data.Dataset):
         raise InvalidRequestError(

@@ -47,9 +47,9 @@ _PLUGIN_OPS = _of_plugin()
 
 
 def chosen() -> Any:
-    """Return what makes the ops at the moment: an instance of `PluginOps`, or the module `python_ops`."""
+    """Return the present implementation of the ops: an instance of `PluginOps`, or the module `python_ops`."""
     session = basics.session_if_any()
-    # In a process that a worker has started, there is no engine, and Python says what to do.
+    # A child process of a worker has no engine; the Python ops raise an error with the next step.
     is_in_child = session is None and basics.is_initialized()
     if _PLUGIN_OPS is None or is_in_child or (session is not None and session.trainings > 0):
         return python_ops

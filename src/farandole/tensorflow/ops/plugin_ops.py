@@ -110,11 +110,11 @@ class PluginOps:
         return self._ops.farandole_barrier(process_set_id=_id(process_set, "Barrier"))
 
     def size(self, process_set_id: int = 0) -> Any:
-        """Return the number of ranks in a process set, as it is when the op runs (int32)."""
+        """Return the number of ranks in a process set at the time when the op runs, as an int32 scalar."""
         return self._ops.farandole_size(process_set_id=process_set_id)
 
     def rank(self) -> Any:
-        """Return the rank, as it is when the op runs (int32)."""
+        """Return the rank at the time when the op runs, as an int32 scalar."""
         return self._ops.farandole_rank()
 
     def local_size(self) -> Any:

@@ -223,7 +223,7 @@ class Works(dist.Work):
         self._works = list(works)
 
     def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
-        """Wait for all; raise the first error."""
+        """Wait for all works, and raise the first error."""
         for work in self._works:
             work.settle()
         return all(work.wait(timeout) for work in self._works)

@@ -107,5 +107,5 @@ def load_state(thing: Any, state: Any) -> None:
 
 
 def ordinary(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor densely in ordinary memory; a parameter itself is not copied."""
+    """Return a tensor in contiguous host memory. Data that is there already is not copied."""
     return tensor.detach().cpu().contiguous().resolve_conj().resolve_neg()

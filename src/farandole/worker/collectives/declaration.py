@@ -186,11 +186,11 @@ class Collective:
         self.check(front, tensor, dtype, name, options)
 
     def forms(self) -> tuple[Form, ...]:
-        """Return the forms that it has."""
+        """Return the forms of this collective."""
         return tuple(form for form in FORMS if form.grouped <= self.has_grouped and form.in_place <= self.has_in_place)
 
     def parameters_of(self, form: Form) -> tuple[Parameter, ...]:
-        """Return the arguments of a form, but for the tensor."""
+        """Return the arguments of a form, except the tensor."""
         return tuple(each for each in self.parameters if not each.plain_only or not (form.in_place or form.later))
 
     def result_shape(self, shape: Sequence[int], size: int, position: int) -> tuple[int | None, ...]:

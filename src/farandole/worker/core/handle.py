@@ -157,7 +157,7 @@ class Deferred:
 
 
 class Known:
-    """A call about nothing, whose result is known from the beginning."""
+    """A call that needs no communication, because its result is known from the beginning."""
 
     __slots__ = ("_result",)
 
@@ -165,7 +165,7 @@ class Known:
         self._result = result
 
     def submit(self) -> None:
-        """Do nothing, as there is nothing to do; so does `wait`."""
+        """Do nothing: there is no work to submit. `wait` is the same."""
 
     wait = submit
 
@@ -176,7 +176,7 @@ class Known:
     run = result
 
     def begun(self) -> bool:
-        """Say yes."""
+        """Return True."""
         return True
 
     done = begun

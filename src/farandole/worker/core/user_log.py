@@ -14,9 +14,9 @@ LOGGER = "farandole"
 
 
 def launcher_stderr(environment: Mapping[str, str] = os.environ) -> int:
-    """Return a descriptor that leads to the launcher even if standard error is redirected; -1 if there is none.
+    """Return a file descriptor of the launcher's log that is valid even if standard error is redirected; -1: none.
 
-    The variable may be inherited by a process that does not have the descriptor, or has another file under its number.
+    A process may have inherited the variable without the descriptor, or may have opened another file with its number.
     """
     try:
         fd, device, inode = map(int, environment.get(STDERR_VARIABLE, "").split(":"))

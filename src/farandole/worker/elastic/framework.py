@@ -23,21 +23,21 @@ class Batch(Protocol):
 
 
 class Loader(Protocol):
-    """Where the samples come from; see `farandole.torch.elastic.ElasticLoader`."""
+    """A source of samples, such as `farandole.torch.elastic.ElasticLoader`."""
 
     ledger: Ledger
 
     def counts(self, world_size: int) -> tuple[int, ...]:
-        """Return how many samples each rank takes in a full step."""
+        """Return the number of samples of each rank in a full step."""
 
     def next(self, world_size: int, rank: int) -> Any:
         """Return the batch of a rank in a world, or None at the end of the epoch."""
 
     def borrow(self, batch: Any) -> Any:
-        """Return some of other ranks' data of a step in which this rank has none; None if it cannot be had."""
+        """Return data of other ranks for a step in which this rank has no samples; None: not available."""
 
     def commit(self, batch: Any, lost: Collection[int] = ()) -> None:
-        """Count the samples as used, but for those of lost ranks."""
+        """Count the samples of a batch as used, except those of lost ranks."""
 
     def next_epoch(self) -> None:
         """Begin the next epoch."""

@@ -73,7 +73,7 @@ class VariablesState(ObjectState):
 
 
 class ModelState(VariablesState):
-    """The state of a Keras model and its optimizer, which are attributes of it."""
+    """The state of a Keras model and its optimizer, available as its attributes `model` and `optimizer`."""
 
     def __init__(self, model: Any, optimizer: Any = None, **kwargs: Any) -> None:
         """Make a state.

@@ -13,7 +13,7 @@ JOB_SECRET = "job-secret"
 
 
 def ssh_keys() -> dict[str, bytes]:
-    """Return a new pair of keys, whose private half is in the form that ssh of any version reads."""
+    """Return a new pair of SSH keys. The private key is in PEM format, which every version of ssh reads."""
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 

@@ -218,14 +218,14 @@ def make_source(elastic: Elastic, hosts: Sequence[Host], reception: Reception | 
 
 
 class Discovery:
-    """Asks a source for as long as a job runs.
+    """Periodic host discovery for a running job.
 
     Args:
-        source: the source that is asked.
-        warn: called with errors after the first answer, as text for the user.
-        name: a name for it in messages.
-        timeout: seconds to wait for the first answer, and later seconds without any host after which that is believed.
-        slow: seconds without a first answer after which the user is told.
+        source: the source of hosts.
+        warn: callback for errors after the first answer, as text for the user.
+        name: name of the source in messages.
+        timeout: seconds to wait for the first answer; later, seconds for which an empty answer is ignored.
+        slow: seconds without a first answer after which the user is notified.
     """
 
     def __init__(

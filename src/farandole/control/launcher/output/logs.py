@@ -34,7 +34,7 @@ def rank_folder(directory: Path, rank: int, size: int) -> Path:
 
 
 def worker_folder(directory: Path, worker: int) -> Path:
-    """Return the folder of the files of a worker of an elastic job; the final number of workers is not known."""
+    """Return the folder of a worker's files in an elastic job, unpadded: the final number of workers is unknown."""
     return directory / f"worker.{worker}"
 
 

@@ -100,7 +100,7 @@ def note_on_slots(spec: LaunchSpec, machine: Machine, hosts: Sequence[Host]) -> 
 
 
 def exports_of(spec: LaunchSpec) -> tuple[str, ...]:
-    """Return variables for the workers: the time that they have to leave, and to look for a lost roster."""
+    """Return environment variables for the workers: the grace period, and the limit of the search for a lost roster."""
     elastic = _elastic(spec)
     grace = elastic.grace or LEAST_GRACE_SECONDS
     return f"FARANDOLE_GRACE={grace:g}", f"FARANDOLE_ROSTER_PATIENCE={elastic.search_timeout:g}"

@@ -56,11 +56,11 @@ _STARTED_BY: Mapping[str, tuple[Flavour, ...]] = {
 
 
 def check_library(flavour: Flavour, library: str) -> None:
-    """Reject an MPI library whose processes the program does not connect.
+    """Reject an MPI library that is incompatible with the program that starts the workers.
 
     Args:
-        flavour: the vendor of the program.
-        library: the path that the user asks for; "": none, so that the library beside the program is used.
+        flavour: vendor of the program.
+        library: path that the user has set; "": none, so the library beside the program is used.
 
     Raises:
         SpecError: the library does not belong to the program.
