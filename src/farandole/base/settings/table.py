@@ -190,8 +190,8 @@ class Settings:
     )
     """Seconds of silence after which a worker counts as lost."""
     spin_seconds: float = setting(0.0, float, "a number of seconds", engine=True)
-    """How long a wait polls before it sleeps. 0 is the default of 20 microseconds; a negative value means not at
-    all."""
+    """Seconds that a wait polls before it sleeps. 0 is the default of 20 microseconds; a negative value disables
+    polling."""
     thread_affinity: tuple[int, ...] = setting(
         (), values.cores, "numbers of cores, separated by commas", "HOROVOD_THREAD_AFFINITY"
     )

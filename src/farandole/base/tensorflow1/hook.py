@@ -157,8 +157,8 @@ def _version_1(name: str, names: Sequence[str]) -> Any:
     """Return what an import statement of the user's gives; None: what TensorFlow itself has there.
 
     Args:
-        name: of the module, such as tensorflow.keras.
-        names: those that are imported from it.
+        name: name of the module, such as tensorflow.keras.
+        names: names that are imported from it.
 
     Raises:
         ModuleNotFoundError: that is in no TensorFlow any more.

@@ -73,7 +73,7 @@ class Application:
     convergence: Convergence
     constants: Constants
     one_slot: Mapping[str, tuple[Measurement, ...]]
-    """What a profile with one slot of each type shows; policies may see it."""
+    """Measurements of a profile with one slot, by type of node; policies may see them."""
 
     def __post_init__(self) -> None:
         local = {type_: (times.min_local, self._max_local(type_)) for type_, times in self.steps.items()}

@@ -88,7 +88,7 @@ def _charts(results: Results) -> list[str]:
     fairness = [(summary.policy, sorted(job.fairness for job in jobs)) for summary, jobs in results]
     return [
         *bars,
-        _distribution("completion time: part of the jobs within so many hours", completion),
+        _distribution("completion time in hours: cumulative fraction of jobs", completion),
         _distribution("finish-time fairness: part of the jobs within a ratio", fairness),
     ]
 

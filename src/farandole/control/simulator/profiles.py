@@ -33,7 +33,7 @@ PUBLISHED = {
 _FILE = re.compile(r"(?:.*/)?apps/(?P<app>[^/]+)/(?P<table>[a-z]+)(?:-(?P<key>[^/]+))?\.csv")
 
 _Tables = dict[str, dict[str, str]]
-"""For each kind of table, its files' texts by type of node or batch size."""
+"""Texts of the files of each kind of table, by type of node or batch size."""
 
 
 def read_profiles(place: Path) -> dict[str, Application]:

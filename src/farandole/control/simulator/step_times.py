@@ -21,7 +21,7 @@ Shape = tuple[int, ...]
 Array = NDArray[np.float64]
 
 MOST_NODES = 16
-"""Of a placement with more nodes, the step time is that of as many."""
+"""Largest number of nodes of a placement: with more nodes, the step time is that of this number."""
 
 
 class StepTime(NamedTuple):

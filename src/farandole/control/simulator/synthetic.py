@@ -53,7 +53,7 @@ class _Kind:
     per_sample: float
     network: float
     noise: float
-    """How many times larger the gradient's variance gets, compared with its square, than the initial batch."""
+    """Final ratio of the gradient's variance to its squared norm, in multiples of the initial batch size."""
     epochs: int
     progress: float
     restart: float

@@ -23,7 +23,7 @@ LATEST = 1e12
 """Seconds of a time at most: with more, a float cannot tell one second from the next for certain."""
 
 UNREADABLE = (OSError, tarfile.TarError, UnicodeDecodeError, EOFError, zlib.error)
-"""What is raised for a file that is not there, is damaged, or is not text."""
+"""Exceptions of reading a file that is missing, damaged, or not text."""
 _PACKED = ".gz"
 
 
