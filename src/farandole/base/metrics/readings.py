@@ -25,9 +25,10 @@ _NAMES = {
 
 
 class Sample(NamedTuple):
-    """One value of one metric of `metric_table`, by the metric's name there."""
+    """One value of a metric of `metric_table`."""
 
     name: str
+    """Name of the metric in the table."""
     value: float
     labels: tuple[str, ...] = ()
     """Values of the labels, in the table's order."""

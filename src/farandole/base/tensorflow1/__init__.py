@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from farandole.base.settings.table import SETTINGS, Settings
 
 START_FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "at_start")
-"""The folder that belongs at the front of a worker's PYTHONPATH."""
+"""The folder that must be first in a worker's PYTHONPATH."""
 
 
 def is_asked_for(environment: Mapping[str, str] = os.environ) -> bool:

@@ -31,7 +31,8 @@ _BELOW = tuple(os.path.join(sysconfig.get_path(name), "") for name in ("stdlib",
 def install() -> None:
     """Install the hook in this process, and give modules that have imported TensorFlow already the other one.
 
-    With tf_keras installed, TensorFlow's Keras is that: only it has `tf.layers`, `tf.nn.rnn_cell` and sessions.
+    If tf_keras is installed, TensorFlow uses it as its Keras: only tf_keras has `tf.layers`, `tf.nn.rnn_cell` and
+    sessions.
     """
     if getattr(builtins.__import__, _MARK, False):
         return
@@ -58,7 +59,7 @@ def install() -> None:
 
 
 def is_users_own(importing: Mapping[str, Any]) -> bool:
-    """Return whether a module is the user's, and not an installed one.
+    """Return whether a module belongs to the user rather than to an installed package.
 
     Args:
         importing: the module's globals.
@@ -86,19 +87,19 @@ class _Advising(type):
 
 
 class Estimator(metaclass=_Advising):
-    """The rest of `tf.estimator`: constants, which models take without any estimator."""
+    """The remaining part of `tf.estimator`: constants that models use without an estimator."""
 
     class ModeKeys:
-        """The purpose that a model is made for."""
+        """The purpose of a model: training, evaluation or prediction."""
 
         TRAIN, EVAL, PREDICT = "train", "eval", "infer"
 
 
 class TensorFlow1(ModuleType):
-    """`tensorflow` as the user's modules see it: the names of `tensorflow.compat.v1`, and sentences for those gone."""
+    """`tensorflow` as the user's modules see it: the names of `tensorflow.compat.v1`, and errors for removed names."""
 
     def __init__(self, version_1: ModuleType) -> None:
-        """Make one.
+        """Make the module.
 
         Args:
             version_1: `tensorflow.compat.v1`.
@@ -131,7 +132,7 @@ def _has_keras_2() -> bool:
 
 @functools.cache
 def version_1() -> TensorFlow1:
-    """Return TensorFlow for the user's modules; the first call switches off what is new in TensorFlow 2.
+    """Return TensorFlow for the user's modules. The first call switches off the behaviour of TensorFlow 2.
 
     Raises:
         ModuleNotFoundError: TensorFlow is not installed.
@@ -182,7 +183,7 @@ def _version_1(name: str, names: Sequence[str]) -> Any:
 
 
 def _rebind(tensorflow: ModuleType) -> None:
-    """Give the user's modules that hold TensorFlow under some name the other one in its place."""
+    """Replace TensorFlow in all user modules that have imported it already."""
     for module in list(sys.modules.values()):
         names = getattr(module, "__dict__", None)
         if names is None or not is_users_own(names):

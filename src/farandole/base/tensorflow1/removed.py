@@ -1,4 +1,4 @@
-"""Names that scripts for TensorFlow 1 use and today's TensorFlow lacks: one row for each, with the replacement."""
+"""Names of TensorFlow 1 that present versions of TensorFlow lack, with their replacements."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ REMOVED = {
     "layers": "TensorFlow has it with Keras 2 only. Run `pip install tf_keras`, in TensorFlow's version, and leave "
     "TF_USE_LEGACY_KERAS unset",
 }
-"""By their names in `tensorflow`."""
+"""Replacements, by the removed name in `tensorflow`."""
 
 
 def advice(name: str) -> str:
-    """Return why `tensorflow` has no such name, and what to do.
+    """Return the reason why `tensorflow` lacks a name, and the replacement.
 
     Example:
         >>> advice("turbo")

@@ -157,7 +157,7 @@ class PacketFile:
             limit: largest size of the file in bytes.
 
         Raises:
-            OSError: it cannot be written there.
+            OSError: the file cannot be written.
         """
         self._file = LimitedFile(path, limit)
         self._ranks: set[int] = set()

@@ -66,7 +66,7 @@ def rewrite(script: Script) -> None:
 
 
 def _training_loop(script: Script, gradient: ast.Call) -> tuple[ast.stmt, list[str]] | None:
-    """Return the outermost loop in which steps are taken, and the names that a step takes and returns anew."""
+    """Return the outermost training loop, and the names of the variables that each step updates."""
     function = script.source.function(gradient)
     for node in ast.walk(script.source.tree):
         if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):

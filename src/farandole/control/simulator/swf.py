@@ -58,7 +58,7 @@ def read_swf(place: Path) -> Workload:
 
 
 def processors(place: Path) -> int | None:
-    """Return the number of processors that the comments of a trace name."""
+    """Return the number of processors from the header comments of a trace."""
     for content in read_text(place).splitlines():
         if content.strip() and not content.startswith(";"):
             return None

@@ -1,4 +1,4 @@
-"""Python runs this when it starts, before the user's script: it installs the hook, then runs what it stands before."""
+"""Run by Python at its start, before the user's script: installs the hook, then runs the `sitecustomize` it hides."""
 
 import importlib.util
 import os
