@@ -37,7 +37,7 @@ EXACT = (
     "tests/hosts/test_acceptance.py::test_strangers_at_the_ports_of_the_workers",
     "tests/hosts/test_elastic.py::test_strangers_at_the_ports_of_the_workers_while_worlds_change",
     "tests/hosts/test_launch.py::test_no_secret_in_any_process_list",
-    "tests/integration/elastic/test_faults.py::test_strangers_and_broken_frames_do_not_disturb_a_training",
+    "tests/integration/elastic/test_faults.py::test_unauthenticated_clients_and_broken_frames_do_not_disturb_training",
     "tests/integration/launcher/test_roster.py::test_client_with_wrong_secret_is_rejected",
     "tests/integration/launcher/test_run.py::test_secret_is_on_no_command_line",
     "tests/integration/started_by/test_by_hand.py::test_a_wrong_secret_is_told_at_once",

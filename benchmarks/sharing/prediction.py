@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from farandole.control.scheduler.account import Account
 from farandole.control.scheduler.cluster import Allocation, Cluster, parse_cluster
-from farandole.control.scheduler.job import Decision, JobView
+from farandole.control.scheduler.job import Decision, PolicyJob
 from farandole.control.scheduler.policies import make_policy
 from farandole.control.scheduler.policy import Policy
 from farandole.control.scheduler.rules import Rules
@@ -132,7 +132,7 @@ class Training:
 class QueuedJob(SimulatedJob):
     """A job that pays for its start, and for a change of its size by the time that workers take to come and leave."""
 
-    def __init__(self, view: JobView, work: Training, start: float) -> None:
+    def __init__(self, view: PolicyJob, work: Training, start: float) -> None:
         super().__init__(view, work, 0.0)
         self.training = work
         self._start = start
@@ -167,7 +167,7 @@ class Watched:
         self.story: list[tuple[float, str, str]] = []
         self.resizes = policy.resizes
 
-    def decide(self, cluster: Cluster, jobs: Sequence[JobView], now: float) -> Decision:
+    def decide(self, cluster: Cluster, jobs: Sequence[PolicyJob], now: float) -> Decision:
         decision = self._policy.decide(cluster, jobs, now)
         free = [node.slots for node in cluster.nodes]
         taken = [0.0] * len(free)
@@ -190,7 +190,7 @@ class Watched:
                 )
         return decision
 
-    def _give_back(self, job: JobView, goes_on: bool) -> float:
+    def _give_back(self, job: PolicyJob, goes_on: bool) -> float:
         costs = self._costs
         if job.elastic:
             return costs.shrink if goes_on else costs.elastic_hand_over
@@ -213,7 +213,7 @@ def predicted(
     watched = Watched(make_policy(policy, rules), costs)
     for job in these:
         least, most = job.limits
-        view = JobView(
+        view = PolicyJob(
             name=job.name,
             submitted=submitted[job.name],
             slots=most,

@@ -245,7 +245,7 @@ def test_two_hosts_join_while_one_leaves(hosts: Hosts) -> None:
     job.finish()
 
 
-def test_a_host_with_a_preemption_notice_is_left_until_the_notice_is_gone(hosts: Hosts) -> None:
+def test_host_with_preemption_notice_is_avoided_until_it_is_withdrawn(hosts: Hosts) -> None:
     bed = hosts(2)
     job = training(bed, "--preemption-file", "taken", "--preemption-interval", "0.5")
     notice = bed.hosts[1].path(f"{FOLDER}/taken")

@@ -20,7 +20,7 @@ from farandole.control.agent.protocol import Task
 from farandole.control.launcher.agents.start_agents import start_agents
 from farandole.errors import SpecError
 from farandole.control.launcher.job.host_list import Host
-from farandole.control.launcher.ship.file_list import take_stock
+from farandole.control.launcher.ship.file_list import build_manifest
 from farandole.control.launcher.job.ssh_and_ship import SshOptions
 from farandole.control.launcher.ship.send import ship
 
@@ -29,7 +29,7 @@ async def main(job):
     assert not lost, lost
     sent = []
     try:
-        directories = await ship(take_stock("project"), agents, job, lambda *each: sent.append(each))
+        directories = await ship(build_manifest("project"), agents, job, lambda *each: sent.append(each))
         for agent in agents:
             command = ("sh", "-c", "cat words.txt; wc -c < noise.bin")
             answer = await agent.ask(

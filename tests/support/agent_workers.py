@@ -50,11 +50,11 @@ class Workers:
         self.heard.append(message)
         self.news.set()
         if isinstance(message, Output):
-            self.agent.tell(Credit(message.rank, message.stream, len(message.data)))
+            self.agent.send(Credit(message.rank, message.stream, len(message.data)))
 
     def start(self, worker: int, script: str) -> None:
         environment = {**os.environ, WORKER_VARIABLE: str(worker)}
-        self.agent.tell(Start(worker, (sys.executable, "-c", script), environment, "/", elastic=True))
+        self.agent.send(Start(worker, (sys.executable, "-c", script), environment, "/", elastic=True))
 
     async def hears(self, kind: type[Message], like: Callable[[Message], object] = lambda message: True) -> Message:
         async def wait() -> Message:
@@ -82,7 +82,7 @@ class Workers:
         await self.hears(Closed, lambda message: (message.rank, message.stream) == (worker, 2))
 
     async def end(self) -> None:
-        self.agent.tell(End(0))
+        self.agent.send(End(0))
         assert await asyncio.wait_for(self.listening, 20) == ()
 
 

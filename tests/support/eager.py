@@ -10,12 +10,12 @@ import patient
 from farandole.control.cli import main
 from farandole.control.launcher.daemon import launch_request
 from farandole.control.launcher.discovery.discovery import FileHosts
-from farandole.control.launcher.supervise.outcome import Outcome
+from farandole.control.launcher.supervise.outcome import JobOutcome
 
 _SECONDS = 0.02
 
 
-async def launch(*arguments: Any, **options: Any) -> Outcome:
+async def launch(*arguments: Any, **options: Any) -> JobOutcome:
     """Run a job, in its daemon."""
     FileHosts.seconds = _SECONDS
     return await patient.launch(*arguments, **options)

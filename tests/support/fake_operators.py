@@ -13,7 +13,7 @@ from lightkube.config.kubeconfig import KubeConfig, SingleConfig
 
 from farandole.control.kubernetes import conditions, kinds
 from farandole.control.kubernetes.model import Options
-from farandole.control.kubernetes.operator.process import Operator, Settings
+from farandole.control.kubernetes.operator.process import Operator, OperatorSettings
 
 LIMIT = 30.0
 
@@ -50,7 +50,7 @@ class OperatorThread:
 
     def __init__(self, server: FakeApiServer, **settings: Any) -> None:
         settings = {"options": Options(drain_seconds=0.5), "kinds": (kinds.MPI_JOB,), "host": "127.0.0.1", **settings}
-        self._settings = Settings(**{"port": None, **settings})
+        self._settings = OperatorSettings(**{"port": None, **settings})
         self._config = config(server)
         self._started = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))

@@ -13,12 +13,12 @@ from farandole.control.cli import main
 from farandole.control.launcher.daemon import launch_request
 from farandole.control.launcher.start import launch as start
 from farandole.control.launcher.supervise import messages
-from farandole.control.launcher.supervise.outcome import Outcome
+from farandole.control.launcher.supervise.outcome import JobOutcome
 
 _SECONDS = 20.0
 
 
-async def launch(*arguments: Any, **options: Any) -> Outcome:
+async def launch(*arguments: Any, **options: Any) -> JobOutcome:
     """Run a job, in its daemon."""
     messages.ENDS_SECONDS = _SECONDS
     return await start.launch(*arguments, **options)

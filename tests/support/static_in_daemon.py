@@ -17,8 +17,8 @@ from farandole.control.launcher.job.spec import LaunchSpec
 from farandole.control.launcher.output.console import Console
 from farandole.control.launcher.slots import decide
 from farandole.control.launcher.start import launch as start
-from farandole.control.launcher.supervise.control import HostRow, Job, Status
-from farandole.control.launcher.supervise.outcome import Outcome
+from farandole.control.launcher.supervise.control import ControlledJob, HostRow, Status
+from farandole.control.launcher.supervise.outcome import JobOutcome
 from farandole.control.launcher.supervise.supervisor import Supervisor
 from farandole.errors import SpecError
 
@@ -65,8 +65,8 @@ class FakeJob:
 
 
 async def launch(
-    spec: LaunchSpec, machine: Machine, console: Console, *, started: Callable[[Job], None], **rest: Any
-) -> Outcome:
+    spec: LaunchSpec, machine: Machine, console: Console, *, started: Callable[[ControlledJob], None], **rest: Any
+) -> JobOutcome:
     """Run it as a static job, and say that it is a `FakeJob`."""
     decide.GRACE_SECONDS = float(os.environ["TEST_GRACE"])
     return await start.launch(

@@ -1,4 +1,4 @@
-"""An agent whose workers come and go: one is ended with all it started, one is stopped, and the others run on."""
+"""An agent with elastic workers: one is ended with its processes, one is stopped, and the others keep running."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from farandole.control.launcher.job.elastic import Elastic
 
 @pytest.mark.parametrize("stopped", [False, True])
 @pytest.mark.parametrize("grace", [0.0, 20.0])  # Nobody waits for that: they die of SIGTERM.
-def test_one_worker_is_ended_with_all_it_started(grace: float, stopped: bool) -> None:
+def test_single_worker_is_ended_with_its_processes(grace: float, stopped: bool) -> None:
     async def work(workers: Workers) -> None:
         workers.start(0, FAMILY + "time.sleep(1000)")
         workers.start(1, FAMILY + "time.sleep(1000)")
@@ -36,7 +36,7 @@ def test_one_worker_is_ended_with_all_it_started(grace: float, stopped: bool) ->
         assert all(map(lives, ended + stays))
         if stopped:
             os.kill(ended[0], signal.SIGSTOP)
-        workers.agent.tell(Stop(0, grace))
+        workers.agent.send(Stop(0, grace))
         exited = await workers.hears(Exited)
         assert (exited.rank, exited.code) == (0, -signal.SIGTERM if grace else -signal.SIGKILL)
         await workers.closed(0)
@@ -46,7 +46,7 @@ def test_one_worker_is_ended_with_all_it_started(grace: float, stopped: bool) ->
     with_agent(work)
 
 
-def test_what_a_worker_leaves_behind_ends_with_it() -> None:
+def test_leftovers_of_worker_are_ended_with_it() -> None:
     async def work(workers: Workers) -> None:
         workers.start(0, FAMILY)
         pids = [int(pid) for pid in (await workers.output(0)).split()]
@@ -58,17 +58,17 @@ def test_what_a_worker_leaves_behind_ends_with_it() -> None:
     with_agent(work)
 
 
-def test_a_worker_that_takes_no_notice_of_sigterm_is_killed_when_its_time_is_up() -> None:
+def test_worker_that_ignores_sigterm_is_killed_after_grace_period() -> None:
     async def work(workers: Workers) -> None:
         workers.start(0, "import signal, time; signal.signal(15, signal.SIG_IGN); print(1, flush=True); time.sleep(99)")
         await workers.output(0)
-        workers.agent.tell(Stop(0, 0.2))
+        workers.agent.send(Stop(0, 0.2))
         assert (await workers.hears(Exited)).code == -signal.SIGKILL
 
     with_agent(work)
 
 
-def test_a_stopped_worker_is_noticed_and_so_is_its_going_on() -> None:
+def test_stopped_and_continued_worker_is_reported() -> None:
     async def work(workers: Workers) -> None:
         workers.start(0, "import time; time.sleep(1000)")
         pid = (await workers.hears(Started)).pid
@@ -80,7 +80,7 @@ def test_a_stopped_worker_is_noticed_and_so_is_its_going_on() -> None:
     with_agent(work)
 
 
-def test_an_agent_that_is_asked_to_go_says_so_and_stays() -> None:
+def test_terminated_agent_reports_it_and_stays() -> None:
     async def work(workers: Workers) -> None:
         workers.start(0, "import time; time.sleep(1000)")
         pid = (await workers.hears(Started)).pid
@@ -91,11 +91,11 @@ def test_an_agent_that_is_asked_to_go_says_so_and_stays() -> None:
     with_agent(work)
 
 
-def test_an_agent_does_not_grow_with_the_workers_it_has_had() -> None:
+def test_memory_of_agent_does_not_grow_with_ended_workers() -> None:
     async def work(workers: Workers) -> None:
         sizes = []
         for worker in range(150):
-            workers.agent.tell(Start(worker, ("/bin/echo", "hello"), {WORKER_VARIABLE: str(worker)}, "/", elastic=True))
+            workers.agent.send(Start(worker, ("/bin/echo", "hello"), {WORKER_VARIABLE: str(worker)}, "/", elastic=True))
             await workers.closed(worker)
             await workers.hears(Exited)
             workers.heard.clear()
@@ -107,7 +107,7 @@ def test_an_agent_does_not_grow_with_the_workers_it_has_had() -> None:
     with_agent(work)
 
 
-def test_what_a_host_says_of_its_being_taken_away_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_preemption_notice_of_host_is_polled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     notice = tmp_path / "notice"
     warned: list[str] = []
 
@@ -132,7 +132,7 @@ def test_what_a_host_says_of_its_being_taken_away_is_looked_at(tmp_path: Path, m
     assert "--preemption-command was killed by SIGKILL" in second
 
 
-def test_a_host_that_gives_no_answer_is_told_of_once_and_looked_at_again(tmp_path: Path) -> None:
+def test_unanswered_preemption_poll_is_reported_once_and_repeated(tmp_path: Path) -> None:
     """The command fails, then says that there is a notice, twice, then that there is none."""
     script = "echo >> asked; case $(wc -l < asked) in 1|2) exit 7;; 3|4) echo soon;; *) exit 1;; esac"
     warned: list[str] = []

@@ -77,7 +77,7 @@ def with_lost_agent(work: Callable[[Workers], Coroutine[Any, Any, None]], second
     async def run() -> None:
         agent = await AgentClient.start(Host("here"), True, SshOptions())
         await agent.ready()
-        agent.tell(Outlive(SOCKET_NAME, seconds))
+        agent.send(Outlive(SOCKET_NAME, seconds))
         workers = Workers(agent)
         await work(workers)
         assert await asyncio.wait_for(agent._process.wait(), 20) == 0
@@ -86,7 +86,7 @@ def with_lost_agent(work: Callable[[Workers], Coroutine[Any, Any, None]], second
     asyncio.run(run())
 
 
-def test_another_launcher_takes_over_workers_and_what_they_print(tmp_path: Path) -> None:
+def test_next_launcher_takes_over_workers_and_output(tmp_path: Path) -> None:
     async def work(first: Workers) -> None:
         first.start(3, COUNTING.format(path=str(tmp_path / "enough")))
         pid = (await first.hears(Started)).pid
@@ -128,7 +128,7 @@ agent.wait()
 """
 
 
-def test_what_led_to_the_last_launcher_may_end_after_it(tmp_path: Path) -> None:
+def test_process_that_led_to_old_launcher_may_end_later(tmp_path: Path) -> None:
     program = tmp_path / "python"
     program.write_text(LIKE_SSHD)
     program.chmod(0o755)
@@ -136,7 +136,7 @@ def test_what_led_to_the_last_launcher_may_end_after_it(tmp_path: Path) -> None:
     async def run() -> None:
         agent = await AgentClient.start(Host("here", python=str(program)), True, SshOptions())
         await agent.ready()
-        agent.tell(Outlive(SOCKET_NAME, 20))
+        agent.send(Outlive(SOCKET_NAME, 20))
         first = Workers(agent)
         first.start(3, "import time; time.sleep(1000)")
         pid = (await first.hears(Started)).pid
@@ -156,7 +156,7 @@ def test_what_led_to_the_last_launcher_may_end_after_it(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_how_workers_end_without_a_launcher_is_told_to_the_next_one(tmp_path: Path) -> None:
+def test_ends_of_workers_are_reported_to_next_launcher(tmp_path: Path) -> None:
     alone = tmp_path / "alone"
 
     async def work(first: Workers) -> None:
@@ -181,7 +181,7 @@ def test_how_workers_end_without_a_launcher_is_told_to_the_next_one(tmp_path: Pa
     with_lost_agent(work)
 
 
-def test_of_too_much_that_is_printed_without_a_launcher_the_latest_is_kept(tmp_path: Path) -> None:
+def test_latest_output_without_launcher_is_kept(tmp_path: Path) -> None:
     alone = tmp_path / "alone"
 
     async def work(first: Workers) -> None:
@@ -203,7 +203,7 @@ def test_of_too_much_that_is_printed_without_a_launcher_the_latest_is_kept(tmp_p
     with_lost_agent(work)
 
 
-def test_workers_are_ended_when_no_other_launcher_comes_in_time() -> None:
+def test_workers_are_ended_without_launcher_in_time() -> None:
     async def work(first: Workers) -> None:
         first.start(3, FAMILY + "time.sleep(1000)")
         pids = [int(pid) for pid in (await first.output(3)).split()]
@@ -215,7 +215,7 @@ def test_workers_are_ended_when_no_other_launcher_comes_in_time() -> None:
     with_lost_agent(work, seconds=1.0)
 
 
-def test_an_agent_without_a_launcher_ends_when_it_is_asked_to_go() -> None:
+def test_agent_without_launcher_ends_on_sigterm() -> None:
     async def work(first: Workers) -> None:
         first.start(3, FAMILY + "time.sleep(1000)")
         pids = [int(pid) for pid in (await first.output(3)).split()]
@@ -227,11 +227,11 @@ def test_an_agent_without_a_launcher_ends_when_it_is_asked_to_go() -> None:
     with_lost_agent(work)
 
 
-def test_a_launcher_that_has_been_silent_before_is_not_waited_for() -> None:
+def test_agent_does_not_wait_after_silent_launcher() -> None:
     """It may live, have given this host up, and count on the end of its workers."""
 
     async def work(first: Workers) -> None:
-        first.agent.tell(Beat(2.0))
+        first.agent.send(Beat(2.0))
         first.start(3, FAMILY + "time.sleep(1000)")
         pids = [int(pid) for pid in (await first.output(3)).split()]
         await asyncio.sleep(1.5)
@@ -243,7 +243,7 @@ def test_a_launcher_that_has_been_silent_before_is_not_waited_for() -> None:
     with_lost_agent(work, seconds=60.0)
 
 
-def test_an_agent_waits_for_each_launcher_on_another_socket() -> None:
+def test_agent_waits_on_new_socket_for_each_launcher() -> None:
     """A process that has seen the name of one that was used may be there first."""
 
     async def work(first: Workers) -> None:
@@ -253,7 +253,7 @@ def test_an_agent_waits_for_each_launcher_on_another_socket() -> None:
 
         async def is_lost_again(second: Workers) -> None:
             await second.hears(Resumed)
-            second.agent.tell(Outlive(f"{SOCKET_NAME}-2", 20.0))
+            second.agent.send(Outlive(f"{SOCKET_NAME}-2", 20.0))
             loses_its_launcher(second)
             with socket.socket(socket.AF_UNIX) as squatter:
                 squatter.bind(address_of(SOCKET_NAME))
@@ -269,7 +269,7 @@ def test_an_agent_waits_for_each_launcher_on_another_socket() -> None:
     with_lost_agent(work)
 
 
-def test_who_looks_for_the_roster_waits_though_a_launcher_comes_and_is_killed_at_once() -> None:
+def test_workers_keep_looking_for_roster_when_next_launcher_is_killed_at_once() -> None:
     async def work(first: Workers) -> None:
         assert first.agent.facts is not None
         first.start(3, "import time; time.sleep(1000)")
@@ -314,7 +314,7 @@ async def connect_and_leave(socket_name: str) -> None:
         client.connect(address_of(socket_name))
 
 
-def test_an_agent_whose_door_is_taken_ends_its_workers() -> None:
+def test_agent_whose_socket_name_is_taken_ends_its_workers() -> None:
     async def work(first: Workers) -> None:
         first.start(3, FAMILY + "time.sleep(1000)")
         pids = [int(pid) for pid in (await first.output(3)).split()]
@@ -326,7 +326,7 @@ def test_an_agent_whose_door_is_taken_ends_its_workers() -> None:
     with_lost_agent(work)
 
 
-def test_nobody_takes_over_an_agent_that_is_not_there() -> None:
+def test_missing_agent_cannot_be_taken_over() -> None:
     async def run() -> None:
         agent = await AgentClient.start(Host("here"), True, SshOptions(), ("nobody", "no one"))
         with pytest.raises(AgentLost, match="no agent of this job waits for a launcher any more"):

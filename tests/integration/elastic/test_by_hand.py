@@ -1,4 +1,4 @@
-"""What a daemon asks of an elastic job while it runs: hosts are added, drained and removed by hand; it is resized."""
+"""Requests of a daemon to a running elastic job: hosts are added, drained and removed; the job is resized."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from daemon_bench import COUNTING, Bench
 from waiting import processes_with, until
 
 
-def test_a_job_is_shown_and_its_exit_code_becomes_that_of_the_client(bench: Bench) -> None:
+def test_client_shows_job_and_ends_with_its_exit_code(bench: Bench) -> None:
     client = bench.run("print('out')\nprint('err', file=sys.stderr)\nsys.exit(7)", job="brave-otter")
     assert client.ends() == 7
     assert "[0]<stdout>:out\n" in client.text and "[0]<stderr>:err\n" in client.text
@@ -24,21 +24,21 @@ def test_a_job_is_shown_and_its_exit_code_becomes_that_of_the_client(bench: Benc
     bench.nothing_is_left()
 
 
-def test_a_job_gets_a_name_of_its_own(bench: Bench) -> None:
+def test_job_gets_a_generated_name(bench: Bench) -> None:
     client = bench.start("run", "-np", "1", *bench.worker(""))
     assert client.ends() == 0
     assert re.search(r"^farandole: job [a-z]+-[a-z]+-\d\d; ", client.text, re.MULTILINE)
     bench.nothing_is_left()
 
 
-def test_what_cannot_be_started_is_refused_as_ever(bench: Bench) -> None:
+def test_invalid_job_is_refused(bench: Bench) -> None:
     code, out, err = bench.ask("run", "-np", "1", "no-such-program")
     assert (code, out) == (2, "")
     assert err.startswith("error: there is no program 'no-such-program' on the PATH\nhint: ")
     bench.nothing_is_left()
 
 
-def test_a_closed_standard_output_is_no_reason_to_fail(bench: Bench) -> None:
+def test_closed_standard_output_is_accepted(bench: Bench) -> None:
     shell = " ".join(bench.command("run", "-np", "1", *bench.worker("print('out')")))
     done = subprocess.run(["sh", "-c", f"exec {shell} >&-"], env=bench.environment, stderr=subprocess.PIPE, timeout=60)
     assert done.returncode == 0, done.stderr
@@ -46,7 +46,7 @@ def test_a_closed_standard_output_is_no_reason_to_fail(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_the_job_in_good_order(bench: Bench, signum: signal.Signals) -> None:
+def test_signal_ends_job_with_grace_period(bench: Bench, signum: signal.Signals) -> None:
     client = bench.run("signal.signal(15, lambda *_: (print('bye'), sys.exit(0)))\nprint('begun')\nwait_for('never')")
     client.shows("begun")
     client.process.send_signal(signum)
@@ -55,7 +55,7 @@ def test_a_signal_ends_the_job_in_good_order(bench: Bench, signum: signal.Signal
     bench.nothing_is_left()
 
 
-def test_a_second_signal_kills(bench: Bench) -> None:
+def test_second_signal_kills_job(bench: Bench) -> None:
     bench.grace = 1000.0
     client = bench.run("signal.signal(15, lambda *_: print('no'))\nprint('begun')\nwait_for('never')")
     client.shows("begun")
@@ -70,7 +70,7 @@ def test_a_second_signal_kills(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGHUP])
-def test_a_job_goes_on_without_its_client_and_can_be_shown_again(bench: Bench, signum: signal.Signals) -> None:
+def test_job_survives_its_client_and_can_be_shown_again(bench: Bench, signum: signal.Signals) -> None:
     client = bench.run(COUNTING)
     client.shows("begun")
     client.process.send_signal(signum)
@@ -89,7 +89,7 @@ def test_a_job_goes_on_without_its_client_and_can_be_shown_again(bench: Bench, s
     bench.nothing_is_left()
 
 
-def test_who_attaches_takes_over(bench: Bench) -> None:
+def test_second_client_replaces_first(bench: Bench) -> None:
     first = bench.run(COUNTING)
     first.shows("begun")
     second = bench.start("run", "--attach", "test")
@@ -106,7 +106,7 @@ def test_who_attaches_takes_over(bench: Bench) -> None:
     bench.nothing_is_left()
 
 
-def test_the_end_is_kept_for_who_asks(bench: Bench) -> None:
+def test_end_is_kept_for_later_client(bench: Bench) -> None:
     client = bench.run(COUNTING)
     client.shows("begun")
     client.process.kill()
@@ -122,7 +122,7 @@ def test_the_end_is_kept_for_who_asks(bench: Bench) -> None:
     bench.nothing_is_left()
 
 
-def test_a_client_may_only_leave(bench: Bench) -> None:
+def test_detached_client_leaves_on_signal(bench: Bench) -> None:
     client = bench.run(COUNTING, "--detach")
     client.shows("begun")
     client.process.send_signal(signal.SIGTERM)
@@ -136,7 +136,7 @@ def test_a_client_may_only_leave(bench: Bench) -> None:
     bench.nothing_is_left()
 
 
-def test_stop_ends_a_job_that_is_shown(bench: Bench) -> None:
+def test_stop_ends_a_shown_job(bench: Bench) -> None:
     client = bench.run(COUNTING)
     client.shows("begun")
     assert bench.ask("stop")[0] == 0
@@ -145,7 +145,7 @@ def test_stop_ends_a_job_that_is_shown(bench: Bench) -> None:
     bench.nothing_is_left()
 
 
-def test_a_job_goes_on_when_nobody_reads_its_output(bench: Bench) -> None:
+def test_job_continues_when_its_output_has_no_reader(bench: Bench) -> None:
     client = bench.run(COUNTING, stdout=subprocess.PIPE)
     assert client.process.stdout is not None
     assert client.process.stdout.readline() == b"[0]<stdout>:begun\n"
@@ -159,7 +159,7 @@ def test_a_job_goes_on_when_nobody_reads_its_output(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("how", ["kill", "attach"])
-def test_a_reader_that_does_not_read_holds_up_nobody_else(bench: Bench, how: str) -> None:
+def test_stalled_reader_delays_no_other_client(bench: Bench, how: str) -> None:
     script = "for number in range(200_000): print(number)\nopen(os.path.join(here, 'all'), 'w').close()\n" + COUNTING
     client = bench.run(script, stdout=subprocess.PIPE)
     client.shows("job test")
@@ -182,7 +182,7 @@ def test_a_reader_that_does_not_read_holds_up_nobody_else(bench: Bench, how: str
 # --- a daemon that dies ---------------------------------------------------------------------------------------------
 
 
-def test_a_daemon_that_is_killed_takes_its_workers_with_it(bench: Bench) -> None:
+def test_killed_daemon_without_successor_ends_workers(bench: Bench) -> None:
     client = bench.run(COUNTING, workers=2)
     client.shows("begun")
     os.kill(bench.daemon(), signal.SIGKILL)
@@ -193,7 +193,7 @@ def test_a_daemon_that_is_killed_takes_its_workers_with_it(bench: Bench) -> None
     bench.nothing_is_left()
 
 
-def test_a_daemon_ends_its_job_when_it_is_to_end_itself(bench: Bench) -> None:
+def test_sigterm_of_daemon_ends_job(bench: Bench) -> None:
     client = bench.run(COUNTING)
     client.shows("begun")
     os.kill(bench.daemon(), signal.SIGTERM)
@@ -202,7 +202,7 @@ def test_a_daemon_ends_its_job_when_it_is_to_end_itself(bench: Bench) -> None:
     bench.nothing_is_left()
 
 
-def test_what_a_dead_daemon_left_is_no_hindrance(bench: Bench) -> None:
+def test_files_of_dead_daemon_are_replaced(bench: Bench) -> None:
     client = bench.run(COUNTING)
     client.shows("begun")
     os.kill(bench.daemon(), signal.SIGKILL)
@@ -216,7 +216,7 @@ def test_what_a_dead_daemon_left_is_no_hindrance(bench: Bench) -> None:
 # --- by name --------------------------------------------------------------------------------------------------------
 
 
-def test_two_jobs_have_names(bench: Bench) -> None:
+def test_two_jobs_are_distinguished_by_name(bench: Bench) -> None:
     clients = []
     for name in ("a", "b"):  # One after the other: the oldest is named first.
         clients.append(bench.run(COUNTING, job=name))
@@ -244,7 +244,7 @@ def test_two_jobs_have_names(bench: Bench) -> None:
     bench.nothing_is_left()
 
 
-def test_the_same_command_again_shows_the_job(bench: Bench) -> None:
+def test_repeated_command_shows_running_job(bench: Bench) -> None:
     first = bench.run(COUNTING)
     first.shows("begun")
     again = bench.run(COUNTING)
@@ -270,7 +270,7 @@ def test_the_same_command_again_shows_the_job(bench: Bench) -> None:
         (("stop",), "error: no job is running\n"),
     ],
 )
-def test_what_makes_no_sense(bench: Bench, words: tuple[str, ...], error: str) -> None:
+def test_invalid_requests_are_refused(bench: Bench, words: tuple[str, ...], error: str) -> None:
     code, out, err = bench.ask(*words)
     assert (code, out) == (2, "") and err.startswith(error) and "\nhint: " in err
 
@@ -282,7 +282,7 @@ def test_jobs_of_fixed_size_end_with_their_launcher(bench: Bench) -> None:
     assert done.stderr.startswith("error: --detach is for elastic jobs: others end when their launcher ends\nhint: ")
 
 
-def test_hosts_of_a_job_that_runs(bench: Bench) -> None:
+def test_hosts_of_running_job_are_listed_and_changed(bench: Bench) -> None:
     client = bench.run(COUNTING)
     client.shows("begun")
     assert bench.ask("hosts") == (0, "host  slots  workers  state\nhere  1      0        ready\n", "")
@@ -309,7 +309,7 @@ def test_hosts_of_a_job_that_runs(bench: Bench) -> None:
 # --- which users may connect, and where the socket is ---------------------------------------------------------------
 
 
-def test_the_home_may_be_deep(bench: Bench) -> None:
+def test_home_directory_may_have_a_long_path(bench: Bench) -> None:
     bench.home = bench.directory / ("deep" * 20) / ("deeper" * 20)
     client = bench.run(COUNTING)
     client.shows("begun")
@@ -320,7 +320,7 @@ def test_the_home_may_be_deep(bench: Bench) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
-def test_a_stranger_is_sent_away(bench: Bench) -> None:
+def test_process_of_another_user_is_refused(bench: Bench) -> None:
     client = bench.run(COUNTING)
     client.shows("begun")
     path = bench.jobs / "test" / "socket"
@@ -343,7 +343,7 @@ def test_a_stranger_is_sent_away(bench: Bench) -> None:
     assert client.ends() == 143
 
 
-def test_bytes_that_make_no_sense_are_hung_up_on(bench: Bench) -> None:
+def test_connection_with_malformed_bytes_is_closed(bench: Bench) -> None:
     client = bench.run(COUNTING)
     client.shows("begun")
     directory = os.open(bench.jobs / "test", os.O_PATH)

@@ -1,4 +1,4 @@
-"""Jobs that outlive their client, on a terminal: the status line, Ctrl-C, Ctrl-Z, and a terminal that is closed."""
+"""Jobs that outlive their client, on a terminal: the status line, Ctrl-C, Ctrl-Z, and a closed terminal."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def state(pid: int) -> str:
     return Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()[0]
 
 
-def test_a_terminal_has_its_status_line_and_ctrl_c(bench: Bench) -> None:
+def test_terminal_has_status_line_and_ctrl_c(bench: Bench) -> None:
     terminal = Terminal(bench, "run", "--job", "test", "-np", "2", *bench.worker(COUNTING))
     terminal.until(lambda rows: rows[-1:] == ["2/2 up"] and sum("begun" in row for row in rows) == 2)
     terminal.type("\x03")
@@ -90,7 +90,7 @@ def test_a_terminal_has_its_status_line_and_ctrl_c(bench: Bench) -> None:
     bench.nothing_is_left()
 
 
-def test_a_terminal_that_is_closed_does_not_end_the_job(bench: Bench) -> None:
+def test_closed_terminal_does_not_end_job(bench: Bench) -> None:
     terminal = Terminal(bench, "run", "--job", "test", "-np", "1", *bench.worker(COUNTING))
     terminal.until(lambda rows: rows[-1:] == ["1/1 up"] and any("begun" in row for row in rows))
     terminal.hang_up()
@@ -107,7 +107,7 @@ def test_a_terminal_that_is_closed_does_not_end_the_job(bench: Bench) -> None:
     bench.nothing_is_left()
 
 
-def test_ctrl_z_stops_the_client_and_not_the_job(bench: Bench) -> None:
+def test_ctrl_z_stops_client_but_not_job(bench: Bench) -> None:
     client = bench.run(COUNTING)
     client.shows("begun")
     client.process.send_signal(signal.SIGTSTP)
@@ -123,7 +123,7 @@ def test_ctrl_z_stops_the_client_and_not_the_job(bench: Bench) -> None:
     bench.nothing_is_left()
 
 
-def test_a_job_that_ends_while_its_client_is_stopped(bench: Bench) -> None:
+def test_end_of_job_is_shown_to_stopped_client_later(bench: Bench) -> None:
     client = bench.run(COUNTING)
     client.shows("begun")
     client.process.send_signal(signal.SIGTSTP)
@@ -137,7 +137,7 @@ def test_a_job_that_ends_while_its_client_is_stopped(bench: Bench) -> None:
     bench.nothing_is_left()
 
 
-def test_a_client_that_is_stopped_can_be_taken_over(bench: Bench) -> None:
+def test_stopped_client_can_be_replaced(bench: Bench) -> None:
     client = bench.run(COUNTING)
     client.shows("begun")
     client.process.send_signal(signal.SIGTSTP)

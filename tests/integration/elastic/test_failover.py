@@ -1,4 +1,4 @@
-"""The launcher is killed while a job trains: another one takes it over, and no step is disturbed by either."""
+"""The launcher is killed while a job trains: another one takes it over, and neither disturbs a step."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def _command(pid: int) -> bytes:
 # --- the daemon alone -----------------------------------------------------------------------------------------------
 
 
-def test_no_step_is_disturbed(training: Training, home: Path) -> None:
+def test_take_over_disturbs_no_step(training: Training, home: Path) -> None:
     kill_daemon(home)
     training.job.says(TAKEN_OVER + "3 workers on 1 host go on")
     training.await_steps(10, size=3)
@@ -139,7 +139,7 @@ def test_no_step_is_disturbed(training: Training, home: Path) -> None:
     training.finish()
 
 
-def test_as_often_as_it_is_killed(training: Training, home: Path) -> None:
+def test_launcher_can_be_killed_repeatedly(training: Training, home: Path) -> None:
     for time_ in range(1, 8):  # More often than the watchdog starts another one: then the client does.
         kill_daemon(home)
         until(lambda times=time_: len(re.findall(TAKEN_OVER, training.job.said)) == times, f"{time_} have taken over")
@@ -148,7 +148,7 @@ def test_as_often_as_it_is_killed(training: Training, home: Path) -> None:
     training.finish()
 
 
-def test_an_address_that_others_have_seen_is_not_used_again(training: Training, home: Path) -> None:
+def test_socket_names_are_not_reused(training: Training, home: Path) -> None:
     kill_daemon(home)
     training.job.says(TAKEN_OVER)
     comes_to_rest(training.job)  # Then the agent knows where to wait for the next one.
@@ -166,7 +166,7 @@ def test_an_address_that_others_have_seen_is_not_used_again(training: Training, 
         training.finish()
 
 
-def test_the_port_of_the_roster_is_waited_for(training: Training, home: Path) -> None:
+def test_successor_waits_for_port_of_roster(training: Training, home: Path) -> None:
     legacy = read_failover_state(JobDirectory(home / NAME).failover_files())
     assert legacy is not None
     port = parse_address(legacy.roster)[1]
@@ -192,9 +192,7 @@ def squat(port: int) -> socket.socket:
         time.sleep(0.001)
 
 
-def test_a_launcher_that_cannot_write_which_process_it_is_takes_over_all_the_same(
-    training: Training, home: Path
-) -> None:
+def test_launcher_that_cannot_write_its_record_takes_over(training: Training, home: Path) -> None:
     obstruct(home / NAME / ".job.json")
     kill_daemon(home)
     training.job.says(TAKEN_OVER + "3 workers on 1 host go on")
@@ -202,7 +200,7 @@ def test_a_launcher_that_cannot_write_which_process_it_is_takes_over_all_the_sam
     training.finish()
 
 
-def test_a_signal_between_two_launchers_is_for_the_one_that_follows(training: Training, home: Path) -> None:
+def test_signal_between_two_launchers_reaches_successor(training: Training, home: Path) -> None:
     stopped = run_watched(training.job, home)
     os.kill(stopped, signal.SIGSTOP)
     kill_daemon(home)
@@ -215,7 +213,7 @@ def test_a_signal_between_two_launchers_is_for_the_one_that_follows(training: Tr
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.02, 0.3])
-def test_a_worker_is_killed_right_after_the_launcher(training: Training, home: Path, seconds: float) -> None:
+def test_worker_killed_right_after_launcher_is_replaced(training: Training, home: Path, seconds: float) -> None:
     victim = training.books.pid(1)
     os.kill(daemon(home), signal.SIGKILL)
     time.sleep(seconds)
@@ -226,7 +224,7 @@ def test_a_worker_is_killed_right_after_the_launcher(training: Training, home: P
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.005, 0.05, 0.5, 2.0])
-def test_the_launcher_is_killed_right_after_a_worker(training: Training, home: Path, seconds: float) -> None:
+def test_launcher_killed_right_after_worker_is_replaced(training: Training, home: Path, seconds: float) -> None:
     """At any moment of the turn to the next world, and of the newcomer's way in."""
     os.kill(training.books.pid(2), signal.SIGKILL)
     time.sleep(seconds)
@@ -237,7 +235,7 @@ def test_the_launcher_is_killed_right_after_a_worker(training: Training, home: P
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_launchers_and_workers_are_killed_at_random(training: Training, home: Path, seed: int) -> None:
+def test_job_survives_random_kills_of_launchers_and_workers(training: Training, home: Path, seed: int) -> None:
     chance = random.Random(seed)
     for _ in range(4):
         workers = chance.sample(members(training), chance.choice((0, 1)))  # More, and the host is put in quarantine.
@@ -254,7 +252,7 @@ def test_launchers_and_workers_are_killed_at_random(training: Training, home: Pa
     training.finish()
 
 
-def test_the_launcher_is_killed_while_workers_finish(training: Training, home: Path) -> None:
+def test_launcher_killed_while_workers_finish(training: Training, home: Path) -> None:
     pid = daemon(home)
     training.books.stop()
     with contextlib.suppress(ProcessLookupError):  # They may have been quicker.
@@ -263,7 +261,7 @@ def test_the_launcher_is_killed_while_workers_finish(training: Training, home: P
     assert training.books.wrongs() == []
 
 
-def test_what_is_asked_of_a_job_is_asked_of_the_launcher_that_follows(training: Training, home: Path) -> None:
+def test_requests_reach_successor(training: Training, home: Path) -> None:
     directory = JobDirectory(home / NAME)
     os.kill(training.books.pid(2), signal.SIGKILL)
     training.await_steps(5, size=3)
@@ -284,9 +282,7 @@ def test_what_is_asked_of_a_job_is_asked_of_the_launcher_that_follows(training: 
     assert training.job.end() == 143
 
 
-def test_the_launcher_is_killed_when_the_job_has_ended_and_its_output_is_not_read_yet(
-    start: Callable[..., Job], home: Path, tmp_path: Path
-) -> None:
+def test_launcher_killed_after_end_with_unread_output(start: Callable[..., Job], home: Path, tmp_path: Path) -> None:
     script = """
     dance()
     if os.environ["FARANDOLE_WORKER"] == "0":
@@ -309,7 +305,7 @@ def test_the_launcher_is_killed_when_the_job_has_ended_and_its_output_is_not_rea
 # --- all of the launcher --------------------------------------------------------------------------------------------
 
 
-def test_a_job_whose_launcher_is_gone_is_taken_back_by_name(training: Training) -> None:
+def test_job_without_launcher_is_taken_over_by_name(training: Training) -> None:
     kill_launcher(training.job)
     training.await_steps(10, size=3)
     stopped = farandole(training.job, "stop", NAME)
@@ -321,7 +317,7 @@ def test_a_job_whose_launcher_is_gone_is_taken_back_by_name(training: Training) 
     training.finish()
 
 
-def test_the_same_command_again_takes_the_job_back(training: Training) -> None:
+def test_repeated_command_takes_job_over(training: Training) -> None:
     kill_launcher(training.job)
     path = training.job.directory / "training.py"
     attach(training.job, *THREE, sys.executable, str(path))
@@ -331,7 +327,7 @@ def test_the_same_command_again_takes_the_job_back(training: Training) -> None:
     training.finish()
 
 
-def test_a_job_that_is_taken_back_goes_on_as_it_was_begun(training: Training) -> None:
+def test_job_taken_over_keeps_its_options(training: Training) -> None:
     kill_launcher(training.job)
     path = training.job.directory / "training.py"
     other = ("--job", NAME, "-np", "4", "--min-np", "4", "-H", "localhost:1")
@@ -341,7 +337,7 @@ def test_a_job_that_is_taken_back_goes_on_as_it_was_begun(training: Training) ->
     training.finish()
 
 
-def test_who_cannot_take_a_job_over_leaves_it_as_it_is(training: Training, home: Path) -> None:
+def test_failed_take_over_leaves_job_unchanged(training: Training, home: Path) -> None:
     kill_launcher(training.job)
     left = home / NAME / "launcher.left"
     whole = left.read_bytes()
@@ -362,7 +358,7 @@ print("finished by itself", flush=True)
 """
 
 
-def test_what_a_launcher_had_not_written_is_told_to_the_next_one(start: Callable[..., Job], home: Path) -> None:
+def test_unwritten_output_is_repeated_to_successor(start: Callable[..., Job], home: Path) -> None:
     job = start("--job", NAME, "-np", "2", "--min-np", "2", script=FINISHES_BY_ITSELF)
     job.world(1, 2)
     # It gets what they print, and is stuck, as on a machine without memory.
@@ -376,7 +372,7 @@ def test_what_a_launcher_had_not_written_is_told_to_the_next_one(start: Callable
     assert job.said.count("finished by itself") == 2, job.said
 
 
-def test_what_workers_do_without_a_launcher_is_told_to_the_next_one(start: Callable[..., Job]) -> None:
+def test_events_without_launcher_are_reported_to_successor(start: Callable[..., Job]) -> None:
     job = start("--job", NAME, "-np", "2", "--min-np", "2", script=FINISHES_BY_ITSELF)
     job.world(1, 2)
     kill_launcher(job)
@@ -387,7 +383,7 @@ def test_what_workers_do_without_a_launcher_is_told_to_the_next_one(start: Calla
     assert job.said.count("finished by itself") == 2, job.said
 
 
-def test_nothing_is_left_when_the_agents_were_killed_too(start: Callable[..., Job], home: Path) -> None:
+def test_job_without_agents_cannot_be_taken_over(start: Callable[..., Job], home: Path) -> None:
     job = start("--job", NAME, "-np", "2", "--min-np", "2")
     job.world(1, 2)
     kill_all(job)
@@ -400,7 +396,7 @@ def test_nothing_is_left_when_the_agents_were_killed_too(start: Callable[..., Jo
     until(lambda: not list(home.iterdir()), "it is forgotten")
 
 
-def test_the_same_command_begins_anew_when_nothing_is_left(start: Callable[..., Job]) -> None:
+def test_repeated_command_restarts_job_without_survivors(start: Callable[..., Job]) -> None:
     job = start("--job", NAME, "-np", "2", "--min-np", "2")
     job.world(1, 2)
     kill_all(job)
@@ -422,7 +418,7 @@ def kill_all(job: Job) -> None:
     until(lambda: job.left() == [], "all is gone")
 
 
-def test_workers_do_not_wait_for_ever(start: Callable[..., Job]) -> None:
+def test_workers_wait_for_launcher_with_timeout(start: Callable[..., Job]) -> None:
     # So long the job waits in the beginning, too, for an agent that has to start.
     job = start("--job", NAME, "-np", "2", "--min-np", "2", "--elastic-timeout", "8")
     job.world(1, 2)
@@ -433,7 +429,7 @@ def test_workers_do_not_wait_for_ever(start: Callable[..., Job]) -> None:
 # --- what is written down -------------------------------------------------------------------------------------------
 
 
-def test_what_is_left_for_a_successor_is_for_nobody_else(training: Training, home: Path) -> None:
+def test_failover_files_are_private(training: Training, home: Path) -> None:
     for path in (home / NAME).iterdir():
         if path.name.endswith(".left") or path.name == "launch-request":
             with contextlib.suppress(FileNotFoundError):  # A draft has its name for a moment only.
@@ -443,7 +439,7 @@ def test_what_is_left_for_a_successor_is_for_nobody_else(training: Training, hom
     assert list(home.iterdir()) == []
 
 
-def test_nobody_waits_for_a_successor_that_would_know_nothing(training: Training, home: Path) -> None:
+def test_agents_do_not_wait_for_successor_without_failover_state(training: Training, home: Path) -> None:
     obstacle = home / NAME / ".launcher.left"
     obstruct(obstacle)
     os.kill(training.books.pid(0), signal.SIGKILL)

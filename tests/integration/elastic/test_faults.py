@@ -101,26 +101,26 @@ STEP_PHASES = (
 
 
 @pytest.mark.parametrize("phase", STEP_PHASES)
-def test_one_after_the_other_is_killed_in_a_phase_of_a_step(training: Training, phase: str) -> None:
+def test_workers_are_killed_in_turn_in_a_phase_of_a_step(training: Training, phase: str) -> None:
     """Rank 0 twice, and one in the middle."""
     training.add(4, *faults(phase, 2, step=3), *faults(phase, 0, step=6), *faults(phase, 1, step=9))
     training.finish(dead={0, 1, 2})
 
 
 @pytest.mark.parametrize("phase", ["backward", "allreduce", "before-cast", "after-reduce", "after-count"])
-def test_all_but_one_are_killed_in_the_same_phase(training: Training, phase: str) -> None:
+def test_all_but_one_worker_are_killed_in_same_phase(training: Training, phase: str) -> None:
     training.add(4, *faults(phase, 0, 1, 3))
     training.finish(dead={0, 1, 3})
 
 
 @pytest.mark.parametrize("phase", ["before-join", "in-join", "after-join"])
-def test_one_is_killed_while_the_first_world_is_made(training: Training, phase: str) -> None:
+def test_worker_is_killed_while_first_world_forms(training: Training, phase: str) -> None:
     training.add(3, *faults(phase, 0, step=0))
     training.finish(dead={0})
 
 
 @pytest.mark.parametrize("phase", ["before-join", "in-join", "after-join", "before-transfer", "in-transfer"])
-def test_a_newcomer_is_killed_on_its_way_in(training: Training, phase: str) -> None:
+def test_newcomer_is_killed_while_it_joins(training: Training, phase: str) -> None:
     training.add(2, "--ballast=32")
     training.books.await_steps(3)
     training.add(1, "--ballast=32", *faults(phase, 2, step=0))
@@ -128,7 +128,7 @@ def test_a_newcomer_is_killed_on_its_way_in(training: Training, phase: str) -> N
     training.finish(dead={2})
 
 
-def test_the_first_of_two_newcomers_is_killed_when_it_has_its_place(training: Training) -> None:
+def test_first_of_two_newcomers_is_killed_once_it_has_a_place(training: Training) -> None:
     training.add(1)
     training.books.await_steps(4)
     added_at = time.monotonic()
@@ -140,14 +140,14 @@ def test_the_first_of_two_newcomers_is_killed_when_it_has_its_place(training: Tr
 
 
 @pytest.mark.parametrize("phase", ["before-transfer", "in-transfer", "after-transfer"])
-def test_a_source_is_killed_while_it_sends_the_state(training: Training, phase: str) -> None:
+def test_source_is_killed_while_it_sends_state(training: Training, phase: str) -> None:
     training.add(3, "--ballast=32", *faults(phase, 0, step=3))
     training.books.await_steps(6)
     training.add(1, "--ballast=32")
     training.finish(dead={0})
 
 
-def test_a_large_state_arrives_as_it_was_sent_though_a_source_is_killed(training: Training) -> None:
+def test_large_state_arrives_intact_though_a_source_is_killed(training: Training) -> None:
     """Several tensors, hundreds of MB in all, to a newcomer, while one of three sources dies."""
     ballast = [f"--ballast={megabytes}" for megabytes in (210.3, 0, 33.7, 0.01)]
     training.add(3, *ballast, *faults("in-transfer", 1, step=3))
@@ -156,7 +156,7 @@ def test_a_large_state_arrives_as_it_was_sent_though_a_source_is_killed(training
     training.finish(dead={1})  # Not 0, with whose state the others have begun.
 
 
-def test_the_only_source_is_killed_while_it_sends_the_state(training: Training) -> None:
+def test_only_source_is_killed_while_it_sends_state(training: Training) -> None:
     """Nobody has the state any more: this is said, and training does not begin anew with what somebody made up."""
     training.add(1, "--ballast=32", *faults("in-transfer", 0))
     training.books.await_steps(6)
@@ -165,7 +165,7 @@ def test_the_only_source_is_killed_while_it_sends_the_state(training: Training) 
         training.job.collect([1], END_SECONDS)
 
 
-def test_survivors_are_killed_while_they_recover(training: Training) -> None:
+def test_survivors_are_killed_during_recovery(training: Training) -> None:
     """Each survivor of a kill joins the next world; one dies right before, one while it waits, one right after."""
     training.add(
         5,
@@ -183,13 +183,13 @@ NEVER_OUT_OF_TIME = "--form-seconds=3600"
 
 @pytest.mark.parametrize("phase", ["before-form", "in-form"])
 @pytest.mark.parametrize("worker", [0, 2])
-def test_the_first_world_is_formed_anew_at_once_when_one_is_killed(training: Training, worker: int, phase: str) -> None:
+def test_first_world_is_formed_again_at_once_after_a_kill(training: Training, worker: int, phase: str) -> None:
     training.add(4, NEVER_OUT_OF_TIME, *faults(phase, worker, step=0))
     training.finish(dead={worker})
 
 
 @pytest.mark.parametrize("phase", ["before-form", "in-form"])
-def test_a_newcomer_that_is_killed_does_not_hold_up_the_forming(training: Training, phase: str) -> None:
+def test_killed_newcomer_does_not_delay_forming(training: Training, phase: str) -> None:
     training.add(3, NEVER_OUT_OF_TIME)
     training.books.await_steps(3)
     training.add(2, NEVER_OUT_OF_TIME, *faults(phase, 3, step=0))
@@ -198,12 +198,12 @@ def test_a_newcomer_that_is_killed_does_not_hold_up_the_forming(training: Traini
 
 @pytest.mark.parametrize("phase", ["before-form", "in-form"])
 @pytest.mark.parametrize("survivor", [0, 1])
-def test_a_survivor_that_is_killed_does_not_hold_up_the_forming(training: Training, survivor: int, phase: str) -> None:
+def test_killed_survivor_does_not_delay_forming(training: Training, survivor: int, phase: str) -> None:
     training.add(4, NEVER_OUT_OF_TIME, *faults("step", 3, step=3), *faults(phase, survivor, step=BEFORE_THAT))
     training.finish(dead={survivor, 3})
 
 
-def test_a_survivor_that_is_counted_out_does_not_hold_up_the_forming(training: Training) -> None:
+def test_excluded_survivor_does_not_delay_forming(training: Training) -> None:
     """It is stopped when the world is announced, and so forms nothing, and stays silent."""
     training.add(4, NEVER_OUT_OF_TIME, *faults("step", 3, step=3), f"--fault=before-form:1:{BEFORE_THAT}:stop")
     until(lambda: training.state(1) == "T", "it is stopped", END_SECONDS)
@@ -217,7 +217,7 @@ def test_a_survivor_that_is_counted_out_does_not_hold_up_the_forming(training: T
 
 
 @pytest.mark.parametrize("worker", [0, 1])
-def test_a_stopped_worker_that_goes_on_later_finds_itself_counted_out(training: Training, worker: int) -> None:
+def test_stopped_worker_that_continues_later_is_excluded(training: Training, worker: int) -> None:
     training.add(3)
     training.books.await_steps(5, size=3)
     training.job.kill(worker, signal.SIGSTOP)
@@ -235,7 +235,7 @@ def test_a_stopped_worker_that_goes_on_later_finds_itself_counted_out(training: 
 # --- strangers at the roster -----------------------------------------------------------------------------------------
 
 
-def test_strangers_and_broken_frames_do_not_disturb_a_training(training: Training) -> None:
+def test_unauthenticated_clients_and_broken_frames_do_not_disturb_training(training: Training) -> None:
     """Noise, the secret of another job, and one who knows the secret and sends what no worker would."""
     training.add(2)
     training.books.await_steps(5, size=2)
@@ -268,7 +268,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", disk], check=True)
 
 
-def test_the_disk_is_full_while_training_goes_on(small_disk: Path, training: Training) -> None:
+def test_training_continues_with_full_disk(small_disk: Path, training: Training) -> None:
     training.add(2, f"--checkpoints={small_disk}", "--ballast=1")
     until(lambda: list(small_disk.glob("step-*/manifest.json")), "there is a checkpoint", END_SECONDS)
     hoard = small_disk / "hoard"

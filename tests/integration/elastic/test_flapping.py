@@ -1,4 +1,4 @@
-"""A host that comes and goes again and again."""
+"""A host that appears and disappears repeatedly."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Flapping:
             raise AssertionError(f"{error}; it said:\n{self._training.job.said}") from None
 
 
-def test_a_host_comes_and_goes_twenty_times(train: Callable[..., Training], hosts: Callable[..., str]) -> None:
+def test_job_survives_a_flapping_host(train: Callable[..., Training], hosts: Callable[..., str]) -> None:
     options = ("-np", "2", "--min-np", "1", "--max-np", "3", "--hosts-from", hosts(STEADY), "--verbose")
     training = train(*options, program="eager.py")
     training.await_steps(5, size=2)

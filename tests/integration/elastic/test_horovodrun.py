@@ -1,4 +1,4 @@
-"""Elastic scripts in Horovod's style under horovodrun: hosts come and go, workers fail, and what people are told."""
+"""Elastic scripts in Horovod's style under horovodrun: changing hosts, failing workers, and the messages about them."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def check_alike(job: Job, size: int) -> None:
     assert len({(line["steps"], line["parameters"]) for line in trained}) == 1, trained
 
 
-def test_hosts_come_and_go_while_the_script_waits_for_news(horovodrun: Start, tmp_path: Path) -> None:
+def test_hosts_change_while_script_waits_for_notifications(horovodrun: Start, tmp_path: Path) -> None:
     script, log = scheduled_hosts(tmp_path, ["localhost:1"], ["localhost:1", "127.0.0.1:2"], ["127.0.0.1:2"])
     job = horovodrun(
         ["-np", "1", "--min-np", "1", "--max-np", "4", "--reset-limit", "2", "--host-discovery-script", script],
@@ -108,7 +108,7 @@ def test_hosts_come_and_go_while_the_script_waits_for_news(horovodrun: Start, tm
     check_alike(job, 2)
 
 
-def test_one_reset_too_many_ends_the_job_and_is_told_once(horovodrun: Start, tmp_path: Path) -> None:
+def test_reset_limit_ends_job_with_one_message(horovodrun: Start, tmp_path: Path) -> None:
     script, log = scheduled_hosts(tmp_path, ["localhost:1", "127.0.0.1:1"], ["127.0.0.1:1"])
     job = horovodrun(
         ["-np", "2", "--min-np", "1", "--reset-limit", "0", "--host-discovery-script", script],
@@ -153,7 +153,7 @@ def test_killed_and_failing_workers_are_replaced(horovodrun: Start, tmp_path: Pa
     check_alike(job, 3)
 
 
-def test_a_host_on_the_blacklist_comes_back(horovodrun: Start, tmp_path: Path) -> None:
+def test_blacklisted_host_returns_after_cooldown(horovodrun: Start, tmp_path: Path) -> None:
     finish = tmp_path / "finish"
     job = horovodrun(
         ["-np", "4", "--min-np", "2", "-H", "localhost:2,127.0.0.1:2", "--blacklist-cooldown-range", "1", "2"],
@@ -171,7 +171,7 @@ def test_a_host_on_the_blacklist_comes_back(horovodrun: Start, tmp_path: Path) -
     check_alike(job, 4)
 
 
-def test_a_job_that_waits_too_long_for_workers_ends(horovodrun: Start) -> None:
+def test_elastic_timeout_ends_job(horovodrun: Start) -> None:
     job = horovodrun(
         [*"-np 2 --min-np 2 --elastic-timeout 1 --blacklist-cooldown-range 100 200 -H localhost:1,127.0.0.1:1".split()],
         ["--epochs", "2", "--fails", "1:1:kill"],
@@ -182,7 +182,7 @@ def test_a_job_that_waits_too_long_for_workers_ends(horovodrun: Start) -> None:
     assert "Traceback" not in job.said
 
 
-def test_when_all_fail_the_job_does(horovodrun: Start) -> None:
+def test_job_fails_when_all_workers_fail(horovodrun: Start) -> None:
     job = horovodrun(["-np", "2", "--min-np", "1", "--max-np", "2"], ["--fails", "0:0:raise", "0:1:raise"])
     assert job.end(LONG) == 1
     job.says(r"RuntimeError: Horovod detected that one or more processes exited with non-zero status")
@@ -190,7 +190,7 @@ def test_when_all_fail_the_job_does(horovodrun: Start) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2])
-def test_when_all_that_have_the_state_are_killed_nothing_begins_anew(horovodrun: Start, size: int) -> None:
+def test_job_ends_when_all_holders_of_state_are_killed(horovodrun: Start, size: int) -> None:
     fails = [f"1:{worker}:kill" for worker in range(size)]
     job = horovodrun(["-np", str(size), "--min-np", "1"], ["--epochs", "3", "--fails", *fails])
     assert job.end(LONG) == 1
@@ -204,7 +204,7 @@ def test_when_all_that_have_the_state_are_killed_nothing_begins_anew(horovodrun:
 
 
 @pytest.mark.parametrize("launcher", [(), ("-m", "horovod.runner.launch", "-np", "2", sys.executable)])
-def test_without_elastic_launching_the_script_runs_too(launcher: tuple[str, ...]) -> None:
+def test_elastic_script_runs_in_fixed_job(launcher: tuple[str, ...]) -> None:
     done = subprocess.run(
         [sys.executable, *launcher, str(SCRIPT), *SMALL, "--epochs", "2"],
         env=drop_in.environment(OMP_NUM_THREADS="1"),

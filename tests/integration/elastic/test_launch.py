@@ -16,7 +16,7 @@ Start = Callable[..., Any]
 Train = Callable[..., Any]
 
 
-def test_a_killed_worker_is_replaced_and_the_others_go_on(start: Start) -> None:
+def test_killed_worker_is_replaced_and_others_continue(start: Start) -> None:
     job = start("-np", "3", "--min-np", "1", "--max-np", "3")
     first = job.world(1, 3)
     job.hold(3)
@@ -31,14 +31,14 @@ def test_a_killed_worker_is_replaced_and_the_others_go_on(start: Start) -> None:
     assert job.finish() == 0
 
 
-def test_a_job_begins_with_the_workers_that_are_asked_for_and_grows(start: Start) -> None:
+def test_job_begins_with_requested_workers_and_grows(start: Start) -> None:
     job = start("-np", "1", "--min-np", "1", "--max-np", "2", "-H", "localhost:2")
     assert job.world(1, 1)[0][0] == 0
     assert [worker for worker, _ in job.world(2, 2).values()] == [0, 1]
     assert job.finish() == 0
 
 
-def test_a_stopped_worker_is_counted_out_and_killed(start: Start) -> None:
+def test_stopped_worker_is_excluded_and_killed(start: Start) -> None:
     job = start("-np", "2", "--min-np", "1", "--max-np", "2")
     stopped = job.world(1, 2)[0][1]
     job.hold(2)
@@ -51,7 +51,7 @@ def test_a_stopped_worker_is_counted_out_and_killed(start: Start) -> None:
     assert job.finish() == 0
 
 
-def test_a_failure_that_comes_again_and_again_ends_the_job_and_is_told(start: Start) -> None:
+def test_repeated_failure_ends_job_with_report(start: Start) -> None:
     script = """\
         if world.rank == 1:
             time.sleep(0.3)
@@ -66,7 +66,7 @@ def test_a_failure_that_comes_again_and_again_ends_the_job_and_is_told(start: St
     job.says(r"first failure: worker \d on host .* failed first: it exited with code 3 \(ValueError: boom\)")
 
 
-def test_who_says_goodbye_and_ends_with_another_code_is_replaced_as_if_it_had_been_killed(start: Start) -> None:
+def test_worker_that_leaves_and_fails_is_replaced(start: Start) -> None:
     script = """\
         if worker == 1:
             time.sleep(0.3)
@@ -80,7 +80,7 @@ def test_who_says_goodbye_and_ends_with_another_code_is_replaced_as_if_it_had_be
     assert job.finish() == 0
 
 
-def test_who_finishes_before_the_others_is_not_replaced(start: Start) -> None:
+def test_worker_that_finishes_early_is_not_replaced(start: Start) -> None:
     script = """\
         if worker == 1:
             roster.leave(world.generation)
@@ -101,7 +101,7 @@ def test_who_finishes_before_the_others_is_not_replaced(start: Start) -> None:
     assert "[2]" not in job.said and "failed" not in job.said
 
 
-def test_who_exits_with_code_0_in_the_middle_of_a_training_has_finished(train: Train) -> None:
+def test_worker_that_exits_with_0_during_training_has_finished(train: Train) -> None:
     # What it says to the roster comes after the others have heard its goodbye, and have turned to the next world.
     before = """\
         import signal
@@ -127,7 +127,7 @@ def test_who_exits_with_code_0_in_the_middle_of_a_training_has_finished(train: T
     assert "worker 2" not in training.job.said
 
 
-def test_when_all_say_goodbye_and_end_with_another_code_the_job_ends_with_it(start: Start) -> None:
+def test_job_ends_with_exit_code_of_workers_that_all_leave_and_fail(start: Start) -> None:
     script = """\
         roster.report_progress(1, 0.0)
         time.sleep(0.3)
@@ -139,7 +139,7 @@ def test_when_all_say_goodbye_and_end_with_another_code_the_job_ends_with_it(sta
     job.says(r"error: rank \d failed 3 times in a row in the same way \(exited with code 3\)\n")
 
 
-def test_a_job_whose_state_is_lost_ends_with_the_failure_that_lost_it(start: Start) -> None:
+def test_loss_of_state_ends_job_with_its_cause(start: Start) -> None:
     """All workers fail when they have been trained, one after the other; those in their place begin from nothing."""
     script = """\
         from farandole.errors import StateLostError
@@ -190,7 +190,7 @@ except WorkerLostError:
 """
 
 
-def test_several_that_fail_at_once_are_not_waited_for(start: Start, tmp_path: Path) -> None:
+def test_simultaneous_failures_are_not_waited_for(start: Start, tmp_path: Path) -> None:
     script = tmp_path / "two_fail.py"
     script.write_text(TWO_FAIL)
     job = start("-np", "4", "--min-np", "1", "--max-np", "4", command=(sys.executable, str(script)))
@@ -200,7 +200,7 @@ def test_several_that_fail_at_once_are_not_waited_for(start: Start, tmp_path: Pa
     job.says(r"raised ValueError: boom; .*2 workers go on as generation 2 ")
 
 
-def test_what_fails_at_once_everywhere_is_not_started_again(start: Start) -> None:
+def test_job_that_fails_everywhere_at_start_is_not_restarted(start: Start) -> None:
     job = start("-np", "2", "--min-np", "1", command=(sys.executable, "-c", "import no_such_module"))
     assert job.end() == 1
     job.says("all workers that were started first have failed, and no other was training")
@@ -208,7 +208,7 @@ def test_what_fails_at_once_everywhere_is_not_started_again(start: Start) -> Non
     assert "generation" not in job.said
 
 
-def test_a_command_that_knows_nothing_of_worlds_just_runs(start: Start) -> None:
+def test_command_without_worlds_runs(start: Start) -> None:
     job = start("-np", "2", "--min-np", "2", command=("/bin/echo", "hello"))
     assert job.end() == 0, job.said
     assert sorted(line for line in job.said.splitlines() if "hello" in line) == [
@@ -217,7 +217,7 @@ def test_a_command_that_knows_nothing_of_worlds_just_runs(start: Start) -> None:
     ]
 
 
-def test_hosts_come_and_go_as_a_script_says(start: Start, tmp_path: Path) -> None:
+def test_hosts_follow_discovery_script(start: Start, tmp_path: Path) -> None:
     hosts = tmp_path / "hosts"
     hosts.write_text("localhost:1\n")
     script = tmp_path / "hosts.sh"
@@ -237,14 +237,14 @@ def test_hosts_come_and_go_as_a_script_says(start: Start, tmp_path: Path) -> Non
     assert job.finish() == 0
 
 
-def test_a_discovery_that_does_not_answer_at_first_ends_the_job(start: Start) -> None:
+def test_job_ends_if_discovery_gives_no_first_answer(start: Start) -> None:
     options = ("--min-np", "1", "--elastic-timeout", "0.5")
     job = start(*options, "--host-discovery-script", "sleep 1000")
     assert job.end() == 2
     assert "discovery (script:sleep 1000) has not answered within the elastic timeout of 0.5 s" in job.said
 
 
-def test_hosts_without_slots_are_waited_for_and_left(start: Start, tmp_path: Path) -> None:
+def test_hosts_without_slots_are_waited_for_and_drained(start: Start, tmp_path: Path) -> None:
     hosts = tmp_path / "hosts"
     hosts.write_text("localhost:0\n")
     job = start("-np", "1", "--min-np", "1", "--host-discovery-script", f"cat {hosts}")
@@ -261,7 +261,7 @@ def test_hosts_without_slots_are_waited_for_and_left(start: Start, tmp_path: Pat
     assert job.finish() == 0
 
 
-def test_when_all_hosts_are_replaced_at_once_the_last_worker_hands_over(start: Start, tmp_path: Path) -> None:
+def test_last_worker_hands_over_when_all_hosts_are_replaced(start: Start, tmp_path: Path) -> None:
     hosts = tmp_path / "hosts"
     hosts.write_text("localhost:1\n")
     job = start("--min-np", "1", "--max-np", "1", "--host-discovery-script", f"cat {hosts}")
@@ -273,7 +273,7 @@ def test_when_all_hosts_are_replaced_at_once_the_last_worker_hands_over(start: S
     assert job.finish() == 0
 
 
-def test_when_all_workers_get_sigterm_the_first_one_hands_over_to_those_in_their_place(train: Train) -> None:
+def test_first_worker_hands_over_when_all_get_sigterm(train: Train) -> None:
     training = train("-np", "2", "--min-np", "1", "--max-np", "2", "-H", "localhost:2")
     training.await_steps(5, size=2)
     for worker in (0, 1):
@@ -285,7 +285,7 @@ def test_when_all_workers_get_sigterm_the_first_one_hands_over_to_those_in_their
     training.finish()
 
 
-def test_a_job_whose_only_worker_gets_sigterm_has_not_finished(train: Train) -> None:
+def test_sigterm_of_only_worker_does_not_finish_job(train: Train) -> None:
     training = train("-np", "1", "--min-np", "1", "-H", "localhost:1")
     training.await_steps(5)
     os.kill(training.books.pid(0), signal.SIGTERM)
@@ -297,7 +297,7 @@ def test_a_job_whose_only_worker_gets_sigterm_has_not_finished(train: Train) -> 
     training.job.says("hint: start it again; a loop over hvd.elastic.steps continues from its last checkpoint")
 
 
-def test_a_discovery_that_fails_at_first_ends_the_job(start: Start, tmp_path: Path) -> None:
+def test_job_ends_if_discovery_fails_at_first(start: Start, tmp_path: Path) -> None:
     script = tmp_path / "hosts.sh"
     script.write_text("#!/bin/sh\necho no quota >&2; exit 3\n")
     script.chmod(0o755)
@@ -306,7 +306,7 @@ def test_a_discovery_that_fails_at_first_ends_the_job(start: Start, tmp_path: Pa
     assert "ended with code 3\n    | no quota\nhint: run it by hand" in job.said
 
 
-def test_an_agent_that_is_killed_takes_its_workers_along_and_is_started_again(start: Start, tmp_path: Path) -> None:
+def test_killed_agent_ends_its_workers_and_is_restarted(start: Start, tmp_path: Path) -> None:
     hosts = tmp_path / "hosts"
     hosts.write_text("localhost:1\n127.0.0.1:1\n")
     job = start("-np", "2", "--min-np", "1", "--hosts-from", f"file:{hosts}")
@@ -321,7 +321,7 @@ def test_an_agent_that_is_killed_takes_its_workers_along_and_is_started_again(st
     assert job.finish() == 0
 
 
-def test_an_agent_that_is_asked_to_go_lets_its_workers_leave_in_good_order(start: Start, tmp_path: Path) -> None:
+def test_terminated_agent_lets_its_workers_leave_gracefully(start: Start, tmp_path: Path) -> None:
     hosts = tmp_path / "hosts"
     hosts.write_text("localhost:1\n127.0.0.1:1\n")
     job = start("-np", "2", "--min-np", "1", "--hosts-from", f"file:{hosts}")
@@ -335,7 +335,7 @@ def test_an_agent_that_is_asked_to_go_lets_its_workers_leave_in_good_order(start
     assert job.finish() == 0
 
 
-def test_a_host_with_a_preemption_notice_is_left_until_the_notice_is_gone(start: Start, tmp_path: Path) -> None:
+def test_host_with_preemption_notice_is_avoided_until_it_is_withdrawn(start: Start, tmp_path: Path) -> None:
     hosts, taken = tmp_path / "hosts", tmp_path / "taken"
     hosts.write_text("localhost:1\n127.0.0.1:1\n")
     # Of the two hosts, which are one machine, the one whose agent is named there.
@@ -361,7 +361,7 @@ def test_a_host_with_a_preemption_notice_is_left_until_the_notice_is_gone(start:
     assert job.finish() == 0
 
 
-def test_ctrl_c_ends_all(start: Start) -> None:
+def test_ctrl_c_ends_all_workers(start: Start) -> None:
     job = start("-np", "2", "--min-np", "1")
     job.world(1, 2)
     job.process.send_signal(signal.SIGINT)
@@ -369,7 +369,7 @@ def test_ctrl_c_ends_all(start: Start) -> None:
     job.says("Ctrl-C: ending 2 workers")
 
 
-def test_output_is_kept_by_worker(start: Start, tmp_path: Path) -> None:
+def test_output_is_stored_by_worker(start: Start, tmp_path: Path) -> None:
     logs = tmp_path / "logs"
     job = start("-np", "2", "--min-np", "1", "--max-np", "2", "--output-dir", str(logs))
     victim = job.world(1, 2)[1][1]
@@ -383,13 +383,13 @@ def test_output_is_kept_by_worker(start: Start, tmp_path: Path) -> None:
     assert "generation 3" in (logs / "worker.2" / "stdout").read_text()
 
 
-def test_what_is_never_enough_is_refused(start: Start) -> None:
+def test_job_that_can_never_start_is_refused(start: Start) -> None:
     job = start("-H", "localhost:1", "--min-np", "2")
     assert job.end() == 2
     assert "the job needs 2 workers, and its hosts have only 1 slot" in job.said
 
 
-def test_a_spare_takes_over_and_does_not_hold_the_job_up_at_its_end(start: Start) -> None:
+def test_spare_takes_over_and_does_not_delay_end_of_job(start: Start) -> None:
     job = start("-np", "2", "--min-np", "2", "--max-np", "2", "--spares", "1")
     first = job.world(1, 2)
     job.hold(3)  # The worker that is started in the place of the killed one might be ready before the spare is.
@@ -400,14 +400,14 @@ def test_a_spare_takes_over_and_does_not_hold_the_job_up_at_its_end(start: Start
     assert job.finish() == 0
 
 
-def test_too_many_changes_end_the_job(start: Start) -> None:
+def test_reset_limit_ends_job(start: Start) -> None:
     job = start("-np", "2", "--min-np", "1", "--max-np", "2", "--reset-limit", "0")
     os.kill(job.world(1, 2)[0][1], signal.SIGKILL)
     assert job.end() != 0
     assert "error: " in job.said
 
 
-def test_who_writes_no_checkpoints_is_told_at_once(start: Start, tmp_path: Path) -> None:
+def test_missing_checkpoints_are_noted_at_once(start: Start, tmp_path: Path) -> None:
     script = """
     import farandole.torch as hvd
     hvd.init()

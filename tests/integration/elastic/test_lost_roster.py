@@ -56,7 +56,7 @@ def training(nursery: Nursery, tmp_path: Path) -> Iterator[Training]:
     training.job.close()
 
 
-def test_a_world_goes_on_without_its_roster_and_is_followed_by_another(training: Training) -> None:
+def test_world_survives_loss_of_its_roster_and_next_one_forms(training: Training) -> None:
     training.add(3)
     training.books.await_steps(3, size=3)
     training.job.lose_roster()
@@ -68,7 +68,7 @@ def test_a_world_goes_on_without_its_roster_and_is_followed_by_another(training:
     training.finish(gone={1})
 
 
-def test_a_world_that_breaks_without_its_roster_waits_for_the_next_one(training: Training) -> None:
+def test_world_that_breaks_without_roster_waits_for_next_roster(training: Training) -> None:
     training.add(3)
     training.books.await_steps(3, size=3)
     training.job.lose_roster()
@@ -78,7 +78,7 @@ def test_a_world_that_breaks_without_its_roster_waits_for_the_next_one(training:
     training.finish(gone={0})
 
 
-def test_next_roster_hears_who_has_ended_before_it_goes_on(training: Training) -> None:
+def test_next_roster_learns_of_ended_workers_before_it_resumes(training: Training) -> None:
     training.add(3)
     training.books.await_steps(3, size=3)
     training.job.lose_roster()
@@ -92,7 +92,7 @@ def test_next_roster_hears_who_has_ended_before_it_goes_on(training: Training) -
     training.finish(gone={0})
 
 
-def test_a_worker_that_starts_without_a_roster_finds_the_next_one(training: Training) -> None:
+def test_worker_that_starts_without_roster_finds_next_one(training: Training) -> None:
     training.add(2)
     training.books.await_steps(3, size=2)
     training.job.lose_roster()
@@ -102,7 +102,7 @@ def test_a_worker_that_starts_without_a_roster_finds_the_next_one(training: Trai
     training.finish(gone=set())
 
 
-def test_who_has_to_leave_without_a_roster_leaves_when_the_next_one_is_there(training: Training) -> None:
+def test_worker_asked_to_leave_without_roster_leaves_at_next_one(training: Training) -> None:
     training.add(3)
     training.books.await_steps(3, size=3)
     training.job.lose_roster()

@@ -1,4 +1,4 @@
-"""A worker that the kernel kills because there is no more memory for it."""
+"""A worker that the kernel kills because of lack of memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ threading.Thread(target=hoard, daemon=True).start()
 """
 
 
-def test_a_worker_that_runs_out_of_memory_is_lost_and_replaced(train: Callable[..., Training], tmp_path: Path) -> None:
+def test_worker_out_of_memory_is_replaced(train: Callable[..., Training], tmp_path: Path) -> None:
     with cgroup_with(LIMIT) as small:
         training = train("-np", "3", "--min-np", "1", "--max-np", "3", before=HOARD)
         training.await_steps(5, size=3)

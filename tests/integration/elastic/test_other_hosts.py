@@ -1,4 +1,4 @@
-"""Hosts that are reached by a program that is called as ssh is; it runs what it is told on this machine."""
+"""Other hosts, reached by a stand-in for ssh that runs commands on this machine."""
 
 from __future__ import annotations
 
@@ -45,9 +45,7 @@ def hosts_file(tmp_path: Path, *lines: str) -> str:
     return f"file:{tmp_path}/hosts"
 
 
-def test_a_host_with_another_version_is_refused_and_one_that_is_dead_is_tried_again(
-    start: Start, ssh: str, tmp_path: Path
-) -> None:
+def test_host_with_another_version_is_refused_and_dead_host_is_retried(start: Start, ssh: str, tmp_path: Path) -> None:
     source = hosts_file(tmp_path, "localhost:1", "old:1", "dead:1", "far:1")
     job = start("-np", "2", "--min-np", "2", "--hosts-from", source, "--ssh", ssh, *PATIENT)
     job.world(1, 2)
@@ -57,9 +55,7 @@ def test_a_host_with_another_version_is_refused_and_one_that_is_dead_is_tried_ag
     assert job.finish() == 0
 
 
-def test_a_lost_connection_takes_the_workers_along_and_the_host_comes_back(
-    start: Start, ssh: str, tmp_path: Path
-) -> None:
+def test_lost_connection_ends_workers_and_host_returns(start: Start, ssh: str, tmp_path: Path) -> None:
     source = hosts_file(tmp_path, "localhost:1", "far:1")
     job = start("-np", "2", "--min-np", "1", "--hosts-from", source, "--ssh", ssh, *PATIENT)
     far = job.world(1, 2)[1][1]
@@ -73,7 +69,7 @@ def test_a_lost_connection_takes_the_workers_along_and_the_host_comes_back(
     assert job.finish() == 0
 
 
-def test_a_host_that_falls_silent_is_counted_out_and_comes_back(start: Start, ssh: str, tmp_path: Path) -> None:
+def test_silent_host_is_excluded_and_returns(start: Start, ssh: str, tmp_path: Path) -> None:
     source = hosts_file(tmp_path, "localhost:1", "far:1")
     # More than the 1.75 s for which a launcher may well have no processor: its agent would take that for a cut.
     job = start("-np", "2", "--min-np", "1", "--hosts-from", source, "--ssh", ssh, "--host-timeout", "4")

@@ -16,7 +16,7 @@ EVENTS = 34
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_a_training_lives_through_whatever_happens(seed: int, nursery: Nursery) -> None:
+def test_training_survives_random_events(seed: int, nursery: Nursery) -> None:
     soak = Soak(nursery, seed)
     try:
         assert soak.wrongs(soak.run(EVENTS)) == []
@@ -24,7 +24,7 @@ def test_a_training_lives_through_whatever_happens(seed: int, nursery: Nursery) 
         soak.close()
 
 
-def test_a_worker_does_not_grow_from_world_to_world(nursery: Nursery) -> None:
+def test_memory_of_worker_does_not_grow_with_worlds(nursery: Nursery) -> None:
     soak = Soak(nursery, 0)
     try:
         ended = soak.grow_and_shrink(10)

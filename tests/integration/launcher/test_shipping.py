@@ -13,7 +13,7 @@ from farandole.control.agent.protocol import End, Exited, FromAgent, Output, Sta
 from farandole.control.launcher.agents.agent_client import AgentClient
 from farandole.control.launcher.job.host_list import Host
 from farandole.control.launcher.job.ssh_and_ship import SshOptions
-from farandole.control.launcher.ship.file_list import take_stock
+from farandole.control.launcher.ship.file_list import build_manifest
 from farandole.control.launcher.ship.send import ship
 from farandole.errors import SpecError
 
@@ -51,10 +51,10 @@ async def run_worker(agent: AgentClient, directory: str) -> bytes:
             output.append(message.data)
         elif isinstance(message, Exited):
             assert message.code == 0
-            agent.tell(End(grace=0))
+            agent.send(End(grace=0))
 
     listening = asyncio.create_task(agent.listen(take))
-    agent.tell(Start(0, (sys.executable, "train.py"), {}, directory))
+    agent.send(Start(0, (sys.executable, "train.py"), {}, directory))
     await asyncio.wait_for(listening, SECONDS)
     return b"".join(output)
 
@@ -64,7 +64,7 @@ async def job(project: Path, hosts: int) -> tuple[list[str], list[bytes], tuple[
     agents = [await start(number) for number in range(hosts)]
     progress: list[tuple[int, int]] = []
     try:
-        sending = ship(take_stock(str(project)), agents, "job", lambda *each: progress.append(each))
+        sending = ship(build_manifest(str(project)), agents, "job", lambda *each: progress.append(each))
         directories = await asyncio.wait_for(sending, SECONDS)
         output = [await run_worker(agent, directories[agent.host.label]) for agent in agents]
     finally:
@@ -96,12 +96,12 @@ def test_loss_of_agent_while_it_receives_is_noticed(how: str, project: Path) -> 
     async def scenario() -> None:
         agents = [await start(number) for number in range(2)]
         try:
-            sending = asyncio.create_task(ship(take_stock(str(project)), agents, "job"))
+            sending = asyncio.create_task(ship(build_manifest(str(project)), agents, "job"))
             await asyncio.sleep(0)
             if how == "killed":
                 agents[1].kill()
             else:
-                agents[1].tell(End(grace=0))
+                agents[1].send(End(grace=0))
             await asyncio.wait_for(sending, SECONDS)
         finally:
             for agent in agents:

@@ -11,8 +11,8 @@ def test_written_output_is_dropped_exactly() -> None:
     for data in (b"one ", b"two ", b"three"):
         unwritten.sent(Output(0, STDOUT, data))
     unwritten.written(Credit(0, STDOUT, 6))
-    assert unwritten.take() == [Output(0, STDOUT, b"o "), Output(0, STDOUT, b"three")]
-    assert unwritten.take() == []
+    assert unwritten.pop_all() == [Output(0, STDOUT, b"o "), Output(0, STDOUT, b"three")]
+    assert unwritten.pop_all() == []
 
 
 def test_unwritten_output_is_returned_in_sending_order() -> None:
@@ -20,7 +20,7 @@ def test_unwritten_output_is_returned_in_sending_order() -> None:
     said = [Output(1, STDOUT, b"a"), Output(0, STDERR, b"b"), Output(1, STDERR, b"c"), Output(1, STDOUT, b"d")]
     for message in said:
         unwritten.sent(message)
-    assert unwritten.take() == said
+    assert unwritten.pop_all() == said
 
 
 def test_end_of_stream_is_repeated_with_its_last_bytes() -> None:
@@ -28,7 +28,7 @@ def test_end_of_stream_is_repeated_with_its_last_bytes() -> None:
     unwritten.sent(Output(0, STDOUT, b"last words"))
     unwritten.sent(Closed(0, STDOUT))
     unwritten.written(Credit(0, STDOUT, 5))
-    assert unwritten.take() == [Output(0, STDOUT, b"words"), Closed(0, STDOUT)]
+    assert unwritten.pop_all() == [Output(0, STDOUT, b"words"), Closed(0, STDOUT)]
 
 
 def test_completely_written_stream_is_forgotten() -> None:
@@ -37,14 +37,14 @@ def test_completely_written_stream_is_forgotten() -> None:
     unwritten.sent(Closed(0, STDOUT))
     unwritten.written(Credit(0, STDOUT, 10))
     unwritten.sent(Closed(0, STDERR))
-    assert unwritten.take() == []
+    assert unwritten.pop_all() == []
 
 
 def test_credit_for_unknown_output_is_ignored() -> None:
     unwritten = UnwrittenOutput()
     unwritten.written(Credit(0, STDOUT, 3))
     unwritten.sent(Output(0, STDOUT, b"new"))
-    assert unwritten.take() == [Output(0, STDOUT, b"new")]
+    assert unwritten.pop_all() == [Output(0, STDOUT, b"new")]
 
 
 def test_spool_keeps_latest_output() -> None:
@@ -54,4 +54,4 @@ def test_spool_keeps_latest_output() -> None:
     spool.add(Closed(4, STDOUT))
     assert spool.lost == SPOOL_BYTES // 4
     assert spool.closed == [(4, STDOUT)]
-    assert [message.rank for message in spool.take()] == [1, 2, 3, 4, 4]
+    assert [message.rank for message in spool.pop_all()] == [1, 2, 3, 4, 4]

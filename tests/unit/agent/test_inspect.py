@@ -30,7 +30,7 @@ from farandole.control.agent.inspect.facts import (
 )
 from farandole.control.agent.inspect.hardware import count_cores
 from farandole.control.agent.inspect.software import library_question
-from farandole.control.agent.inspect.view import Programs, View
+from farandole.control.agent.inspect.view import HostView, Programs
 
 GIB = 1 << 30
 
@@ -129,7 +129,7 @@ class FakePrograms(Programs):
         return next((text for begin, text in self._prepared.items() if " ".join(words).startswith(begin)), None)
 
 
-class FakeView(View):
+class FakeView(HostView):
     """A host whose files lie below a folder, and whose kernel says the same every time."""
 
     def __init__(self, root: Path, environment: dict[str, str], answers: dict[str, str] | None = None) -> None:
@@ -408,7 +408,7 @@ def test_importing_a_framework(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     (tmp_path / "tensorflow.py").write_text("")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
 
-    class Installed(View):
+    class Installed(HostView):
         def package(self, name: str, distributions: tuple[str, ...]) -> tuple[str | None] | None:
             return ("1.0",) if name in ("jax", "keras", "tensorflow") else None
 

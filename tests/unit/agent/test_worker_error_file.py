@@ -35,7 +35,7 @@ def test_folder_of_killed_agent_is_removed_by_the_next(files: ErrorFiles, tmp_pa
     Path(files.path(0)).write_bytes(b"of one that lives")
     again = ErrorFiles()
     assert not abandoned.parent.exists()
-    assert files.take(0) == b"of one that lives"
+    assert files.read_and_remove(0) == b"of one that lives"
     for each in (files, again):
         each.close()
     assert list(tmp_path.iterdir()) == []
@@ -43,9 +43,9 @@ def test_folder_of_killed_agent_is_removed_by_the_next(files: ErrorFiles, tmp_pa
 
 def test_error_file_is_read_once(files: ErrorFiles, tmp_path: Path) -> None:
     Path(files.path(3)).write_bytes(b'{"message": "boom"}')
-    assert files.take(2) == b""
-    assert files.take(3) == b'{"message": "boom"}'
-    assert files.take(3) == b""
+    assert files.read_and_remove(2) == b""
+    assert files.read_and_remove(3) == b'{"message": "boom"}'
+    assert files.read_and_remove(3) == b""
     Path(files.path(4)).write_bytes(b"left behind")
     files.close()
     files.close()
@@ -58,7 +58,7 @@ def test_folder_is_private(files: ErrorFiles) -> None:
 
 def test_huge_error_file_is_cut(files: ErrorFiles) -> None:
     Path(files.path(0)).write_bytes(b"x" * (LARGEST + 1))
-    assert len(files.take(0)) == LARGEST
+    assert len(files.read_and_remove(0)) == LARGEST
 
 
 def test_fifo_in_place_of_error_file_does_not_block_agent(files: ErrorFiles, tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_fifo_in_place_of_error_file_does_not_block_agent(files: ErrorFiles, tmp
     os.symlink(tmp_path / "secret", files.path(0))
     os.mkfifo(files.path(1))
     os.mkdir(files.path(2))
-    assert [files.take(rank) for rank in range(3)] == [b"", b"", b""]
+    assert [files.read_and_remove(rank) for rank in range(3)] == [b"", b"", b""]
     files.close()
 
 

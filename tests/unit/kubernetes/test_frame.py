@@ -11,7 +11,7 @@ from farandole.control.kubernetes import children, conditions, pod_state, times
 from farandole.control.kubernetes.api import errors
 from farandole.control.kubernetes.model import Ref
 from farandole.control.kubernetes.operator.secrets import ssh_keys
-from farandole.control.kubernetes.operator.store import JobKey, Store
+from farandole.control.kubernetes.operator.store import ClusterStore, JobKey
 from farandole.control.kubernetes.operator.work_queue import WorkQueue
 
 
@@ -110,12 +110,12 @@ def pod(version: int, owner: str = "u", uid: str = "p") -> dict[str, Any]:
     }
 
 
-def store() -> tuple[Store, list[JobKey]]:
+def store() -> tuple[ClusterStore, list[JobKey]]:
     changed: list[JobKey] = []
-    return Store(changed.append), changed
+    return ClusterStore(changed.append), changed
 
 
-def phases(one: Store) -> list[str]:
+def phases(one: ClusterStore) -> list[str]:
     from farandole.control.kubernetes.model import Options
 
     observed = one.observed(KEY, 0.0, Options())
@@ -180,12 +180,12 @@ def test_job_is_handed_out_once_at_a_time_and_additions_are_kept() -> None:
         queue.add(KEY, 1.0)
         queue.add(other, 2.0)
         now[0] = 3.0
-        assert (await queue.take())[0] == KEY
+        assert (await queue.get())[0] == KEY
         queue.add(KEY, 0.0)
-        assert (await queue.take())[0] == other
+        assert (await queue.get())[0] == other
         assert len(queue) == 0
         queue.done(KEY)
-        assert (await queue.take())[0] == KEY
+        assert (await queue.get())[0] == KEY
 
     asyncio.run(test())
 

@@ -14,12 +14,12 @@ from fake_api_server import FakeApiServer
 from fake_operators import config, until
 
 from farandole.control.kubernetes.api.client import Api
-from farandole.control.kubernetes.api.errors import Conflict, Gone, NotFound, Refused, Unavailable
+from farandole.control.kubernetes.api.errors import Conflict, Gone, NotFound, ObjectRefused, Unavailable
 from farandole.control.kubernetes.kinds import MPI_JOB
 from farandole.control.kubernetes.model import Ref
 from farandole.control.kubernetes.operator.carry_out import Executor
 from farandole.control.kubernetes.operator.election import Election
-from farandole.control.kubernetes.operator.store import JobKey, Store
+from farandole.control.kubernetes.operator.store import ClusterStore, JobKey
 from farandole.control.kubernetes.operator.watch import ChildWatch, JobWatch
 from farandole.control.kubernetes.operator.work_queue import WorkQueue
 
@@ -33,7 +33,7 @@ def test_worker_ends_although_work_arrives_with_cancellation(rounds: int) -> Non
     async def test() -> bool:
         queue = WorkQueue(lambda: 0.0)
         queue.add(JobKey("mpijobs", "default", "pi"), 9.0)
-        worker = asyncio.create_task(queue.take())
+        worker = asyncio.create_task(queue.get())
         await asyncio.sleep(0.01)
         queue.add(JobKey("mpijobs", "default", "pi"), 8.0)
         for _ in range(rounds):
@@ -90,12 +90,12 @@ def test_backoff_survives_an_outage_of_days() -> None:
     queue = WorkQueue(lambda: 0.0)
     assert [queue.add_failed(key) for _ in range(2000)][-1] == 60.0
 
-    one = Store(lambda _: None)
+    one = ClusterStore(lambda _: None)
     one.put_job(key, job(1))
     executor = Executor(None, one, lambda: True, lambda: 0.0)  # type: ignore[arg-type]
     ref = Ref("v1", "Pod", "default", "pi-worker-0")
     for _ in range(2000):
-        executor._refused(key, ref, Refused(403, "exceeded quota"))
+        executor._refused(key, ref, ObjectRefused(403, "exceeded quota"))
     problem = one.problem(key, ref)
     assert problem is not None
     assert (problem.tries, problem.retry_at) == (2000, 300.0)
@@ -141,7 +141,7 @@ def raises(error: Exception) -> Callable[[], object]:
 def test_watch_that_ends_early_is_restarted_with_backoff(end: Callable[[], object]) -> None:
     async def test() -> Watches:
         api = Watches(*[end] * 100)
-        watch = ChildWatch(api, Store(lambda _: None), "v1", "Pod")  # type: ignore[arg-type]
+        watch = ChildWatch(api, ClusterStore(lambda _: None), "v1", "Pod")  # type: ignore[arg-type]
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(watch.run(), 0.3)
         return api
@@ -153,7 +153,7 @@ ENDS = {
     "it ends": lambda: None,
     "410": raises(Gone(410, "too old resource version")),
     "404": raises(NotFound(404, "the server could not find the requested resource")),
-    "403": raises(Refused(403, "pods is forbidden")),
+    "403": raises(ObjectRefused(403, "pods is forbidden")),
     "the connection is reset": raises(Unavailable(0, "the connection broke: connection reset")),
     "an error of ours": raises(KeyError("metadata")),
 }
@@ -162,7 +162,7 @@ ENDS = {
 @pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
 def test_watch_restarts_after_any_end(end: Callable[[], object]) -> None:
     async def test() -> list[str]:
-        api, one = Watches(end, end, items=[job(3)]), Store(lambda _: None)
+        api, one = Watches(end, end, items=[job(3)]), ClusterStore(lambda _: None)
         running = asyncio.create_task(JobWatch.of(api, one, MPI_JOB, "").run())  # type: ignore[arg-type]
         await until(lambda: api.watches == 3, "the third watch runs")
         running.cancel()
@@ -175,7 +175,7 @@ def test_change_that_cannot_be_stored_is_logged_once_and_watch_continues(caplog:
     async def test() -> None:
         api = Watches(items=[job(3)])
         api.changes = [("MODIFIED", {"metadata": {"namespace": "default"}})]
-        running = asyncio.create_task(JobWatch.of(api, Store(lambda _: None), MPI_JOB, "").run())  # type: ignore[arg-type]
+        running = asyncio.create_task(JobWatch.of(api, ClusterStore(lambda _: None), MPI_JOB, "").run())  # type: ignore[arg-type]
         await until(lambda: api.watches == 2, "the second watch runs")
         running.cancel()
 
@@ -189,7 +189,7 @@ def test_outage_and_its_end_are_logged_once(caplog: pytest.LogCaptureFixture) ->
         api = Watches(items=[job(3)])
         failures = iter([broken] * 3)
         api.before_list = lambda: next(failures, lambda: None)()
-        running = asyncio.create_task(JobWatch.of(api, Store(lambda _: None), MPI_JOB, "").run())  # type: ignore[arg-type]
+        running = asyncio.create_task(JobWatch.of(api, ClusterStore(lambda _: None), MPI_JOB, "").run())  # type: ignore[arg-type]
         await until(lambda: api.watches == 1, "the watch runs")
         running.cancel()
 
@@ -200,7 +200,7 @@ def test_outage_and_its_end_are_logged_once(caplog: pytest.LogCaptureFixture) ->
 
 def test_job_created_during_listing_is_not_removed() -> None:
     async def test() -> list[str]:
-        api, one = Watches(), Store(lambda _: None)
+        api, one = Watches(), ClusterStore(lambda _: None)
         one.put_job(JobKey("mpijobs", "default", "old"), job(3, "old"))
         # The list is of version 5.
         api.before_list = lambda: one.put_job(JobKey("mpijobs", "default", "new"), job(7, "new"))
@@ -221,7 +221,7 @@ def probed(may_lack: bool, *ends: Callable[[], object]) -> tuple[str, str, str, 
     async def test() -> tuple[str, str, str, str]:
         now = [0.0]
         api = Watches(*ends)
-        watch = ChildWatch(api, Store(lambda _: None), "v1", "Pod", may_lack=may_lack, clock=lambda: now[0])  # type: ignore[arg-type]
+        watch = ChildWatch(api, ClusterStore(lambda _: None), "v1", "Pod", may_lack=may_lack, clock=lambda: now[0])  # type: ignore[arg-type]
         api.before_list = ends[0] if ends else lambda: None
         running = asyncio.create_task(watch.run())
         await until(lambda: api.watches or api.lists, "it has begun")

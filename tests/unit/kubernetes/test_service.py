@@ -114,14 +114,14 @@ def test_links_and_programs_are_sent(tmp_path: Path) -> None:
 
 def test_unreadable_code_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "train.py").write_text("")
-    stock = code.take_stock
+    stock = code.build_manifest
 
     def gone(folder: str) -> object:
         found = stock(folder)
         (tmp_path / "train.py").unlink()
         return found
 
-    monkeypatch.setattr(code, "take_stock", gone)
+    monkeypatch.setattr(code, "build_manifest", gone)
     with pytest.raises(BadSpec, match=r"options\.kubernetes\.ship: train\.py cannot be read: No such file"):
         object_of(from_dict(described(options={"kubernetes": {"ship": str(tmp_path)}})))
 

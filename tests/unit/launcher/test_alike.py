@@ -11,7 +11,7 @@ from farandole.control.jobs.log_lines import of_rank
 from farandole.control.launcher.output.alike import MANY, WAIT_SECONDS, Alike
 from farandole.control.launcher.output.console import Console, OutputOptions, WorkerStream
 from farandole.control.launcher.output.line_writer import LineWriter
-from farandole.control.launcher.output.terminal import Look, Source
+from farandole.control.launcher.output.terminal import Look, OutputSource
 
 TRACEBACK = ["Traceback (most recent call last):", '  File "a.py", line 1, in <module>', "ValueError: boom"]
 
@@ -30,7 +30,7 @@ class Shown:
         self.bytes = bytearray()
         self.clock = Clock()
         self.alike = Alike(LineWriter(self.bytes.extend, Look()), self.clock)
-        self.sources = [Source(rank, stream) for rank in range(workers)]
+        self.sources = [OutputSource(rank, stream) for rank in range(workers)]
         for source in self.sources:
             self.alike.begin(source)
 

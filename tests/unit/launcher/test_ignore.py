@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from farandole.control.agent.protocol import File
-from farandole.control.launcher.ship.file_list import take_stock
+from farandole.control.launcher.ship.file_list import build_manifest
 from farandole.control.launcher.ship.ignore import entered, outer_rules
 from farandole.control.launcher.ship.missing_files import why_left_out
 from farandole.errors import SpecError
@@ -41,7 +41,7 @@ def lay_out(root: Path, files: dict[str, str]) -> Path:
 
 def shipped(directory: Path) -> set[str]:
     try:
-        manifest = take_stock(str(directory))
+        manifest = build_manifest(str(directory))
     except SpecError as error:
         assert "nothing to send" in error.message
         return set()
@@ -176,7 +176,7 @@ def test_tracked_files_are_not_ignored(tmp_path: Path) -> None:
     git(root, "init", "-q")
     git(root, "add", "--force", "data/README", ".gitignore")
     assert shipped(root) == of_git(root) == {".gitignore", "data/README"}
-    manifest = take_stock(str(root))
+    manifest = build_manifest(str(root))
     assert why_left_out(manifest, "data/README") is None
     assert why_left_out(manifest, "data/x.bin") == "line 1 of .gitignore says `data/`"
 

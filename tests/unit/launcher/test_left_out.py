@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from farandole.control.launcher.ship.file_list import Manifest, take_stock
+from farandole.control.launcher.ship.file_list import Manifest, build_manifest
 from farandole.control.launcher.ship.missing_files import command_on_hosts, hint_for_missing, where_to_run, why_left_out
 from farandole.errors import SpecError
 
@@ -18,7 +18,7 @@ def ignoring(project: Path) -> Manifest:
     (project / "secret").mkdir()
     (project / "secret" / "key.py").write_text("")
     (project.parent / "beside.txt").write_text("")
-    return take_stock(str(project))
+    return build_manifest(str(project))
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ from farandole.control.agent.protocol import (
     ToAgent,
 )
 from farandole.control.launcher.ship import send
-from farandole.control.launcher.ship.file_list import Manifest, take_stock
+from farandole.control.launcher.ship.file_list import Manifest, build_manifest
 from farandole.control.launcher.ship.send import PieceReader, Shipment, Shipping
 from farandole.errors import SpecError
 
@@ -106,7 +106,7 @@ def snapshot(root: Path) -> dict[str, object]:
 
 
 def test_tree_arrives_unchanged(project: Path, tmp_path: Path) -> None:
-    wire = Wire(take_stock(str(project)), tmp_path / "cache")
+    wire = Wire(build_manifest(str(project)), tmp_path / "cache")
     tree = wire.run()
     assert tree == tmp_path / "cache" / "trees" / "job" / "project"
     assert snapshot(tree) == snapshot(project)
@@ -117,24 +117,24 @@ def test_tree_arrives_unchanged(project: Path, tmp_path: Path) -> None:
 
 
 def test_existing_files_are_not_sent_again(project: Path, tmp_path: Path) -> None:
-    Wire(take_stock(str(project)), tmp_path / "cache").run()
+    Wire(build_manifest(str(project)), tmp_path / "cache").run()
     (project / "train.py").write_text("print('changed')\n")
     (project / "words.txt").rename(project / "package" / "words.txt")
-    wire = Wire(take_stock(str(project)), tmp_path / "cache", "another job")
+    wire = Wire(build_manifest(str(project)), tmp_path / "cache", "another job")
     assert snapshot(wire.run()) == snapshot(project)
     assert [piece.offset for piece in wire.pieces] == [0]
     assert wire.sent() == len("print('changed')\n")
 
 
 def test_complete_cache_takes_one_round_trip(project: Path, tmp_path: Path) -> None:
-    Wire(take_stock(str(project)), tmp_path / "cache").run()
-    wire = Wire(take_stock(str(project)), tmp_path / "cache")
+    Wire(build_manifest(str(project)), tmp_path / "cache").run()
+    wire = Wire(build_manifest(str(project)), tmp_path / "cache")
     wire.run()
     assert [type(message).__name__ for message in wire.said] == ["Lacking", "Shipped"]
 
 
 def test_data_is_compressed_if_it_becomes_smaller(project: Path, tmp_path: Path) -> None:
-    manifest = take_stock(str(project))
+    manifest = build_manifest(str(project))
     wire = Wire(manifest, tmp_path / "cache")
     wire.run()
     names = {file.digest: os.fsdecode(file.path) for file in manifest.files.values()}
@@ -145,7 +145,7 @@ def test_data_is_compressed_if_it_becomes_smaller(project: Path, tmp_path: Path)
 
 
 def test_window_limits_bytes_in_transit(project: Path, tmp_path: Path) -> None:
-    manifest = take_stock(str(project))
+    manifest = build_manifest(str(project))
     wire = Wire(manifest, tmp_path / "cache")
     most = 0
     while wire.deliver():
@@ -156,10 +156,10 @@ def test_window_limits_bytes_in_transit(project: Path, tmp_path: Path) -> None:
 
 
 def test_workers_cannot_change_cached_files(project: Path, tmp_path: Path) -> None:
-    tree = Wire(take_stock(str(project)), tmp_path / "cache").run()
+    tree = Wire(build_manifest(str(project)), tmp_path / "cache").run()
     (tree / "train.py").write_text("spoilt")
     (tree / "run.sh").unlink()
-    assert snapshot(Wire(take_stock(str(project)), tmp_path / "cache", "next").run()) == snapshot(project)
+    assert snapshot(Wire(build_manifest(str(project)), tmp_path / "cache", "next").run()) == snapshot(project)
 
 
 def test_large_offer_is_sent_in_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,7 +168,7 @@ def test_large_offer_is_sent_in_batches(tmp_path: Path, monkeypatch: pytest.Monk
     root.mkdir()
     for number in range(50):
         (root / f"{number}.py").write_text(str(number % 20))
-    wire = Wire(take_stock(str(root)), tmp_path / "cache")
+    wire = Wire(build_manifest(str(root)), tmp_path / "cache")
     assert snapshot(wire.run()) == snapshot(root)
     assert len(wire.pieces) == 20
 
@@ -176,7 +176,7 @@ def test_large_offer_is_sent_in_batches(tmp_path: Path, monkeypatch: pytest.Monk
 def test_directory_of_ignored_files_is_created(project: Path, tmp_path: Path) -> None:
     (project / ".gitignore").write_text("*.log\n")
     (project / "outputs" / "old.log").write_text("x")
-    assert (Wire(take_stock(str(project)), tmp_path / "cache").run() / "outputs").is_dir()
+    assert (Wire(build_manifest(str(project)), tmp_path / "cache").run() / "outputs").is_dir()
 
 
 def random_tree(seed: int, root: Path) -> Path:
@@ -202,7 +202,7 @@ def random_tree(seed: int, root: Path) -> Path:
 def test_transfer_resumes_after_any_interruption(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agent_files, "_SLICE_SECONDS", 0)  # One step at a time, however fast this machine is.
     root = random_tree(seed, tmp_path / "project")
-    manifest = take_stock(str(root))
+    manifest = build_manifest(str(root))
     whole = Wire(manifest, tmp_path / "whole")
     whole.run()
     for cut in range(1, whole.delivered):
@@ -223,7 +223,7 @@ def _kept(piece: Piece, manifest: Manifest) -> int:
 
 
 def test_partial_file_is_resumed(project: Path, tmp_path: Path) -> None:
-    manifest = take_stock(str(project))
+    manifest = build_manifest(str(project))
     noise = next(file for file in manifest.files.values() if file.path == b"noise.bin")
     first = Wire(manifest, tmp_path / "cache", "first")
     while not any(piece.digest == noise.digest and piece.offset > 0 for piece in first.pieces):
@@ -236,7 +236,7 @@ def test_partial_file_is_resumed(project: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("left", [PIECE_BYTES, 3 * PIECE_BYTES + 17, 4 * PIECE_BYTES])
 def test_corrupt_partial_file_is_dropped(project: Path, tmp_path: Path, left: int) -> None:
-    manifest = take_stock(str(project))
+    manifest = build_manifest(str(project))
     noise = next(file for file in manifest.files.values() if file.path == b"noise.bin")
     partial = tmp_path / "cache" / "partial"
     partial.mkdir(parents=True)
@@ -264,7 +264,7 @@ def damage_once(position: int) -> Tamper:
 
 
 def test_damaged_piece_is_sent_again(project: Path, tmp_path: Path) -> None:
-    manifest = take_stock(str(project))
+    manifest = build_manifest(str(project))
     whole = Wire(manifest, tmp_path / "whole")
     whole.run()
     for position in range(1, len(whole.pieces) + 1):
@@ -278,14 +278,14 @@ def test_permanently_damaged_file_is_an_error(project: Path, tmp_path: Path) -> 
     def tamper(message: ToAgent) -> ToAgent:
         return Piece(message.digest, message.offset, b"?", False) if isinstance(message, Piece) else message
 
-    wire = Wire(take_stock(str(project)), tmp_path / "cache", tamper=tamper)
+    wire = Wire(build_manifest(str(project)), tmp_path / "cache", tamper=tamper)
     with pytest.raises(SpecError, match="changed while it was being sent"):
         wire.run()
     wire.receiver.close()
 
 
 def test_two_jobs_can_share_a_cache(project: Path, tmp_path: Path) -> None:
-    manifest = take_stock(str(project))
+    manifest = build_manifest(str(project))
     dice = random.Random(7)
     wires = [Wire(manifest, tmp_path / "cache", "same") for _ in range(3)]
     going = list(wires)
@@ -305,7 +305,7 @@ def test_file_changed_during_transfer_is_an_error(project: Path, tmp_path: Path)
         lambda path: os.utime(path, ns=(1, 1)),
         lambda path: path.unlink(),
     ):
-        manifest = take_stock(str(project))
+        manifest = build_manifest(str(project))
         content = (project / "noise.bin").read_bytes()
         change(project / "noise.bin")
         wire = Wire(manifest, tmp_path / "cache")
@@ -329,7 +329,7 @@ def test_full_disk_is_reported(project: Path, tmp_path: Path, monkeypatch: pytes
     def full(*arguments: object) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    manifest = take_stock(str(project))
+    manifest = build_manifest(str(project))
     with monkeypatch.context() as patch:
         patch.setattr(agent_files.os, "pwrite", full)
         error = failure(Wire(manifest, tmp_path / "cache"))
@@ -355,14 +355,14 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_really_full_disk_is_reported(project: Path, small_disk: Path) -> None:
-    error = failure(Wire(take_stock(str(project)), small_disk / "cache"))
+    error = failure(Wire(build_manifest(str(project)), small_disk / "cache"))
     assert "No space left on device" in error.message
     assert "--ship-cache" in error.hint
 
 
 def test_nothing_is_accepted_after_failure(project: Path, tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("a file")
-    wire = Wire(take_stock(str(project)), tmp_path / "cache")
+    wire = Wire(build_manifest(str(project)), tmp_path / "cache")
     error = failure(wire)
     assert error.message == f"{tmp_path}/cache/objects: Not a directory"
     assert "must be a directory that can be written to" in error.hint
@@ -392,7 +392,7 @@ def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
 def test_cache_directory_can_be_chosen(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    manifest = take_stock(str(project))
+    manifest = build_manifest(str(project))
     for named, there in (("~/elsewhere", "elsewhere"), ("", "xdg/farandole/ship")):
         wire = Wire(manifest, tmp_path)
         wire.receiver = Receiver()
@@ -407,7 +407,7 @@ def test_copying_works_without_copy_file_range(project: Path, tmp_path: Path, mo
 
     monkeypatch.setattr(agent_files.os, "copy_file_range", cannot)
     monkeypatch.setattr(agent_files, "_SLICE_BYTES", 1000)
-    assert snapshot(Wire(take_stock(str(project)), tmp_path / "cache").run()) == snapshot(project)
+    assert snapshot(Wire(build_manifest(str(project)), tmp_path / "cache").run()) == snapshot(project)
 
 
 def test_shipping_works_without_locks(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -415,7 +415,7 @@ def test_shipping_works_without_locks(project: Path, tmp_path: Path, monkeypatch
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(agent_cache.fcntl, "flock", cannot)
-    assert snapshot(Wire(take_stock(str(project)), tmp_path / "cache").run()) == snapshot(project)
+    assert snapshot(Wire(build_manifest(str(project)), tmp_path / "cache").run()) == snapshot(project)
 
 
 # --- all hosts ---------------------------------------------------------------------------------------------------
@@ -440,7 +440,9 @@ def test_several_hosts_receive_the_tree(project: Path, tmp_path: Path) -> None:
                     shipping.heard(host, message)  # type: ignore[arg-type]
 
         hosts = {host: tell(host) for host in receivers}
-        shipping = Shipping(take_stock(str(project)), hosts, "job", lambda done, total: progress.append((done, total)))
+        shipping = Shipping(
+            build_manifest(str(project)), hosts, "job", lambda done, total: progress.append((done, total))
+        )
         task = asyncio.create_task(agents())
         directories = await asyncio.wait_for(shipping.send(), 60)
         task.cancel()
@@ -451,13 +453,13 @@ def test_several_hosts_receive_the_tree(project: Path, tmp_path: Path) -> None:
         assert directory == str(tmp_path / host / "trees" / "job" / "project")
         assert snapshot(Path(directory)) == snapshot(project)
     done, total = progress[-1]
-    assert done == total == 3 * take_stock(str(project)).size
+    assert done == total == 3 * build_manifest(str(project)).size
 
 
 @pytest.mark.parametrize("how", ["refused", "lost"])
 def test_failure_of_one_host_ends_shipping(how: str, project: Path) -> None:
     async def scenario() -> dict[str, str]:
-        shipping = Shipping(take_stock(str(project)), {"h1": lambda m: None, "h2": lambda m: None}, "job")
+        shipping = Shipping(build_manifest(str(project)), {"h1": lambda m: None, "h2": lambda m: None}, "job")
         task = asyncio.create_task(shipping.send())
         await asyncio.sleep(0)
         if how == "refused":
@@ -478,13 +480,13 @@ def test_failure_of_one_host_ends_shipping(how: str, project: Path) -> None:
 
 def test_shipping_to_no_hosts_does_nothing(project: Path) -> None:
     async def scenario() -> dict[str, str]:
-        return await Shipping(take_stock(str(project)), {}, "job").send()
+        return await Shipping(build_manifest(str(project)), {}, "job").send()
 
     assert asyncio.run(scenario()) == {}
 
 
 def test_hosts_share_pieces(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    manifest = take_stock(str(project))
+    manifest = build_manifest(str(project))
     read = PieceReader(manifest)
     digest = next(file.digest for file in manifest.files.values() if file.path == b"noise.bin")
     assert read(digest, 0) is read(digest, 0)

@@ -11,7 +11,7 @@ import pytest
 from farandole.control.launcher.output.console import Console, OutputOptions
 from farandole.control.launcher.output.status_line import (
     REDRAW_SECONDS,
-    Report,
+    ProgressReport,
     Slowest,
     Status,
     StatusLine,
@@ -30,8 +30,8 @@ def running(hosts: tuple[tuple[str, tuple[int, ...]], ...], *down: int) -> Statu
 def told(status: Status, waiting: dict[int, float], steps: int = 24, seconds: float = 2.0) -> Status:
     """Let ranks report twice: between, they have made so many steps and waited for these parts of the time."""
     for rank, part in waiting.items():
-        status = status.told(rank, Report(100.0, 1000, 50.0))
-        status = status.told(rank, Report(100.0 + seconds, 1000 + steps, 50.0 + part * seconds))
+        status = status.told(rank, ProgressReport(100.0, 1000, 50.0))
+        status = status.told(rank, ProgressReport(100.0 + seconds, 1000 + steps, 50.0 + part * seconds))
     return status
 
 
@@ -78,7 +78,7 @@ def test_slow_ranks_of_several_hosts() -> None:
 def test_waiting_is_shown_without_steps() -> None:
     status = running(THREE_HOSTS)
     for rank, part in ((0, 0.5), (1, 0.5), (2, 0.0)):
-        status = status.told(rank, Report(0.0, 0, 0.0)).told(rank, Report(2.0, 0, part * 2))
+        status = status.told(rank, ProgressReport(0.0, 0, 0.0)).told(rank, ProgressReport(2.0, 0, part * 2))
     assert status.text(200).endswith("h3 2/2 · slowest rank 2 (h2), others waited 50%")
 
 
@@ -96,14 +96,14 @@ def test_few_steps_give_no_rate() -> None:
 def test_only_the_last_seconds_count() -> None:
     status = running(THREE_HOSTS)
     for second in range(30):
-        status = status.told(0, Report(float(second), second if second < 19 else 18 + (second - 18) * 7, 0.0))
+        status = status.told(0, ProgressReport(float(second), second if second < 19 else 18 + (second - 18) * 7, 0.0))
     assert status.text(200).endswith("7.0 steps/s")
     assert len(status.reports[0]) <= 11
 
 
 def test_restarted_worker_is_counted_from_zero() -> None:
     status = told(running(THREE_HOSTS), {0: 0.0})
-    status = status.told(0, Report(103.0, 1, 0.0))
+    status = status.told(0, ProgressReport(103.0, 1, 0.0))
     assert status.text(200).endswith("h3 2/2")
 
 

@@ -14,8 +14,8 @@ from farandole.control.launcher.output.terminal import (
     COLORS,
     MOST_BARS,
     Look,
+    OutputSource,
     Screen,
-    Source,
     cut,
     harmless,
     look_of,
@@ -29,10 +29,10 @@ class Desk:
     def __init__(self, columns: int = 40, lines: int = 24, colors: bool = False) -> None:
         self.terminal = FakeTerminal(columns)
         self.screen = Screen(lambda: os.terminal_size((columns, lines)), colors)
-        self._splitters: dict[Source, LineSplitter] = {}
+        self._splitters: dict[OutputSource, LineSplitter] = {}
 
     def prints(self, rank: int, data: bytes, stream: int = STDERR) -> list[str]:
-        source = Source(rank, stream)
+        source = OutputSource(rank, stream)
         splitter = self._splitters.setdefault(source, LineSplitter(source.prefix))
         self.terminal.feed(self.screen.take(source, splitter.feed(data)))
         self.terminal.feed(self.screen.refresh())
@@ -82,8 +82,8 @@ def test_bars_are_removed() -> None:
     desk.prints(0, b" 10%\r")
     assert desk.prints(0, b"          \r") == []  # As tqdm does it with leave=False.
     desk.prints(0, b" 20%\r")
-    assert desk.feed(desk.screen.end(Source(0, STDERR))) == ["[0]<stderr>: 20%"]
-    assert desk.screen.end(Source(0, STDERR)) == ""
+    assert desk.feed(desk.screen.end(OutputSource(0, STDERR))) == ["[0]<stderr>: 20%"]
+    assert desk.screen.end(OutputSource(0, STDERR)) == ""
 
 
 def test_crlf_split_between_pieces_is_one_line_end() -> None:
@@ -203,9 +203,9 @@ def test_colours_are_readable_on_black_and_white(color: int) -> None:
 
 def test_a_rank_keeps_its_colour() -> None:
     desk = Desk(colors=True)
-    text = desk.screen.take(Source(3, STDOUT), ["[3]<stdout>:hello\n"])
+    text = desk.screen.take(OutputSource(3, STDOUT), ["[3]<stdout>:hello\n"])
     assert text == "\x1b[38;5;163m[3]<stdout>:\x1b[39mhello\n"
-    assert Source(15, STDOUT).painted("[15]<stdout>:").startswith("\x1b[38;5;163m")
+    assert OutputSource(15, STDOUT).painted("[15]<stdout>:").startswith("\x1b[38;5;163m")
     assert len(set(COLORS)) == len(COLORS)
 
 

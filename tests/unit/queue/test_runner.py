@@ -13,7 +13,7 @@ import pytest
 
 from farandole.control.jobs.spec import from_dict
 from farandole.control.launcher.supervise.failover_files import PARTS
-from farandole.control.launcher.supervise.outcome import Outcome
+from farandole.control.launcher.supervise.outcome import JobOutcome
 from farandole.control.queue.attempt import Attempt, AttemptRequest, AttemptResult
 from farandole.control.queue.model import Owner
 from farandole.control.queue.runner import Runner
@@ -58,7 +58,7 @@ def attempt_of(tmp_path: Path, directory: str = "/", **keys: object) -> Attempt:
 )
 def test_orders_are_passed_to_job(tmp_path: Path, orders: list[str], keys: dict[str, object], told: list[str]) -> None:
     attempt, job, loop = attempt_of(tmp_path, **keys), FakeJob(), asyncio.new_event_loop()
-    runner, running = Runner(attempt, attempt.request()), asyncio.Future[Outcome](loop=loop)
+    runner, running = Runner(attempt, attempt.request()), asyncio.Future[JobOutcome](loop=loop)
     runner._job = job
     for order in orders:
         attempt.order(order)
@@ -69,7 +69,7 @@ def test_orders_are_passed_to_job(tmp_path: Path, orders: list[str], keys: dict[
 
 def test_order_cancels_launch_but_not_take_over(tmp_path: Path) -> None:
     attempt, loop = attempt_of(tmp_path, workers="1:2"), asyncio.new_event_loop()
-    runner, running = Runner(attempt, attempt.request()), asyncio.Future[Outcome](loop=loop)
+    runner, running = Runner(attempt, attempt.request()), asyncio.Future[JobOutcome](loop=loop)
     attempt.order("cancel")
     runner._follows = True
     runner.follow_order(running)
@@ -85,7 +85,7 @@ def test_attempt_can_be_continued_only_on_its_own_boot(tmp_path: Path) -> None:
     attempt.begin()
     assert not attempt.can_go_on(), "its launcher has left nothing"
     for part in PARTS:
-        attempt.failover_files().keep(part, b"x")
+        attempt.failover_files().save(part, b"x")
     assert attempt.can_go_on()
     (attempt.own / "begun").write_text("an earlier boot")
     assert not attempt.can_go_on()

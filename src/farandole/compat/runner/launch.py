@@ -26,7 +26,7 @@ from farandole.control.launcher.job.machine import Machine, look
 from farandole.control.launcher.job.spec import LaunchSpec
 from farandole.control.launcher.job.ssh_and_ship import SshOptions
 from farandole.control.launcher.job.worker_settings import with_backend, with_start_timeout
-from farandole.control.launcher.supervise.outcome import Observer, Outcome
+from farandole.control.launcher.supervise.outcome import JobOutcome, Observer
 from farandole.control.launcher.targets.launch_order import Starter
 from farandole.errors import JobFailed, LaunchError, SpecError
 
@@ -390,7 +390,7 @@ class HorovodWords(Observer):
         self._say(f"Terminating remaining workers after failure of Process {rank}.")
 
 
-def raise_failure(outcome: Outcome, starter: Starter | None = None) -> None:
+def raise_failure(outcome: JobOutcome, starter: Starter | None = None) -> None:
     """Raise JobFailed, a RuntimeError, for a job that failed; Horovod's words come first in its text.
 
     Args:

@@ -9,8 +9,8 @@ Guarantees:
 - When the launcher has announced heartbeats (`Beat`) and they stop, everything is killed at once in any case: the
   launcher may be alive, and relies on that.
 - When the agent itself is killed, the kernel kills the workers.
-- It sends `Ended` only when no process is left that a worker started, directly or indirectly, in any session: the agent
-  is a child subreaper, so an orphan becomes its child instead of init's.
+- It sends `AllEnded` only when no process is left that a worker started, directly or indirectly, in any session: the
+  agent is a child subreaper, so an orphan becomes its child instead of init's.
 
 It is single-threaded, because PR_SET_PDEATHSIG applies to threads, not processes. No call may block: its standard
 output is non-blocking, and data that does not fit stays in a buffer that flow control bounds.
@@ -36,10 +36,10 @@ from farandole.control.agent.process_tree import become_subreaper, descendants, 
 from farandole.control.agent.protocol import (
     STDERR,
     STDOUT,
+    AllEnded,
     Beat,
     Credit,
     End,
-    Ended,
     Exited,
     Leaving,
     Look,
@@ -156,11 +156,11 @@ class Agent:
         elif isinstance(message, TryConnect):
             ConnectRound(self._loop, self._launcher.send, message)
         elif isinstance(message, ToFiles):
-            self._take_files(message)
+            self._handle_files(message)
         else:
             self._relay.carry_out(message)
 
-    def _take_files(self, message: ToFiles) -> None:
+    def _handle_files(self, message: ToFiles) -> None:
         if self._files is None:
             # Most jobs do without this, so hundreds of agents need not load it.
             from farandole.control.agent.files import Files
@@ -210,7 +210,7 @@ class Agent:
         self._launcher.send(self._exits.report(self._workers, streams, seconds, spool.lost))
         self._launcher.send_all(Stalled(rank, True) for rank in self._stop_watch.stopped())
         self._output.launcher_is_back(spool.size_of)
-        self._launcher.send_all(spool.take())
+        self._launcher.send_all(spool.pop_all())
         if self._launcher.is_up:
             self._relay.serve()
 
@@ -323,7 +323,7 @@ class Agent:
                 self._tasks.ended(pid, code)
 
     def _exited(self, rank: int, pid: int, code: int) -> Exited:
-        written = b"" if self._error_files is None else self._error_files.take(rank)
+        written = b"" if self._error_files is None else self._error_files.read_and_remove(rank)
         # Once we have sent SIGKILL ourselves, it says nothing about memory.
         not_by_us = code == -signal.SIGKILL and self._give_up_at is None and not self._cleanup.killed(rank)
         return Exited(rank, code, written, self._oom.killed(pid) if not_by_us else "")
@@ -370,7 +370,7 @@ class Agent:
             return False
         self._look_at = now + _LOOK_SECONDS
         living = descendants(os.getpid())
-        self._reap()  # After the search: a worker that was already dead is reported before `Ended`.
+        self._reap()  # After the search: a worker that was already dead is reported before `AllEnded`.
         if living:
             if now >= self._kill_at:
                 send(living, signal.SIGKILL)
@@ -379,7 +379,7 @@ class Agent:
                 return False
         if self._launcher.is_up and not self._output.read_rest_of_all():
             return False
-        self._launcher.send(Ended(tuple(living)))
+        self._launcher.send(AllEnded(tuple(living)))
         while self._launcher.has_unsent:
             self._loop.turn()
         return True

@@ -4,7 +4,7 @@ import sys
 from typing import NoReturn
 
 
-def tell(error: Exception) -> NoReturn:
+def exit_with(error: Exception) -> NoReturn:
     """Print the error with the affected Python, in the form that `launcher.targets.ssh` parses, and exit."""
     version = ".".join(map(str, sys.version_info[:3]))
     kind = type(error).__name__

@@ -92,7 +92,7 @@ class ConnectRound:
         self._timer = loop.call_later(order.seconds, self._end)
         for target in order.targets:
             self._connect(target)
-        self._look()
+        self._limit_wait()
 
     def _connect(self, target: ConnectTarget) -> None:
         try:
@@ -108,9 +108,9 @@ class ConnectRound:
             self._note(target, os.strerror(code))
             return
         self._waiting[target] = connection
-        self._loop.watch(connection.fileno(), lambda: self._hear(target))
+        self._loop.watch(connection.fileno(), lambda: self._receive_token(target))
 
-    def _hear(self, target: ConnectTarget) -> None:
+    def _receive_token(self, target: ConnectTarget) -> None:
         connection = self._waiting[target]
         try:
             token = connection.recv(_TOKEN_BYTES)
@@ -120,7 +120,7 @@ class ConnectRound:
             self._settle(target, error.strerror or str(error))
         else:
             self._settle(target, "" if token == target.token else "another machine answers there")
-        self._look()
+        self._limit_wait()
 
     def _settle(self, target: ConnectTarget, trouble: str) -> None:
         connection = self._waiting.pop(target)
@@ -131,7 +131,7 @@ class ConnectRound:
     def _note(self, target: ConnectTarget, trouble: str) -> None:
         self._answers.append(ConnectOutcome(target.host, target.address, time.monotonic() - self._begun, trouble))
 
-    def _look(self) -> None:
+    def _limit_wait(self) -> None:
         """Limit the wait for the other addresses of hosts that have answered."""
         if not self._waiting:
             self._end()

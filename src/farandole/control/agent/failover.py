@@ -48,7 +48,7 @@ class UnwrittenOutput:
             self._sent.pop(stream, None)
             self._closed.discard(stream)
 
-    def take(self) -> list[Output | Closed]:
+    def pop_all(self) -> list[Output | Closed]:
         """Return and remove all messages, in the order in which they were sent."""
         pieces = sorted(each for stream in self._sent.values() for each in stream)
         closed = [Closed(rank, stream) for rank, stream in sorted(self._closed)]
@@ -88,7 +88,7 @@ class Spool:
         """Return how many bytes of a stream are kept."""
         return sum(len(each.data) for each in self._kept if (each.rank, each.stream) == (rank, stream))
 
-    def take(self) -> list[Output | Closed]:
+    def pop_all(self) -> list[Output | Closed]:
         """Return and remove all messages."""
         everything: list[Output | Closed] = [*self._kept, *self._closed]
         self._kept.clear()

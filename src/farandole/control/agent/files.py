@@ -151,7 +151,7 @@ class Receiver:
             if not _stays_inside(entry.path):
                 return [self._fail(f"{os.fsdecode(entry.path)!r} is not a path within a tree", "")]
             if isinstance(entry, File) and self._lacks(cache, entry):
-                arriving = _Arriving(entry.size, self._taken_up(cache, entry))
+                arriving = _Arriving(entry.size, self._resumed_file(cache, entry))
                 self._lacking[entry.digest] = arriving
                 lacking.append((entry.digest, arriving.have))
                 if arriving.have == arriving.size:
@@ -175,7 +175,7 @@ class Receiver:
         # A file without content needs no transfer.
         return file.size > 0 and file.digest not in self._lacking and not cache.has(file.digest, file.size)
 
-    def _taken_up(self, cache: Cache, file: File) -> OwnFile | None:
+    def _resumed_file(self, cache: Cache, file: File) -> OwnFile | None:
         if file.size <= PIECE_BYTES or self._resumed == _MOST_RESUMED:
             return None
         partial = cache.resume(file.digest)

@@ -203,7 +203,7 @@ class LauncherConnection:
         self._let_go()
         self._ended_at = time.monotonic()
         self._waits = True
-        for message in self._unwritten.take():
+        for message in self._unwritten.pop_all():
             self.spool.add(message)
         self._loop.call_later(0.0, self._wait)
 

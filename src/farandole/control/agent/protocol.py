@@ -62,7 +62,7 @@ class Credit(msgspec.Struct, frozen=True, tag="credit"):
 
 
 class End(msgspec.Struct, frozen=True, tag="end"):
-    """End all workers and their descendants: SIGTERM, and SIGKILL after `grace` seconds. Answered by `Ended`.
+    """End all workers and their descendants: SIGTERM, and SIGKILL after `grace` seconds. Answered by `AllEnded`.
 
     A second one with a shorter grace period shortens the first.
     """
@@ -332,7 +332,7 @@ class Leaving(msgspec.Struct, frozen=True, tag="leaving"):
     """The agent was asked to end by SIGTERM. It stays until it is ordered to end, but no longer than necessary."""
 
 
-class Ended(msgspec.Struct, frozen=True, tag="ended"):
+class AllEnded(msgspec.Struct, frozen=True, tag="ended"):
     """Nothing of the job is left on this host, except processes that survived even SIGKILL. The last message."""
 
     survivors: tuple[int, ...] = ()
@@ -449,7 +449,7 @@ FromAgent = (
     | Exited
     | Stalled
     | Leaving
-    | Ended
+    | AllEnded
     | Beat
     | Answer
     | RelayOpened

@@ -55,7 +55,7 @@ class WorkerCleanup:
         kill_at = time.monotonic() + grace
         ending = self._under_way.setdefault(rank, _Ending(pid, kill_at))
         ending.kill_at = min(ending.kill_at, kill_at)
-        self._look()
+        self._check()
 
     def is_taken(self, pid: int) -> None:
         """Record that the kernel has reused this process id for another worker."""
@@ -68,7 +68,7 @@ class WorkerCleanup:
         ending = self._under_way.get(rank)
         return ending is not None and ending.killed
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -81,7 +81,7 @@ class WorkerCleanup:
                 del self._under_way[rank]
                 self._gone(rank)
         if self._under_way:
-            self._timer = self._loop.call_later(_LOOK_SECONDS, self._look)
+            self._timer = self._loop.call_later(_LOOK_SECONDS, self._check)
 
     def _push(self, ending: _Ending, left: list[int]) -> None:
         if time.monotonic() >= ending.kill_at:
@@ -115,7 +115,7 @@ class StopWatch:
         self._ranks[pid] = rank
         self._stopped[pid] = False
         if self._timer is None:
-            self._timer = self._loop.call_later(_STOPPED_LOOK_SECONDS, self._look)
+            self._timer = self._loop.call_later(_STOPPED_LOOK_SECONDS, self._check)
 
     def remove(self, pid: int) -> None:
         """Stop watching a worker; no-op if it was not watched."""
@@ -126,13 +126,13 @@ class StopWatch:
         """Return the ranks of the workers that were found stopped."""
         return [rank for pid, rank in self._ranks.items() if self._stopped[pid]]
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         for pid, rank in list(self._ranks.items()):
             stopped = is_stopped(pid)
             if stopped != self._stopped[pid]:
                 self._stopped[pid] = stopped
                 self._changed(rank, stopped)
-        self._timer = self._loop.call_later(_STOPPED_LOOK_SECONDS, self._look) if self._ranks else None
+        self._timer = self._loop.call_later(_STOPPED_LOOK_SECONDS, self._check) if self._ranks else None
 
 
 def _of_worker(rank: int, pid: int, tree: ProcessTree) -> list[int]:

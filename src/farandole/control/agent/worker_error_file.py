@@ -40,7 +40,7 @@ class ErrorFiles:
         """Return the path of this worker's file, which does not exist yet."""
         return os.path.join(self._folder, f"{rank}.json")
 
-    def take(self, rank: int) -> bytes:
+    def read_and_remove(self, rank: int) -> bytes:
         """Return the content of the worker's file, at most `LARGEST` bytes, and remove it; b"" if there is none."""
         path = self.path(rank)
         try:

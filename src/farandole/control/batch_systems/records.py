@@ -48,7 +48,7 @@ class Records:
         """Return the path to which a file of an earlier job of this name is moved for the time being."""
         return self._root / f".{name}.{kind}"
 
-    def keep(self, record: Record) -> None:
+    def write(self, record: Record) -> None:
         """Write a record atomically."""
         draft = self.aside(record.name, "json")
         draft.write_bytes(encode_json(record))

@@ -94,7 +94,7 @@ class BatchJobs:
         except Unreachable as error:
             number, lost = "", error.message
         if number:
-            self._records.keep(msgspec.structs.replace(record, id=number))
+            self._records.write(msgspec.structs.replace(record, id=number))
             return
         with contextlib.suppress(Unreachable):
             if self._found(record, self._rows()).id:
@@ -150,7 +150,7 @@ class BatchJobs:
 
     def scale(self, name: str, workers: int) -> None:
         """Change the number of workers before the job runs."""
-        record, row = self._taken(name)
+        record, row = self._accepted(name)
         if row.state not in (JobState.WAITING, JobState.SUSPENDED):
             raise Refused(
                 f"job {name} runs: under {self._system.title} it keeps its workers",
@@ -158,7 +158,7 @@ class BatchJobs:
             )
         refusals.check_workers(name, workers)
         self._system.scale(self._programs, row.id, workers)
-        self._records.keep(msgspec.structs.replace(record, wanted=workers))
+        self._records.write(msgspec.structs.replace(record, wanted=workers))
 
     def cancel(self, name: str) -> None:
         """End a job gracefully; a second time: at once."""
@@ -167,11 +167,11 @@ class BatchJobs:
             self._withdraw(record)
             return
         self._system.end(self._programs, row.id, record.cancelled)
-        self._records.keep(msgspec.structs.replace(record, cancelled=True))
+        self._records.write(msgspec.structs.replace(record, cancelled=True))
 
     def suspend(self, name: str) -> None:
         """Hold a waiting job; end a running one, to start again when it is resumed."""
-        record, row = self._taken(name)
+        record, row = self._accepted(name)
         if row.state is JobState.WAITING:
             self._system.hold(self._programs, row.id)
         elif record.can_be_suspended:
@@ -181,7 +181,7 @@ class BatchJobs:
 
     def resume(self, name: str) -> None:
         """Release a job that is held."""
-        _, row = self._taken(name)
+        _, row = self._accepted(name)
         if row.state is not JobState.SUSPENDED:
             raise refusals.is_not_suspended(name, row.state)
         self._system.release(self._programs, row.id)
@@ -208,7 +208,7 @@ class BatchJobs:
             aside.unlink(missing_ok=True)
             with contextlib.suppress(FileNotFoundError):
                 path.replace(aside)
-        self._records.keep(record)
+        self._records.write(record)
         try:
             yield
         except (Refused, OSError):
@@ -216,7 +216,7 @@ class BatchJobs:
                 with contextlib.suppress(FileNotFoundError):
                     aside.replace(path)
             if before is not None:
-                self._records.keep(before)
+                self._records.write(before)
             else:
                 self._records.file(name, "json").unlink()
             raise
@@ -230,13 +230,13 @@ class BatchJobs:
         if record.id or not number:
             return record
         record = msgspec.structs.replace(record, id=number)
-        self._records.keep(record)
+        self._records.write(record)
         return record
 
     def _withdraw(self, record: Record) -> None:
         """Ensure that a submission that was not found never runs, even if it appears later."""
         withdrawn_file(self._records.file(record.name, "exit"), record.name, record.key).touch()
-        self._records.keep(msgspec.structs.replace(record, cancelled=True))
+        self._records.write(msgspec.structs.replace(record, cancelled=True))
 
     def _find(self, name: str) -> Record:
         record = self._records.read(name)
@@ -256,7 +256,7 @@ class BatchJobs:
             raise refusals.is_over(name, status.state)
         return record, rows.get(record.id)
 
-    def _taken(self, name: str) -> tuple[Record, Row]:
+    def _accepted(self, name: str) -> tuple[Record, Row]:
         """Return a job that is not over and that the batch system knows."""
         record, row = self._living(name)
         if row is None:

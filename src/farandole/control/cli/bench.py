@@ -64,11 +64,11 @@ def add_options(parser: Parser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Run the verb and return the exit code."""
     if options.algorithms:
-        return _tell_algorithms(options.json)
+        return _print_algorithms(options.json)
     return _measure(options)
 
 
-def _tell_algorithms(as_json: bool) -> int:
+def _print_algorithms(as_json: bool) -> int:
     # In a separate process: this one never loads the native library.
     done = subprocess.run(
         [sys.executable, "-m", "farandole.worker.observe.speed", "algorithms"], stdout=subprocess.PIPE

@@ -156,7 +156,7 @@ def _operator(options: argparse.Namespace) -> int:
             drain_seconds=options.drain_seconds,
             deliver_kubectl=not options.no_deliver_kubectl,
         )
-        settings = process.Settings(
+        settings = process.OperatorSettings(
             options=served,
             namespace=options.jobs_namespace,
             lease_namespace=options.lease_namespace or os.environ.get("POD_NAMESPACE", "default"),

@@ -31,7 +31,7 @@ from farandole.control.launcher.start.external import (
 )
 from farandole.control.launcher.start.fixed import unknown_sites, where_hosts_are
 from farandole.control.launcher.start.launch import launch
-from farandole.control.launcher.supervise.outcome import Observer, Outcome, Running
+from farandole.control.launcher.supervise.outcome import JobOutcome, Observer, Running
 from farandole.control.launcher.targets.launch_order import Starter
 
 _PAUSE_SECONDS = 0.05
@@ -62,7 +62,7 @@ def launch_here(
     observe: Callable[[Console], Observer] | None,
     through: Starter | None,
     name: str | None,
-) -> Outcome:
+) -> JobOutcome:
     """Run a job in this process, which passes its signals on to the job.
 
     Args:
@@ -86,7 +86,7 @@ async def _launch(
     observe: Callable[[Console], Observer] | None,
     through: Starter | None,
     name: str | None,
-) -> Outcome:
+) -> JobOutcome:
     loop = asyncio.get_running_loop()
     jobs: list[Running | ExternalJob] = []
 
@@ -94,14 +94,14 @@ async def _launch(
         for job in jobs:
             job.stop(128 + signum, why)
 
-    def obey_signals(job: Running | ExternalJob) -> None:
+    def handle_signals(job: Running | ExternalJob) -> None:
         jobs.append(job)
         for signum, why in ((signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "SIGTERM"), (signal.SIGHUP, "SIGHUP")):
             if signal.getsignal(signum) is not signal.SIG_IGN:  # Ignored signals, as under nohup, stay ignored.
                 loop.add_signal_handler(signum, stop, signum, why)
 
-    def obey_all_signals(supervisor: Running) -> None:
-        obey_signals(supervisor)
+    def handle_all_signals(supervisor: Running) -> None:
+        handle_signals(supervisor)
         for signum in (signal.SIGUSR1, signal.SIGUSR2):
             loop.add_signal_handler(signum, supervisor.send_signal, signum)
         if signal.getsignal(signal.SIGTSTP) is not signal.SIG_IGN:
@@ -117,12 +117,12 @@ async def _launch(
 
     console = open_console(spec.output, machine.environment, reader_gone)
     if through is not None:
-        return await launch_external(through, spec, machine, console, started=obey_signals, verbose=verbose)
+        return await launch_external(through, spec, machine, console, started=handle_signals, verbose=verbose)
     observer = None if observe is None else observe(console)
     with _found_by_name(name, spec) as can_be_found:
 
         def started(supervisor: Running) -> None:
-            obey_all_signals(supervisor)
+            handle_all_signals(supervisor)
             can_be_found(supervisor)
 
         return await launch(spec, machine, console, started=started, verbose=verbose, observer=observer)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from farandole.control.launcher.output.console import Console
-    from farandole.control.launcher.supervise.outcome import Observer, Outcome
+    from farandole.control.launcher.supervise.outcome import JobOutcome, Observer
 
 _EPILOG = """\
 examples:
@@ -322,7 +322,7 @@ def run_until_end(
     observe: Callable[[Console], Observer] | None = None,
     through: Starter | None = None,
     client: ClientOptions | None = None,
-) -> Outcome:
+) -> JobOutcome:
     """Run a job in this process: its signals end the job, and it prints the job's output.
 
     Args:
@@ -351,9 +351,9 @@ def _run_in_daemon(
     verbose: bool,
     observe: Callable[[Console], Observer] | None,
     client: ClientOptions | None,
-) -> Outcome:
+) -> JobOutcome:
     ended = run_in_daemon(LaunchRequest(spec, machine, verbose, observe), client or ClientOptions())
     # Not earlier: this loads the launcher, and the daemon would have to wait for that.
-    from farandole.control.launcher.supervise.outcome import Outcome
+    from farandole.control.launcher.supervise.outcome import JobOutcome
 
-    return Outcome(ended.exit_code, ended.report, ended.rank)
+    return JobOutcome(ended.exit_code, ended.report, ended.rank)

@@ -169,7 +169,7 @@ def _show(service: JobService, other: JobService, name: str) -> int:
     finally:
         news.stop()
     status = service.status(name)
-    news.tell(status)
+    news.report(status)
     return _exit_code(status)
 
 
@@ -192,12 +192,12 @@ class _News(threading.Thread):
     def run(self) -> None:
         while not self._over.is_set():
             try:
-                self.tell(self._service.status(self._name))
+                self.report(self._service.status(self._name))
             except JobError:
                 time.sleep(_POLL_SECONDS)  # If it lasts, the thread that reads the log reports it.
             self._over.wait(_POLL_SECONDS)
 
-    def tell(self, status: JobStatus) -> None:
+    def report(self, status: JobStatus) -> None:
         said = f"farandole: {status.name} {job_verbs.sentence(status)}"
         if said != self._told:
             self._told = said

@@ -22,7 +22,7 @@ from farandole.control.launcher.job.spec import LaunchSpec
 from farandole.control.launcher.job.worker_settings import with_start_timeout
 
 if TYPE_CHECKING:
-    from farandole.control.launcher.supervise.outcome import Outcome
+    from farandole.control.launcher.supervise.outcome import JobOutcome
 
 _NOT_GOOD = 1
 
@@ -71,7 +71,7 @@ def execute(given: argparse.Namespace) -> int:
         outcome = run_until_end(_read(given), machine, verbose=given.verbose)
     except KeyboardInterrupt:
         return interrupted()
-    return _tell(outcome, given.json)
+    return _report(outcome, given.json)
 
 
 def _read(given: argparse.Namespace) -> LaunchSpec:
@@ -88,7 +88,7 @@ def _read(given: argparse.Namespace) -> LaunchSpec:
     )
 
 
-def _tell(outcome: Outcome, as_json: bool) -> int:
+def _report(outcome: JobOutcome, as_json: bool) -> int:
     """Print the result, and return the exit code."""
     if outcome.exit_code:
         print(outcome.report, file=sys.stderr)

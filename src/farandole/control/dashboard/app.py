@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 from farandole.control.dashboard.access import Gate
 from farandole.control.dashboard.feed import Overview
-from farandole.control.dashboard.sources import Source
+from farandole.control.dashboard.sources import JobSource
 
 STATIC = Path(__file__).resolve().parent / "static"
 FILES = {"page.js": "text/javascript", "style.css": "text/css", "icon.svg": "image/svg+xml"}
@@ -42,7 +42,7 @@ class Dashboard:
 
     def __init__(
         self,
-        source: Source,
+        source: JobSource,
         job: str = "",
         ends: Callable[[], bool] = lambda: False,
         seconds: float = EVENT_SECONDS,
@@ -114,7 +114,7 @@ class Dashboard:
         return {**overview, "first": self._job, "job": None if feed is None else feed.model(lines_from)}
 
 
-def make_server(source: Source, job: str, token: str, port: int, hosts: frozenset[str] | None) -> uvicorn.Server:
+def make_server(source: JobSource, job: str, token: str, port: int, hosts: frozenset[str] | None) -> uvicorn.Server:
     """Return the whole server, a `Dashboard` behind a `Gate`, which does not listen yet."""
     dashboard = Dashboard(source, job, ends=lambda: server.should_exit)
     config = uvicorn.Config(

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from farandole.base.trace.timeline_path import path_of_generation
-from farandole.control.dashboard.sources import MOST_LINES, Source
+from farandole.control.dashboard.sources import MOST_LINES, JobSource
 from farandole.control.dashboard.timeline_window import read_end, spans_of, window_model
 from farandole.control.dashboard.view_model import cluster_model, job_model, jobs_model, line_model
 from farandole.control.jobs.errors import JobError
@@ -34,7 +34,7 @@ class JobFeed:
     each of these counts from 0. Browsers see the numbers of the feed, which only grow.
     """
 
-    def __init__(self, source: Source, name: str, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, source: JobSource, name: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._source = source
         self._name = name
         self._clock = clock
@@ -125,7 +125,7 @@ def timeline_model(view: JobView) -> dict[str, Any]:
 class Overview:
     """The data of all jobs and the cluster, shared by all browsers."""
 
-    def __init__(self, source: Source, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, source: JobSource, clock: Callable[[], float] = time.monotonic) -> None:
         self._source = source
         self._clock = clock
         self._lock = threading.Lock()

@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterator
 
 from farandole.base.metrics.address import MetricsAddress
 from farandole.control.dashboard.app import make_server
-from farandole.control.dashboard.sources import Source
+from farandole.control.dashboard.sources import JobSource
 from farandole.control.jobs.errors import Refused
 
 DEFAULT_PORT = 8478
 
 
 def serve(
-    source: Source,
+    source: JobSource,
     job: str,
     address: MetricsAddress,
     token: str = "",

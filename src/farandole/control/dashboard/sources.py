@@ -27,7 +27,7 @@ MOST_CHARACTERS = 2000
 _FINISHED_WORDS = ("exited", "finished", "succeeded", "failed", "ended")
 
 
-class Source(Protocol):
+class JobSource(Protocol):
     """The interface of a dashboard's data source. Every method may wait, and may raise `JobError`."""
 
     def jobs(self) -> Sequence[JobStatus]:
@@ -166,7 +166,7 @@ def source_for(
     place: str | None,
     environment: Mapping[str, str] = os.environ,
     warn: Callable[[Unreachable], None] = lambda _: None,
-) -> Source:
+) -> JobSource:
     """Return the source that a command line means.
 
     Args:

@@ -8,7 +8,7 @@ from typing import Any
 
 from farandole.control.agent.protocol import File, Link
 from farandole.control.jobs.errors import BadSpec
-from farandole.control.launcher.ship.file_list import take_stock
+from farandole.control.launcher.ship.file_list import build_manifest
 from farandole.errors import SpecError
 
 # The API server accepts objects of at most 1.5 MB, and a ConfigMap of at most 1 MiB.
@@ -25,7 +25,7 @@ def config_map(folder: str) -> tuple[dict[str, Any], list[dict[str, str]]]:
         BadSpec: the folder cannot be sent in this way.
     """
     try:
-        manifest = take_stock(folder)
+        manifest = build_manifest(folder)
     except SpecError as error:
         raise BadSpec(f"options.kubernetes.ship: {error.message}", error.hint) from None
     sizes = {entry.path: entry.size for entry in manifest.entries if isinstance(entry, File)}

@@ -90,7 +90,7 @@ class KubernetesJobs:
                 self._make(self._configs, config, key)
                 self._patch(name, {"suspend": bool(body["spec"].get("suspend"))})
             except JobError:
-                self._take_back(made)
+                self._withdraw(made)
                 raise
         return name
 
@@ -102,7 +102,7 @@ class KubernetesJobs:
             objects.append({**shipped, "metadata": {"name": body["spec"]["ship"]["configMap"]}})
         return str(yaml.safe_dump_all(objects, sort_keys=False))
 
-    def _take_back(self, made: Mapping[str, Any]) -> None:
+    def _withdraw(self, made: Mapping[str, Any]) -> None:
         """Delete a job without its code, if possible: it would stay suspended and keep its name."""
         metadata = made["metadata"]
         options = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": metadata["uid"]}}

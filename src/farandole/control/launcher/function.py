@@ -20,7 +20,7 @@ from farandole.control.launcher.job.worker_settings import with_start_timeout
 from farandole.control.launcher.output.console import Console, text_writer
 from farandole.control.launcher.start.external import ExternalJob, launch_external
 from farandole.control.launcher.start.launch import launch
-from farandole.control.launcher.supervise.outcome import Observer, Outcome, Running
+from farandole.control.launcher.supervise.outcome import JobOutcome, Observer, Running
 from farandole.control.launcher.targets.launch_order import Starter
 from farandole.errors import JobFailed
 
@@ -116,7 +116,7 @@ def run_in_background(
     verbose: bool = False,
     observe: Callable[[Console], Observer] | None = None,
     through: Starter | None = None,
-) -> Outcome:
+) -> JobOutcome:
     """Run a job inside a program that does other things as well, and return how the job ended.
 
     Output of the workers goes to the current `sys.stdout` and `sys.stderr`. KeyboardInterrupt ends the job.
@@ -143,7 +143,7 @@ def run_in_background(
     return job.run(launch(spec, machine, console, started=job.started, call=call, verbose=verbose, observer=observer))
 
 
-def results_of(outcome: Outcome) -> list[Any]:
+def results_of(outcome: JobOutcome) -> list[Any]:
     """Return the function's results in rank order.
 
     Raises:
@@ -158,7 +158,7 @@ def results_of(outcome: Outcome) -> list[Any]:
     return [pickle.loads(pickled)[1] for pickled in outcome.results if pickled is not None]
 
 
-def cause_of(outcome: Outcome) -> BaseException | None:
+def cause_of(outcome: JobOutcome) -> BaseException | None:
     """Return the exception that the function raised on the worker that failed first, if it is available."""
     if outcome.raised is None:
         return None
@@ -174,7 +174,7 @@ class BackgroundJob:
 
     def __init__(self) -> None:
         """Run nothing yet."""
-        self.outcome: Future[Outcome] = Future()
+        self.outcome: Future[JobOutcome] = Future()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._supervisor: Running | ExternalJob | None = None
         self._why_stopped = ""
@@ -186,7 +186,7 @@ class BackgroundJob:
         if self._why_stopped:
             supervisor.stop(_INTERRUPTED, self._why_stopped)
 
-    def begin(self, job: Coroutine[Any, Any, Outcome]) -> None:
+    def begin(self, job: Coroutine[Any, Any, JobOutcome]) -> None:
         """Run the job, which gives its supervisor to `started`, and let `outcome` have the end of it."""
 
         def thread() -> None:
@@ -197,7 +197,7 @@ class BackgroundJob:
 
         threading.Thread(target=thread, name="farandole-launcher").start()
 
-    def run(self, job: Coroutine[Any, Any, Outcome]) -> Outcome:
+    def run(self, job: Coroutine[Any, Any, JobOutcome]) -> JobOutcome:
         """Wait for the job; a first KeyboardInterrupt ends it gracefully, a second one at once."""
         self.begin(job)
         try:

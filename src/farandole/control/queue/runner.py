@@ -35,10 +35,10 @@ from farandole.control.launcher.job.host_list import Host, with_python
 from farandole.control.launcher.job.machine import look
 from farandole.control.launcher.job.spec import LaunchSpec, check_backend
 from farandole.control.launcher.start.launch import launch
-from farandole.control.launcher.supervise.control import Job
+from farandole.control.launcher.supervise.control import ControlledJob
 from farandole.control.launcher.supervise.ending import READER_SECONDS
 from farandole.control.launcher.supervise.failover_files import NothingLeft, NotTakenOver
-from farandole.control.launcher.supervise.outcome import Outcome, Running
+from farandole.control.launcher.supervise.outcome import JobOutcome, Running
 from farandole.control.queue.attempt import Attempt, AttemptRequest, AttemptResult
 from farandole.control.queue.model import AttemptReport, HostWorkers
 from farandole.control.scheduler.handover import count
@@ -103,7 +103,7 @@ class Runner:
         self._log = LogFile(attempt.log, _NO_LIMIT)
         self._named: NamedJob | None = None
         self._job: Running | None = None
-        self._elastic: Job | None = None
+        self._elastic: ControlledJob | None = None
         """The same job, if it is elastic."""
         self._follows = False
         """Whether this is the successor of a runner whose workers live."""
@@ -213,7 +213,7 @@ class Runner:
     def _say(self, text: str) -> None:
         self._log(f"{text}\n".encode("utf-8", SHOWN))
 
-    async def _launch_or_take_over(self, spec: LaunchSpec) -> Outcome:
+    async def _launch_or_take_over(self, spec: LaunchSpec) -> JobOutcome:
         """Run the job to its end; a failed take-over is retried while the workers may wait for a launcher.
 
         Raises:
@@ -230,13 +230,13 @@ class Runner:
                 self._say(f"warning: {error.message}")
             await asyncio.sleep(_AGAIN_SECONDS)
 
-    async def _launch(self, spec: LaunchSpec) -> Outcome:
+    async def _launch(self, spec: LaunchSpec) -> JobOutcome:
         display = JobDisplay(self._log, spec.output)
 
         def started(job: Running) -> None:
             self._job = job
             if self._named is not None:
-                self._elastic = cast(Job, job)
+                self._elastic = cast(ControlledJob, job)
                 self._named.serve(self._elastic, spec, display.output_from)
 
         elastic = spec.elastic is not None
@@ -263,7 +263,7 @@ class Runner:
 
     # --- orders ------------------------------------------------------------------------------------------------------
 
-    async def _follow_orders(self, running: asyncio.Future[Outcome]) -> None:
+    async def _follow_orders(self, running: asyncio.Future[JobOutcome]) -> None:
         while True:
             self.follow_order(running)
             self._write_reports()
@@ -273,7 +273,7 @@ class Runner:
         if self._job is not None:
             self._job.stop(code, why)
 
-    def follow_order(self, running: asyncio.Future[Outcome]) -> None:
+    def follow_order(self, running: asyncio.Future[JobOutcome]) -> None:
         """Pass on an order of the queue's daemon, if it is new.
 
         Args:
@@ -323,7 +323,7 @@ class Runner:
                 job.schedule_batch(batch)
 
 
-def report_of(job: Job, at: float) -> AttemptReport:
+def report_of(job: ControlledJob, at: float) -> AttemptReport:
     """Return a report on an elastic job.
 
     Args:

@@ -46,7 +46,7 @@ def objects(status: int, text: bytes) -> StateObjects:
 @pytest.mark.parametrize(("status", "text"), [(409, b"{}"), (200, b"<html>"), (200, b"\xff"), (503, b"busy")])
 def test_failed_reports_are_repeated(status: int, text: bytes) -> None:
     with pytest.raises(NotWritten):
-        objects(status, text).tell(status="{}")
+        objects(status, text).write_state(status="{}")
 
 
 def test_dead_connection_is_replaced() -> None:

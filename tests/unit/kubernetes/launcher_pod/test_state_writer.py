@@ -65,10 +65,10 @@ def run(test: Callable[[SlowFailover, StateWriter, list[object]], Awaitable[None
 def test_messages_wait_until_state_is_written() -> None:
     async def test(failover: SlowFailover, writer: StateWriter, said: list[object]) -> None:
         writer.gate.send(lambda: said.append("before"))
-        assert writer.keep(LAUNCHER, b"1")
+        assert writer.save(LAUNCHER, b"1")
         writer.gate.send(lambda: said.append("after 1"))
         await until(lambda: failover.begun)
-        assert writer.keep(STATE, b"2")
+        assert writer.save(STATE, b"2")
         writer.gate.send(lambda: said.append("after 2"))
         assert said == ["before"]
 
@@ -86,11 +86,11 @@ def test_messages_wait_until_state_is_written() -> None:
 
 def test_newest_state_wins() -> None:
     async def test(failover: SlowFailover, writer: StateWriter, said: list[object]) -> None:
-        writer.keep(LAUNCHER, b"first")
+        writer.save(LAUNCHER, b"first")
         await until(lambda: failover.begun)
         for number in range(50):
-            writer.keep(LAUNCHER, b"%d" % number)
-        writer.keep(STATE, b"members")
+            writer.save(LAUNCHER, b"%d" % number)
+        writer.save(STATE, b"members")
         writer.gate.send(lambda: said.append("all"))
         failover.allow(2)
         await until(lambda: said)
@@ -102,12 +102,12 @@ def test_newest_state_wins() -> None:
 def test_agents_learn_of_outage_and_its_end_before_delayed_messages() -> None:
     async def test(failover: SlowFailover, writer: StateWriter, said: list[object]) -> None:
         failover.away = True
-        assert writer.keep(LAUNCHER, b"1")
+        assert writer.save(LAUNCHER, b"1")
         writer.gate.send(lambda: said.append("order"))
         await until(lambda: len(said) == 2)
         assert said == [False, "order"], "agents hear first that there can be no successor"
         assert writer.trouble == "away"
-        assert not writer.keep(LAUNCHER, b"2")
+        assert not writer.save(LAUNCHER, b"2")
         writer.gate.send(lambda: said.append("at once"))
         assert said[2:] == ["at once"]
 
@@ -116,7 +116,7 @@ def test_agents_learn_of_outage_and_its_end_before_delayed_messages() -> None:
         await until(lambda: len(said) > 3)
         assert said[3:] == [True], "without anything new to be written: agents wait for a successor again"
         assert failover.written == [{LAUNCHER: b"2"}]
-        assert writer.keep(LAUNCHER, b"3")
+        assert writer.save(LAUNCHER, b"3")
         writer.gate.send(lambda: said.append("behind the gate"))
         assert len(said) == 4
         failover.allow()
@@ -128,7 +128,7 @@ def test_agents_learn_of_outage_and_its_end_before_delayed_messages() -> None:
 def test_short_outage_delays_messages_silently() -> None:
     async def test(failover: SlowFailover, writer: StateWriter, said: list[object]) -> None:
         failover.away = True
-        writer.keep(LAUNCHER, b"1")
+        writer.save(LAUNCHER, b"1")
         writer.gate.send(lambda: said.append("order"))
         await until(lambda: failover.begun > 3)
         failover.allow()
@@ -146,7 +146,7 @@ def test_stored_state_is_refreshed() -> None:
         failover.allow(100)
         writer = StateWriter(failover, refresh=0.01)  # type: ignore[arg-type]
         try:
-            writer.keep(STATE, b"members")
+            writer.save(STATE, b"members")
             await until(lambda: failover.written[-3:] == [{}, {}, {}])
             assert {STATE: b"members"} in failover.written
             assert writer.gate.is_open
@@ -160,7 +160,7 @@ def test_ending_launcher_waits_until_successor_could_take_over() -> None:
     async def test(failover: SlowFailover, writer: StateWriter, said: list[object]) -> None:
         assert await writer.can_be_followed(0.0)
         failover.away = True
-        writer.keep(LAUNCHER, b"1")
+        writer.save(LAUNCHER, b"1")
         assert await writer.can_be_followed(0.0), "nobody knows of what is behind the gate"
         await until(lambda: said == [False])
         assert not await writer.can_be_followed(0.01)

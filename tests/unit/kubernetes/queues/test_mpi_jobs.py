@@ -14,7 +14,7 @@ from farandole.control.kubernetes.admission import Admission
 from farandole.control.kubernetes.model import Observed, Options
 from farandole.control.kubernetes.mpijob.reconcile import reconcile
 from farandole.control.kubernetes.operator.queue_keeper import QueueKeeper
-from farandole.control.kubernetes.operator.store import JobKey, Store
+from farandole.control.kubernetes.operator.store import ClusterStore, JobKey
 from farandole.control.kubernetes.queues.decide import Admissions, decide
 from farandole.control.kubernetes.queues.queue_spec import read_queues
 from farandole.control.kubernetes.queues.queued_jobs import JobAndPods, queued_jobs
@@ -127,7 +127,7 @@ def test_launcher_with_slots_and_single_launcher_are_counted() -> None:
 
 def test_keeper_distinguishes_mpi_jobs_from_training_jobs() -> None:
     looked: list[JobKey] = []
-    store = Store(lambda key: None)
+    store = ClusterStore(lambda key: None)
     keeper = QueueKeeper(store, lambda key, delay: looked.append(key))
     mine = QueuedCluster("a", "main", 2, 1.0)
     other = PlayedJob("a", 0.0, 10.0, queue="main")

@@ -12,7 +12,7 @@ from farandole.control.kubernetes import conditions
 from farandole.control.kubernetes.accounting import Admitted, read_account
 from farandole.control.kubernetes.kinds import QUEUE
 from farandole.control.kubernetes.operator.queue_keeper import QueueKeeper
-from farandole.control.kubernetes.operator.store import JobKey, Store
+from farandole.control.kubernetes.operator.store import ClusterStore, JobKey
 from farandole.control.kubernetes.queues import node_slots
 from farandole.control.kubernetes.queues.queue_spec import read_queues
 from farandole.control.kubernetes.queues.queued_job import QueuedJob
@@ -153,7 +153,7 @@ def test_account_stores_nodes_and_survives_malformed_status() -> None:
 
 def test_queues_are_reconciled_when_nodes_change_but_not_at_heartbeats() -> None:
     looked: list[JobKey] = []
-    store = Store(lambda key: None)
+    store = ClusterStore(lambda key: None)
     keeper = QueueKeeper(store, lambda key, delay: looked.append(key))
     main = JobKey(QUEUE.plural, "team", "main")
     store.put_job(main, queue("main", slots=2))
@@ -162,10 +162,10 @@ def test_queues_are_reconciled_when_nodes_change_but_not_at_heartbeats() -> None
     counted["metadata"]["resourceVersion"] = "2"
     store.put_job(main, counted)
     assert keeper.counts_nodes
-    keeper.take_nodes([node("a", gpu="2")])
+    keeper.set_nodes([node("a", gpu="2")])
     assert looked == [main]
     beat = node("a", gpu="2")
     beat["status"]["conditions"][0]["lastHeartbeatTime"] = "later"
     beat["metadata"]["resourceVersion"] = "9"
-    keeper.take_nodes([beat])
+    keeper.set_nodes([beat])
     assert looked == [main]

@@ -12,7 +12,7 @@ from farandole.control.kubernetes.accounting import Admitted, read_account
 from farandole.control.kubernetes.kinds import QUEUE, TRAINING_JOB
 from farandole.control.kubernetes.model import Options
 from farandole.control.kubernetes.operator.queue_keeper import QueueKeeper
-from farandole.control.kubernetes.operator.store import JobKey, Store
+from farandole.control.kubernetes.operator.store import ClusterStore, JobKey
 from farandole.control.kubernetes.queues.queue_spec import read_queues
 
 CHECKPOINT = {"checkpoint": "/shared/c"}
@@ -220,7 +220,7 @@ def test_malformed_account_is_read() -> None:
 
 def test_keeper_reconciles_jobs_whose_admission_changed() -> None:
     looked: list[JobKey] = []
-    store = Store(lambda key: None)
+    store = ClusterStore(lambda key: None)
     keeper = QueueKeeper(store, lambda key, delay: looked.append(key))
     team = PlayedNamespace(queue("main", slots=2, policy="fcfs"))
     team.submit("a", workers=2, queue="main")
@@ -248,7 +248,7 @@ def test_keeper_reconciles_jobs_whose_admission_changed() -> None:
 
 def test_slots_of_deleted_job_are_given_to_others() -> None:
     looked: list[JobKey] = []
-    store = Store(lambda key: None)
+    store = ClusterStore(lambda key: None)
     keeper = QueueKeeper(store, lambda key, delay: looked.append(key))
     team = PlayedNamespace(queue("main", slots=1))
     job = JobKey(TRAINING_JOB.plural, "team", "a")

@@ -16,7 +16,7 @@ from farandole.base.wire import clock
 from farandole.base.wire.errors import ConnectionLost
 from farandole.base.wire.frames import Codec, frame
 from farandole.control.launcher.daemon.client import _Client
-from farandole.control.launcher.daemon.client_protocol import Ended
+from farandole.control.launcher.daemon.client_protocol import JobEnded
 from farandole.control.launcher.daemon.daemon_connection import DaemonConnection
 from farandole.control.launcher.daemon.jobs import JobDirectory, JobRecord
 from farandole.control.launcher.supervise.failover_files import LAUNCHER, STATE
@@ -39,8 +39,8 @@ def client(directory: JobDirectory) -> _Client:
 
 def test_job_that_can_be_taken_over_is_named(directory: JobDirectory) -> None:
     for part in (STATE, LAUNCHER):
-        directory.failover_files().keep(part, b"x")
-    assert client(directory)._lost() == Ended(
+        directory.failover_files().save(part, b"x")
+    assert client(directory)._lost() == JobEnded(
         1,
         "error: the launcher of job owl has ended; the workers wait for another one\n"
         "hint: take the job over: farandole run --attach owl",
@@ -48,7 +48,7 @@ def test_job_that_can_be_taken_over_is_named(directory: JobDirectory) -> None:
 
 
 def test_time_until_workers_end_is_reported(directory: JobDirectory) -> None:
-    assert client(directory)._lost() == Ended(
+    assert client(directory)._lost() == JobEnded(
         1,
         "error: the launcher of job owl has ended; the agents end the workers within 60 s\n"
         "hint: start the job again; its checkpoints are kept",
@@ -84,17 +84,17 @@ def test_last_lines_are_shown_when_job_ends_just_before_it_is_shown_again(
     directory: JobDirectory, capfd: pytest.CaptureFixture[str]
 ) -> None:
     directory.log.write_text("two\n")
-    directory.write_ended(Ended(7, "report"))
+    directory.write_ended(JobEnded(7, "report"))
     here = client(directory)
     here._hidden = True
 
     def end() -> None:
         assert b"show" in ending.recv(1000)
-        ending.sendall(frame(Codec[Ended](Ended).encode(Ended(7, "report", shown=False))))
+        ending.sendall(frame(Codec[JobEnded](JobEnded).encode(JobEnded(7, "report", shown=False))))
 
     with daemon(here) as ending, ThreadPoolExecutor(1) as pool:
         ended = pool.submit(end)
-        assert here._wait() == Ended(7, "report")
+        assert here._wait() == JobEnded(7, "report")
         ended.result(30)
     assert capfd.readouterr().out == "two\n"
     assert not directory.path.exists()

@@ -15,7 +15,7 @@ import pytest
 
 from farandole.base.wire import clock
 from farandole.control.launcher.daemon import daemon
-from farandole.control.launcher.daemon.client_protocol import Launch, Refused
+from farandole.control.launcher.daemon.client_protocol import Launch, RequestRefused
 from farandole.control.launcher.daemon.daemon_connection import DaemonConnection
 from farandole.control.launcher.daemon.jobs import JobDirectory, JobRecord
 from farandole.control.launcher.daemon.launch_request import LaunchRequest
@@ -55,7 +55,9 @@ def takes_nothing() -> None:
 
 def test_failed_write_of_launch_request_is_an_error(directory: JobDirectory) -> None:
     link = keep(directory, pickle.dumps(REQUEST), takes_nothing)
-    assert link.receive() == Refused(f"{directory.path / 'launch-request'} cannot be written: File too large", HINT)
+    assert link.receive() == RequestRefused(
+        f"{directory.path / 'launch-request'} cannot be written: File too large", HINT
+    )
     link.close()
     assert not directory.path.exists()
 
@@ -65,7 +67,7 @@ def test_failed_creation_of_files_is_an_error(name: str, directory: JobDirectory
     directory.path.mkdir()
     (directory.path / name).mkdir()
     link = keep(directory, pickle.dumps(REQUEST))
-    assert link.receive() == Refused(f"{directory.path} cannot be written: Is a directory", HINT)
+    assert link.receive() == RequestRefused(f"{directory.path} cannot be written: Is a directory", HINT)
     link.close()
     assert not directory.path.exists()
 
@@ -74,7 +76,7 @@ def test_failed_write_of_record_is_an_error(directory: JobDirectory) -> None:
     directory.path.mkdir()
     (directory.path / ".job.json").mkdir()
     link = keep(directory, pickle.dumps(REQUEST))
-    assert link.receive() == Refused(f"{directory.path / 'job.json'} cannot be written: Is a directory", HINT)
+    assert link.receive() == RequestRefused(f"{directory.path / 'job.json'} cannot be written: Is a directory", HINT)
     link.close()
     assert not directory.path.exists()
 
@@ -85,7 +87,7 @@ def test_successor_runs_stored_launch_request(directory: JobDirectory) -> None:
     directory.write_launch_request(b"before")
     directory.write_record(JobRecord("job", 1, "here", 1.0, ("x",), clock=clock.identity()))
     for part in (STATE, LAUNCHER):
-        directory.failover_files().keep(part, b"x")
+        directory.failover_files().save(part, b"x")
     (directory.path / ".launch-request").mkdir()
     daemon._write_launch_request(directory, b"the same by another client")
     assert directory.launch_request() == b"before"

@@ -16,7 +16,7 @@ from farandole.base.wire import clock
 from farandole.base.wire.errors import AuthenticationFailed
 from farandole.control.launcher.daemon import daemon_connection
 from farandole.control.launcher.daemon import jobs as jobs_module
-from farandole.control.launcher.daemon.client_protocol import Ended
+from farandole.control.launcher.daemon.client_protocol import JobEnded
 from farandole.control.launcher.daemon.jobs import JobDirectory, JobRecord, Jobs, jobs_of_this_user
 from farandole.control.launcher.supervise.failover_files import LAUNCHER, STATE
 from farandole.errors import SpecError
@@ -58,9 +58,9 @@ def test_oldest_job_is_first_and_generated_names_are_short(jobs: Jobs) -> None:
 
 def test_unreported_end_is_kept_for_a_while(jobs: Jobs) -> None:
     directory, lock = start(jobs, "a")
-    directory.write_ended(Ended(3, "boom"))
+    directory.write_ended(JobEnded(3, "boom"))
     os.close(lock)
-    assert jobs.running() == [] and jobs.find("a", ended_too=True)[0].ended() == Ended(3, "boom")
+    assert jobs.running() == [] and jobs.find("a", ended_too=True)[0].ended() == JobEnded(3, "boom")
     long_ago = time.time() - jobs_module.KEPT_SECONDS - 1
     os.utime(directory.path / "ended.json", (long_ago, long_ago))
     assert jobs.known() == []
@@ -68,7 +68,7 @@ def test_unreported_end_is_kept_for_a_while(jobs: Jobs) -> None:
 
 def test_new_job_with_old_name_finds_no_old_files(jobs: Jobs) -> None:
     directory, lock = start(jobs, "a")
-    directory.write_ended(Ended(3))
+    directory.write_ended(JobEnded(3))
     directory.log.write_text("old\n")
     os.close(lock)
     again, lock = start(jobs, "a")
@@ -151,7 +151,7 @@ def abandoned(jobs: Jobs, outlived: float = 600.0, clock_of: str | None = None) 
     assert known is not None
     directory.write_record(msgspec.structs.replace(known, outlived=outlived, clock=clock_of or clock.identity()))
     for part in (STATE, LAUNCHER):
-        directory.failover_files().keep(part, b"x")
+        directory.failover_files().save(part, b"x")
     os.close(lock)
     return directory
 
@@ -216,7 +216,7 @@ def test_job_is_removed_after_restart_of_machine(jobs: Jobs) -> None:
 
 def test_ended_job_is_not_taken_over(jobs: Jobs) -> None:
     directory = abandoned(jobs)
-    directory.write_ended(Ended(0))
+    directory.write_ended(JobEnded(0))
     assert not directory.can_be_taken_over()
 
 
@@ -234,9 +234,9 @@ def test_outdated_file_is_removed_if_it_cannot_be_replaced(jobs: Jobs, monkeypat
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "replace", full)
-        directory.failover_files().keep(STATE, b"newer")
+        directory.failover_files().save(STATE, b"newer")
     assert directory.failover_files().left(STATE) is None and not directory.can_be_taken_over()
-    directory.failover_files().keep(STATE, b"newest")
+    directory.failover_files().save(STATE, b"newest")
     assert directory.can_be_taken_over()
 
 
@@ -244,8 +244,8 @@ def test_failover_files_are_private_and_replaced_atomically(jobs: Jobs) -> None:
     directory = abandoned(jobs)
     failover_files = directory.failover_files()
     assert [path.stat().st_mode & 0o077 for path in directory.path.glob("*.left")] == [0, 0]
-    failover_files.keep(STATE, b"y" * 100)
-    failover_files.keep(STATE, b"z")
+    failover_files.save(STATE, b"y" * 100)
+    failover_files.save(STATE, b"z")
     assert failover_files.left(STATE) == b"z"
     other, lock = start(jobs, "b")
     assert other.failover_files().left(STATE) is None

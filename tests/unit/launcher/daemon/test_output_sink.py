@@ -22,9 +22,9 @@ from farandole.control.launcher.daemon.recent_lines import RecentLines
 from farandole.control.launcher.daemon.switched_line_writer import SwitchedLineWriter
 from farandole.control.launcher.output.console import Console, WorkerStream
 from farandole.control.launcher.output.line_writer import LineWriter
-from farandole.control.launcher.output.terminal import Look, Source
+from farandole.control.launcher.output.terminal import Look, OutputSource
 
-SOURCE = Source(0, STDOUT)
+SOURCE = OutputSource(0, STDOUT)
 
 
 @pytest.fixture

@@ -18,17 +18,17 @@ from farandole.control.launcher.job.host_list import Host
 from farandole.control.launcher.job.machine import Machine
 from farandole.control.launcher.job.spec import LaunchSpec
 from farandole.control.launcher.plan.make import make_plan
-from farandole.control.launcher.plan.model import Identity, Plan
+from farandole.control.launcher.plan.model import Identity, LaunchPlan
 
 ENDED_AT = 10.0
 
 
-def plan(size: int) -> Plan:
+def plan(size: int) -> LaunchPlan:
     machine = Machine("earth", 8, 0, "/home/me", {})
     return make_plan(LaunchSpec(("python", "train.py"), size), machine, Identity())
 
 
-def plan_on(*hosts: str) -> Plan:
+def plan_on(*hosts: str) -> LaunchPlan:
     """Return the plan of a job with two workers on each host."""
     machine = Machine("earth", 8, 0, "/home/me", {})
     slots = tuple(Host(name, 2) for name in hosts)

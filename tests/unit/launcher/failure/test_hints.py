@@ -18,12 +18,12 @@ from farandole.control.launcher.job.spec import LaunchSpec
 from farandole.control.launcher.job.ssh_and_ship import SshOptions
 from farandole.control.launcher.output.console import OutputOptions
 from farandole.control.launcher.plan.make import make_plan
-from farandole.control.launcher.plan.model import Identity, Plan
+from farandole.control.launcher.plan.model import Identity, LaunchPlan
 
 ENDED_AT = 10.0
 
 
-def plan_of(*command: str, size: int = 2, directory: str = "/home/me", seen: bool = False) -> Plan:
+def plan_of(*command: str, size: int = 2, directory: str = "/home/me", seen: bool = False) -> LaunchPlan:
     machine = Machine("earth", 8, 0, directory, {})
     output = OutputOptions(is_seen_with_report=seen)
     return make_plan(LaunchSpec(command, size, output=output), machine, Identity())

@@ -61,7 +61,7 @@ def test_state_of_connections_and_timers_is_not_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [pickle.dumps("of a version without a format"), b"farandole failover 1\nx"])
 def test_files_of_another_version_are_refused(tmp_path: Path, part: str, content: bytes) -> None:
     files = written(tmp_path, a_state())
-    files.keep(part, content)
+    files.save(part, content)
     with pytest.raises(NotTakenOver, match="cannot be read: it has the format of another version") as refused:
         read_failover_state(files)
     assert "was another version of farandole installed since?" in refused.value.hint

@@ -68,7 +68,7 @@ def test_host_removed_by_hand_returns_only_after_it_disappeared() -> None:
     a, b = Host("a", 1), Host("b", 2)
     hosts = HostSet()
     hosts.find([a, b])
-    hosts.take_away("b")
+    hosts.remove("b")
     hosts.find([a, b])
     assert list(hosts.hosts) == ["a"]
     hosts.find([a])
@@ -83,7 +83,7 @@ def test_host_added_by_hand_stays() -> None:
     hosts.add(Host("b", 1))
     hosts.find([])
     assert [(host.label, host.slots) for host in hosts.hosts.values()] == [("a", 4), ("b", 1)]
-    hosts.take_away("b")
+    hosts.remove("b")
     assert list(hosts.hosts) == ["a"]
 
 

@@ -21,7 +21,7 @@ class Told:
     def __init__(self) -> None:
         self.orders: list[Any] = []
 
-    def tell(self, order: object) -> None:
+    def send(self, order: object) -> None:
         self.orders.append(order)
 
 
@@ -54,8 +54,8 @@ async def until(condition: Callable[[], bool]) -> None:
 
 def test_small_output_is_credited_soon_if_agent_keeps_it() -> None:
     async def script(flow: OutputFlow, agent: Told, may_write: threading.Event) -> None:
-        flow.take(Output(0, STDOUT, b"one\n"))
-        flow.take(Output(0, STDOUT, b"two\n"))
+        flow.handle(Output(0, STDOUT, b"one\n"))
+        flow.handle(Output(0, STDOUT, b"two\n"))
         await asyncio.sleep(0.2)
         assert agent.orders == []
         may_write.set()
@@ -67,11 +67,11 @@ def test_small_output_is_credited_soon_if_agent_keeps_it() -> None:
 def test_small_output_is_not_credited_if_nothing_is_kept() -> None:
     async def script(flow: OutputFlow, agent: Told, may_write: threading.Event) -> None:
         may_write.set()
-        flow.take(Output(0, STDOUT, b"one\n"))
+        flow.handle(Output(0, STDOUT, b"one\n"))
         await until(lambda: flow.unwritten == 0)
         await asyncio.sleep(0.2)
         assert agent.orders == []
-        flow.take(Output(0, STDOUT, bytes(CREDIT_BYTES)))
+        flow.handle(Output(0, STDOUT, bytes(CREDIT_BYTES)))
         await until(lambda: agent.orders != [])
 
     assert play(script, prompt=False) == [Credit(0, STDOUT, CREDIT_BYTES + 4)]
@@ -79,8 +79,8 @@ def test_small_output_is_not_credited_if_nothing_is_kept() -> None:
 
 def test_output_written_after_end_of_stream_is_credited() -> None:
     async def script(flow: OutputFlow, agent: Told, may_write: threading.Event) -> None:
-        flow.take(Output(0, STDOUT, b"last words"))
-        flow.take(Closed(0, STDOUT))
+        flow.handle(Output(0, STDOUT, b"last words"))
+        flow.handle(Closed(0, STDOUT))
         flow.close(0)
         may_write.set()
         await until(lambda: flow.unwritten == 0)

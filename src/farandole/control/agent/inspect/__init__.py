@@ -23,22 +23,22 @@ from farandole.control.agent.inspect.facts import (
     Surroundings,
     System,
 )
-from farandole.control.agent.inspect.view import View
+from farandole.control.agent.inspect.view import HostView
 
 _Part = TypeVar("_Part")
 
 
-def inspect(view: View | None = None, *, try_import: bool = False) -> Facts:
+def inspect(view: HostView | None = None, *, try_import: bool = False) -> Facts:
     """Return the facts about this host.
 
     Args:
         view: the host to inspect; by default this one.
         try_import: also import every installed framework, which takes seconds.
     """
-    view = View() if view is None else view
+    view = HostView() if view is None else view
     _ask_ahead(view)
 
-    def part(name: str, look: Callable[[View], _Part], otherwise: _Part) -> _Part:
+    def part(name: str, look: Callable[[HostView], _Part], otherwise: _Part) -> _Part:
         try:
             return look(view)
         # A file of an unusual machine may have any content; if one part cannot be read, the others are still worth
@@ -66,7 +66,7 @@ def inspect(view: View | None = None, *, try_import: bool = False) -> Facts:
     )
 
 
-def _ask_ahead(view: View) -> None:
+def _ask_ahead(view: HostView) -> None:
     """Start all programs that will be asked, so that they answer while files are read."""
     for question in (software.library_question(), *software.program_questions(view), *gpus.QUESTIONS):
         view.programs.start(*question)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from farandole.control.agent.inspect.facts import Gpu, GpuLink, Gpus
-from farandole.control.agent.inspect.view import View, whole_number
+from farandole.control.agent.inspect.view import HostView, whole_number
 
 _LIST = (
     "nvidia-smi",
@@ -19,7 +19,7 @@ QUESTIONS = (_LIST, _TOPOLOGY, _NVLINKS)
 _OTHER_MAKERS = {"/dev/kfd": "AMD (/dev/kfd)", "/dev/accel/accel0": "an accelerator (/dev/accel)"}
 
 
-def gpus(view: View) -> Gpus:
+def gpus(view: HostView) -> Gpus:
     """Return the facts about the GPUs."""
     nodes = [name for name in view.names("/dev") if re.fullmatch(r"nvidia[0-9]+", name)]
     tool = view.programs.path("nvidia-smi") is not None
@@ -48,7 +48,7 @@ def _gpu(line: str) -> Gpu | None:
     )
 
 
-def _driver(view: View, listing: str) -> str | None:
+def _driver(view: HostView, listing: str) -> str | None:
     """Return the version of the driver, from nvidia-smi or else from the kernel module."""
     for line in listing.splitlines():
         if _gpu(line) is not None:

@@ -7,7 +7,7 @@ import re
 import time
 
 from farandole.control.agent.inspect.facts import Cache, Clock, Memory, NumaNode, Processor, System
-from farandole.control.agent.inspect.view import View, whole_number
+from farandole.control.agent.inspect.view import HostView, whole_number
 
 _NODES = "/sys/devices/system/node"
 _KIB = 1024
@@ -15,7 +15,7 @@ _KIB = 1024
 _NO_LIMIT = 1 << 62
 
 
-def system(view: View) -> System:
+def system(view: HostView) -> System:
     """Return the facts about the machine as a whole."""
     release, architecture = view.uname()
     named = re.search(r'^PRETTY_NAME="?([^"\n]+)', view.quiet_text("/etc/os-release") or "", re.MULTILINE)
@@ -28,7 +28,7 @@ def system(view: View) -> System:
     )
 
 
-def processor(view: View) -> Processor:
+def processor(view: HostView) -> Processor:
     """Return the cores, and the share of them that this process may use."""
     model = re.search(r"^model name\s*:\s*(.+)$", view.text("/proc/cpuinfo") or "", re.MULTILINE)
     return Processor(
@@ -63,7 +63,7 @@ def count_cores(listed: str | None) -> int:
     return count
 
 
-def memory(view: View) -> Memory:
+def memory(view: HostView) -> Memory:
     """Return the memory of the host, and its limits."""
     told = view.text("/proc/meminfo")
     limit, used = _memory_limit(view)
@@ -94,7 +94,7 @@ def _chosen(told: str | None) -> str | None:
 # --- cgroups: the strictest limit between this process's group and the root applies -----------------------------------
 
 
-def group_files(view: View, controller: str, name: str) -> list[str]:
+def group_files(view: HostView, controller: str, name: str) -> list[str]:
     """Return the possible paths of a file of this process's cgroup and of its ancestors, the closest first.
 
     Args:
@@ -112,7 +112,7 @@ def group_files(view: View, controller: str, name: str) -> list[str]:
     return ["/".join([mount, *parts[:count], name]) for count in range(len(parts), -1, -1)]
 
 
-def _quota(view: View) -> float | None:
+def _quota(view: HostView) -> float | None:
     quotas = []
     for path in group_files(view, "", "cpu.max"):
         share, _, period = (view.quiet_text(path) or "max 1").partition(" ")
@@ -124,7 +124,7 @@ def _quota(view: View) -> float | None:
     return min(quotas, default=None)
 
 
-def _memory_limit(view: View) -> tuple[int | None, int | None]:
+def _memory_limit(view: HostView) -> tuple[int | None, int | None]:
     found: list[tuple[int, int | None]] = []
     for controller, limit_name, used_name in (
         ("", "memory.max", "memory.current"),
@@ -141,7 +141,7 @@ def _memory_limit(view: View) -> tuple[int | None, int | None]:
 # --- clocks and disk --------------------------------------------------------------------------------------------------
 
 
-def clock(view: View) -> Clock:
+def clock(view: HostView) -> Clock:
     """Return the facts about the clocks."""
     told = view.time_of_day()
     return Clock(
@@ -152,7 +152,7 @@ def clock(view: View) -> Clock:
     )
 
 
-def cache(view: View) -> Cache:
+def cache(view: HostView) -> Cache:
     """Return the cache directory, and the free space there."""
     home = view.environment.get("HOME") or os.path.expanduser("~")
     folder = os.path.join(view.environment.get("XDG_CACHE_HOME") or os.path.join(home, ".cache"), "farandole")
@@ -164,7 +164,7 @@ def cache(view: View) -> Cache:
     return Cache(folder=folder, free=space[1] if space else None, writable=view.may_write(there))
 
 
-def process_limit(view: View) -> int | None:
+def process_limit(view: HostView) -> int | None:
     """Return the cgroup's limit on the number of processes."""
     paths = group_files(view, "", "pids.max") + group_files(view, "pids", "pids.max")
     limits = [whole_number(view.quiet_text(path)) for path in paths]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from farandole.control.agent.inspect.facts import Address, Interface, RdmaDevice
-from farandole.control.agent.inspect.view import View
+from farandole.control.agent.inspect.view import HostView
 
 _NET = "/sys/class/net"
 _INFINIBAND = "/sys/class/infiniband"
@@ -11,7 +11,7 @@ _IFF_UP = 0x1
 _IFF_LOOPBACK = 0x8
 
 
-def interfaces(view: View) -> tuple[Interface, ...]:
+def interfaces(view: HostView) -> tuple[Interface, ...]:
     """Return every interface, physical ones first."""
     carried: dict[str, list[Address]] = {}
     for name, address, prefix in view.addresses():
@@ -21,7 +21,7 @@ def interfaces(view: View) -> tuple[Interface, ...]:
     return tuple(sorted(found, key=lambda each: (each.kind != "physical", each.kind == "loopback", each.name)))
 
 
-def _interface(view: View, name: str, addresses: tuple[Address, ...]) -> Interface:
+def _interface(view: HostView, name: str, addresses: tuple[Address, ...]) -> Interface:
     folder = f"{_NET}/{name}"
     flags = int(view.quiet_text(f"{folder}/flags") or "0", 16)
     # The kernel knows neither for an interface that is down; the speed of a virtual one is arbitrary, or -1.
@@ -38,7 +38,7 @@ def _interface(view: View, name: str, addresses: tuple[Address, ...]) -> Interfa
     )
 
 
-def _kind(view: View, name: str, flags: int) -> str:
+def _kind(view: HostView, name: str, flags: int) -> str:
     folder = f"{_NET}/{name}"
     if flags & _IFF_LOOPBACK:
         return "loopback"
@@ -54,7 +54,7 @@ def _kind(view: View, name: str, flags: int) -> str:
     return "tunnel" if view.exists(f"{folder}/tun_flags") else "virtual"
 
 
-def rdma(view: View) -> tuple[RdmaDevice, ...]:
+def rdma(view: HostView) -> tuple[RdmaDevice, ...]:
     """Return every port of every RDMA adapter."""
     found = []
     for name in view.names(_INFINIBAND):

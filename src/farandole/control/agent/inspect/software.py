@@ -13,7 +13,7 @@ import msgspec
 
 from farandole.base.installed import PACKAGE_FOLDER, own_version
 from farandole.control.agent.inspect.facts import Framework, NativeBackend, Program, Software
-from farandole.control.agent.inspect.view import View
+from farandole.control.agent.inspect.view import HostView
 
 IMPORT_SECONDS = 60.0
 
@@ -88,12 +88,12 @@ def library_question() -> tuple[str, ...]:
     return sys.executable, "-c", _LOAD_LIBRARY, _PACKAGES
 
 
-def program_questions(view: View) -> list[tuple[str, ...]]:
+def program_questions(view: HostView) -> list[tuple[str, ...]]:
     """Return the programs that are asked for their version."""
     return [(path, *words) for name, words in _VERSIONS.items() if (path := view.programs.path(name))]
 
 
-def software(view: View) -> Software:
+def software(view: HostView) -> Software:
     """Return the facts about farandole and Python."""
     told = _json(view.programs.answer(*library_question()))
     return Software(
@@ -109,7 +109,7 @@ def software(view: View) -> Software:
     )
 
 
-def frameworks(view: View, try_import: bool) -> tuple[Framework, ...]:
+def frameworks(view: HostView, try_import: bool) -> tuple[Framework, ...]:
     """Return the installed frameworks.
 
     Args:
@@ -133,7 +133,7 @@ def frameworks(view: View, try_import: bool) -> tuple[Framework, ...]:
     return tuple(found)
 
 
-def _try_import(view: View, name: str) -> dict[str, Any]:
+def _try_import(view: HostView, name: str) -> dict[str, Any]:
     question = (sys.executable, "-c", _IMPORT_FRAMEWORK, name, _PACKAGES)
     answer = view.programs.answer(*question, seconds=IMPORT_SECONDS)
     why = f"the import failed, or took longer than {IMPORT_SECONDS:g} s"
@@ -149,7 +149,7 @@ def _json(answer: str | None) -> dict[str, Any]:
     return told if isinstance(told, dict) else {}
 
 
-def programs(view: View) -> tuple[Program, ...]:
+def programs(view: HostView) -> tuple[Program, ...]:
     """Return the installed programs that start jobs."""
     found = []
     for path, *words in program_questions(view):

@@ -7,7 +7,7 @@ import resource
 
 from farandole.control.agent.inspect.facts import Kernel, Limit, Limits, Surroundings
 from farandole.control.agent.inspect.hardware import process_limit
-from farandole.control.agent.inspect.view import View, whole_number
+from farandole.control.agent.inspect.view import HostView, whole_number
 
 # For each batch system: a variable that is set in its jobs, and those that describe the job.
 _BATCH = {
@@ -24,7 +24,7 @@ _INTERESTING = re.compile(r"(FARANDOLE|HOROVOD|NCCL|OMPI_MCA|UCX)_\w+|CUDA_VISIB
 _SECRET = re.compile(r"SECRET|TOKEN|PASS|KEY|CREDENTIAL", re.IGNORECASE)
 
 
-def limits(view: View) -> Limits:
+def limits(view: HostView) -> Limits:
     """Return the limits that `ulimit` and the cgroup set."""
     return Limits(
         open_files=_limit(view, resource.RLIMIT_NOFILE),
@@ -34,12 +34,12 @@ def limits(view: View) -> Limits:
     )
 
 
-def _limit(view: View, which: int) -> Limit:
+def _limit(view: HostView, which: int) -> Limit:
     soft, hard = view.limit(which)
     return Limit(soft=soft, hard=hard)
 
 
-def kernel(view: View) -> Kernel:
+def kernel(view: HostView) -> Kernel:
     """Return the features that the kernel allows this process."""
     seccomp = re.search(r"^Seccomp:\s*([0-9]+)$", view.quiet_text("/proc/self/status") or "", re.MULTILINE)
     return Kernel(
@@ -50,7 +50,7 @@ def kernel(view: View) -> Kernel:
     )
 
 
-def surroundings(view: View) -> Surroundings:
+def surroundings(view: HostView) -> Surroundings:
     """Return the container, the batch system and the relevant variables."""
     environment = view.environment
     batch = next((name for name, (sign, _) in _BATCH.items() if environment.get(sign)), None)
@@ -68,7 +68,7 @@ def surroundings(view: View) -> Surroundings:
     )
 
 
-def _container(view: View) -> str | None:
+def _container(view: HostView) -> str | None:
     """Return the kind of container, the outermost sign first: a Kubernetes pod is also one of containerd."""
     if view.environment.get("KUBERNETES_SERVICE_HOST"):
         return "kubernetes"

@@ -97,7 +97,7 @@ def _give_up(process: subprocess.Popen[str]) -> None:
         process.stdout.close()
 
 
-class View:
+class HostView:
     """The inspection's view of a host.
 
     Args:

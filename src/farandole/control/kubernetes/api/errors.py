@@ -46,7 +46,7 @@ class Gone(ApiError):
     """The version from which a watch was to continue is no longer known: everything must be listed again."""
 
 
-class Refused(ApiError):
+class ObjectRefused(ApiError):
     """The object cannot be created as it is."""
 
 
@@ -68,7 +68,7 @@ def from_answer(code: int, message: str, retry_after: float | None = None) -> Ap
     if code == 404 and ("could not find the requested resource" in message or "page not found" in message):
         return NoSuchKind(code, message, retry_after)
     kinds = {404: NotFound, 409: Conflict, 410: Gone, 429: Unavailable, 401: Unavailable}
-    kind = kinds.get(code, Refused if 400 <= code < 500 else Unavailable)
+    kind = kinds.get(code, ObjectRefused if 400 <= code < 500 else Unavailable)
     return kind(code, message, retry_after)
 
 
@@ -88,4 +88,4 @@ def reason_of(error: ApiError) -> str:
     if error.code == 403:
         # The text of the authorizer names user and verb; those of admission plugins differ.
         return "NotPermitted" if "cannot" in text and "resource" in text else "AdmissionRefused"
-    return "Invalid" if isinstance(error, Refused) else "ServerError"
+    return "Invalid" if isinstance(error, ObjectRefused) else "ServerError"

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 
 from farandole.base.wire.secret_file import SecretFile
 from farandole.control.jobs.spec import from_dict
-from farandole.control.kubernetes.launcher_pod.report import Report
+from farandole.control.kubernetes.launcher_pod.report import StateReporter
 from farandole.control.kubernetes.launcher_pod.state_objects import (
     LONGEST_WAIT_SECONDS,
     NotWritten,
@@ -39,7 +39,7 @@ from farandole.control.launcher.output.console import Console, OutputOptions, de
 from farandole.control.launcher.start.launch import launch
 from farandole.control.launcher.supervise.elastic_job import ElasticJob
 from farandole.control.launcher.supervise.failover_files import NothingLeft
-from farandole.control.launcher.supervise.outcome import Outcome, Running
+from farandole.control.launcher.supervise.outcome import JobOutcome, Running
 from farandole.errors import LaunchError
 
 REPLACED, ASKED_TO_GO = 75, 143
@@ -70,7 +70,7 @@ def machine_of(described: dict[str, Any]) -> Machine:
     return Machine(socket.gethostname(), 1, 0, described["directory"], {})
 
 
-async def run(described: dict[str, Any], objects: StateObjects, failover: SealedFailover) -> Outcome:
+async def run(described: dict[str, Any], objects: StateObjects, failover: SealedFailover) -> JobOutcome:
     """Run the job to its end, or continue it."""
     try:
         return await _launch(described, objects, failover)
@@ -80,7 +80,7 @@ async def run(described: dict[str, Any], objects: StateObjects, failover: Sealed
     return await _launch(described, objects, failover)
 
 
-async def _launch(described: dict[str, Any], objects: StateObjects, failover: SealedFailover) -> Outcome:
+async def _launch(described: dict[str, Any], objects: StateObjects, failover: SealedFailover) -> JobOutcome:
     spec = spec_of(described)
     reporting: list[asyncio.Task[None]] = []
     writer = StateWriter(failover)
@@ -89,7 +89,7 @@ async def _launch(described: dict[str, Any], objects: StateObjects, failover: Se
     def started(job: Running) -> None:
         assert isinstance(job, ElasticJob)
         # Its own connection, since it reports from another thread.
-        report = Report(objects.again(), described["attempt"])
+        report = StateReporter(objects.again(), described["attempt"])
         reporting.append(asyncio.get_running_loop().create_task(report.run(job)))
 
     try:
@@ -127,14 +127,14 @@ class _Leaving:
         os._exit(ASKED_TO_GO)
 
 
-def tell_outcome(objects: StateObjects, attempt: int, code: int, report: str) -> None:
+def report_outcome(objects: StateObjects, attempt: int, code: int, report: str) -> None:
     """Report the outcome of the job to the operator.
 
     Raises:
         NotWritten: see `insist`.
     """
     text = json.dumps({"attempt": attempt, "exitCode": code, "report": report[-2000:]})
-    insist(lambda: objects.tell(**{OUTCOME_KEY: text}), "the outcome waits")
+    insist(lambda: objects.write_state(**{OUTCOME_KEY: text}), "the outcome waits")
 
 
 def is_done(objects: StateObjects, attempt: int) -> bool:
@@ -209,7 +209,7 @@ def serve() -> None:
     _end_at_once_when_asked()  # The loop has removed its handler at its end.
     if report:
         print(report, file=sys.stderr, flush=True)
-    tell_outcome(objects, attempt, code, report)
+    report_outcome(objects, attempt, code, report)
     failover.clear()
 
 

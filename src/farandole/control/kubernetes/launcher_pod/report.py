@@ -16,7 +16,7 @@ LOOK_SECONDS = 1.0
 REPEAT_SECONDS = 60.0
 
 
-class Report:
+class StateReporter:
     """Reports on one job.
 
     Args:
@@ -36,15 +36,15 @@ class Report:
             await asyncio.sleep(LOOK_SECONDS)
             now = describe(job)
             if self._is_news(now):
-                await self._tell(now)
+                await self._write(now)
 
     def _is_news(self, now: dict[str, Any]) -> bool:
         return now != self._told or time.monotonic() - self._told_at > REPEAT_SECONDS
 
-    async def _tell(self, now: dict[str, Any]) -> None:
+    async def _write(self, now: dict[str, Any]) -> None:
         try:
             text = json.dumps({**now, "attempt": self._attempt}, sort_keys=True)
-            await asyncio.to_thread(self._objects.tell, **{STATUS_KEY: text})
+            await asyncio.to_thread(self._objects.write_state, **{STATUS_KEY: text})
         except NotWritten:
             return
         self._told, self._told_at = now, time.monotonic()

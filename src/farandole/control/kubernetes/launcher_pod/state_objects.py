@@ -75,7 +75,7 @@ class StateObjects:
         """
         return dict(self._ask("GET", self._state).get("data") or {})
 
-    def tell(self, **texts: str) -> None:
+    def write_state(self, **texts: str) -> None:
         """Write keys of the state object.
 
         Raises:

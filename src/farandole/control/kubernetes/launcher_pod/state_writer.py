@@ -1,7 +1,7 @@
 """Writes the failover state in its own thread, so that a launcher keeps hearing its agents while the write blocks.
 
 - The newest state wins: a state that is replaced before its turn is never written.
-- Messages that the launcher sends after `keep` wait for the write (`farandole.control.launcher.agents.send_gate`), for
+- Messages that the launcher sends after `save` wait for the write (`farandole.control.launcher.agents.send_gate`), for
     at most `PATIENCE_SECONDS`. Then agents are told that there can be no successor, and the job continues without one.
 - A failed write is repeated until it succeeds; then agents wait for a successor again.
 - A stored state that has disappeared, because the object was deleted, is written again.
@@ -69,7 +69,7 @@ class StateWriter:
         """Call `changed` with False if a part could not be written for too long, and with True once all parts are."""
         self._changed = changed
 
-    def keep(self, part: str, content: bytes) -> bool:
+    def save(self, part: str, content: bytes) -> bool:
         """Have a part replaced before any later message is delivered; return False if that is not possible now."""
         with self._news:
             self._newest[part] = content

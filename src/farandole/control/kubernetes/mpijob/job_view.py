@@ -14,7 +14,7 @@ from farandole.control.kubernetes.mpijob.job_spec import AT_STARTUP, WAIT_FOR_WO
 
 
 @dataclass(frozen=True)
-class JobView:
+class MpiJobView:
     """The observed pods, with the spec and the history.
 
     Attributes:
@@ -29,7 +29,7 @@ class JobView:
     workers: Mapping[int, Object]
 
     @classmethod
-    def of(cls, observed: Observed, spec: MpiJobSpec, history: History) -> JobView:
+    def of(cls, observed: Observed, spec: MpiJobSpec, history: History) -> MpiJobView:
         """Sort the pods of a job by role and index."""
         launcher, workers = None, {}
         for pod in observed.pods:

@@ -8,7 +8,7 @@ from farandole.control.kubernetes import conditions, pod_state, times
 from farandole.control.kubernetes.model import Object
 from farandole.control.kubernetes.mpijob.history import History
 from farandole.control.kubernetes.mpijob.job_status import JobStatus
-from farandole.control.kubernetes.mpijob.job_view import JobView
+from farandole.control.kubernetes.mpijob.job_view import MpiJobView
 
 # With the restart policy ExitCode, these are the program's own codes, and a restart would end alike; codes from 128 on
 # stand for signals.
@@ -18,7 +18,7 @@ _CONSEQUENCE = 300.0
 Fatal = tuple[str, str]
 
 
-def count(view: JobView, status: JobStatus) -> tuple[JobStatus, Fatal | None]:
+def count(view: MpiJobView, status: JobStatus) -> tuple[JobStatus, Fatal | None]:
     """Return the status with new failures counted, and the reason to end the job, if there is one.
 
     A pod that is being deleted is not counted: it has not failed by itself.
@@ -28,7 +28,7 @@ def count(view: JobView, status: JobStatus) -> tuple[JobStatus, Fatal | None]:
     for index, pod in sorted(view.workers.items()):
         if _is_new(pod, status.history):
             status = _worker_failed(view, status, index, pod)
-    status = _seen(view, status)
+    status = _record_loss(view, status)
     fatal = None
     if view.launcher is not None and _is_new(view.launcher, status.history):
         status, fatal = _launcher_failed(view, status, view.launcher)
@@ -51,7 +51,7 @@ def _counted(history: History, pod: Object, disrupted: bool) -> History:
     )
 
 
-def _worker_failed(view: JobView, status: JobStatus, index: int, pod: Object) -> JobStatus:
+def _worker_failed(view: MpiJobView, status: JobStatus, index: int, pod: Object) -> JobStatus:
     failure = pod_state.failure(pod)
     # A worker that is leaving, or never belonged to the running job, is not a loss.
     disrupted = failure.disrupted or index >= view.spec.workers
@@ -66,7 +66,7 @@ def _worker_failed(view: JobView, status: JobStatus, index: int, pod: Object) ->
     return status.with_condition(conditions.RESTARTING, True, reason, f"{told} at {times.to_text(retry_at)}", now)
 
 
-def _seen(view: JobView, status: JobStatus) -> JobStatus:
+def _record_loss(view: MpiJobView, status: JobStatus) -> JobStatus:
     """Record when a running launcher has lost a worker."""
     ran = status.holds(conditions.RUNNING) and status.history.formed > 0
     if not ran or all(index >= status.history.formed for index in view.missing):
@@ -74,7 +74,7 @@ def _seen(view: JobView, status: JobStatus) -> JobStatus:
     return status.with_history(loss_at=view.observed.now)
 
 
-def _launcher_failed(view: JobView, status: JobStatus, pod: Object) -> tuple[JobStatus, Fatal | None]:
+def _launcher_failed(view: MpiJobView, status: JobStatus, pod: Object) -> tuple[JobStatus, Fatal | None]:
     failure = pod_state.failure(pod)
     loss_at = status.history.loss_at
     follows = loss_at is not None and view.observed.now - loss_at < _CONSEQUENCE
@@ -91,7 +91,7 @@ def _launcher_failed(view: JobView, status: JobStatus, pod: Object) -> tuple[Job
     return status.noted("LauncherFailed", f"{name} failed ({why})", warning=True), None
 
 
-def _limit_message(view: JobView, status: JobStatus) -> str:
+def _limit_message(view: MpiJobView, status: JobStatus) -> str:
     failed = [pod for pod in view.observed.pods if pod_state.phase(pod) == "Failed"]
     last = max(failed, key=pod_state.created_at, default=None)
     told = f"; last, {last['metadata']['name']} failed: {pod_state.failure(last).what}" if last else ""

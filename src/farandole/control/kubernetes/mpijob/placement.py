@@ -8,11 +8,11 @@ from farandole.control.kubernetes import children, names, pod_state
 from farandole.control.kubernetes.model import Deletion, Object, Ref, Wanted, earliest
 from farandole.control.kubernetes.mpijob import access, gang, hosts, pods
 from farandole.control.kubernetes.mpijob.job_status import JobStatus
-from farandole.control.kubernetes.mpijob.job_view import JobView
+from farandole.control.kubernetes.mpijob.job_view import MpiJobView
 from farandole.control.kubernetes.placement import Placement, deletion, not_refused
 
 
-def plan(view: JobView, status: JobStatus) -> tuple[JobStatus, Placement]:
+def plan(view: MpiJobView, status: JobStatus) -> tuple[JobStatus, Placement]:
     """Return the placement, and the status with the decisions about leaving workers."""
     files = hosts.data(view.observed.job, view.spec, view.ready)
     status = _leaving(view, status, files)
@@ -24,7 +24,7 @@ def plan(view: JobView, status: JobStatus) -> tuple[JobStatus, Placement]:
     return status, Placement(reason, tuple(kept), tuple(going), earliest([drain_at, retry_at, later]))
 
 
-def _leaving(view: JobView, status: JobStatus, files: dict[str, str]) -> JobStatus:
+def _leaving(view: MpiJobView, status: JobStatus, files: dict[str, str]) -> JobStatus:
     """Record since when leaving workers are missing from the host list, as pods can read it."""
     before = status.history.leaving
     surplus = [index for index in view.workers if index >= view.spec.workers]
@@ -39,13 +39,13 @@ def _leaving(view: JobView, status: JobStatus, files: dict[str, str]) -> JobStat
     return status.with_history(leaving=leaving, worker_retry_at=retries)
 
 
-def _lists_are(view: JobView, files: dict[str, str]) -> bool:
+def _lists_are(view: MpiJobView, files: dict[str, str]) -> bool:
     metadata = view.observed.metadata
     config = view.observed.children.get(Ref("v1", "ConfigMap", metadata["namespace"], f"{metadata['name']}-config"))
     return config is not None and config.get("data") == files
 
 
-def _deletions(view: JobView, status: JobStatus) -> tuple[list[Deletion], float | None]:
+def _deletions(view: MpiJobView, status: JobStatus) -> tuple[list[Deletion], float | None]:
     """Return the pods to delete now, and the time of the next deletion."""
     found, times = [], []
     for index, pod in sorted(view.workers.items(), reverse=True):
@@ -64,14 +64,14 @@ def _deletions(view: JobView, status: JobStatus) -> tuple[list[Deletion], float 
     return found, earliest(times)
 
 
-def _drained_at(view: JobView, pod: Object, since: float | None) -> float | None:
+def _drained_at(view: MpiJobView, pod: Object, since: float | None) -> float | None:
     """Return when a worker may be deleted; None if that depends on something that has yet to happen."""
     if not pod_state.running(pod) or not view.launcher_running:
         return view.observed.now
     return None if since is None else since + view.observed.options.drain_seconds
 
 
-def _wanted(view: JobView, status: JobStatus, files: dict[str, str]) -> tuple[list[Wanted], float | None, str]:
+def _wanted(view: MpiJobView, status: JobStatus, files: dict[str, str]) -> tuple[list[Wanted], float | None, str]:
     """Return all objects that must exist, when there may be more, and a sentence."""
     job, spec, options, now = view.observed.job, view.spec, view.observed.options, view.observed.now
     most = max([spec.workers, *(index + 1 for index in view.workers)])
@@ -90,7 +90,7 @@ def _wanted(view: JobView, status: JobStatus, files: dict[str, str]) -> tuple[li
     return wanted, earliest([*times, at]), reason
 
 
-def _launcher(view: JobView, status: JobStatus, files: dict[str, str]) -> tuple[Wanted | None, float | None, str]:
+def _launcher(view: MpiJobView, status: JobStatus, files: dict[str, str]) -> tuple[Wanted | None, float | None, str]:
     job, spec, options, now = view.observed.job, view.spec, view.observed.options, view.observed.now
     if view.launcher is not None:
         if pod_state.finished(view.launcher) or pod_state.terminating(view.launcher):

@@ -13,7 +13,7 @@ from farandole.control.kubernetes.model import Observed, Outcome, earliest
 from farandole.control.kubernetes.mpijob import ending, job_spec, losses, placement, queued, suspension
 from farandole.control.kubernetes.mpijob.job_spec import MpiJobSpec
 from farandole.control.kubernetes.mpijob.job_status import JobStatus, replica_statuses
-from farandole.control.kubernetes.mpijob.job_view import JobView
+from farandole.control.kubernetes.mpijob.job_view import MpiJobView
 from farandole.control.kubernetes.placement import hindrance, hindrance_due
 
 # Seconds after which a pod that is not scheduled, or has no image, is worth a condition.
@@ -35,7 +35,7 @@ def reconcile(observed: Observed) -> Outcome:
     if spec is None:
         return _invalid(observed, status, faults)
     status = _created(observed, spec, status)
-    if JobView.of(observed, spec, status.history).launcher_succeeded:
+    if MpiJobView.of(observed, spec, status.history).launcher_succeeded:
         return ending.succeeded(observed, spec, status)
     if spec.suspend:
         return suspension.suspended(observed, spec, queued.with_slots(observed, status, 0))
@@ -67,7 +67,7 @@ def _created(observed: Observed, spec: MpiJobSpec, status: JobStatus) -> JobStat
 
 def _active(observed: Observed, spec: MpiJobSpec, status: JobStatus) -> Outcome:
     now = observed.now
-    view = JobView.of(observed, spec, status.history)
+    view = MpiJobView.of(observed, spec, status.history)
     overdue_at = status.seconds_after("startTime", spec.deadline)
     if overdue_at is not None and now >= overdue_at:
         message = f"the job was active for longer than activeDeadlineSeconds: {spec.deadline}"
@@ -75,7 +75,7 @@ def _active(observed: Observed, spec: MpiJobSpec, status: JobStatus) -> Outcome:
     status, fatal = losses.count(view, status)
     if fatal is not None:
         return ending.failed(observed, spec, status, *fatal)
-    view = JobView.of(observed, spec, status.history)
+    view = MpiJobView.of(observed, spec, status.history)
     status, plan = placement.plan(view, status)
     status = _truth(view, status)
     status = status.with_blocked(hindrance(observed, _PATIENCE_SECONDS), now)
@@ -84,7 +84,7 @@ def _active(observed: Observed, spec: MpiJobSpec, status: JobStatus) -> Outcome:
     return status.outcome(plan.reason, plan.wanted, plan.deletions, again)
 
 
-def _truth(view: JobView, status: JobStatus) -> JobStatus:
+def _truth(view: MpiJobView, status: JobStatus) -> JobStatus:
     """Return the status with the actual values of Running and Restarting."""
     now = view.observed.now
     name = name_of(view.observed)

@@ -15,11 +15,11 @@ from typing import Any
 
 from farandole.control.kubernetes import children, names, pod_state, times
 from farandole.control.kubernetes.api.client import Api
-from farandole.control.kubernetes.api.errors import ApiError, Conflict, NoSuchKind, NotFound, Refused, reason_of
+from farandole.control.kubernetes.api.errors import ApiError, Conflict, NoSuchKind, NotFound, ObjectRefused, reason_of
 from farandole.control.kubernetes.model import Deletion, Note, Object, Observed, Outcome, Problem, Ref, Wanted
 from farandole.control.kubernetes.operator import secrets as secret_data
 from farandole.control.kubernetes.operator.backoff import rest
-from farandole.control.kubernetes.operator.store import JobKey, Store, owner_uid
+from farandole.control.kubernetes.operator.store import ClusterStore, JobKey, owner_uid
 
 log = logging.getLogger("farandole.operator")
 
@@ -49,13 +49,13 @@ class Executor:
     """
 
     api: Api
-    store: Store
+    store: ClusterStore
     may_write: Callable[[], bool]
     clock: Callable[[], float]
     identity: str = ""
     tried: dict[Ref, float] = field(default_factory=dict)
 
-    def looks_again(self, observed: Observed) -> float | None:
+    def recheck_after(self, observed: Observed) -> float | None:
         """Return the seconds after which a job is reconciled again because pods wait to start; None if none do."""
         return START_SECONDS if any(pod_state.waits_to_start(pod) for pod in observed.pods) else None
 
@@ -66,7 +66,7 @@ class Executor:
             await self._write_status(key, observed.job, outcome.status)
             requests += 1
         for note in outcome.notes:
-            await self._tell(key, observed.job, note)
+            await self._write_event(key, observed.job, note)
         for deletion in outcome.deletions:
             await self._delete(deletion, observed.children.get(deletion.ref))
         requests += len(outcome.notes) + len(outcome.deletions)
@@ -103,7 +103,7 @@ class Executor:
         except (NotFound, Conflict):
             self.store.remove_job(key, job["metadata"]["uid"])
 
-    async def _tell(self, key: JobKey, job: Object, note: Note) -> None:
+    async def _write_event(self, key: JobKey, job: Object, note: Note) -> None:
         """Write an Event; a failure to do so does not prevent other actions."""
         self._check()
         now = times.to_text(self.clock())
@@ -195,20 +195,20 @@ class Executor:
             else:
                 answer = await self.api.apply(_marked(wanted.obj))
         except Conflict:
-            await self._taken(key, observed, wanted)
+            await self._handle_existing(key, observed, wanted)
         except NotFound as error:
             if child is not None:
                 self.store.remove_child(child)
             else:
                 self._refused(key, wanted.ref, error)
-        except Refused as error:
+        except ObjectRefused as error:
             self._refused(key, wanted.ref, error)
         else:
             if child is not None and wanted.generate:
                 log.warning("%s: %s was gone, and is made again", key, wanted.ref)
             self.store.put_child({"apiVersion": wanted.ref.api_version, "kind": wanted.ref.kind, **answer})
 
-    async def _taken(self, key: JobKey, observed: Observed, wanted: Wanted) -> None:
+    async def _handle_existing(self, key: JobKey, observed: Observed, wanted: Wanted) -> None:
         """Handle that an object of that name exists: ours, which was not known yet, or another owner's."""
         ref = wanted.ref
         if wanted.generate:

@@ -69,7 +69,7 @@ class Election:
                         await asyncio.wait_for(self._try(), RENEW_WITHIN * self._duration)
                     except (ApiError, asyncio.TimeoutError) as error:
                         log.warning("leader election: %s", str(error) or "no answer in time")
-            self._tell()
+            self._log_result()
             await asyncio.sleep(EVERY * self._duration)
 
     async def release(self) -> None:
@@ -126,7 +126,7 @@ class Election:
             },
         }
 
-    def _tell(self) -> None:
+    def _log_result(self) -> None:
         """Log the result. The Lease may have lapsed and been renewed since the last time, unknown to others."""
         news, self._told = self.leading != self._told, self.leading
         if news:

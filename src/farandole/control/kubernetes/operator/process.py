@@ -31,7 +31,7 @@ from farandole.control.kubernetes.operator.carry_out import Executor, NotLeading
 from farandole.control.kubernetes.operator.election import DURATION, Election
 from farandole.control.kubernetes.operator.metrics import CONTENT_TYPE, Metrics
 from farandole.control.kubernetes.operator.queue_keeper import QueueKeeper
-from farandole.control.kubernetes.operator.store import JobKey, Store
+from farandole.control.kubernetes.operator.store import ClusterStore, JobKey
 from farandole.control.kubernetes.operator.watch import SELECTOR, UNMARKED, ChildWatch, JobWatch, Watch
 from farandole.control.kubernetes.operator.work_queue import WorkQueue
 
@@ -54,7 +54,7 @@ NODES, NODES_SOON = 30.0, 1.0
 
 
 @dataclass(frozen=True)
-class Settings:
+class OperatorSettings:
     """The options of an operator.
 
     Attributes:
@@ -80,14 +80,14 @@ class Operator:
     Its fields are its parts, each of which has its own module.
     """
 
-    def __init__(self, settings: Settings, config: SingleConfig | None = None) -> None:
+    def __init__(self, settings: OperatorSettings, config: SingleConfig | None = None) -> None:
         self.settings = settings
         self.stop = asyncio.Event()
         self.metrics = Metrics()
         self.port = 0
         self.api = Api(config or default_config())
         self._queue = WorkQueue(time.monotonic)
-        self.store = Store(self._queue.add)
+        self.store = ClusterStore(self._queue.add)
         self._queues = QueueKeeper(self.store, self._queue.add)
         self._parked: set[JobKey] = set()
         identity = settings.identity or f"{socket.gethostname()}_{os.getpid()}_{secrets.token_hex(4)}"
@@ -129,7 +129,7 @@ class Operator:
 
     async def _worker(self) -> None:
         while True:
-            key, due = await self._queue.take()
+            key, due = await self._queue.get()
             try:
                 if self.election.leading:
                     await self._reconcile(key, due)
@@ -175,7 +175,7 @@ class Operator:
                 log.info("%s: %s (%d requests)", key, outcome.reason, writes)
             if outcome.again_at is not None:
                 self._queue.add(key, max(0.0, outcome.again_at - time.time()))
-            if (pause := self._executor.looks_again(observed)) is not None:
+            if (pause := self._executor.recheck_after(observed)) is not None:
                 self._queue.add(key, pause)
         self.metrics.reconciles[result] += 1
         self.metrics.work.add(time.monotonic() - started)
@@ -195,7 +195,7 @@ class Operator:
                 wait = NODES
                 try:
                     nodes, _ = await self.api.list("v1", "nodes")
-                    self._queues.take_nodes(nodes)
+                    self._queues.set_nodes(nodes)
                 except ApiError as error:
                     log.warning("nodes cannot be counted: %s; again in %g s", error, wait)
             await asyncio.sleep(wait)
@@ -230,7 +230,7 @@ def _probed(reasons: list[str]) -> tuple[HTTPStatus, str, str]:
     return HTTPStatus.SERVICE_UNAVAILABLE if failing else HTTPStatus.OK, endpoint.PLAIN, text
 
 
-def _watches(settings: Settings, api: Api, store: Store) -> list[Watch]:
+def _watches(settings: OperatorSettings, api: Api, store: ClusterStore) -> list[Watch]:
     """Return a watch of each kind of jobs, and of each kind of object that jobs own."""
     namespace = settings.namespace
     watches: list[Watch] = [JobWatch.of(api, store, kind, namespace) for kind in settings.kinds]
@@ -256,7 +256,7 @@ async def _end(tasks: list[asyncio.Task[Any]]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def main(settings: Settings, verbose: bool) -> int:
+def main(settings: OperatorSettings, verbose: bool) -> int:
     """Serve until SIGTERM or SIGINT, and return the exit code."""
     form = "%(asctime)s %(levelname)s %(message)s"
     logging.basicConfig(level=logging.WARNING, format=form, stream=sys.stderr)

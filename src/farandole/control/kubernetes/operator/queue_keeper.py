@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from farandole.control.kubernetes.kinds import MPI_JOB, QUEUE, TRAINING_JOB
 from farandole.control.kubernetes.model import Object, Observed, Options
-from farandole.control.kubernetes.operator.store import JobKey, Store
+from farandole.control.kubernetes.operator.store import ClusterStore, JobKey
 from farandole.control.kubernetes.queues.decide import Admissions, decide
 from farandole.control.kubernetes.queues.queue_spec import read_queues
 from farandole.control.kubernetes.queues.queued_jobs import MPI_JOB_PREFIX, JobAndPods, queued_jobs
@@ -28,7 +28,7 @@ class QueueKeeper:
         look: called with the key of a changed job or queue, and the seconds after which it must be reconciled.
     """
 
-    def __init__(self, store: Store, look: Callable[[JobKey, float], None]) -> None:
+    def __init__(self, store: ClusterStore, look: Callable[[JobKey, float], None]) -> None:
         self._store = store
         self._look = look
         self._standing: dict[str, dict[str, Standing]] = {}
@@ -47,7 +47,7 @@ class QueueKeeper:
             forest, queued_jobs(forest, self._jobs(namespace, observed)), observed.now, self._standing.get(namespace)
         )
         self._standing[namespace] = dict(admissions.standing)
-        self._tell(key, admissions)
+        self._reconcile_changed(key, admissions)
         if admissions.again_at is not None:
             self._look(key, max(_SOON, admissions.again_at - observed.now))
         if key.kind is QUEUE:
@@ -60,7 +60,7 @@ class QueueKeeper:
         queues = [job for key, job in self._store.jobs() if key.kind is QUEUE]
         return any(isinstance(each.get("spec"), dict) and each["spec"].get("resource") for each in queues)
 
-    def take_nodes(self, nodes: Iterable[Object]) -> None:
+    def set_nodes(self, nodes: Iterable[Object]) -> None:
         """Record the cluster's nodes, and have all queues reconciled if the nodes have changed."""
         known = [_counted(node) for node in nodes]
         if known == self._nodes:
@@ -88,7 +88,7 @@ class QueueKeeper:
                 found.append(JobAndPods(each.job, each.pods))
         return found
 
-    def _tell(self, key: JobKey, admissions: Admissions) -> None:
+    def _reconcile_changed(self, key: JobKey, admissions: Admissions) -> None:
         """Have all jobs and queues reconciled whose decision has changed."""
         before = self._told.get(key.namespace)
         self._told[key.namespace] = admissions

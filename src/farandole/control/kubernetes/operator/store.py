@@ -49,7 +49,7 @@ class _Entry:
     problems: dict[Ref, Problem] = field(default_factory=dict)
 
 
-class Store:
+class ClusterStore:
     """Jobs and the objects that they own. `changed` is called with the key of each job that has changed."""
 
     def __init__(self, changed: Callable[[JobKey], None]) -> None:

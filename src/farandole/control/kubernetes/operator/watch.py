@@ -23,7 +23,7 @@ from farandole.control.kubernetes.api.errors import ApiError, Gone, NotFound
 from farandole.control.kubernetes.kinds import Kind
 from farandole.control.kubernetes.model import Object
 from farandole.control.kubernetes.operator.backoff import rest
-from farandole.control.kubernetes.operator.store import JobKey, Store
+from farandole.control.kubernetes.operator.store import ClusterStore, JobKey
 
 log = logging.getLogger("farandole.operator")
 
@@ -54,7 +54,7 @@ class Watch(ABC):
     """
 
     api: Api
-    store: Store
+    store: ClusterStore
     api_version: str
     kind: str
     namespace: str = ""
@@ -113,7 +113,7 @@ class Watch(ABC):
                 # An outdated version is usual. A list that was too slow for its server is not.
                 if not (isinstance(error, Gone) and version):
                     trouble = str(error) or type(error).__name__
-                    self._tell(trouble, error)
+                    self._log_trouble(trouble, error)
                 # It is uncertain which changes the server still knows: a list is complete.
                 version = ""
                 if self.may_lack and isinstance(error, NotFound):
@@ -157,7 +157,7 @@ class Watch(ABC):
             log.info("the watch of %s is up again", self.plural)
         self._trouble = ""
 
-    def _tell(self, trouble: str, error: Exception) -> None:
+    def _log_trouble(self, trouble: str, error: Exception) -> None:
         """Log a problem, once while it stays the same."""
         if trouble != self._trouble:
             unexpected = None if isinstance(error, ApiError) else error
@@ -173,7 +173,7 @@ class JobWatch(Watch):
     """The watch of one kind of jobs, or of queues."""
 
     @classmethod
-    def of(cls, api: Api, store: Store, kind: Kind, namespace: str) -> JobWatch:
+    def of(cls, api: Api, store: ClusterStore, kind: Kind, namespace: str) -> JobWatch:
         """Return the watch of a kind that the operator serves."""
         return cls(api, store, kind.api_version, kind.kind, namespace)
 

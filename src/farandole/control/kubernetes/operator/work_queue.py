@@ -63,7 +63,7 @@ class WorkQueue:
         if at is not None:
             self.add(key, max(0.0, at - self._clock()))
 
-    async def take(self) -> tuple[JobKey, float]:
+    async def get(self) -> tuple[JobKey, float]:
         """Wait for a job that is due; return it with the time at which it was due."""
         while True:
             now = self._clock()

@@ -28,7 +28,7 @@ def count(nodes: Iterable[Object], resource: str, of_slot: Decimal, labels: Mapp
     found = []
     for node in sorted(nodes, key=lambda node: str(node["metadata"]["name"])):
         given = node["metadata"].get("labels") or {}
-        if not _takes_pods(node) or any(given.get(name) != value for name, value in labels.items()):
+        if not _accepts_pods(node) or any(given.get(name) != value for name, value in labels.items()):
             continue
         slots = int(resources.amount((node.get("status") or {}).get("allocatable"), resource) // of_slot)
         if slots > 0:
@@ -36,7 +36,7 @@ def count(nodes: Iterable[Object], resource: str, of_slot: Decimal, labels: Mapp
     return tuple(found)
 
 
-def _takes_pods(node: Object) -> bool:
+def _accepts_pods(node: Object) -> bool:
     conditions = (node.get("status") or {}).get("conditions") or ()
     ready = any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions)
     return ready and not (node.get("spec") or {}).get("unschedulable")

@@ -15,10 +15,10 @@ from farandole.base.wire.errors import BadMessage, WireError
 from farandole.base.wire.frames import LARGEST_FRAME, Codec
 from farandole.control.agent.protocol import (
     GREETING,
+    AllEnded,
     Answer,
     Beat,
     End,
-    Ended,
     FromAgent,
     FromFiles,
     Ready,
@@ -77,7 +77,7 @@ class AgentClient:
         self._codec: Codec[FromAgent] = Codec(FromAgent)
         loop = asyncio.get_running_loop()
         self._ready: asyncio.Future[Ready] = loop.create_future()
-        self._ended: asyncio.Future[Ended] = loop.create_future()
+        self._ended: asyncio.Future[AllEnded] = loop.create_future()
         self._resumed: asyncio.Future[Resumed] = loop.create_future()
         for future in (self._ready, self._ended, self._resumed):
             future.add_done_callback(_retrieve)
@@ -106,7 +106,7 @@ class AgentClient:
 
     # --- talking ----------------------------------------------------------------------------------------------------
 
-    def tell(self, message: ToAgent) -> None:
+    def send(self, message: ToAgent) -> None:
         """Send an order through the gate; no-op if the agent is lost, or has ended."""
         if self._lost is None and not self._ended.done():
             payload = self._codec.encode(message)
@@ -127,7 +127,7 @@ class AgentClient:
         self._asked += 1
         number = self._asked
         answer = self._answers[number] = asyncio.get_running_loop().create_future()
-        self.tell(make(number))
+        self.send(make(number))
         try:
             return await asyncio.wait_for(answer, seconds)
         except (TimeoutError, asyncio.TimeoutError):
@@ -157,9 +157,9 @@ class AgentClient:
 
     def relay_to(self, roster: str) -> None:
         """Let the workers of this agent's host reach the roster through the agent."""
-        self._relayed = RelayedLinks(roster, self.tell)
+        self._relayed = RelayedLinks(roster, self.send)
 
-    def hear_of_files(self, take: Callable[[FromFiles], None]) -> None:
+    def on_file_messages(self, take: Callable[[FromFiles], None]) -> None:
         """Pass messages about files to `take`."""
         self._take_files = take
 
@@ -205,7 +205,7 @@ class AgentClient:
                 self._heard_at = now  # The launcher itself did not listen: it was stopped, or got no processor time.
             looked_at = now
             if now >= max(beat_at, self._paused_until):
-                self.tell(Beat(timeout if self.patience is None else math.inf))
+                self.send(Beat(timeout if self.patience is None else math.inf))
                 beat_at = now + BEAT_SECONDS
             silence = now - self._heard_at
             if silence > timeout:
@@ -223,7 +223,7 @@ class AgentClient:
 
     def pause(self) -> None:
         """Tell an agent on another host that the launcher is about to be stopped, but is alive."""
-        self.tell(Beat(math.inf))
+        self.send(Beat(math.inf))
         # Nothing else may be sent before the launcher is stopped; by the time it continues, this has expired.
         self._paused_until = time.monotonic() + PAUSE_SECONDS
 
@@ -259,7 +259,7 @@ class AgentClient:
         self._closed = True
         try:
             if self._ready.done() and self._lost is None and not self._ended.done():
-                self.tell(End(0))
+                self.send(End(0))
                 with contextlib.suppress(TimeoutError, asyncio.TimeoutError):
                     await asyncio.wait_for(self._process.wait(), CLOSE_SECONDS)
         finally:
@@ -313,10 +313,10 @@ class AgentClient:
                 waiting.set_result(message)
         elif isinstance(message, RelayOpened | Relayed | RelayCredit | RelayClosed):
             if self._relayed is not None:
-                self._relayed.take(message)
+                self._relayed.handle(message)
         elif isinstance(message, FromFiles):
             self._take_files(message)
-        elif isinstance(message, Ended):
+        elif isinstance(message, AllEnded):
             self._ended.set_result(message)
         else:
             self._take(message)

@@ -66,7 +66,7 @@ class _Arrival:
     channel: AsyncChannel
 
     @property
-    def stands(self) -> bool:
+    def is_open(self) -> bool:
         """Whether the connection is open, as far as is known."""
         return not self.reader.over.is_set()
 
@@ -269,7 +269,7 @@ class Reception:
         arrival.writer.close()
 
     def _tidy(self) -> None:
-        for name in [name for name, arrival in self._waiting.items() if not arrival.stands]:
+        for name in [name for name, arrival in self._waiting.items() if not arrival.is_open]:
             self._waiting.pop(name).writer.close()
         for name in [name for name, (_, agent) in self._taken.items() if agent.output.at_eof() or _is_over(agent)]:
             del self._taken[name]
@@ -315,7 +315,7 @@ class Reception:
         while name not in self._waiting:
             if time.monotonic() > self._end_of_wait(began, holds_up()):
                 return None
-            self._tell_of_wait(began)
+            self._report_wait(began)
             await asyncio.sleep(_REST_SECONDS)
         return self._waiting[name]
 
@@ -327,7 +327,7 @@ class Reception:
             return max(began, self._first_new) + FIRST_ARRIVAL_SECONDS
         return began + self.outlive + FENCED_SECONDS
 
-    def _tell_of_wait(self, began: float) -> None:
+    def _report_wait(self, began: float) -> None:
         if self._has_told or self._first_alive is not None or time.monotonic() - began < TELL_SECONDS:
             return
         self._has_told = True

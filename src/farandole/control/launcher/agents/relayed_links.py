@@ -17,16 +17,16 @@ class RelayedLinks:
 
     Args:
         roster: host:port of the roster.
-        tell: sends messages to the agent.
+        send: sends messages to the agent.
     """
 
-    def __init__(self, roster: str, tell: Callable[[ToAgent], None]) -> None:
+    def __init__(self, roster: str, send: Callable[[ToAgent], None]) -> None:
         self._host, self._port = parse_address(roster)
-        self._tell = tell
+        self._send = send
         self._links: dict[int, _Link] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def take(self, message: RelayOpened | Relay) -> None:
+    def handle(self, message: RelayOpened | Relay) -> None:
         """Handle an agent's message about a connection, which may already be over."""
         if isinstance(message, RelayOpened):
             link = self._links[message.link] = _Link(message.link)
@@ -71,7 +71,7 @@ class RelayedLinks:
             while data := await link.coming.get():
                 writer.write(data)
                 await writer.drain()
-                self._tell(RelayCredit(link.number, len(data)))
+                self._send(RelayCredit(link.number, len(data)))
         except OSError:
             return
         # The worker has closed its end. The roster still gets its last data: close() flushes.
@@ -81,14 +81,14 @@ class RelayedLinks:
         """Pass data from the roster to the worker."""
         while data := await reader.read(_CHUNK):
             link.ahead += len(data)
-            self._tell(Relayed(link.number, data))
+            self._send(Relayed(link.number, data))
             while link.ahead >= WINDOW:
                 link.credited.clear()
                 await link.credited.wait()
 
     def _forget(self, link: _Link) -> None:
         del self._links[link.number]
-        self._tell(RelayClosed(link.number))
+        self._send(RelayClosed(link.number))
 
 
 class _Link:

@@ -26,11 +26,11 @@ from typing import NamedTuple
 from farandole.base.installed import own_environment
 from farandole.base.wire.errors import ConnectionLost, WireError, WireTimeout
 from farandole.control.launcher.daemon.client_protocol import (
-    Ended,
     Hidden,
     Hide,
+    JobEnded,
     Launch,
-    Refused,
+    RequestRefused,
     Stop,
     TakenOver,
     Unread,
@@ -62,7 +62,7 @@ class ClientOptions(NamedTuple):
     """Whether Ctrl-C and SIGTERM make the client leave, without effect on the job."""
 
 
-def run_in_daemon(request: LaunchRequest, options: ClientOptions) -> Ended:
+def run_in_daemon(request: LaunchRequest, options: ClientOptions) -> JobEnded:
     """Run a job in a daemon and show it; return its end, or the reason why this process no longer shows it.
 
     Raises:
@@ -79,7 +79,7 @@ def run_in_daemon(request: LaunchRequest, options: ClientOptions) -> Ended:
         return client.run(lambda: client.start(pickle.dumps(request), lock))
 
 
-def attach(options: ClientOptions, color: str) -> Ended:
+def attach(options: ClientOptions, color: str) -> JobEnded:
     """Show a job that is running, or that has ended meanwhile; return its end.
 
     Raises:
@@ -90,7 +90,7 @@ def attach(options: ClientOptions, color: str) -> Ended:
     return _attach(directory, record, color, options.detach)
 
 
-def _attach_to_same(jobs: Jobs, options: ClientOptions, request: LaunchRequest) -> Ended:
+def _attach_to_same(jobs: Jobs, options: ClientOptions, request: LaunchRequest) -> JobEnded:
     """Show the running job of this name, if it is the requested one.
 
     Raises:
@@ -106,16 +106,16 @@ def _attach_to_same(jobs: Jobs, options: ClientOptions, request: LaunchRequest) 
     return _attach(directory, record, request.spec.output.color, options.detach, pickle.dumps(request))
 
 
-def _attach(directory: JobDirectory, record: JobRecord, color: str, detach: bool, request: bytes = b"") -> Ended:
+def _attach(directory: JobDirectory, record: JobRecord, color: str, detach: bool, request: bytes = b"") -> JobEnded:
     if directory.ended() is not None:
         return show_end(directory)
     with _SignalWakeup() as alarm, _Client(directory, color, detach, alarm) as client:
         return client.run(lambda: client.connect(record, request))
 
 
-def show_end(directory: JobDirectory) -> Ended:
+def show_end(directory: JobDirectory) -> JobEnded:
     """Show the last lines of a job that ended while no client showed it, forget the job, and return its end."""
-    ended = directory.ended() or Ended(1)
+    ended = directory.ended() or JobEnded(1)
     with contextlib.suppress(OSError):
         lines = directory.log.read_text(errors="replace").splitlines(keepends=True)
         print(*lines[-RECALLED_LINES:], sep="", end="", flush=True)
@@ -253,7 +253,7 @@ class _Client:
 
     # --- running ------------------------------------------------------------------------------------------------
 
-    def run(self, begin: Callable[[], None]) -> Ended:
+    def run(self, begin: Callable[[], None]) -> JobEnded:
         """Begin, and wait for the end.
 
         Raises:
@@ -281,7 +281,7 @@ class _Client:
         for signum in early:
             self._stop_signal(signum, None)
 
-    def _wait_while_connected(self) -> Ended | None:
+    def _wait_while_connected(self) -> JobEnded | None:
         """Return the result of `_wait`; None if the daemon is gone."""
         assert self._link is not None
         try:
@@ -292,7 +292,7 @@ class _Client:
             self._last_stop = None
             return None
 
-    def _wait(self) -> Ended:
+    def _wait(self) -> JobEnded:
         assert self._link is not None
         while True:
             try:
@@ -300,15 +300,15 @@ class _Client:
             except WireTimeout:
                 self._resume()
                 continue
-            if isinstance(message, Ended):
+            if isinstance(message, JobEnded):
                 return self._ended(message)
-            if isinstance(message, Refused):
+            if isinstance(message, RequestRefused):
                 self._reap()
                 raise SpecError(message.message, message.hint)
             if isinstance(message, TakenOver):
-                return Ended(1, f"farandole: job {self._directory.name} is now shown elsewhere")
+                return JobEnded(1, f"farandole: job {self._directory.name} is now shown elsewhere")
             if isinstance(message, Unread):
-                return Ended(
+                return JobEnded(
                     128 + signal.SIGPIPE, f"farandole: the output has no reader any more; {self._how_to_return()}"
                 )
             if isinstance(message, Hidden) and self._hide_until is not None:
@@ -327,7 +327,7 @@ class _Client:
         else:
             self._suspend()
 
-    def _ended(self, message: Ended) -> Ended:
+    def _ended(self, message: JobEnded) -> JobEnded:
         self._reap()
         # This process may have asked to be shown the job again when it was already too late.
         return message if message.shown else show_end(self._directory)
@@ -338,7 +338,7 @@ class _Client:
         self._hidden = True
         os.kill(os.getpid(), signal.SIGSTOP)
 
-    def _left(self, signum: int) -> Ended:
+    def _left(self, signum: int) -> JobEnded:
         """Have the terminal cleaned up, and return."""
         assert self._link is not None
         with contextlib.suppress(WireError):
@@ -347,13 +347,13 @@ class _Client:
             while not isinstance(self._link.receive(deadline), Hidden):
                 continue
         name = self._directory.name
-        return Ended(128 + signum, f"farandole: {self._how_to_return()}; farandole stop {name} ends it")
+        return JobEnded(128 + signum, f"farandole: {self._how_to_return()}; farandole stop {name} ends it")
 
     def _how_to_return(self) -> str:
         name = self._directory.name
         return f"job {name} continues; farandole run --attach {name} shows it again"
 
-    def _lost(self) -> Ended:
+    def _lost(self) -> JobEnded:
         """Return the end of a daemon that was lost without a message about it; the directory may contain the reason."""
         code = self._reap()
         if self._directory.ended() is not None:
@@ -362,7 +362,7 @@ class _Client:
             how = "has ended"
         else:
             how = f"exited with code {code}" if code >= 0 else f"was killed by {signal_name(-code)}"
-        return Ended(1, f"error: the launcher of job {self._directory.name} {how}; {self._what_is_left()}")
+        return JobEnded(1, f"error: the launcher of job {self._directory.name} {how}; {self._what_is_left()}")
 
     def _what_is_left(self) -> str:
         name, record = self._directory.name, self._directory.record()

@@ -129,7 +129,7 @@ class Unread(msgspec.Struct, frozen=True, tag="unread"):
     """The client's output has no reader."""
 
 
-class Ended(msgspec.Struct, frozen=True, tag="ended"):
+class JobEnded(msgspec.Struct, frozen=True, tag="ended"):
     """The job has ended, and all of its output was written."""
 
     exit_code: int
@@ -139,7 +139,7 @@ class Ended(msgspec.Struct, frozen=True, tag="ended"):
     """Whether this client was shown the last lines; otherwise they are in the job's directory, with this message."""
 
 
-class Refused(msgspec.Struct, frozen=True, tag="refused"):
+class RequestRefused(msgspec.Struct, frozen=True, tag="refused"):
     """The request failed with a `SpecError`."""
 
     message: str
@@ -175,4 +175,4 @@ class ViewIs(msgspec.Struct, frozen=True, tag="view-is"):
     view: JobView
 
 
-FromDaemon = Hidden | TakenOver | Unread | Ended | Refused | Done | HostsAre | StatusIs | ViewIs
+FromDaemon = Hidden | TakenOver | Unread | JobEnded | RequestRefused | Done | HostsAre | StatusIs | ViewIs

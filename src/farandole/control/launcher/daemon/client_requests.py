@@ -14,7 +14,7 @@ from farandole.control.launcher.daemon.client_protocol import (
     AskStatus,
     AskView,
     FromDaemon,
-    Refused,
+    RequestRefused,
     StatusIs,
     Stop,
     ViewIs,
@@ -41,7 +41,7 @@ def ask(directory: JobDirectory, request: msgspec.Struct) -> FromDaemon:
     with _link(directory) as link:
         link.send(request)
         answer = link.receive(time.monotonic() + ANSWER_SECONDS)
-    if isinstance(answer, Refused):
+    if isinstance(answer, RequestRefused):
         raise SpecError(answer.message, answer.hint)
     return answer
 

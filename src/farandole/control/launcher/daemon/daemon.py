@@ -37,12 +37,12 @@ from farandole.control.launcher.daemon.client_protocol import (
     MESSAGE_LIMIT,
     AskStatus,
     AskView,
-    Ended,
     FromClient,
     FromDaemon,
     Hide,
+    JobEnded,
     Launch,
-    Refused,
+    RequestRefused,
     Show,
     StatusIs,
     Stop,
@@ -56,10 +56,10 @@ from farandole.control.launcher.daemon.launch_request import LaunchRequest
 from farandole.control.launcher.daemon.log_file import LogFile
 from farandole.control.launcher.daemon.output_sink import let_writes_be_interrupted
 from farandole.control.launcher.daemon.watchdog import run_watched
-from farandole.control.launcher.supervise.control import Job
+from farandole.control.launcher.supervise.control import ControlledJob
 from farandole.control.launcher.supervise.ending import READER_SECONDS
 from farandole.control.launcher.supervise.failover_files import NothingLeft, NotTakenOver
-from farandole.control.launcher.supervise.outcome import Outcome
+from farandole.control.launcher.supervise.outcome import JobOutcome
 from farandole.errors import SpecError
 
 # Modules that a successor needs and a first daemon loads only once it knows its job.
@@ -92,7 +92,7 @@ class JobDaemon:
         self._log, self._socket = self._make_ready()
         self._display = JobDisplay(self._log, request.spec.output)
         self._console = self._display.console
-        self._job: Job | None = None
+        self._job: ControlledJob | None = None
         self._stops: list[Stop] = []
         """Orders that arrived before the job was taken over."""
         self._goes_on_without = False
@@ -136,7 +136,7 @@ class JobDaemon:
         self._loop.add_signal_handler(signal.SIGHUP, lambda: None)  # There is no terminal whose end would matter.
         self._running = self._loop.create_task(self._run_job())
         alive = self._loop.create_task(self._show_life())
-        await self._tell_the_end(await self._running)
+        await self._report_end(await self._running)
         alive.cancel()
         self._socket.stop()
 
@@ -182,16 +182,16 @@ class JobDaemon:
             outcome = await self._launch_or_begin_anew()
         except NotTakenOver as error:
             self._goes_on_without = True
-            return Refused(error.message, error.hint)
+            return RequestRefused(error.message, error.hint)
         except SpecError as error:
-            return Refused(error.message, error.hint)
+            return RequestRefused(error.message, error.hint)
         except asyncio.CancelledError:
-            return Ended(130, "error: interrupted before anything was started")
+            return JobEnded(130, "error: interrupted before anything was started")
         except Exception:
-            return Ended(1, f"error: the launcher failed:\n{traceback.format_exc()}")
-        return Ended(outcome.exit_code, outcome.report, outcome.rank)
+            return JobEnded(1, f"error: the launcher failed:\n{traceback.format_exc()}")
+        return JobEnded(outcome.exit_code, outcome.report, outcome.rank)
 
-    async def _launch_or_begin_anew(self) -> Outcome:
+    async def _launch_or_begin_anew(self) -> JobOutcome:
         try:
             return await self._launch()
         except NothingLeft as error:
@@ -204,11 +204,11 @@ class JobDaemon:
         self._request, self._follows = pickle.loads(self._anew), False
         return await self._launch()
 
-    async def _launch(self) -> Outcome:
+    async def _launch(self) -> JobOutcome:
         request = self._request
         launch = _find(request.launch)
         observer = None if request.observe is None else request.observe(self._console)
-        outcome: Outcome = await launch(
+        outcome: JobOutcome = await launch(
             request.spec,
             request.machine,
             self._console,
@@ -220,7 +220,7 @@ class JobDaemon:
         )
         return outcome
 
-    def _started(self, job: Job) -> None:
+    def _started(self, job: ControlledJob) -> None:
         self._job = job
         for order in self._stops:
             self._loop.call_soon(self._stop, order)  # The job is about to begin.
@@ -237,7 +237,7 @@ class JobDaemon:
         elif self._running is not None:
             self._running.cancel()
 
-    async def _tell_the_end(self, end: FromDaemon) -> None:
+    async def _report_end(self, end: FromDaemon) -> None:
         if not self._goes_on_without:
             with contextlib.suppress(OSError):  # On a full disk, at least the client gets it.
                 self._directory.write_ended(_as_ended(end))
@@ -247,7 +247,7 @@ class JobDaemon:
         if client is None or not client.open:
             return
         shown = self._display.is_shown
-        client.post(msgspec.structs.replace(end, shown=shown) if isinstance(end, Ended) else end)
+        client.post(msgspec.structs.replace(end, shown=shown) if isinstance(end, JobEnded) else end)
         # A client stopped by Ctrl-Z has not seen the last lines, and will look for them here.
         if await client.all_sent(LAST_WORD_SECONDS) and shown and not self._goes_on_without:
             self._directory.remove()
@@ -272,14 +272,14 @@ class JobDaemon:
             try:
                 return answer(self._job, name, question, self._display.output_from)
             except SpecError as error:
-                return Refused(error.message, error.hint)
+                return RequestRefused(error.message, error.hint)
         if isinstance(question, AskStatus):
             return StatusIs(0, 0, "it is being started")
         if isinstance(question, AskView):
             lines, lines_next = self._display.output_from(question.lines_from)
             return ViewIs(JobView(state="it is being started", name=name, lines=lines, lines_next=lines_next))
         what = "the job is being started, and cannot be changed yet"
-        return Refused(what, "try again soon")
+        return RequestRefused(what, "try again soon")
 
 
 def _find(name: str) -> Any:
@@ -287,12 +287,12 @@ def _find(name: str) -> Any:
     return getattr(importlib.import_module(module), function)
 
 
-def _as_ended(end: FromDaemon) -> Ended:
+def _as_ended(end: FromDaemon) -> JobEnded:
     """Return the end in the form that is stored for later clients."""
-    if isinstance(end, Ended):
+    if isinstance(end, JobEnded):
         return end
-    assert isinstance(end, Refused)
-    return Ended(2, f"error: {end.message}\nhint: {end.hint}" if end.hint else f"error: {end.message}")
+    assert isinstance(end, RequestRefused)
+    return JobEnded(2, f"error: {end.message}\nhint: {end.hint}" if end.hint else f"error: {end.message}")
 
 
 def _receive(sock: socket.socket) -> tuple[Launch, int]:
@@ -336,7 +336,7 @@ def _refuse(client: socket.socket, directory: JobDirectory, error: SpecError) ->
     """Tell the client that the job cannot be run, and remove its directory."""
     directory.remove()
     with contextlib.suppress(WireError):
-        DaemonConnection(client).send(Refused(error.message, error.hint))
+        DaemonConnection(client).send(RequestRefused(error.message, error.hint))
 
 
 def main() -> None:

@@ -30,7 +30,7 @@ from farandole.control.launcher.daemon.client_protocol import (
 from farandole.control.launcher.daemon.daemon_connection import check_peer
 from farandole.control.launcher.daemon.jobs import JobDirectory
 from farandole.control.launcher.job.host_list import parse_hosts, slots_of
-from farandole.control.launcher.supervise.control import Job
+from farandole.control.launcher.supervise.control import ControlledJob
 
 Question = AskStatus | AskView | HostsRequest
 OutputFrom = Callable[[int], tuple[tuple[OutputLine, ...], int]]
@@ -103,7 +103,7 @@ class JobSocket:
         self.add(ClientConnection(sock, self._take, self.gone))
 
 
-def answer(job: Job, name: str, question: Question, output_from: OutputFrom | None = None) -> FromDaemon:
+def answer(job: ControlledJob, name: str, question: Question, output_from: OutputFrom | None = None) -> FromDaemon:
     """Return the answer of a running job to a command.
 
     Args:

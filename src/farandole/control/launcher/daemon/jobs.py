@@ -37,7 +37,7 @@ import msgspec
 
 from farandole.base.wire import clock
 from farandole.base.wire.encoding import decode_json, encode_json
-from farandole.control.launcher.daemon.client_protocol import Ended
+from farandole.control.launcher.daemon.client_protocol import JobEnded
 from farandole.control.launcher.daemon.daemon_connection import check_peer
 from farandole.control.launcher.supervise.failover_files import FailoverFiles
 from farandole.errors import SpecError
@@ -156,11 +156,11 @@ class JobDirectory:
         self.show_life()  # First, since a new lock file has the time of day.
         _write_first(self.path / "job.json", encode_json(record))
 
-    def ended(self) -> Ended | None:
+    def ended(self) -> JobEnded | None:
         """Return the end of the job; None while it runs, or once its end was seen."""
-        return _read(self.path / "ended.json", Ended)
+        return _read(self.path / "ended.json", JobEnded)
 
-    def write_ended(self, ended: Ended) -> None:
+    def write_ended(self, ended: JobEnded) -> None:
         """Store the end of the job for the next client that asks.
 
         Raises:

@@ -15,11 +15,11 @@ from typing import Any, NoReturn
 from farandole.base.wire import clock
 from farandole.control.jobs.view import JobView
 from farandole.control.launcher.daemon.client_connection import ClientConnection
-from farandole.control.launcher.daemon.client_protocol import FromClient, Hide, Launch, Refused, Show, Stop
+from farandole.control.launcher.daemon.client_protocol import FromClient, Hide, Launch, RequestRefused, Show, Stop
 from farandole.control.launcher.daemon.job_socket import JobSocket, OutputFrom, answer
 from farandole.control.launcher.daemon.jobs import JobDirectory, JobRecord, Jobs
 from farandole.control.launcher.job.spec import LaunchSpec
-from farandole.control.launcher.supervise.control import HostRow, Job, Status
+from farandole.control.launcher.supervise.control import ControlledJob, HostRow, Status
 from farandole.control.launcher.supervise.job_view import view_of
 from farandole.control.launcher.supervise.supervisor import Supervisor
 from farandole.errors import SpecError
@@ -50,7 +50,7 @@ class NamedJob:
             raise SpecError(f"a job named {name} is already running", "choose another name: --job NAME")
         return cls(*taken)
 
-    def serve(self, job: Job, spec: LaunchSpec, output_from: OutputFrom | None = None) -> None:
+    def serve(self, job: ControlledJob, spec: LaunchSpec, output_from: OutputFrom | None = None) -> None:
         """Let commands find the job, which has been started.
 
         Args:
@@ -74,7 +74,7 @@ class NamedJob:
                     )
                 peer.post(answer(job, name, message, output_from))
             except SpecError as error:
-                peer.post(Refused(error.message, error.hint))
+                peer.post(RequestRefused(error.message, error.hint))
 
         name = self._directory.name
         if self._socket is not None:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from farandole.control.agent.protocol import STDERR
 from farandole.control.jobs.view import OutputLine
-from farandole.control.launcher.output.terminal import Source, plain
+from farandole.control.launcher.output.terminal import OutputSource, plain
 
 RECALLED_LINES = 200
 KEPT_CHARACTERS = 1 << 20
@@ -28,7 +28,7 @@ class Line(NamedTuple):
 
     number: int
     stream: int
-    source: Source | None
+    source: OutputSource | None
     """The worker that printed it; None for lines of the launcher."""
     text: str
 
@@ -40,7 +40,7 @@ class RecentLines:
         self._most = most
         self._lines: collections.deque[Line] = collections.deque()
         self._characters = 0
-        self._bars: dict[Source, str] = {}
+        self._bars: dict[OutputSource, str] = {}
         """Lines that the next one may replace; see `terminal`."""
         self._lock = threading.Lock()
         self.count = 0
@@ -48,7 +48,7 @@ class RecentLines:
         self.status: Callable[[int], str] | None = None
         """Returns the status line for a width, wherever there is a place for one."""
 
-    def add(self, stream: int, source: Source | None, texts: Iterable[str]) -> None:
+    def add(self, stream: int, source: OutputSource | None, texts: Iterable[str]) -> None:
         """Keep lines; of progress bars only their final state."""
         with self._lock:
             for text in texts:

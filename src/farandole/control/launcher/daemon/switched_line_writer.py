@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from farandole.control.launcher.daemon.output_sink import OutputSink
 from farandole.control.launcher.daemon.recent_lines import RecentLines
 from farandole.control.launcher.output.line_writer import LineWriter
-from farandole.control.launcher.output.terminal import Source
+from farandole.control.launcher.output.terminal import OutputSource
 
 
 class SwitchedLineWriter(LineWriter):
@@ -40,7 +40,7 @@ class SwitchedLineWriter(LineWriter):
                 self._skipped.append(self._next)
             self._next = sink or self._log
 
-    def show(self, source: Source, lines: Sequence[str]) -> None:
+    def show(self, source: OutputSource, lines: Sequence[str]) -> None:
         """Write lines of a worker."""
         self._do(lambda line_writer: line_writer.show(source, lines), source, lines)
 
@@ -48,7 +48,7 @@ class SwitchedLineWriter(LineWriter):
         """Write a line of the launcher."""
         self._do(lambda line_writer: line_writer.say(text), None, [text])
 
-    def end(self, source: Source) -> None:
+    def end(self, source: OutputSource) -> None:
         """Record that this stream is over."""
         self._do(lambda line_writer: line_writer.end(source))
 
@@ -65,7 +65,9 @@ class SwitchedLineWriter(LineWriter):
         """Leave the sink: no more lines follow."""
         self._settle().leave(self._stream)
 
-    def _do(self, call: Callable[[LineWriter], None], source: Source | None = None, lines: Sequence[str] = ()) -> None:
+    def _do(
+        self, call: Callable[[LineWriter], None], source: OutputSource | None = None, lines: Sequence[str] = ()
+    ) -> None:
         while True:
             sink = self._settle()
             with sink.lock:

@@ -1,7 +1,7 @@
 """Discovery of hosts, repeated while the job runs.
 
-A `Source` returns the current hosts: from a user's script, a file, a DNS name, or a fixed list. `Discovery` asks it,
-never twice at the same time, keeps its last answer, and reports changes. An error on the first call ends the job; a
+A `HostSource` returns the current hosts: from a user's script, a file, a DNS name, or a fixed list. `Discovery` asks
+it, never twice at the same time, keeps its last answer, and reports changes. An error on the first call ends the job; a
 later one is reported once, and the last answer stays in effect. An answer without a single slot is not believed at once
 either: it is more often a mistake than true, and believing it would lose all workers, and with them the state of the
 training.
@@ -39,7 +39,7 @@ _SHOWN_LINES = 10
 _SHELL = "/bin/sh"
 
 
-class Source(Protocol):
+class HostSource(Protocol):
     """Interface of what knows the current hosts."""
 
     seconds: float
@@ -196,7 +196,7 @@ class DialedHosts:
         return self._reception.hosts()
 
 
-def make_source(elastic: Elastic, hosts: Sequence[Host], reception: Reception | None = None) -> Source:
+def make_source(elastic: Elastic, hosts: Sequence[Host], reception: Reception | None = None) -> HostSource:
     """Return the source of a job's hosts.
 
     Args:
@@ -230,7 +230,7 @@ class Discovery:
 
     def __init__(
         self,
-        source: Source,
+        source: HostSource,
         warn: Callable[[str], None],
         name: str = "",
         timeout: float = math.inf,

@@ -37,7 +37,7 @@ class HostSet:
         self._removed.discard(host.label)
         self._combine()
 
-    def take_away(self, label: str) -> None:
+    def remove(self, label: str) -> None:
         """Remove a host; if discovery finds it, it stays removed until it has disappeared and come back.
 
         Raises:

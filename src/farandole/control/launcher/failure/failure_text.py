@@ -17,7 +17,7 @@ from farandole.control.launcher.failure.record import (
     signal_name,
 )
 from farandole.control.launcher.job.ssh_and_ship import SshOptions
-from farandole.control.launcher.plan.model import Plan
+from farandole.control.launcher.plan.model import LaunchPlan
 from farandole.control.roster.events import ranks
 
 _ENDED_BY_US = (-signal.SIGTERM, -signal.SIGKILL)
@@ -36,7 +36,7 @@ def as_shell(failed: WorkerRecord) -> int:
 
 
 def render_failure(
-    plan: Plan,
+    plan: LaunchPlan,
     records: Sequence[WorkerRecord],
     first: WorkerRecord,
     ended_at: float,
@@ -83,18 +83,18 @@ def traceback_of(record: WorkerRecord) -> str:
     return record.traceback.rstrip() or find_traceback(bytes(record.stderr_tail))
 
 
-def _headline(plan: Plan, records: Sequence[WorkerRecord], first: WorkerRecord, ended_at: float) -> str:
+def _headline(plan: LaunchPlan, records: Sequence[WorkerRecord], first: WorkerRecord, ended_at: float) -> str:
     host = plan.host_of(first.rank).name
     if first.host_lost:
         return f"host {host} was lost first, with {_named(plan, _lost_with(plan, records, first))}: {_why_lost(first)}"
     return f"{plan.noun} {first.rank} on host {host} failed first: {_what_happened(first, ended_at)}"
 
 
-def _named(plan: Plan, numbers: Iterable[int]) -> str:
+def _named(plan: LaunchPlan, numbers: Iterable[int]) -> str:
     return ranks(numbers).replace("rank", plan.noun, 1)
 
 
-def _lost_with(plan: Plan, records: Sequence[WorkerRecord], first: WorkerRecord) -> set[int]:
+def _lost_with(plan: LaunchPlan, records: Sequence[WorkerRecord], first: WorkerRecord) -> set[int]:
     """Return the ranks lost in the first failure: its own and, with a lost host, all ranks on that host."""
     if not first.host_lost:
         return {first.rank}
@@ -122,7 +122,7 @@ def _what_happened(first: WorkerRecord, ended_at: float) -> str:
     return f"{how} ({error})" if error else how
 
 
-def _others(plan: Plan, records: Sequence[WorkerRecord], first: WorkerRecord, ended_at: float) -> list[str]:
+def _others(plan: LaunchPlan, records: Sequence[WorkerRecord], first: WorkerRecord, ended_at: float) -> list[str]:
     """Group the other workers by how they ended."""
     lost = _lost_with(plan, records, first)
     cause = f"host {plan.host_of(first.rank).name}" if first.host_lost else f"{plan.noun} {first.rank}"
@@ -134,7 +134,7 @@ def _others(plan: Plan, records: Sequence[WorkerRecord], first: WorkerRecord, en
     return [f"{_named(plan, members)} {how}" for how, members in groups.items()]
 
 
-def _how_other_ended(plan: Plan, record: WorkerRecord, lost: set[int], cause: str, ended_at: float) -> str:
+def _how_other_ended(plan: LaunchPlan, record: WorkerRecord, lost: set[int], cause: str, ended_at: float) -> str:
     how = how_it_ended(record)
     if record.host_lost:
         return f"lost with host {plan.host_of(record.rank).name} ({_why_lost(record)})"

@@ -11,7 +11,7 @@ from farandole.control.agent.command_check import python_script
 from farandole.control.launcher.failure.record import WorkerRecord
 from farandole.control.launcher.job.host_list import Host
 from farandole.control.launcher.job.ssh_and_ship import SshOptions
-from farandole.control.launcher.plan.model import Plan
+from farandole.control.launcher.plan.model import LaunchPlan
 from farandole.control.launcher.targets.ssh import by_hand
 
 # The engine's message when a worker has ended without an error while others still needed it.
@@ -63,7 +63,7 @@ _BY_ERROR = (
 )
 
 
-def hint_for(plan: Plan, first: WorkerRecord, error: str, ssh: SshOptions) -> str:
+def hint_for(plan: LaunchPlan, first: WorkerRecord, error: str, ssh: SshOptions) -> str:
     """Return the hint for the worker that failed first.
 
     Args:
@@ -110,7 +110,7 @@ def hint_by_error(error: str, command: Sequence[str], directory: str, where: str
     return ""
 
 
-def _by_end(plan: Plan, first: WorkerRecord, has_error: bool) -> str:
+def _by_end(plan: LaunchPlan, first: WorkerRecord, has_error: bool) -> str:
     if has_error:
         alone = "-np 1" if plan.size > 1 else shlex.join(plan.command)
         keep = "" if plan.output_dir else "; --output-dir DIR saves the whole output of every rank"

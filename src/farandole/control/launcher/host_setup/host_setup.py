@@ -19,7 +19,7 @@ from farandole.control.launcher.host_setup.prepare import Preparation
 from farandole.control.launcher.job.host_list import Host
 from farandole.control.launcher.job.ssh_and_ship import SshOptions
 from farandole.control.launcher.plan.environment import inherited_elsewhere, master_address, place_of
-from farandole.control.launcher.plan.model import LOOPBACK, HostPlan, Identity, Plan, Site
+from farandole.control.launcher.plan.model import LOOPBACK, HostPlan, Identity, LaunchPlan, Site
 from farandole.control.launcher.targets.local import LocalNames
 from farandole.control.launcher.targets.not_started import explain
 from farandole.errors import Picklable, SpecError
@@ -49,7 +49,7 @@ class JobHost:
 
     host: Host
     agent: AgentClient
-    plan: Plan
+    plan: LaunchPlan
     """The plan for this host alone, with a worker in each slot."""
     token: str = ""
     """A token in the environment of all its workers; "": the job's id serves as such."""
@@ -167,7 +167,7 @@ class HostSetup:
         self,
         host: Host,
         local: bool,
-        plan: Plan,
+        plan: LaunchPlan,
         token: str,
         notice: str,
         socket_names: tuple[str, ...],

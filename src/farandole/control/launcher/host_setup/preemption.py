@@ -119,12 +119,12 @@ class PreemptionWatch:
         if finding is None:
             return None
         if finding.trouble:
-            self._tell_trouble(agent.host.label, finding.trouble)
+            self._report_trouble(agent.host.label, finding.trouble)
             return None
         return finding.notice
 
     async def watch(self, agent: AgentClient, directory: str, tell: Callable[[str], None]) -> None:
-        """Check repeatedly until cancelled; `tell` is called with the first result, and when it changes."""
+        """Check repeatedly until cancelled; `send` is called with the first result, and when it changes."""
         told = None
         while self._check is not None:
             await asyncio.sleep(self._seconds)
@@ -145,7 +145,7 @@ class PreemptionWatch:
         assert isinstance(answer, TaskEnded)
         return understand(check, answer.code, answer.output)
 
-    def _tell_trouble(self, label: str, trouble: str) -> None:
+    def _report_trouble(self, label: str, trouble: str) -> None:
         if label in self._warned:
             return
         self._warned.add(label)

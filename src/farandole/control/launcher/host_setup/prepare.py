@@ -19,8 +19,8 @@ from farandole.control.launcher.job.spec import LaunchSpec
 from farandole.control.launcher.output.console import Console
 from farandole.control.launcher.plan.environment import inherited_elsewhere
 from farandole.control.launcher.plan.make import make_plan
-from farandole.control.launcher.plan.model import LOOPBACK, HostPlan, Identity, Plan, Site
-from farandole.control.launcher.ship.file_list import Hashes, Manifest, in_units, take_stock
+from farandole.control.launcher.plan.model import LOOPBACK, HostPlan, Identity, LaunchPlan, Site
+from farandole.control.launcher.ship.file_list import Hashes, Manifest, build_manifest, in_units
 from farandole.control.launcher.ship.missing_files import command_on_hosts, hint_for_missing, where_to_run
 from farandole.control.launcher.ship.send import ship
 from farandole.control.launcher.wording import count
@@ -68,7 +68,7 @@ class Preparation:
         one._manifest = self._manifest
         return one
 
-    def plan(self, identity: Identity, sites: Mapping[str, Site]) -> Plan:
+    def plan(self, identity: Identity, sites: Mapping[str, Site]) -> LaunchPlan:
         """Return the plan, as far as these facts determine it.
 
         Raises:
@@ -105,7 +105,7 @@ class Preparation:
             sites = {label: replace(site, networks=findings[label].networks) for label, site in sites.items()}
         return sites
 
-    async def _look(self, agents: Sequence[AgentClient], findings: Mapping[str, Finding], plan: Plan) -> None:
+    async def _look(self, agents: Sequence[AgentClient], findings: Mapping[str, Finding], plan: LaunchPlan) -> None:
         await asyncio.gather(
             preflight.look_at_workers(
                 agents,
@@ -123,12 +123,12 @@ class Preparation:
         for warning in preflight.compare(ordered, here):
             self._console.say(f"warning: {warning}")
 
-    def _environment(self, plan: Plan, host: HostPlan) -> dict[str, str]:
+    def _environment(self, plan: LaunchPlan, host: HostPlan) -> dict[str, str]:
         """Return the variables that all workers of a host share, without secrets."""
         ours = self._machine.environment
         return {**(ours if host.local else inherited_elsewhere(ours)), **plan.environment, **host.environment}
 
-    async def _set_up(self, agents: Sequence[AgentClient], plan: Plan) -> None:
+    async def _set_up(self, agents: Sequence[AgentClient], plan: LaunchPlan) -> None:
         """Run the user's command once on every host.
 
         Raises:
@@ -159,14 +159,14 @@ class Preparation:
 
     # --- copying the code ---------------------------------------------------------------------------------------
 
-    async def take_stock(self) -> None:
+    async def build_manifest(self) -> None:
         """List the files that --ship copies, and refuse what it cannot copy.
 
         Raises:
             SpecError: there are too many, or the program to run is not among them.
         """
         directory = os.path.join(self._machine.directory, self._spec.ship)
-        manifest = await asyncio.to_thread(take_stock, directory, self._spec.ship_limit, Hashes.of(directory))
+        manifest = await asyncio.to_thread(build_manifest, directory, self._spec.ship_limit, Hashes.of(directory))
         for note in manifest.notes:
             self._console.say(f"note: {note}")
         # A script that would not be copied is refused before any host is contacted.

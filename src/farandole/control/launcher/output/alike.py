@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from farandole.control.agent.protocol import STDERR
 from farandole.control.jobs.log_lines import MARK_OF_ALIKE
 from farandole.control.launcher.output.line_writer import LineWriter
-from farandole.control.launcher.output.terminal import Source
+from farandole.control.launcher.output.terminal import OutputSource
 from farandole.control.roster.events import ranks
 
 MANY = 16
@@ -39,16 +39,16 @@ class Alike(LineWriter):
         self._target = target
         self._clock = clock
         self._ranks: set[int] = set()
-        self._held: dict[Source, list[str]] = {}
-        self._ended: list[Source] = []
+        self._held: dict[OutputSource, list[str]] = {}
+        self._ended: list[OutputSource] = []
         self._then: list[Callable[[], None]] = []
         self._until = 0.0
 
-    def begin(self, source: Source) -> None:
+    def begin(self, source: OutputSource) -> None:
         """Register a worker, which may print from now on."""
         self._ranks.add(source.rank)
 
-    def show(self, source: Source, lines: Sequence[str]) -> None:
+    def show(self, source: OutputSource, lines: Sequence[str]) -> None:
         """Write lines of a worker, or delay them."""
         if self._held and self._clock() >= self._until:
             self.flush()  # Others may print all the time, and then `rest` is never called.
@@ -78,7 +78,7 @@ class Alike(LineWriter):
         self.flush()
         self._target.say(text)
 
-    def end(self, source: Source) -> None:
+    def end(self, source: OutputSource) -> None:
         """Record that this stream has ended."""
         if source in self._held:
             self._ended.append(source)
@@ -107,7 +107,7 @@ class Alike(LineWriter):
 
     def flush(self) -> None:
         """Write all delayed lines; those that several workers printed once, if that is shorter."""
-        alike: dict[tuple[int, tuple[str, ...]], list[Source]] = {}
+        alike: dict[tuple[int, tuple[str, ...]], list[OutputSource]] = {}
         for source, lines in self._held.items():
             texts = tuple(line.partition(source.prefix)[2] for line in lines)
             alike.setdefault((source.stream, texts), []).append(source)
@@ -127,7 +127,7 @@ class Alike(LineWriter):
             self._target.when_shown(then)
         self._ended, self._then = [], []
 
-    def _first_to_wait(self, source: Source, lines: Sequence[str]) -> int:
+    def _first_to_wait(self, source: OutputSource, lines: Sequence[str]) -> int:
         """Return the index of the first line to delay; one past the last if there is none."""
         if len(self._ranks) >= MANY:
             return 0

@@ -28,7 +28,7 @@ from farandole.control.launcher.output.alike import Alike
 from farandole.control.launcher.output.line_writer import ByteWriter, LineWriter, line_writer_for
 from farandole.control.launcher.output.lines import LineSplitter
 from farandole.control.launcher.output.logs import unusable
-from farandole.control.launcher.output.terminal import COLOR_CHOICES, STREAM_NAMES, Look, Source, look_of
+from farandole.control.launcher.output.terminal import COLOR_CHOICES, STREAM_NAMES, Look, OutputSource, look_of
 from farandole.errors import SpecError
 
 PLAIN = Look()
@@ -259,7 +259,7 @@ class WorkerStream:
         written: Callable[[int], None] = lambda count: None,
     ) -> None:
         self._console = console
-        self._source = Source(rank, stream)
+        self._source = OutputSource(rank, stream)
         self._shown = console.options.shows(rank)
         self._splitter = LineSplitter(self._source.prefix, time.asctime if timestamps else None)
         self._file = file

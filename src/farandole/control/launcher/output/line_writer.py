@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from farandole.base.wire.os_text import SHOWN
-from farandole.control.launcher.output.terminal import Look, Screen, Source
+from farandole.control.launcher.output.terminal import Look, OutputSource, Screen
 
 ByteWriter = Callable[[bytes], None]
 """Writes all the bytes it is given, however long that takes. Raises OSError when the reader has gone."""
@@ -18,11 +18,11 @@ class LineWriter:
         self._writer = writer
         self._colors = look.colors
 
-    def show(self, source: Source, lines: Sequence[str]) -> None:
+    def show(self, source: OutputSource, lines: Sequence[str]) -> None:
         """Write lines of a worker."""
         self._write("".join(map(source.painted, lines) if self._colors else lines))
 
-    def begin(self, source: Source) -> None:
+    def begin(self, source: OutputSource) -> None:
         """Record that this stream may have lines from now on."""
 
     def when_shown(self, then: Callable[[], None]) -> None:
@@ -33,7 +33,7 @@ class LineWriter:
         """Write a line of the launcher."""
         self._write(f"{text}\n")
 
-    def end(self, source: Source) -> None:
+    def end(self, source: OutputSource) -> None:
         """Record that this stream has ended."""
 
     def show_status(self, status: Callable[[int], str] | None) -> None:
@@ -56,7 +56,7 @@ class Terminal(LineWriter):
         super().__init__(writer, look)
         self._screen = Screen(look.size, look.colors)
 
-    def show(self, source: Source, lines: Sequence[str]) -> None:
+    def show(self, source: OutputSource, lines: Sequence[str]) -> None:
         """Write lines of a worker, but draw its progress bar only when there is nothing else to write."""
         self._write(self._screen.take(source, lines))
 
@@ -64,7 +64,7 @@ class Terminal(LineWriter):
         """Write a line of the launcher above the bottom."""
         self._write(self._screen.above(f"{text}\n"))
 
-    def end(self, source: Source) -> None:
+    def end(self, source: OutputSource) -> None:
         """Turn the bar of this stream into an ordinary line."""
         self._write(self._screen.end(source))
 

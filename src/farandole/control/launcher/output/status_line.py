@@ -31,7 +31,7 @@ slow."""
 REDRAW_SECONDS = 0.25
 
 
-class Report(NamedTuple):
+class ProgressReport(NamedTuple):
     """A worker's report about its progress."""
 
     at: float
@@ -67,7 +67,7 @@ class Status:
     hosts: tuple[tuple[str, tuple[int, ...]], ...]
     """Names of hosts, each with its ranks."""
     up: frozenset[int] = frozenset()
-    reports: Mapping[int, tuple[Report, ...]] = field(default_factory=dict)
+    reports: Mapping[int, tuple[ProgressReport, ...]] = field(default_factory=dict)
     """The reports of the last `WINDOW_SECONDS`, by rank, newest last."""
 
     def placed(self, hosts: Sequence[tuple[str, tuple[int, ...]]]) -> Status:
@@ -83,7 +83,7 @@ class Status:
         reports = {other: known for other, known in self.reports.items() if other != rank}
         return replace(self, up=self.up - {rank}, reports=reports)
 
-    def told(self, rank: int, report: Report) -> Status:
+    def told(self, rank: int, report: ProgressReport) -> Status:
         """Return the status after a report of this worker."""
         known = self.reports.get(rank, ())
         # A worker counts from zero again in a new world.
@@ -134,7 +134,7 @@ class Status:
             rank: (last.waited - first.waited) / (last.at - first.at) for rank, (first, last) in self._spans().items()
         }
 
-    def _spans(self) -> dict[int, tuple[Report, Report]]:
+    def _spans(self) -> dict[int, tuple[ProgressReport, ProgressReport]]:
         """Return the first and the last report of each rank that has reported for long enough."""
         return {
             rank: (known[0], known[-1])
@@ -219,7 +219,7 @@ class StatusLine:
     def progress(self, rank: int, steps: int, waited_seconds: float, at: float) -> None:
         """Record a worker's progress: its steps and waiting time since its world began."""
         if rank in self._status.up:
-            self._change(self._status.told(rank, Report(at, steps, waited_seconds)))
+            self._change(self._status.told(rank, ProgressReport(at, steps, waited_seconds)))
 
     @property
     def now(self) -> Status:

@@ -93,7 +93,7 @@ def terminal_size(fd: int) -> os.terminal_size:
     return os.terminal_size((columns or 80, lines or 24))  # A terminal without a window reports 0.
 
 
-class Source(NamedTuple):
+class OutputSource(NamedTuple):
     """Identifies one stream of one worker."""
 
     rank: int
@@ -175,13 +175,13 @@ class Screen:
     def __init__(self, size: Callable[[], os.terminal_size], colors: bool) -> None:
         self._size = size
         self._colors = colors
-        self._bars: dict[Source, str] = {}
+        self._bars: dict[OutputSource, str] = {}
         self._status: Callable[[int], str] | None = None
         self._rows = 0
         """Number of rows that are on the terminal now."""
         self._changed = False
 
-    def take(self, source: Source, lines: Sequence[str]) -> str:
+    def take(self, source: OutputSource, lines: Sequence[str]) -> str:
         """Accept a worker's lines: those ending with a newline are written above; one ending with a return is its bar.
 
         A changed bar is drawn only by `refresh`, so that a slow writer skips some states of the bars.
@@ -197,7 +197,7 @@ class Screen:
                 self._set_bar(source, line)
         return self.above(above) if above else ""
 
-    def end(self, source: Source) -> str:
+    def end(self, source: OutputSource) -> str:
         """Turn the bar of a stream that has ended into an ordinary line."""
         ended = self._ended(source)
         return self.above(ended) if ended else ""
@@ -222,11 +222,11 @@ class Screen:
         self._bars.clear()
         return self._erased() + bars
 
-    def _shown(self, source: Source, line: str) -> str:
+    def _shown(self, source: OutputSource, line: str) -> str:
         text = harmless(line.rstrip(_ENDS))
         return source.painted(text) if self._colors else text
 
-    def _set_bar(self, source: Source, line: str) -> None:
+    def _set_bar(self, source: OutputSource, line: str) -> None:
         self._changed = True
         # Blanks overwrite the bar: that is how programs remove one.
         if harmless(line).partition(source.prefix)[2].strip():
@@ -234,7 +234,7 @@ class Screen:
         else:
             self._bars.pop(source, None)
 
-    def _ended(self, source: Source) -> str:
+    def _ended(self, source: OutputSource) -> str:
         text = self._bars.pop(source, None)
         return "" if text is None else f"{text}\n"
 

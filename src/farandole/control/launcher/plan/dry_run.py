@@ -7,11 +7,11 @@ import shlex
 from collections.abc import Mapping
 
 from farandole.control.launcher.plan.environment import PLACE_PREFIXES
-from farandole.control.launcher.plan.model import UNKNOWN, HostPlan, Plan
+from farandole.control.launcher.plan.model import UNKNOWN, HostPlan, LaunchPlan
 from farandole.control.launcher.wording import count
 
 
-def render(plan: Plan) -> str:
+def render(plan: LaunchPlan) -> str:
     """Return the whole plan as text for people, without secrets."""
     lines = [
         f"{count(plan.size, 'worker')} on {count(len(plan.hosts), 'host')}",
@@ -29,7 +29,7 @@ def render(plan: Plan) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _render_host(plan: Plan, host: HostPlan) -> list[str]:
+def _render_host(plan: LaunchPlan, host: HostPlan) -> list[str]:
     cores = count(host.cores, "core") if host.cores else "cores not yet known"
     lines = [f"host {host.name} ({cores}), started by {host.started_by}"]
     if host.directory != plan.directory:
@@ -42,7 +42,7 @@ def _render_host(plan: Plan, host: HostPlan) -> list[str]:
     return lines
 
 
-def as_json(plan: Plan) -> str:
+def as_json(plan: LaunchPlan) -> str:
     """Return the whole plan as JSON for programs, without secrets."""
 
     def plain(environment: Mapping[str, str]) -> dict[str, str]:

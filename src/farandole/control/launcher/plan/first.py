@@ -11,7 +11,7 @@ from farandole.control.launcher.job.machine import Machine
 from farandole.control.launcher.job.spec import LaunchSpec
 from farandole.control.launcher.plan.environment import place_of
 from farandole.control.launcher.plan.make import make_plan
-from farandole.control.launcher.plan.model import HostPlan, Identity, Plan, Site
+from farandole.control.launcher.plan.model import HostPlan, Identity, LaunchPlan, Site
 from farandole.control.launcher.slots.job_state import JobState
 from farandole.control.launcher.wording import count
 from farandole.errors import SpecError
@@ -19,7 +19,7 @@ from farandole.errors import SpecError
 
 def first_plan(
     spec: LaunchSpec, state: JobState, machine: Machine, hosts: Sequence[Host], sites: Mapping[str, Site]
-) -> Plan:
+) -> LaunchPlan:
     """Plan the workers that are started first.
 
     Args:

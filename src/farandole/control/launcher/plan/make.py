@@ -21,7 +21,7 @@ from farandole.control.launcher.plan.model import (
     UNKNOWN,
     HostPlan,
     Identity,
-    Plan,
+    LaunchPlan,
     Site,
     WorkerPlan,
     all_local,
@@ -59,7 +59,9 @@ def hosts_in_use(spec: LaunchSpec, machine: Machine) -> tuple[Host, ...]:
     return _used(with_slots(spec.hosts or (Host(machine.hostname, size),), None), size)
 
 
-def make_plan(spec: LaunchSpec, machine: Machine, identity: Identity, sites: Mapping[str, Site] | None = None) -> Plan:
+def make_plan(
+    spec: LaunchSpec, machine: Machine, identity: Identity, sites: Mapping[str, Site] | None = None
+) -> LaunchPlan:
     """Plan a job.
 
     Args:
@@ -81,7 +83,7 @@ def make_plan(spec: LaunchSpec, machine: Machine, identity: Identity, sites: Map
         _plan_host(spec, machine, host, known[host.label], workers, all_local(known), threads_chosen)
         for host, workers in zip(used, _place(used), strict=True)
     )
-    return Plan(
+    return LaunchPlan(
         command=spec.command,
         directory=machine.directory,
         start_timeout=spec.start_timeout,

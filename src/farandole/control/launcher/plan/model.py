@@ -72,7 +72,7 @@ class HostPlan:
 
 
 @dataclass(frozen=True)
-class Plan:
+class LaunchPlan:
     """One job, ready to start."""
 
     command: tuple[str, ...]

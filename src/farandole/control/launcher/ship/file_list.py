@@ -1,6 +1,6 @@
 """The files that `--ship` sends: those of a directory that git would not ignore, each with its hash.
 
-`take_stock` walks the directory. Links stay links: one that points out of the directory keeps its target, as an
+`build_manifest` walks the directory. Links stay links: one that points out of the directory keeps its target, as an
 absolute path, since data often has the same path on all hosts; a note says so. `.git` is never sent.
 
 Hashes are kept between runs, so that unchanged files are not read again. A file counts as unchanged if its size, its
@@ -59,7 +59,7 @@ class Manifest:
         return os.path.join(self.root, file.path)
 
 
-def take_stock(directory: str, limit: ShipLimit | None = None, hashes: Hashes | None = None) -> Manifest:
+def build_manifest(directory: str, limit: ShipLimit | None = None, hashes: Hashes | None = None) -> Manifest:
     """Return the manifest of a directory. This reads files, so it may take long.
 
     Args:

@@ -219,7 +219,7 @@ def _batches(entries: tuple[Entry, ...]) -> Iterator[tuple[Entry, ...]]:
 
 # --- all hosts ---------------------------------------------------------------------------------------------------
 
-Tell = Callable[[ToFiles], None]
+SendMessage = Callable[[ToFiles], None]
 Progress = Callable[[int, int], None]
 """Called with the bytes that have arrived, and the bytes to send, of all hosts together."""
 
@@ -238,7 +238,7 @@ class Shipping:
     def __init__(
         self,
         manifest: Manifest,
-        hosts: Mapping[str, Tell],
+        hosts: Mapping[str, SendMessage],
         job: str,
         progress: Progress = lambda done, total: None,
         cache: str = "",
@@ -313,10 +313,10 @@ async def ship(
     Raises:
         SpecError: a host has failed, or was lost, or a file has changed.
     """
-    shipping = Shipping(manifest, {agent.host.label: agent.tell for agent in agents}, job, progress, cache)
+    shipping = Shipping(manifest, {agent.host.label: agent.send for agent in agents}, job, progress, cache)
     tasks = []
     for agent in agents:
-        agent.hear_of_files(functools.partial(shipping.heard, agent.host.label))
+        agent.on_file_messages(functools.partial(shipping.heard, agent.host.label))
         tasks.append(asyncio.create_task(_notice_loss(agent, shipping)))
         if not agent.local:
             tasks.append(asyncio.create_task(agent.watch(SILENCE_SECONDS)))

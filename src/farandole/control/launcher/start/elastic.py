@@ -18,14 +18,14 @@ from farandole.control.launcher.job.host_list import Host, slots_of
 from farandole.control.launcher.job.machine import Machine
 from farandole.control.launcher.job.spec import LaunchSpec, check_command
 from farandole.control.launcher.plan.first import first_plan
-from farandole.control.launcher.plan.model import LOOPBACK, Identity, Plan, Site
+from farandole.control.launcher.plan.model import LOOPBACK, Identity, LaunchPlan, Site
 from farandole.control.launcher.slots.job_state import JobState, SlotPolicy
 from farandole.control.launcher.supervise.elastic_job import ElasticJob
 from farandole.control.launcher.supervise.failover_files import FailoverStore, NothingLeft, NotTakenOver
 from farandole.control.launcher.supervise.failover_state import FailoverState, read_failover_state
 from farandole.control.launcher.supervise.job_metrics import serve_job_metrics
 from farandole.control.launcher.supervise.launch_context import SECRET_BYTES, LaunchContext
-from farandole.control.launcher.supervise.outcome import Outcome
+from farandole.control.launcher.supervise.outcome import JobOutcome
 from farandole.control.launcher.supervise.supervisor import Supervisor
 from farandole.control.launcher.supervise.take_over import take_over
 from farandole.control.launcher.targets.local import LocalNames
@@ -106,7 +106,7 @@ def exports_of(spec: LaunchSpec) -> tuple[str, ...]:
     return f"FARANDOLE_GRACE={grace:g}", f"FARANDOLE_ROSTER_PATIENCE={elastic.search_timeout:g}"
 
 
-async def plan_elastic(spec: LaunchSpec, machine: Machine) -> Plan:
+async def plan_elastic(spec: LaunchSpec, machine: Machine) -> LaunchPlan:
     """Return the plan of the first workers on the current hosts; no other host is contacted.
 
     Raises:
@@ -125,7 +125,7 @@ async def plan_elastic(spec: LaunchSpec, machine: Machine) -> Plan:
     return replace(plan, notes=(*plan.notes, note)) if note else plan
 
 
-async def launch_elastic(context: LaunchContext, failover_files: FailoverStore | None) -> Outcome:
+async def launch_elastic(context: LaunchContext, failover_files: FailoverStore | None) -> JobOutcome:
     """Run an elastic job to its end; see `farandole.control.launcher.start.launch.launch`.
 
     Args:
@@ -172,7 +172,7 @@ class _ElasticLaunch:
         """Whether this launcher has taken over the hosts of another one."""
         return self._supervisor is not None and self._supervisor.has_taken_over
 
-    async def run(self) -> Outcome:
+    async def run(self) -> JobOutcome:
         """Run the job to its end, or continue the job that another launcher has left."""
         if self._reception is None:
             return await self._run()
@@ -182,7 +182,7 @@ class _ElasticLaunch:
         finally:
             await self._reception.close()
 
-    async def _run(self) -> Outcome:
+    async def _run(self) -> JobOutcome:
         context, left = self._context, self._left
         discovery = await self._discovery()
         identity = _new_identity(context.spec) if left is None else left.identity
@@ -224,7 +224,7 @@ class _ElasticLaunch:
         )
         if context.spec.ship and self._spreads:
             try:
-                await preparation.take_stock()
+                await preparation.build_manifest()
             except SpecError as error:
                 if self._left is None:
                     raise

@@ -33,7 +33,7 @@ from farandole.control.launcher.plan.model import LOOPBACK, SECRET_NAMES, UNKNOW
 from farandole.control.launcher.slots.job_state import GRACE_SECONDS
 from farandole.control.launcher.supervise.ending import READER_SECONDS
 from farandole.control.launcher.supervise.launch_context import SECRET_BYTES
-from farandole.control.launcher.supervise.outcome import Outcome
+from farandole.control.launcher.supervise.outcome import JobOutcome
 from farandole.control.launcher.targets.external import check_library, command_line, environment_of, flavour_of
 from farandole.control.launcher.targets.launch_order import Flavour, LaunchOrder, Starter
 from farandole.control.launcher.targets.local import LocalNames
@@ -219,7 +219,7 @@ class ExternalJob:
         if isinstance(report, Failure):
             self._failures.setdefault(rank, report)
 
-    async def run(self) -> Outcome:
+    async def run(self) -> JobOutcome:
         """Start the program, and return when it has ended and no process of the job is left on this machine."""
         program = self._plan.command[0]
         try:
@@ -240,10 +240,10 @@ class ExternalJob:
         code = await self._process.wait()
         await self._sweep()
         if self._stop_code is not None:
-            return Outcome(self._stop_code)
+            return JobOutcome(self._stop_code)
         if code == 0:
-            return Outcome(0)
-        return Outcome(shell_code(code), explain(self._plan, code, self._failures), first_to_blame(self._failures))
+            return JobOutcome(0)
+        return JobOutcome(shell_code(code), explain(self._plan, code, self._failures), first_to_blame(self._failures))
 
     def _signal(self, number: signal.Signals) -> None:
         if self._process is not None and self._process.returncode is None:
@@ -302,7 +302,7 @@ async def launch_external(
     started: Callable[[ExternalJob], None] = lambda job: None,
     call: bytes | None = None,
     verbose: bool = False,
-) -> Outcome:
+) -> JobOutcome:
     """Run a job to its end through another program, and return its outcome. Closes the console.
 
     Args:
@@ -336,7 +336,7 @@ async def _launch(
     started: Callable[[ExternalJob], None],
     call: bytes | None,
     log: Callable[[str], None],
-) -> Outcome:
+) -> JobOutcome:
     flavour = find_flavour(starter.program, machine)
     draft = plan_external(starter, flavour, spec, machine, Identity())
     if draft.local:

@@ -23,11 +23,11 @@ from farandole.control.launcher.job.spec import LaunchSpec, check_command
 from farandole.control.launcher.plan.dry_run import render
 from farandole.control.launcher.plan.environment import master_address
 from farandole.control.launcher.plan.make import hosts_in_use
-from farandole.control.launcher.plan.model import LOOPBACK, Identity, Plan, Site
+from farandole.control.launcher.plan.model import LOOPBACK, Identity, LaunchPlan, Site
 from farandole.control.launcher.supervise.fixed_job import begin_fixed, fixed_state
 from farandole.control.launcher.supervise.job_metrics import serve_job_metrics
 from farandole.control.launcher.supervise.launch_context import SECRET_BYTES, LaunchContext
-from farandole.control.launcher.supervise.outcome import Outcome
+from farandole.control.launcher.supervise.outcome import JobOutcome
 from farandole.control.launcher.supervise.supervisor import Supervisor
 from farandole.control.launcher.targets.local import LocalNames
 from farandole.control.launcher.wording import count
@@ -51,7 +51,7 @@ def unknown_sites(hosts: Sequence[tuple[Host, bool]], machine: Machine) -> dict[
     return {host.label: Site(local=local, cores=machine.cores if local else 0) for host, local in hosts}
 
 
-async def launch_fixed(context: LaunchContext) -> Outcome:
+async def launch_fixed(context: LaunchContext) -> JobOutcome:
     """Run a job of fixed size to its end; see `farandole.control.launcher.start.launch.launch`.
 
     Raises:
@@ -67,7 +67,7 @@ async def launch_fixed(context: LaunchContext) -> Outcome:
     # The plan's errors are raised before any host is contacted.
     preparation.plan(Identity(), unknown_sites(hosts, machine))
     if spec.ship and not all_local:
-        await preparation.take_stock()
+        await preparation.build_manifest()
     async with _agents_on(context, preparation, hosts) as agents:
         sites = await preparation.prepare(agents)
         return await _supervise(context, preparation, job, agents, sites)
@@ -104,7 +104,7 @@ async def _supervise(
     job: str,
     agents: Sequence[AgentClient],
     sites: Mapping[str, Site],
-) -> Outcome:
+) -> JobOutcome:
     secret = secrets.token_bytes(SECRET_BYTES)
     draft = preparation.plan(Identity(), sites)
     supervisor = Supervisor(context, fixed_state(draft, _places(draft)), secret)
@@ -115,7 +115,7 @@ async def _supervise(
                 agent.relay_to(address)
         sites = {label: replace(site, roster=address) if site.local else site for label, site in sites.items()}
         plan = preparation.plan(Identity(job, _master(agents[0], sites), secret.hex()), sites)
-        _tell(context, plan)
+        _print_plan(context, plan)
         hosts = _job_hosts(plan, agents)
 
         async def begin() -> None:
@@ -128,12 +128,12 @@ async def _supervise(
         await supervisor.service.close()
 
 
-def _job_hosts(plan: Plan, agents: Sequence[AgentClient]) -> list[JobHost]:
+def _job_hosts(plan: LaunchPlan, agents: Sequence[AgentClient]) -> list[JobHost]:
     by_label = {agent.host.label: agent for agent in agents}
     return [JobHost(by_label[host.name].host, by_label[host.name], replace(plan, hosts=(host,))) for host in plan.hosts]
 
 
-def _tell(context: LaunchContext, plan: Plan) -> None:
+def _print_plan(context: LaunchContext, plan: LaunchPlan) -> None:
     for note in plan.notes:
         context.console.say(f"note: {note}")
     for line in render(plan).splitlines():
@@ -148,7 +148,7 @@ def _master(first: AgentClient, sites: Mapping[str, Site]) -> str:
     return master_address(sites[first.host.label], first.facts.free_port)
 
 
-def _places(plan: Plan) -> tuple[Place, ...]:
+def _places(plan: LaunchPlan) -> tuple[Place, ...]:
     """Return each worker's place by rank, for the roster."""
 
     def cross_size(local_rank: int) -> int:

@@ -12,7 +12,7 @@ from farandole.control.launcher.start.fixed import launch_fixed
 from farandole.control.launcher.supervise.ending import READER_SECONDS
 from farandole.control.launcher.supervise.failover_files import FailoverStore, NothingLeft
 from farandole.control.launcher.supervise.launch_context import LaunchContext
-from farandole.control.launcher.supervise.outcome import Observer, Outcome, Running
+from farandole.control.launcher.supervise.outcome import JobOutcome, Observer, Running
 
 
 async def launch(
@@ -26,7 +26,7 @@ async def launch(
     observer: Observer | None = None,
     failover_files: FailoverStore | None = None,
     name: str = "",
-) -> Outcome:
+) -> JobOutcome:
     """Run a job to its end and return its outcome. Closes the console.
 
     Args:

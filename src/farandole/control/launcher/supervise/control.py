@@ -44,7 +44,7 @@ class Status(TypedDict):
     """The batch of all workers that `schedule_batch` has set, in samples; 0 if the job chooses."""
 
 
-class Job(Protocol):
+class ControlledJob(Protocol):
     """A running elastic job."""
 
     def stop(self, code: int, why: str) -> None:

@@ -76,7 +76,7 @@ class ElasticJob:
         Raises:
             SpecError: the job does not have the host.
         """
-        here = self._take_away(name)
+        here = self._remove(name)
         self._supervisor.happened(events.HostRemoved(name))
         self._hosts_changed()
         return f"host {name} is removed, with {named(here) if here else 'no worker'}"
@@ -87,12 +87,12 @@ class ElasticJob:
         Raises:
             SpecError: the job does not have the host.
         """
-        here = self._take_away(name)
+        here = self._remove(name)
         self._hosts_changed()
         return f"host {name}: {who_leaves(self._supervisor.state, here)}; then the host is free"
 
-    def _take_away(self, name: str) -> list[int]:
-        self._supervisor.hosts.known.take_away(name)
+    def _remove(self, name: str) -> list[int]:
+        self._supervisor.hosts.known.remove(name)
         return [worker for worker, (site, _) in living(self._supervisor.state).items() if site.label == name]
 
     def scale(self, workers: int) -> str:

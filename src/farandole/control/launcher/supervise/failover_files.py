@@ -41,7 +41,7 @@ class FailoverStore(Protocol):
     gate: SendGate
     trouble: str
 
-    def keep(self, part: str, content: bytes) -> bool:
+    def save(self, part: str, content: bytes) -> bool:
         """Replace one part, or begin to; return whether that succeeded."""
 
     def watch(self, changed: Callable[[bool], None]) -> None:
@@ -69,7 +69,7 @@ class FailoverFiles:
     def watch(self, changed: Callable[[bool], None]) -> None:
         """Do nothing: a file is written at once, or not at all."""
 
-    def keep(self, part: str, content: bytes) -> bool:
+    def save(self, part: str, content: bytes) -> bool:
         """Replace one file, and return whether that succeeded.
 
         On a full disk the file is removed, so that no launcher continues from an outdated one.

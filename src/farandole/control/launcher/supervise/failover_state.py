@@ -17,7 +17,7 @@ from farandole.control.launcher.discovery.host_set import HostSet
 from farandole.control.launcher.failure.record import WorkerRecord
 from farandole.control.launcher.host_setup.host_setup import HostSetup, JobHost
 from farandole.control.launcher.job.host_list import Host
-from farandole.control.launcher.plan.model import Identity, Plan
+from farandole.control.launcher.plan.model import Identity, LaunchPlan
 from farandole.control.launcher.slots.job_state import JobState
 from farandole.control.launcher.supervise.failover_files import LAUNCHER, PARTS, STATE, FailoverStore, NotTakenOver
 from farandole.control.launcher.supervise.job_history import JobHistory, SavedHistory
@@ -40,7 +40,7 @@ class SavedHost:
 
     host: Host
     local: bool
-    plan: Plan
+    plan: LaunchPlan
     token: str
     notice: str
     socket_names: tuple[str, ...]
@@ -200,7 +200,7 @@ class FailoverWriter:
         if before is None or before[1] != now[1]:
             self.write()
             return
-        self._keep_state(self._store, now[0])
+        self._save_state(self._store, now[0])
         self.changes()
 
     def changes(self) -> None:
@@ -212,19 +212,19 @@ class FailoverWriter:
         """Write everything now."""
         self._write_launcher()
         if self._store is not None and self._written is not None:
-            self._keep_state(self._store, self._written[0])
+            self._save_state(self._store, self._written[0])
 
     def _write_launcher(self) -> None:
         self.close()
         if self._store is not None:
-            self._keep(self._store, LAUNCHER, pickle.dumps((ClockReading(), self._take())))
+            self._save(self._store, LAUNCHER, pickle.dumps((ClockReading(), self._take())))
 
-    def _keep_state(self, store: FailoverStore, state: JobState) -> None:
-        self._keep(store, STATE, encode((ClockReading(), state)))
+    def _save_state(self, store: FailoverStore, state: JobState) -> None:
+        self._save(store, STATE, encode((ClockReading(), state)))
 
-    def _keep(self, store: FailoverStore, part: str, content: bytes) -> None:
+    def _save(self, store: FailoverStore, part: str, content: bytes) -> None:
         held = not self._untold
-        if store.keep(part, _FORMAT + content):
+        if store.save(part, _FORMAT + content):
             self._untold.discard(part)
         else:
             self._untold.add(part)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from farandole.control.agent.protocol import Start
 from farandole.control.launcher.host_setup.host_setup import JobHost
 from farandole.control.launcher.plan.environment import inherited_elsewhere
-from farandole.control.launcher.plan.model import Plan
+from farandole.control.launcher.plan.model import LaunchPlan
 from farandole.control.launcher.slots.job_state import JobState, Site, Slot, SlotPolicy
 from farandole.control.launcher.supervise.launch_context import LaunchContext
 from farandole.control.launcher.supervise.supervisor import Supervisor
@@ -15,7 +15,7 @@ from farandole.control.roster import fixed
 from farandole.control.roster.events import Place
 
 
-def fixed_state(plan: Plan, places: tuple[Place, ...]) -> JobState:
+def fixed_state(plan: LaunchPlan, places: tuple[Place, ...]) -> JobState:
     """Return the state of a job whose workers are all about to be started.
 
     Args:
@@ -45,26 +45,26 @@ def begin_fixed(job: Supervisor, hosts: Sequence[JobHost], context: LaunchContex
     Raises:
         SpecError: the output of workers cannot be stored.
     """
-    _take_on_workers(job, hosts)
+    _add_workers(job, hosts)
     job.status.workers_placed(
         [(each.host.label, tuple(worker.rank for worker in each.host_plan.workers)) for each in hosts]
     )
     for job_host in hosts:
         job.hosts.have(job_host)
         for order in _orders(job_host, context):
-            job_host.agent.tell(order)
+            job_host.agent.send(order)
     if job.ends:
         job.end_agents(job.grace_left)
 
 
-def _take_on_workers(job: Supervisor, hosts: Sequence[JobHost]) -> None:
+def _add_workers(job: Supervisor, hosts: Sequence[JobHost]) -> None:
     workers = job.workers
     workers.prepare_folders()
     job.history.begins(len(job.state.world))
     try:
         for job_host in hosts:
             for worker in job_host.host_plan.workers:
-                workers.take_on(worker.rank, job_host)
+                workers.add(worker.rank, job_host)
     except BaseException:
         for number in workers.by_number:
             workers.flow.close(number)

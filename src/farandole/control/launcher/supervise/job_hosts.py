@@ -99,7 +99,7 @@ class JobHosts:
         if label in self._setting_up:
             self._setting_up.pop(label).cancel()
         if label in self.ready:
-            self.ready.pop(label).agent.tell(End(0))
+            self.ready.pop(label).agent.send(End(0))
 
     async def close(self) -> None:
         """Return when all agents have ended as ordered, or are lost."""
@@ -150,7 +150,7 @@ class JobHosts:
             agent = job_host.agent
             elsewhere = OUTLIVE_SECONDS if agent.patience is None else agent.patience
             seconds = self._outlive if agent.local else elsewhere
-            agent.tell(Outlive(job_host.socket_names[-1], seconds if self._followed else 0.0))
+            agent.send(Outlive(job_host.socket_names[-1], seconds if self._followed else 0.0))
 
     async def _listen(self, job_host: JobHost) -> None:
         """Handle a host's messages until all of it has ended, or is lost."""
@@ -185,10 +185,10 @@ class JobHosts:
         if isinstance(message, Leaving):
             label = job_host.host.label
             if label in self.known.hosts:
-                self.known.take_away(label)
+                self.known.remove(label)
             self._happened(events.HostLeaves(label))
         else:
-            self._control.take(job_host, message)
+            self._control.handle(job_host, message)
 
     async def _lose(self, job_host: JobHost, lost: AgentLost) -> None:
         here = self._workers.of(job_host)

@@ -79,9 +79,9 @@ class Messages:
             self._timer.cancel()
             self._timer = None
         if hold.kind:
-            self._timer = asyncio.get_running_loop().call_later(WAIT_SECONDS, self._tell_wait)
+            self._timer = asyncio.get_running_loop().call_later(WAIT_SECONDS, self._report_wait)
 
-    def _tell_wait(self) -> None:
+    def _report_wait(self) -> None:
         so_far = duration(time.monotonic() - self._waits_since)
         most = duration(self._hold.seconds)
         self._console.say(f"farandole: the job {self.waits_for} ({so_far} so far, {most} at most)")

@@ -10,7 +10,7 @@ from farandole.control.launcher.failure.error_file import write_error_files
 from farandole.control.launcher.failure.failure_text import exit_code, render_failure
 from farandole.control.launcher.failure.record import WorkerRecord, first_failure
 from farandole.control.launcher.job.spec import LaunchSpec
-from farandole.control.launcher.plan.model import HostPlan, Plan, WorkerPlan
+from farandole.control.launcher.plan.model import HostPlan, LaunchPlan, WorkerPlan
 from farandole.control.launcher.slots.job_state import End
 from farandole.control.launcher.supervise.workers import Workers
 
@@ -19,7 +19,7 @@ TOGETHER_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
-class Outcome:
+class JobOutcome:
     """How a job ended."""
 
     exit_code: int
@@ -63,7 +63,7 @@ def outcome_of(
     world: Sequence[int],
     results: Mapping[int, bytes],
     hint: Callable[[HostPlan, str], str],
-) -> tuple[Outcome, str]:
+) -> tuple[JobOutcome, str]:
     """Return the outcome of a job, and the error if its record could not be written.
 
     Args:
@@ -77,14 +77,14 @@ def outcome_of(
     records = [worker.record for worker in workers.by_number.values()]
     first, ended_at = _to_blame(end, world, records), end.since
     if first is None and not end.why:
-        return Outcome(0, results=_by_rank(results, workers, world)), ""
+        return JobOutcome(0, results=_by_rank(results, workers, world)), ""
     trouble = ""
     if spec.output_dir is not None:
         folders = {record.rank: workers.folder(record.rank) for record in records}
         trouble = write_error_files(folders, records, ended_at)
     if first is None:
         report = f"error: {end.why}" + (f"\nhint: {end.hint}" if end.hint else "")
-        return Outcome(1, report), trouble
+        return JobOutcome(1, report), trouble
     last = [record for record in records if record is first or record.rank in world or record.exit_time > ended_at]
     plan = _plan_of(workers, [record.rank for record in last])
     said = f"{first.exception}\n{first.stderr_tail.decode('utf-8', 'replace')}"
@@ -93,7 +93,7 @@ def outcome_of(
     if end.why:
         report = f"error: {end.why}\nfirst failure: {report.removeprefix('error: ')}"
     rank = world.index(first.rank) if first.rank in world else None
-    return Outcome(exit_code(first, ended_at), report, rank, raised=results.get(first.rank)), trouble
+    return JobOutcome(exit_code(first, ended_at), report, rank, raised=results.get(first.rank)), trouble
 
 
 def _to_blame(end: End, world: Sequence[int], records: Sequence[WorkerRecord]) -> WorkerRecord | None:
@@ -124,7 +124,7 @@ def _last_to_fail(records: Sequence[WorkerRecord], ended_at: float) -> list[Work
     return failed[begin:]
 
 
-def _plan_of(workers: Workers, numbers: Sequence[int]) -> Plan:
+def _plan_of(workers: Workers, numbers: Sequence[int]) -> LaunchPlan:
     """Return a plan of only these workers, each on its host."""
     plans = [worker.job_host.plan for worker in workers.by_number.values()]
     hosts = {plan.hosts[0].name: plan.hosts[0] for plan in plans}

@@ -60,7 +60,7 @@ class OutputFlow:
 
         return written
 
-    def take(self, message: Output | Closed) -> None:
+    def handle(self, message: Output | Closed) -> None:
         """Pass on an agent's message."""
         if isinstance(message, Output):
             channel = self._channels[message.rank, message.stream]
@@ -100,7 +100,7 @@ class OutputFlow:
         if channel.timer is not None:
             channel.timer.cancel()
             channel.timer = None
-        channel.agent.tell(Credit(rank, stream, channel.owed))
+        channel.agent.send(Credit(rank, stream, channel.owed))
         channel.owed = 0
 
     def _forget_written(self, rank: int, stream: int) -> None:

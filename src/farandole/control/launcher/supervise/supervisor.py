@@ -38,7 +38,7 @@ from farandole.control.launcher.supervise.job_hosts import JobHosts
 from farandole.control.launcher.supervise.job_measures import JobMeasures
 from farandole.control.launcher.supervise.launch_context import LaunchContext
 from farandole.control.launcher.supervise.messages import Messages
-from farandole.control.launcher.supervise.outcome import Outcome, outcome_of
+from farandole.control.launcher.supervise.outcome import JobOutcome, outcome_of
 from farandole.control.launcher.supervise.worker_control import WorkerControl
 from farandole.control.launcher.supervise.workers import Worker, Workers
 from farandole.control.roster import fixed
@@ -123,7 +123,7 @@ class Supervisor:
     def send_signal(self, number: int) -> None:
         """Send a signal to all workers, whose programs decide about it."""
         for agent in self.hosts.agents():
-            agent.tell(SendSignal(number))
+            agent.send(SendSignal(number))
 
     def kill(self, rank: int, number: int) -> str:
         """Send a signal to one worker; return the consequences, for people.
@@ -132,7 +132,7 @@ class Supervisor:
             SpecError: there is no such worker.
         """
         worker = self.workers.of_rank(rank, self.state.world)
-        worker.job_host.agent.tell(SendSignal(number, worker.number))
+        worker.job_host.agent.send(SendSignal(number, worker.number))
         named = f"rank {rank} on {worker.host} gets {signal_name(number)}"
         follows = follows_a_loss(self.state) if number == signal.SIGKILL else "what it does then is up to its program"
         return f"{named}; {follows}"
@@ -168,7 +168,7 @@ class Supervisor:
         path: str = self._context.spec.settings.get("timeline") or ""
         return "" if path.upper() in ("", "DYNAMIC") else os.path.abspath(path)
 
-    async def run(self, begin: Callable[[], Awaitable[None]], hint: Callable[[HostPlan, str], str]) -> Outcome:
+    async def run(self, begin: Callable[[], Awaitable[None]], hint: Callable[[HostPlan, str], str]) -> JobOutcome:
         """Begin the job, and return when nothing of it is left.
 
         Args:
@@ -249,8 +249,8 @@ class Supervisor:
             job_host = self.hosts.ready[action.label]
             inherited = self._context.machine.environment
             order = job_host.order(action.worker, action.slot, expected_size(self.state), inherited)
-            self.workers.take_on(action.worker, job_host)
-            job_host.agent.tell(order)
+            self.workers.add(action.worker, job_host)
+            job_host.agent.send(order)
         elif isinstance(action, events.StopWorkers):
             for worker in action.workers:
                 self.workers.by_number[worker].stop(action.grace)
@@ -276,9 +276,9 @@ class Supervisor:
             for worker in action.workers:
                 self.workers.by_number[worker].was_member = True
             self.messages.waits(Hold(""))
-            self.background.spawn(self._tell_world(action, self.service.seconds_without_world, time.time()))
+            self.background.spawn(self._report_world(action, self.service.seconds_without_world, time.time()))
 
-    async def _tell_world(self, world: Announce, seconds: float, at: float) -> None:
+    async def _report_world(self, world: Announce, seconds: float, at: float) -> None:
         """Report and record a world, once the reasons of its losses are known."""
         await self.messages.world(world, seconds)
         self.history.world_begins(world, self.workers, at)
@@ -320,15 +320,15 @@ class Supervisor:
     def end_agents(self, grace: float) -> None:
         """Order all agents to end their workers, and then themselves."""
         for agent in self.hosts.agents():
-            agent.tell(EndAgent(grace))
+            agent.send(EndAgent(grace))
 
     # --- after the job -------------------------------------------------------------------------------------------
 
-    def _outcome(self, hint: Callable[[HostPlan, str], str]) -> Outcome:
+    def _outcome(self, hint: Callable[[HostPlan, str], str]) -> JobOutcome:
         end = self.state.end
         assert end is not None
         if end.stop_code is not None:
-            return Outcome(end.stop_code)
+            return JobOutcome(end.stop_code)
         spec, world, results = self._context.spec, self.state.world, self.service.results
         outcome, trouble = outcome_of(spec, end, self.workers, world, results, hint)
         if trouble:

@@ -68,7 +68,7 @@ async def take_over(
         job.hosts.let_all_outlive()
         console.say(told)
         await _heard(job, listening)
-        _tell_what_happened(job)
+        _decide_on_missed_events(job)
     job.holds_end = False
     job.happened(events.TakenOver())
     job.service.resume()
@@ -89,7 +89,7 @@ async def _heard(job: Supervisor, listening: asyncio.Task[None]) -> None:
         job.happened(events.CannotGoOn(str(error), hint))
 
 
-def _tell_what_happened(job: Supervisor) -> None:
+def _decide_on_missed_events(job: Supervisor) -> None:
     """Make the decisions that follow from events that occurred while there was no launcher."""
     for worker in [each for each in job.workers.by_number.values() if each.record.ended and not each.over.is_set()]:
         job.worker_over(worker)

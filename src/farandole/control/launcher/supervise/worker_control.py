@@ -65,12 +65,12 @@ class WorkerControl:
         self._background = background
         self._log = log
 
-    def take(self, job_host: JobHost, message: FromAgent) -> None:
+    def handle(self, job_host: JobHost, message: FromAgent) -> None:
         """Handle an agent's message about a worker; others are ignored."""
         if isinstance(message, Output | Closed):
             if isinstance(message, Output) and message.stream == STDERR and message.rank in self._workers.by_number:
                 self._workers.by_number[message.rank].record.heard(message.data)
-            self._workers.flow.take(message)
+            self._workers.flow.handle(message)
         elif isinstance(message, Started):
             self._status.worker_started(message.rank)
             self._log(f"{self._workers.noun} {message.rank} runs on {job_host.host.label} as process {message.pid}")
@@ -83,7 +83,7 @@ class WorkerControl:
 
     def _take_over(self, job_host: JobHost, now: Resumed) -> None:
         """Update the workers of an agent that has lost another launcher."""
-        self._workers.hear_again(job_host, now.streams)
+        self._workers.resume_output(job_host, now.streams)
         living = {each.rank for each in now.workers}
         ends = {each.rank: each for each in now.ends}
         for worker in self._workers.of(job_host):
@@ -124,8 +124,8 @@ class WorkerControl:
         if record.exit_code is not None and record.exit_code < 0:
             self._over(worker)
         else:
-            self._background.spawn(self._hear_last_words(worker))
+            self._background.spawn(self._await_last_messages(worker))
 
-    async def _hear_last_words(self, worker: Worker) -> None:
+    async def _await_last_messages(self, worker: Worker) -> None:
         await self._service.wait_until_read(worker.number, LAST_WORDS_SECONDS)
         self._over(worker)

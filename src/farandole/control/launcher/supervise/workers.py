@@ -115,7 +115,7 @@ class Worker:
         """End it and all its processes, if it is alive: SIGTERM, and SIGKILL after `grace` seconds."""
         if not self.record.ended:
             self.stopped = True
-            self.job_host.agent.tell(Stop(self.number, grace))
+            self.job_host.agent.send(Stop(self.number, grace))
 
     def stop_timer(self) -> None:
         """Record that it is no longer stopped."""
@@ -147,7 +147,7 @@ class Workers:
         self._console = console
         self._ranks = ranks
 
-    def take_on(self, number: int, job_host: JobHost) -> Worker:
+    def add(self, number: int, job_host: JobHost) -> Worker:
         """Add a worker that is about to be started.
 
         Raises:
@@ -160,7 +160,7 @@ class Workers:
         self.flow.add({number: job_host.agent}, self._streams(number))
         return worker
 
-    def hear_again(self, job_host: JobHost, streams: Iterable[tuple[int, int]]) -> None:
+    def resume_output(self, job_host: JobHost, streams: Iterable[tuple[int, int]]) -> None:
         """Continue to receive the output of workers of a host, after another launcher."""
         open_ones = set(streams)
         for number in {number for number, _ in open_ones}:
