@@ -15,7 +15,7 @@ READ_BYTES = 1 << 20
 WINDOW_SECONDS = 5.0
 MOST_LANES = 32
 MOST_SPANS = 250
-"""Of a lane; of more, those that lie close together become one."""
+"""Most spans of a lane; beyond that, spans that lie close together are merged."""
 
 
 class Span(NamedTuple):

@@ -1,4 +1,4 @@
-"""What a page shows, as plain data, from what a source says. Pure: the browser only puts it in its place."""
+"""The content of a page, as plain data, from the data of a source. Pure: the browser only puts it in place."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from farandole.control.jobs.view import JobView, Moment, OutputLine, WorkerView
 
 MOST_MOMENTS = 100
 DENSE_FROM = 48
-"""From so many workers on, each is drawn small."""
+"""Number of workers from which on each is drawn small."""
 TONES = {
     JobState.RUNNING: "good",
     JobState.SUCCEEDED: "good",

@@ -333,6 +333,6 @@ class AgentClient:
 
 
 def _retrieve(future: asyncio.Future[Any]) -> None:
-    """Retrieve an exception that perhaps nobody waits for, so that asyncio does not complain."""
+    """Retrieve an exception that may have no waiter, so that asyncio does not complain."""
     if not future.cancelled():
         future.exception()

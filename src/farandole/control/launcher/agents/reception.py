@@ -72,7 +72,7 @@ class _Arrival:
 
 
 class _Reader(asyncio.StreamReader):
-    """Stream reader that knows whether the other side has closed, even while nobody reads."""
+    """Stream reader that knows whether the other side has closed, even while there is no reader."""
 
     def __init__(self) -> None:
         super().__init__(limit=_STREAM_LIMIT)

@@ -1,4 +1,4 @@
-"""Where the value of every setting comes from: flag, environment, project file or default, in this order."""
+"""The source of every setting's value: flag, environment, project file or default, in this order."""
 
 from __future__ import annotations
 

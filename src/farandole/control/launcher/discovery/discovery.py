@@ -185,7 +185,7 @@ class DnsHosts:
 class DialedHosts:
     """Source of the hosts that have dialed the launcher."""
 
-    # Asks neither a program nor a server, so it can be called often enough that nobody waits.
+    # Asks neither a program nor a server, so it can be called often.
     seconds = 0.2
 
     def __init__(self, reception: Reception) -> None:

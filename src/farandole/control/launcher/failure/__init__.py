@@ -1,1 +1,1 @@
-"""How workers ended, which of them failed first, and the report about it."""
+"""The ends of workers, the first failure among them, and its report."""

@@ -1,4 +1,4 @@
-"""What a job does next: one pure function over its roster and its slots.
+"""The decisions of a job: one pure function over its roster and its slots.
 
 The rules of the roster say which workers are in the world, those of slots which slots get a worker. Each looks at what
 the other has decided: a worker that is started is expected by the roster, and a new world is news for the slots. A job

@@ -42,7 +42,7 @@ class HostLost:
     label: str
     why: str = ""
     workers: tuple[int, ...] = ()
-    """Those there that have not ended."""
+    """The workers there that have not ended."""
     local: bool = False
     """Whether it is this machine."""
 
@@ -149,7 +149,7 @@ SlotEvent = (
 )
 """The events that the rules of slots look at."""
 Fact = SlotEvent | roster_events.Event
-"""What happens to hosts and workers."""
+"""Events of hosts and workers."""
 Event = Fact | StopAsked | CannotGoOn | TakenOver
 
 
@@ -223,5 +223,5 @@ class EndJob:
 
 
 SlotAction = ReachHost | StartWorker | DrainWorkers | StopWorkers | EndHost | Say | EndJob
-"""What the rules of slots say is to be done."""
+"""Actions of the slot rules."""
 Action = SlotAction | roster_events.Action

@@ -103,7 +103,7 @@ class Blame:
 
 @dataclass(frozen=True)
 class End:
-    """That the job is being ended, and why."""
+    """The end of the job, with its reason."""
 
     since: float
     grace: float
@@ -126,7 +126,7 @@ class JobState:
 
     policy: SlotPolicy
     roster: fixed.FixedState | elastic.ElasticState
-    """Which workers are in the world, and how many may be."""
+    """The workers of the world, and the limits of their number."""
     sites: tuple[Site, ...] = ()
     """The hosts, longest known first."""
     next_worker: int = 0
@@ -160,7 +160,7 @@ class JobState:
 
     @property
     def limits(self) -> Limits:
-        """Which sizes an elastic job may have, and how long it waits."""
+        """The limits of an elastic job's size, and of its waiting."""
         return self.elastic_roster.limits
 
     @property
