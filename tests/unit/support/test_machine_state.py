@@ -18,9 +18,9 @@ from farandole.control.agent.cache import default_directory
 from farandole.worker.core import user_files
 from farandole.control.jobs.places import default_place
 from farandole.control.launcher.daemon.jobs import jobs_of_this_user
-from farandole.control.queue.address import of_user
+from farandole.control.queue.address import user_state
 
-for place in (jobs_of_this_user(os.environ)._root, of_user(os.environ), os.fsdecode(default_directory())):
+for place in (jobs_of_this_user(os.environ)._root, user_state(os.environ), os.fsdecode(default_directory())):
     print(place)
 print(default_place(os.environ))
 """
