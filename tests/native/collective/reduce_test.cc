@@ -89,7 +89,7 @@ TEST_P(Reduce, MembersRunAheadOfTheRootAndOfEachOther) {
     // Other roots, groups and collectives in between, so that no member knows from its own work how far the others are.
     for (int turn = 0; turn < 40; ++turn) {
       const int root = turn % member.size();
-      const auto count = static_cast<size_t>(1 + turn * 97);
+      const auto count = 1 + static_cast<size_t>(turn) * 97;
       ASSERT_NO_FATAL_FAILURE(
           check(member, member.choose(Operation::kReduce, member.world), Dtype::kI32, Op::kSum, count, root, {}));
       if (turn % 3 == 0) {
