@@ -1,6 +1,8 @@
 #include "cuda/memory.h"
 
+#include <linux/memfd.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -27,7 +29,8 @@ char* map(int file, size_t bytes, int protection) {
 
 Memory::Memory(int devices, size_t bytes_each) : bytes_each_(rounded(bytes_each)) {
   const size_t bytes = bytes_each_ * static_cast<size_t>(devices);
-  const int file = ::memfd_create("fake-gpu", MFD_CLOEXEC);
+  // Not by its name in the C library, which older ones lack.
+  const auto file = static_cast<int>(::syscall(SYS_memfd_create, "fake-gpu", MFD_CLOEXEC));
   if (file < 0 || ::ftruncate(file, static_cast<off_t>(bytes)) != 0) {
     stop("cannot create the memory of the devices");
   }
