@@ -116,11 +116,12 @@ std::span<const Row* const> rows_for(std::string_view name);
 
 // Which backend runs a request, and why.
 struct Selection {
-  const Row* row = nullptr;  // null: none can
+  const Row* row = nullptr;   // null: none can
+  bool through_host = false;  // it takes host memory, to which the engine copies the tensor from device memory
   std::string_view reason;
 };
-// The first row that is in this build and can. A pure function, so that all members select alike. `hosts` as in
-// transport::Mesh::hosts().
+// The first row that is in this build and can; for device memory, one that takes it before one that takes host memory.
+// A pure function, so that all members select alike. `hosts` as in transport::Mesh::hosts().
 Selection select(std::span<const Row* const> rows, const Need& need, const collective::Group& group,
                  const std::vector<int>& hosts);
 // Why none can, for people: a clause for each row.

@@ -19,8 +19,8 @@ constexpr std::array<const Row*, 3> kTable = {&kNative, &kNccl, &kMpi};
 constexpr std::array<const Row*, 2> kForNative = {&kNative, &kNccl};
 constexpr std::array<const Row*, 2> kForMpi = {&kMpi, &kNccl};
 
-bool takes(const Row& row, const Need& need) {
-  return (row.capabilities.memory & bit_of(need.memory)) != 0 &&
+bool takes(const Row& row, const Need& need, MemoryKind memory) {
+  return row.absent == nullptr && (row.capabilities.memory & bit_of(memory)) != 0 &&
          (row.capabilities.operations & bit_of(need.operation)) != 0;
 }
 
@@ -44,17 +44,24 @@ std::span<const Row* const> rows_for(std::string_view name) {
 Selection select(std::span<const Row* const> rows, const Need& need, const collective::Group& group,
                  const std::vector<int>& hosts) {
   for (const Row* const row : rows) {
-    if (row->absent != nullptr || !takes(*row, need)) {
+    if (!takes(*row, need, need.memory)) {
       continue;
     }
     if (row->capabilities.across_hosts) {
-      return {row, "the first one that takes this operation in this kind of memory"};
+      return {row, false, "the first one that takes this operation in this kind of memory"};
     }
     if (collective::topology_of(group, hosts).hosts == 1) {
-      return {row, "all members share a host, and it takes this operation in this kind of memory"};
+      return {row, false, "all members share a host, and it takes this operation in this kind of memory"};
     }
   }
-  return {nullptr, "no backend takes this operation in this kind of memory among these members"};
+  if (need.memory == MemoryKind::kDevice) {
+    Need staged = need;
+    staged.memory = MemoryKind::kHost;
+    if (const Selection selection = select(rows, staged, group, hosts); selection.row != nullptr) {
+      return {selection.row, true, "no backend takes this operation in device memory, so it goes through host memory"};
+    }
+  }
+  return {nullptr, false, "no backend takes this operation in this kind of memory among these members"};
 }
 
 std::string refusal_of(std::span<const Row* const> rows, const Need& need) {

@@ -19,7 +19,7 @@ extern "C" {
 #define FARANDOLE_API __attribute__((visibility("default")))
 
 /* Raised whenever a struct or the meaning of a function changes; the binding compares it at load. */
-#define FARANDOLE_ABI_VERSION 10
+#define FARANDOLE_ABI_VERSION 11
 
 enum farandole_status {
   FARANDOLE_OK = 0,
@@ -78,7 +78,7 @@ enum farandole_compression {
 
 enum farandole_memory {
   FARANDOLE_MEMORY_HOST = 0,
-  FARANDOLE_MEMORY_DEVICE = 1 /* no backend of this build takes it: see farandole_backends */
+  FARANDOLE_MEMORY_DEVICE = 1 /* of a GPU: see `device` and `stream` of farandole_request */
 };
 
 typedef struct farandole_engine farandole_engine;
@@ -172,6 +172,11 @@ typedef struct {
   size_t opaque_bytes;         /* of an element of that type, from 1 to UINT32_MAX */
   farandole_callback callback; /* called once when the request is done; NULL: none */
   void* callback_context;      /* its first argument */
+  /* Of a request in device memory: the number of the GPU in this process, and the stream (CUstream, of the GPU's
+   * primary context; NULL is its default stream) after whose present work the input is complete, and in which the
+   * output may be written. The residual is in host memory all the same. Not used in host memory. */
+  int32_t device;
+  void* stream;
 } farandole_request;
 
 /* What was done of one kind. Times are sums, over requests except for `moving_ns`. */
@@ -310,7 +315,8 @@ FARANDOLE_API const char* farandole_choose(farandole_engine* engine, uint32_t ki
  * joined fails with FARANDOLE_MISMATCH. */
 FARANDOLE_API int farandole_submit(farandole_engine* engine, const farandole_request* requests, size_t count,
                                    uint64_t* handles);
-/* 1 if done (well or with an error), 0 if not yet, -1 if there is no such handle. */
+/* 1 if done (well or with an error) or launched, 0 if not yet, -1 if there is no such handle. A request in device
+ * memory is launched before it is done: its result is on its way, and farandole_wait_on does not wait for it. */
 FARANDOLE_API int farandole_poll(farandole_engine* engine, uint64_t handle);
 /* Waits until the request is done and gives its status; FARANDOLE_TIMEOUT if it is not done by then (it
  * goes on). The handle stays valid. */
@@ -318,14 +324,19 @@ FARANDOLE_API int farandole_wait(farandole_engine* engine, uint64_t handle, doub
 /* The same for several: waits until all are done and gives the first error among them, in their order. */
 FARANDOLE_API int farandole_wait_all(farandole_engine* engine, const uint64_t* handles, size_t count,
                                      double timeout_seconds);
+/* For requests in device memory: waits until all are launched, and gives the first error among them, in their order.
+ * What is put into this stream of this GPU afterwards begins when the results are there; the calling thread does not
+ * wait for the GPU. Results of unknown size are in host memory: see farandole_result. */
+FARANDOLE_API int farandole_wait_on(farandole_engine* engine, const uint64_t* handles, size_t count, int32_t device,
+                                    void* stream, double timeout_seconds);
 /* farandole_submit, then farandole_wait_all, in one call and quicker than the two: the calling thread does the engine's
  * work meanwhile, so no other thread has to be woken. If nothing was submitted, handles[0] is 0; otherwise the handles
  * are to be released, whatever the status. */
 FARANDOLE_API int farandole_run(farandole_engine* engine, const farandole_request* requests, size_t count,
                                 uint64_t* handles, double timeout_seconds);
-/* The result of a done request. Allgather and alltoall: `*data`, and the rows that came from every member of the
- * group, `sizes[group size]`. Add group: `sizes[0]` is the new group's id. Join: `sizes[0]` is the rank that joined
- * last. Valid until release. */
+/* The result of a done or launched request. Allgather and alltoall: `*data`, in host memory, and the rows that came
+ * from every member of the group, `sizes[group size]`. Add group: `sizes[0]` is the new group's id. Join: `sizes[0]` is
+ * the rank that joined last. Valid until release. */
 FARANDOLE_API int farandole_result(farandole_engine* engine, uint64_t handle, const void** data, const int64_t** sizes,
                                    size_t* sizes_count);
 /* Forgets handles. A request that is not done goes on and its result is dropped; its tensors must stay. Handles that do

@@ -115,6 +115,10 @@ farandole::engine::Request request_of(const Engine& engine, const farandole_requ
   if (from.callback != nullptr) {
     request.callback = callback_of(from);
   }
+  if (request.signature.memory == farandole::backend::MemoryKind::kDevice) {
+    request.device = from.device;
+    request.stream = from.stream;
+  }
   if (request.signature.elements() > 0 && lacks_memory(request)) {
     refuse("the request '" + request.name + "' has elements but no memory");
   }
@@ -133,10 +137,12 @@ void submit(farandole_engine& engine, const farandole_request* requests, size_t 
   std::ranges::copy(given, handles);
 }
 
-void wait(farandole_engine& engine, std::span<const uint64_t> handles, const Deadline& deadline) {
+// `wait_for` waits for requests; it gives what it has seen, and the first request that failed.
+template <typename WaitFor>
+void wait(WaitFor&& wait_for) {
   using farandole::engine::Waited;
   std::shared_ptr<const Completion> failed;
-  const Waited waited = engine.engine.wait(handles, deadline, &failed);
+  const Waited waited = wait_for(&failed);
   if (waited == Waited::kUnknown) {
     refuse("a handle that is waited for was not created or has been cleared");
   }
@@ -146,6 +152,10 @@ void wait(farandole_engine& engine, std::span<const uint64_t> handles, const Dea
   if (failed != nullptr) {
     throw Error(failed->code, failed->error, failed->lost_rank);
   }
+}
+
+void wait(farandole_engine& engine, std::span<const uint64_t> handles, const Deadline& deadline) {
+  wait([&](auto* failed) { return engine.engine.wait(handles, deadline, failed); });
 }
 
 }  // namespace
@@ -164,6 +174,17 @@ int farandole_wait(farandole_engine* engine, uint64_t handle, double timeout_sec
 
 int farandole_wait_all(farandole_engine* engine, const uint64_t* handles, size_t count, double timeout_seconds) {
   return guarded([&] { wait(*engine, {handles, count}, Deadline::after_seconds(timeout_seconds)); });
+}
+
+int farandole_wait_on(farandole_engine* engine, const uint64_t* handles, size_t count, int32_t device, void* stream,
+                      double timeout_seconds) {
+  return guarded([&] {
+    const std::span all(handles, count);
+    wait([&](auto* failed) {
+      return engine->engine.wait_on(all, device, static_cast<farandole::device::Stream>(stream),
+                                    Deadline::after_seconds(timeout_seconds), failed);
+    });
+  });
 }
 
 int farandole_run(farandole_engine* engine, const farandole_request* requests, size_t count, uint64_t* handles,

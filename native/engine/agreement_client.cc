@@ -17,6 +17,10 @@ using transport::Notify;
 
 // How long goodbyes and last decisions may take to get out.
 constexpr double kPartingSeconds = 1.0;
+// How long copies of results to a GPU may take when the world is over.
+constexpr double kCopySeconds = 10.0;
+// How often a thread that sleeps looks whether a GPU has done its copies.
+constexpr int64_t kGpuLookNs = 1'000'000;
 
 }  // namespace
 
@@ -45,14 +49,18 @@ bool AgreementClient::has_work() const {
   if (parts_.frames.has_message() || fast_path_.is_settled(next_number())) {
     return true;
   }
+  if (parts_.outcomes.has_reached()) {
+    return true;
+  }
   if (runner_ == nullptr) {
     return false;  // the initial config has not come yet: nothing can be reported
   }
-  return parts_.stall_queries.has_answers() || parts_.submissions.has_any(reported_leaving_);
+  return arrivals_.has_any() || parts_.stall_queries.has_answers() || parts_.submissions.has_any(reported_leaving_);
 }
 
 void AgreementClient::take_turn(Notify notify) {
   parts_.mesh.world_status().throw_if_revoked();
+  parts_.outcomes.settle();
   report_new_requests(notify);
   settle_fast_path(notify);
   receive_messages();
@@ -74,6 +82,15 @@ void AgreementClient::wait_for_everyone() {
 }
 
 int64_t AgreementClient::next_alarm() {
+  const int64_t stalls_ns = next_stall_alarm();
+  if (!watches_gpus()) {
+    return stalls_ns;
+  }
+  const int64_t gpus_ns = base::now_ns() + kGpuLookNs;
+  return stalls_ns == 0 ? gpus_ns : std::min(stalls_ns, gpus_ns);
+}
+
+int64_t AgreementClient::next_stall_alarm() {
   if (!inspector_ || !inspector_->enabled()) {
     return 0;
   }
@@ -84,6 +101,9 @@ int64_t AgreementClient::next_alarm() {
 }
 
 void AgreementClient::inspect_stalls() {
+  if (const int64_t at_ns = next_stall_alarm(); at_ns == 0 || base::now_ns() < at_ns) {
+    return;
+  }
   const StallInspector::Findings findings = inspector_->inspect(base::now_ns(), coordinator_->waiting());
   for (const int rank : findings.ask) {
     Decision query;
@@ -111,12 +131,12 @@ void AgreementClient::report_new_requests(Notify notify) {
     return;
   }
   Submissions::Drained drained = parts_.submissions.drain();
-  std::vector<std::unique_ptr<Pending>>& fresh = drained.requests;
+  parts_.outcomes.take_up(drained.requests.size());
+  std::vector<std::unique_ptr<Pending>> fresh = arrivals_.exchange(std::move(drained.requests));
   Ready ready;
   ready.answers = parts_.stall_queries.take_answers();
   ready.leaving = drained.leaving && !reported_leaving_;
   reported_leaving_ |= ready.leaving;
-  parts_.outcomes.take_up(fresh.size());
   if (!fresh.empty()) {
     const Request& last = fresh.back()->request;
     last_request_ = {last.signature.kind, last.group, last.name, fresh.back()->submitted_ns};
@@ -446,11 +466,13 @@ void AgreementClient::end_world(const Error& why, bool certain) {
   if (fast_path_.holds_request()) {
     unfinished.push_back(fast_path_.take().pending);
   }
+  arrivals_.take_all(unfinished);
   reported_.take_all(unfinished);
   for (auto& pending : unfinished) {
     parts_.outcomes.complete(std::move(pending), why.code(), why.what(), why.lost_rank());
   }
   parts_.outcomes.announce();
+  parts_.outcomes.settle_all(base::Deadline::after_seconds(kCopySeconds));
 }
 
 void AgreementClient::revoke() noexcept {

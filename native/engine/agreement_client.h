@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "engine/arrivals.h"
 #include "engine/bucket_runner.h"
 #include "engine/coordinator.h"
 #include "engine/fast_path.h"
@@ -62,9 +63,11 @@ class AgreementClient {
   // Before this worker sleeps: no request is left on the fast path.
   bool is_on_fast_path() const noexcept { return fast_path_.holds_request(); }
   void end_fast_path();
-  // When to look for stalls next; 0: there is nothing to look for.
+  // When to look for stalls or at GPUs next, which signal nothing; 0: there is nothing to look for.
   int64_t next_alarm();
-  // Rank 0: looks for ranks that others wait for.
+  // Whether something is on its way from a GPU, or to one: has_work() sees when it has come.
+  bool watches_gpus() const noexcept { return !arrivals_.empty() || parts_.outcomes.has_launched(); }
+  // Rank 0: looks for ranks that others wait for, when it is time.
   void inspect_stalls();
 
   bool is_over() const noexcept { return is_over_; }
@@ -77,6 +80,7 @@ class AgreementClient {
 
  private:
   uint32_t next_number() const noexcept { return decisions_ + 1; }
+  int64_t next_stall_alarm();
 
   // --- to rank 0
   void report_new_requests(transport::Notify notify);
@@ -112,6 +116,7 @@ class AgreementClient {
 
   const Parts parts_;
   const int rank_;
+  Arrivals arrivals_;
   ReportedRequests reported_;
   FastPath fast_path_;
   std::optional<Coordinator> coordinator_;  // rank 0 only, as is the next

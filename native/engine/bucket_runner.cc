@@ -119,9 +119,21 @@ void BucketRunner::run_bucket(const Group& group, std::span<Runnable* const> buc
   }
   recorder_.end_bucket(started, bucket, std::exchange(copied_, {}));
   for (Runnable* runnable : bucket) {
-    outcomes_.complete(std::move(runnable->pending), Code::kOk, "", -1);
+    complete(std::move(runnable->pending));
   }
   outcomes_.announce();
+}
+
+// What went through host memory is done when the GPU has the result.
+void BucketRunner::complete(std::unique_ptr<Pending> pending) {
+  const bool has_own_output =
+      pending->mirror != nullptr && pending->mirror->has_output() && pending->completion->data.empty();
+  if (has_own_output) {
+    device::MarkPointer delivered = pending->mirror->deliver();
+    outcomes_.launch(std::move(pending), std::move(delivered));
+  } else {
+    outcomes_.complete(std::move(pending), Code::kOk, "", -1);
+  }
 }
 
 void BucketRunner::stage(const Group& group, Pending& pending) {

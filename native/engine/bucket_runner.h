@@ -50,6 +50,7 @@ class BucketRunner {
 
   backend::Backend& select(const collective::Group& group, const backend::Need& need) const;
   std::vector<std::vector<size_t>> plan(const collective::Group& group, std::vector<Runnable>& runnables) const;
+  void complete(std::unique_ptr<Pending> pending);
   void run_bucket(const collective::Group& group, std::span<Runnable* const> bucket);
   const std::span<const backend::Row* const> rows_;
   const transport::Mesh& mesh_;

@@ -9,7 +9,7 @@ namespace farandole::engine {
 
 namespace {
 
-// How long a done request keeps its name when no thread asks for it.
+// How long a launched request keeps its name when no thread asks for it.
 constexpr int64_t kUnseenNs = 250'000'000;
 
 thread_local bool t_in_callback = false;
@@ -21,7 +21,7 @@ bool Completions::take_name(const std::shared_ptr<Completion>& completion) {
   if (is_free) {
     return true;
   }
-  if (!(*holder)->done || base::now_ns() - (*holder)->done_ns <= kUnseenNs) {
+  if ((*holder)->progress == Progress::kOpen || base::now_ns() - (*holder)->launched_ns <= kUnseenNs) {
     return false;
   }
   names_.erase(holder);
@@ -85,11 +85,32 @@ bool Completions::release(std::span<const Handle> handles) {
       continue;
     }
     node.mapped()->released = true;
-    if (node.mapped()->done) {
+    if (node.mapped()->progress != Progress::kOpen) {
       free_name(node.mapped());
     }
   }
   return all_known;
+}
+
+void Completions::advance(const std::shared_ptr<Completion>& completion, Progress progress, int64_t now_ns) {
+  if (completion->progress == Progress::kOpen) {
+    completion->launched_ns = now_ns;
+    if (completion->released) {
+      free_name(completion);
+    }
+  }
+  completion->progress = progress;
+}
+
+void Completions::launch(const std::vector<std::shared_ptr<Completion>>& launched) {
+  {
+    const int64_t now = base::now_ns();
+    const base::MutexLock lock(mutex_);
+    for (const auto& completion : launched) {
+      advance(completion, Progress::kLaunched, now);
+    }
+  }
+  changed_.notify_all();
 }
 
 void Completions::finish(const std::vector<std::shared_ptr<Completion>>& finished) {
@@ -102,11 +123,7 @@ void Completions::finish(const std::vector<std::shared_ptr<Completion>>& finishe
         to_call_.push_back({completion, std::exchange(completion->callback, nullptr)});
         callbacks_listed_.store(true, std::memory_order_release);
       }
-      completion->done = true;
-      completion->done_ns = now;
-      if (completion->released) {
-        free_name(completion);
-      }
+      advance(completion, Progress::kDone, now);
     }
   }
   changed_.notify_all();
@@ -155,10 +172,11 @@ int Completions::poll(Handle handle) {
   if (found == table_.end()) {
     return -1;
   }
-  if (found->second->done) {
-    free_name(found->second);
+  if (found->second->progress == Progress::kOpen) {
+    return 0;
   }
-  return static_cast<int>(found->second->done);
+  free_name(found->second);
+  return 1;
 }
 
 std::optional<Completions::Awaited> Completions::find_all(std::span<const Handle> handles) const {
@@ -175,29 +193,31 @@ std::optional<Completions::Awaited> Completions::find_all(std::span<const Handle
   return awaited;
 }
 
-bool Completions::are_done(const Awaited& awaited) const {
+bool Completions::have_come(const Awaited& awaited, Progress progress) const {
   const base::MutexLock lock(mutex_);
-  // From behind: the last one is mostly the last to be done.
-  return std::all_of(awaited.rbegin(), awaited.rend(), [](const auto& completion) { return completion->done; });
+  // From behind: the last one is mostly the last to come so far.
+  return std::all_of(awaited.rbegin(), awaited.rend(),
+                     [progress](const auto& completion) { return completion->progress >= progress; });
 }
 
 void Completions::see(const Awaited& awaited) {
   const base::MutexLock lock(mutex_);
   for (const auto& completion : awaited) {
-    if (completion->done) {
+    if (completion->progress != Progress::kOpen) {
       free_name(completion);
     }
   }
 }
 
-void Completions::wait(const Awaited& awaited, const base::Deadline& deadline, const std::function<bool()>& stop) {
-  size_t done = 0;
+void Completions::wait(const Awaited& awaited, Progress progress, const base::Deadline& deadline,
+                       const std::function<bool()>& stop) {
+  size_t come = 0;
   const base::MutexLock lock(mutex_);
   changed_.wait_for(mutex_, std::chrono::nanoseconds(deadline.left_ns()), [&] {
-    while (done < awaited.size() && awaited[done]->done) {
-      ++done;
+    while (come < awaited.size() && awaited[come]->progress >= progress) {
+      ++come;
     }
-    return done == awaited.size() || stop();
+    return come == awaited.size() || stop();
   });
 }
 

@@ -1,8 +1,11 @@
 // What becomes of requests: one Completion per handle, the table of all handles of an engine, and the names in flight.
 //
-// A name stays in flight until its request is done and its user has seen that, so that two requests of one name which
-// are made back to back are refused however fast the first one was: on another rank it may be slower. A user that never
-// looks does not block a name for ever: a quarter of a second after the request was done, it is free.
+// A request of a GPU's tensor is launched before it is done: its result is on its way in a stream of the GPU, and who
+// uses it in a stream that waits for that need not wait. Any other one is both at once.
+//
+// A name stays in flight until its request is launched and its user has seen that, so that two requests of one name
+// which are made back to back are refused however fast the first one was: on another rank it may be slower. A user that
+// never looks does not block a name for ever: a quarter of a second after the request was launched, it is free.
 //
 // A request may have a callback. It is called once, when the request is done, by the thread that makes progress, which
 // holds neither a mutex nor the progress lock then. So finish() only lists the callbacks, and the engine calls
@@ -24,30 +27,35 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/mutex.h"
+#include "device/gpu.h"
 
 namespace farandole::engine {
 
 using Handle = uint64_t;
 
+// How far a request has come.
+enum class Progress : uint8_t { kOpen, kLaunched, kDone };
+
 struct Completion;
 // Must not throw, and must not wait for the engine: see farandole_callback in capi/farandole.h.
 using Callback = std::function<void(const Completion& completion)>;
 
-// Written by the engine thread before it is done, read by anyone after.
+// Written by the engine thread before it is launched, or with an error done, and read by anyone after.
 struct Completion {
-  bool done = false;
+  Progress progress = Progress::kOpen;
   base::Code code = base::Code::kOk;
   std::string error;
   int lost_rank = -1;
   base::Bytes data;            // allgather: the gathered elements
   std::vector<int64_t> sizes;  // allgather: first dimensions by member; add group: the id
+  device::MarkPointer mark;    // of a launched one: after its result; otherwise null
 
   // The rest belongs to the table.
   Handle handle = 0;
   Callback callback;  // until it is done; null: there is none
   std::string key;    // the name in flight
   size_t key_hash = 0;
-  int64_t done_ns = 0;
+  int64_t launched_ns = 0;
   bool released = false;  // by the user
 };
 
@@ -71,6 +79,8 @@ class Completions {
   // False when one of the handles does not exist; the others are released.
   bool release(std::span<const Handle> handles);
 
+  // With the progress lock: makes it known that these are launched.
+  void launch(const std::vector<std::shared_ptr<Completion>>& launched);
   // With the progress lock: makes it known that these are done, and lists their callbacks.
   void finish(const std::vector<std::shared_ptr<Completion>>& finished);
 
@@ -83,17 +93,18 @@ class Completions {
   // Whether the calling thread is inside a callback, of whichever engine.
   static bool in_callback() noexcept;
 
-  // 1: done, 0: not yet, -1: no such handle.
+  // 1: launched or done, 0: not yet, -1: no such handle.
   int poll(Handle handle);
   using Awaited = std::vector<std::shared_ptr<Completion>>;
   // Nothing when one of these handles does not exist.
   std::optional<Awaited> find_all(std::span<const Handle> handles) const;
-  bool are_done(const Awaited& awaited) const;
-  // Their user has seen which of these are done.
+  bool have_come(const Awaited& awaited, Progress progress) const;
+  // Their user has seen which of these are launched.
   void see(const Awaited& awaited);
-  // Waits until all of these are done or `stop()` says true, at most until the deadline. What changes `stop()` is
-  // followed by nudge().
-  void wait(const Awaited& awaited, const base::Deadline& deadline, const std::function<bool()>& stop);
+  // Waits until all of these have come so far or `stop()` says true, at most until the deadline. What changes `stop()`
+  // is followed by nudge().
+  void wait(const Awaited& awaited, Progress progress, const base::Deadline& deadline,
+            const std::function<bool()>& stop);
   void nudge();
 
  private:
@@ -101,6 +112,7 @@ class Completions {
   void free_name(const std::shared_ptr<Completion>& completion) REQUIRES(mutex_);
   // Whether the name became this request's; it is not while another one of that name is in flight.
   bool take_name(const std::shared_ptr<Completion>& completion) REQUIRES(mutex_);
+  void advance(const std::shared_ptr<Completion>& completion, Progress progress, int64_t now_ns) REQUIRES(mutex_);
 
   mutable base::Mutex mutex_;
   base::Condition changed_;
@@ -112,7 +124,7 @@ class Completions {
   std::atomic<bool> callbacks_listed_ = false;  // whether `to_call_` has any
   size_t uncalled_ GUARDED_BY(mutex_) = 0;      // callbacks that have not returned
   Handle last_ GUARDED_BY(mutex_) = 0;
-  // Completion::done and the fields below it are guarded by mutex_ too.
+  // Completion::progress and the fields that belong to the table are guarded by mutex_ too.
   std::unordered_map<Handle, std::shared_ptr<Completion>> table_ GUARDED_BY(mutex_);
   struct KeyHash {
     size_t operator()(const std::shared_ptr<Completion>& completion) const noexcept { return completion->key_hash; }

@@ -84,7 +84,12 @@ class Engine {
   // engine's place is done. When all are done, `failed` becomes the first one that ended with an error, or null. In a
   // callback, which must not wait: throws Error(kInvalidArgument) unless all are done.
   Waited wait(std::span<const Handle> handles, const base::Deadline& deadline,
-              std::shared_ptr<const Completion>* failed = nullptr);
+              std::shared_ptr<const Completion>* failed = nullptr) {
+    return wait(handles, Progress::kDone, deadline, failed);
+  }
+  // The same until all are launched; from then on this stream of a GPU waits for their results.
+  Waited wait_on(std::span<const Handle> handles, device::Ordinal device, device::Stream stream,
+                 const base::Deadline& deadline, std::shared_ptr<const Completion>* failed = nullptr);
   Completions& completions() noexcept { return completions_; }
   // 0 when there is no such group.
   size_t size_of_group(uint32_t group) const { return submissions_.size_of_group(group); }
@@ -114,8 +119,10 @@ class Engine {
   // What became of an attempt to make progress. kNothingHappened: for a while, so that the engine thread goes on, or
   // the requests are done; kTryAgain: callbacks had to be called; kLockIsTaken: another thread makes progress.
   enum class Helped : uint8_t { kNothingHappened, kTryAgain, kLockIsTaken };
-  // Makes progress until these are done, or nothing happens for a while, at most until the deadline.
-  Helped help(const Completions::Awaited& awaited, const base::Deadline& deadline);
+  Waited wait(std::span<const Handle> handles, Progress progress, const base::Deadline& deadline,
+              std::shared_ptr<const Completion>* failed);
+  // Makes progress until these have come so far, or nothing happens for a while, at most until the deadline.
+  Helped help(const Completions::Awaited& awaited, Progress progress, const base::Deadline& deadline);
 
   // --- engine thread
   void thread_main();
@@ -138,12 +145,13 @@ class Engine {
   bool outgrew_sleep();
 
   const EngineSettings settings_;
+  device::Gpus gpus_;
   Completions completions_;
   Recorder recorder_;
   TuningDriver tuning_{settings_};
   Outcomes outcomes_{completions_, recorder_, tuning_};
   StallQueries stall_queries_;
-  Submissions submissions_{completions_, settings_.backends};
+  Submissions submissions_{completions_, settings_.backends, gpus_};
 
   base::Mutex mutex_;
   base::Condition thread_ended_;

@@ -8,6 +8,14 @@ using base::Error;
 using transport::Cause;
 using transport::Sign;
 
+namespace {
+
+// A GPU signals nothing, and its copies mostly take some hundred microseconds: this many times longer the engine thread
+// looks before it sleeps for a whole millisecond.
+constexpr int64_t kGpuPatience = 25;
+
+}  // namespace
+
 void Engine::thread_main() {
   base::prefer_short_turns();
   try {
@@ -57,7 +65,8 @@ void Engine::wait_for_work() {
   const auto is_due = [alarm_ns] { return alarm_ns != 0 && base::now_ns() >= alarm_ns; };
   const auto ready = [&] { return agreement_->has_work() || is_due(); };
   frames_->set_alarm(alarm_ns);
-  const bool found = frames_->look(settings_.spin_ns, ready, [this] { return progress_lock_.is_wanted(); });
+  const int64_t patience_ns = agreement_->watches_gpus() ? settings_.spin_ns * kGpuPatience : settings_.spin_ns;
+  const bool found = frames_->look(patience_ns, ready, [this] { return progress_lock_.is_wanted(); });
   if (!found && agreement_->is_on_fast_path()) {
     agreement_->end_fast_path();  // which is a turn: there may be work, or an end, before there is time for sleep
   } else if (!found && frames_->prepare_sleep(ready)) {

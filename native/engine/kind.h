@@ -54,6 +54,8 @@ struct KindRow {
   Rows rows = Rows::kEqual;
   Memory memory = Memory::kNone;
   bool merges = false;  // whether several requests may become one job
+  // The size of the output of this member, if it has one. Null: that of its input.
+  size_t (*output_bytes)(const Request& request, const collective::Group& group) = nullptr;
   // The operation of a backend that it takes. Null: agreement is all it takes.
   collective::Operation (*operation)(const Options& options) = nullptr;
   // Throws Error(kInvalidArgument) when this rank must not ask for it in this group. What depends on the other ranks is

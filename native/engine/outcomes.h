@@ -1,12 +1,11 @@
 // What becomes of the requests that the engine has taken up: it counts those that are on their way, and tells users
-// when they are done.
+// when they are launched and when they are done.
 //
 // Threads: for the thread with the progress lock.
 #pragma once
 
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -24,36 +23,35 @@ class Outcomes {
 
   void begin_world() noexcept { in_flight_ = 0; }
   void take_up(size_t requests) noexcept { in_flight_ += static_cast<int>(requests); }
-  // Requests of this worker that the engine has taken up and that are not done.
+  // Requests of this worker that the engine has taken up and that are neither launched nor done.
   int in_flight() const noexcept { return in_flight_; }
 
   // Users hear of it with the next announce().
-  void complete(std::unique_ptr<Pending> pending, base::Code code, const std::string& error, int lost_rank) {
-    if (pending->completion == nullptr) {
-      return;
-    }
-    --in_flight_;
-    recorder_.record(code == base::Code::kOk ? Phase::kDone : Phase::kFailed, *pending);
-    if (code == base::Code::kOk) {
-      tuning_.measure(*pending);
-    }
-    pending->completion->code = code;
-    pending->completion->error = error;
-    pending->completion->lost_rank = lost_rank;
-    finished_.push_back(std::move(pending->completion));
-  }
-  void announce() {
-    if (!finished_.empty()) {
-      completions_.finish(std::exchange(finished_, {}));
-    }
-  }
+  void complete(std::unique_ptr<Pending> pending, base::Code code, const std::string& error, int lost_rank);
+  // It is done when the mark is reached. Users hear of it as of complete().
+  void launch(std::unique_ptr<Pending> pending, device::MarkPointer mark);
+  void announce();
+
+  // --- launched ones
+  bool has_launched() const noexcept { return !launched_.empty(); }
+  // Whether settle() has something to do. This and settle() throw Error(kUnavailable) when a GPU has failed.
+  bool has_reached() const;
+  // Those whose marks are reached are done, and users hear of it at once.
+  void settle();
+  // The world is over: waits for launched ones, whose data have been exchanged; what is not done by the deadline fails.
+  void settle_all(const base::Deadline& deadline);
 
  private:
+  void finish(std::unique_ptr<Pending> pending, base::Code code, const std::string& error, int lost_rank);
+
   Completions& completions_;
   Recorder& recorder_;
   TuningDriver& tuning_;
   int in_flight_ = 0;
-  std::vector<std::shared_ptr<Completion>> finished_;  // not yet announced
+  std::vector<std::unique_ptr<Pending>> launched_;
+  // not yet announced
+  std::vector<std::shared_ptr<Completion>> newly_launched_;
+  std::vector<std::shared_ptr<Completion>> finished_;
 };
 
 }  // namespace farandole::engine

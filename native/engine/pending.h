@@ -9,6 +9,7 @@
 #include "backend/backend.h"
 #include "engine/completion.h"
 #include "engine/events.h"
+#include "engine/host_mirror.h"
 #include "engine/request.h"
 
 namespace farandole::engine {
@@ -23,6 +24,9 @@ struct Request {
   std::vector<int64_t> splits{};  // alltoall: rows for each member; empty: equal parts
   float* residual = nullptr;      // compressed allreduce: what was not sent before, and then what is not sent now
   Callback callback{};            // null: none
+  // In device memory: the device's number, and its stream after whose present work the input is complete.
+  int device = -1;
+  void* stream = nullptr;
 };
 
 // Owned by the queue of submissions, then by the thread that makes progress.
@@ -34,8 +38,9 @@ struct Pending {
   int64_t negotiated_ns = 0;  // from then until this rank knew
   uint32_t name_number = kNone;
   uint32_t bucket = kNone;
-  bool is_waited_for = false;  // by a user, from the start
-  bool is_staged = false;      // see backend::Backend::stage
+  bool is_waited_for = false;          // by a user, from the start
+  bool is_staged = false;              // see backend::Backend::stage
+  std::unique_ptr<HostMirror> mirror;  // null: its backend takes the tensor where it is
 };
 
 // An agreed request on its way into a bucket.

@@ -14,7 +14,7 @@ constexpr int64_t kUserPatience = 50;
 
 }  // namespace
 
-Waited Engine::wait(std::span<const Handle> handles, const base::Deadline& deadline,
+Waited Engine::wait(std::span<const Handle> handles, Progress progress, const base::Deadline& deadline,
                     std::shared_ptr<const Completion>* failed) {
   const auto awaited = completions_.find_all(handles);
   if (!awaited) {
@@ -22,23 +22,23 @@ Waited Engine::wait(std::span<const Handle> handles, const base::Deadline& deadl
   }
   submissions_.begin_wait(handles);
   auto helped = Helped::kTryAgain;
-  bool done = completions_.are_done(*awaited);
+  bool done = completions_.have_come(*awaited, progress);
   if (!done && Completions::in_callback()) {
     throw base::Error(base::Code::kInvalidArgument,
                       "a callback cannot wait for a request: it may be called by the thread that would complete it");
   }
   while (!done && !deadline.passed()) {
     if (helped == Helped::kNothingHappened && !engine_calls_back_) {
-      completions_.wait(*awaited, deadline, [this] { return engine_calls_back_.load(); });
+      completions_.wait(*awaited, progress, deadline, [this] { return engine_calls_back_.load(); });
     } else {
-      helped = help(*awaited, deadline);
+      helped = help(*awaited, progress, deadline);
     }
     if (helped == Helped::kLockIsTaken) {
       const ProgressLock::Wish wish(progress_lock_);
       submissions_.notify();  // the holder of the lock may be about to release it
-      completions_.wait(*awaited, deadline, [this] { return progress_lock_.is_free(); });
+      completions_.wait(*awaited, progress, deadline, [this] { return progress_lock_.is_free(); });
     }
-    done = completions_.are_done(*awaited);
+    done = completions_.have_come(*awaited, progress);
   }
   completions_.see(*awaited);
   if (!done) {
@@ -51,7 +51,20 @@ Waited Engine::wait(std::span<const Handle> handles, const base::Deadline& deadl
   return Waited::kDone;
 }
 
-Engine::Helped Engine::help(const Completions::Awaited& awaited, const base::Deadline& deadline) {
+Waited Engine::wait_on(std::span<const Handle> handles, device::Ordinal device, device::Stream stream,
+                       const base::Deadline& deadline, std::shared_ptr<const Completion>* failed) {
+  const Waited waited = wait(handles, Progress::kLaunched, deadline, failed);
+  if (waited == Waited::kDone) {
+    for (const Handle handle : handles) {
+      if (const auto completion = completions_.find(handle); completion != nullptr && completion->mark != nullptr) {
+        gpus_.get(device).delay(stream, *completion->mark);
+      }
+    }
+  }
+  return waited;
+}
+
+Engine::Helped Engine::help(const Completions::Awaited& awaited, Progress progress, const base::Deadline& deadline) {
   const int64_t patience_ns = std::min(settings_.spin_ns * kUserPatience, deadline.left_ns());
   if (!progress_lock_.try_take()) {
     return Helped::kLockIsTaken;
@@ -64,7 +77,7 @@ Engine::Helped Engine::help(const Completions::Awaited& awaited, const base::Dea
     // has just taken the first call from it.
     const auto is_stuck = [this] { return failure_ != nullptr || agreement_->is_over(); };
     // Callbacks are called below, without the lock.
-    while (!is_stuck() && !completions_.has_callbacks() && !completions_.are_done(awaited) &&
+    while (!is_stuck() && !completions_.has_callbacks() && !completions_.have_come(awaited, progress) &&
            frames_->look(patience_ns, ready, [] { return false; })) {
       agreement_->take_turn(transport::Notify::kLate);
     }

@@ -28,8 +28,8 @@ std::string key_of(uint32_t group, const std::string& name) { return std::to_str
 
 }  // namespace
 
-Submissions::Submissions(Completions& completions, std::span<const backend::Row* const> backends)
-    : completions_(completions), backends_(backends) {
+Submissions::Submissions(Completions& completions, std::span<const backend::Row* const> backends, device::Gpus& gpus)
+    : completions_(completions), gpus_(gpus), backends_(backends) {
   const base::MutexLock lock(mutex_);
   ended_ = Error(Code::kInvalidArgument, "the engine is in no world; call init() first");
 }
@@ -82,8 +82,33 @@ void Submissions::leave() {
   }
 }
 
+// Without the mutex where the driver is called: it may take its time to allocate memory.
+std::vector<std::unique_ptr<HostMirror>> Submissions::make_mirrors(std::vector<Request>& requests) {
+  std::vector<std::unique_ptr<HostMirror>> mirrors(requests.size());
+  HostMirrors maker(gpus_);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    if (requests[i].signature.memory != backend::MemoryKind::kDevice) {
+      continue;
+    }
+    Group group;
+    {
+      const base::MutexLock lock(mutex_);
+      if (ended_) {
+        throw *ended_;
+      }
+      if (!check(requests[i]).through_host) {
+        continue;
+      }
+      group = groups_.at(requests[i].group);
+    }
+    mirrors[i] = maker.make(group, requests[i]);
+  }
+  return mirrors;
+}
+
 std::vector<Handle> Submissions::submit(std::vector<Request> requests, bool waits_at_once) {
   const int64_t now = base::now_ns();
+  std::vector<std::unique_ptr<HostMirror>> mirrors = make_mirrors(requests);
   const base::MutexLock lock(mutex_);
   if (ended_) {
     throw *ended_;
@@ -122,6 +147,7 @@ std::vector<Handle> Submissions::submit(std::vector<Request> requests, bool wait
     pending->request = std::move(request);
     pending->submitted_ns = now;
     pending->is_waited_for = waits_at_once || comes_back;
+    pending->mirror = std::move(mirrors[i]);
     queue_.push_back(std::move(pending));
   }
   if (!waits_at_once && !comes_back) {

@@ -35,8 +35,8 @@ struct Ending {
 
 class Submissions {
  public:
-  // Both must outlive this.
-  Submissions(Completions& completions, std::span<const backend::Row* const> backends);
+  // All of these must outlive this.
+  Submissions(Completions& completions, std::span<const backend::Row* const> backends, device::Gpus& gpus);
 
   // --- a world
   // `mesh` is used until end_stay().
@@ -87,10 +87,14 @@ class Submissions {
   collective::Topology topology_of(uint32_t group) const;
 
  private:
-  void check(const Request& request) const REQUIRES(mutex_);
+  // Which backend runs it. Throws Error(kInvalidArgument) when none does, and when the request must not be made.
+  backend::Selection check(const Request& request) const REQUIRES(mutex_);
+  // For each request the mirror that it needs, or null. The GPUs begin to copy.
+  std::vector<std::unique_ptr<HostMirror>> make_mirrors(std::vector<Request>& requests);
   std::string not_a_member(const Request& request, const collective::Group& group) const REQUIRES(mutex_);
 
   Completions& completions_;
+  device::Gpus& gpus_;
   const std::span<const backend::Row* const> backends_;
 
   mutable base::Mutex mutex_;

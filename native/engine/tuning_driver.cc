@@ -61,7 +61,8 @@ Knobs TuningDriver::begin_tuning(const collective::Topology& topology) {
 }
 
 void TuningDriver::measure(const Pending& pending) {
-  if (tuning_ == nullptr) {
+  // What goes to a GPU and back says little about the knobs.
+  if (tuning_ == nullptr || pending.request.signature.memory == backend::MemoryKind::kDevice) {
     return;
   }
   const uint64_t bytes = pending.request.signature.bytes();

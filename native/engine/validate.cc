@@ -12,7 +12,7 @@ std::string Submissions::not_a_member(const Request& request, const Group& group
          " is not a member of the provided process set (its ranks are " + kinds::ranks_of(group) + ").";
 }
 
-void Submissions::check(const Request& request) const {
+backend::Selection Submissions::check(const Request& request) const {
   const KindRow& row = row_of(request.signature.kind);
   const std::string kind = row.name;
   const auto found = groups_.find(request.group);
@@ -33,10 +33,15 @@ void Submissions::check(const Request& request) const {
   if (request.signature.kind == Kind::kJoin && joining_) {
     refuse("join: this rank has joined already, and not all others have yet.");
   }
-  if (const auto need = need_of(request.signature);
-      need && backend::select(backends_, *need, found->second, mesh_->hosts()).row == nullptr) {
+  const auto need = need_of(request.signature);
+  if (!need) {
+    return {};
+  }
+  const backend::Selection selection = backend::select(backends_, *need, found->second, mesh_->hosts());
+  if (selection.row == nullptr) {
     refuse(kind + " '" + request.name + "': " + backend::refusal_of(backends_, *need));
   }
+  return selection;
 }
 
 }  // namespace farandole::engine

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from fake_gpu_device import FakeGpu
 from frontends import FIRST, FRONT_ENDS
+from frontends.torch import OnFakeGpu
 from mpi_seats import Seats
 from nurseries import Nurseries
 from worlds import Nursery, World
@@ -28,8 +30,9 @@ class Place(NamedTuple):
 class SharedWorld:
     """A world that is initialized. A test that fails does not spoil the next ones."""
 
-    def __init__(self, make: Callable[[], World]) -> None:
+    def __init__(self, make: Callable[[], World], front: str) -> None:
         self._make = make
+        self._front = front
         self._world = self._open()
         self.size = self._world.size
 
@@ -47,7 +50,7 @@ class SharedWorld:
     def _open(self) -> World:
         world = self._make()
         try:
-            world.run(_init)
+            world.run(_init, self._front)
         except BaseException:
             world.close()
             raise
@@ -71,9 +74,10 @@ def _call(body: Any, front: str, arguments: tuple[Any, ...]) -> Any:
     return body(FRONT_ENDS[front], *arguments)
 
 
-def _init() -> None:
+def _init(front: str) -> None:
     from farandole.worker.core import basics
 
+    FRONT_ENDS[front].prepare()
     basics.init()
 
 
@@ -95,7 +99,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         ids = [f"{place.size}-{place.transport}-{name}" for name, place in pairs]
         metafunc.parametrize(("front", "shared_world"), pairs, ids=ids, indirect=True, scope="session")
     elif "front" in metafunc.fixturenames:
-        metafunc.parametrize("front", list(FRONT_ENDS), indirect=True, scope="session")
+        fronts = [name for name, front in FRONT_ENDS.items() if front.has_other_worlds]
+        metafunc.parametrize("front", fronts, indirect=True, scope="session")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -143,10 +148,16 @@ def shared_world(
     """Return a world of the front end's runtime."""
     runtime, size, transport = request.param
     nursery = nurseries[runtime]
+    # The first one of the runtime: all of them are ready when it is.
+    front = next(name for name, front in FRONT_ENDS.items() if front.runtime == runtime)
+    variables = {}
+    if runtime == OnFakeGpu.runtime:
+        fake_gpu: FakeGpu = request.getfixturevalue("fake_gpu")
+        variables = {**fake_gpu.environment(), "FAKE_GPU_DELAY_US": "300"}
     if transport == "mpi":
-        shared = SharedWorld(lambda: _mpi_world(nursery, size, tmp_path_factory.mktemp("mpi")))
+        shared = SharedWorld(lambda: _mpi_world(nursery, size, tmp_path_factory.mktemp("mpi")), front)
     else:
-        shared = SharedWorld(lambda: World(nursery, size, {"FARANDOLE_TRANSPORT": transport}))
+        shared = SharedWorld(lambda: World(nursery, size, {"FARANDOLE_TRANSPORT": transport, **variables}), front)
     yield shared
     shared.close()
 

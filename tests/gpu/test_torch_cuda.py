@@ -1,6 +1,6 @@
 """CUDA tensors in `farandole.torch`: staged through pinned host memory, in order with the caller's stream.
 
-Two workers share one device here; nothing in the staging minds.
+Two workers share one device here, which is no problem for tensors that go through host memory.
 """
 
 from __future__ import annotations

@@ -28,6 +28,8 @@ _SOURCES = _ROOT / "tests" / "gpu_fake"
 _PRESET = _ROOT / "build" / "release"
 _BUILT = _ROOT / "build" / "gpu_fake"
 _COMPILE_SECONDS = 600
+# Variables of a process: where these libraries are.
+_LIBRARIES, _DEVICE_LIBRARY = "FAKE_GPU_LIBRARIES", "FAKE_GPU_DEVICE_LIBRARY"
 
 
 class FakeGpu(NamedTuple):
@@ -48,7 +50,14 @@ class FakeGpu(NamedTuple):
             "FAKE_GPU_DEVICES": str(devices),
             "FAKE_GPU_TIME": time,
             "FAKE_GPU_SEED": str(seed),
+            _LIBRARIES: str(self.libraries),
+            _DEVICE_LIBRARY: str(self.device),
         }
+
+    @classmethod
+    def of_environment(cls) -> FakeGpu:
+        """Return the one whose variables this process has."""
+        return cls(Path(os.environ[_LIBRARIES]), Path(os.environ[_DEVICE_LIBRARY]))
 
     def load(self) -> Driver:
         """Give this process the device "fakegpu", unless it has it, and return what tests can ask of the driver.

@@ -28,6 +28,7 @@ class Runtime(NamedTuple):
 
 RUNTIMES = {
     "torch": Runtime(("torch",), ("torch._dynamo", "farandole.torch"), {}),
+    "torch on a fake GPU": Runtime(("torch",), ("farandole.torch",), {}),
     "tensorflow": Runtime(
         ("tensorflow", "keras"),
         ("farandole.tensorflow", "farandole.keras"),

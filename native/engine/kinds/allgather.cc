@@ -33,6 +33,8 @@ constexpr KindRow kAllgather = {
     .has = kTensor,
     .rows = Rows::kAgreed,
     .memory = Memory::kInput,
+    .output_bytes = [](const Request& request,
+                       const collective::Group& group) { return request.signature.bytes() * group.size(); },
     .operation = [](const Options&) { return collective::Operation::kAllgather; },
     .check = [](const Request& request, const collective::Group&, int) { check_has_rows(request); },
     .make_job = make_job};

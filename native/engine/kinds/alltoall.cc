@@ -66,12 +66,15 @@ collective::Job make_job(const Group& group, std::span<Runnable* const> bucket, 
 
 }  // namespace
 
-constexpr KindRow kAlltoall = {.name = "alltoall",
-                               .has = kTensor,
-                               .rows = Rows::kOwn,
-                               .memory = Memory::kInput,
-                               .operation = [](const Options&) { return collective::Operation::kAlltoall; },
-                               .check = check,
-                               .make_job = make_job};
+constexpr KindRow kAlltoall = {
+    .name = "alltoall",
+    .has = kTensor,
+    .rows = Rows::kOwn,
+    .memory = Memory::kInput,
+    .output_bytes = [](const Request& request,
+                       const Group&) { return request.splits.empty() ? request.signature.bytes() : 0; },
+    .operation = [](const Options&) { return collective::Operation::kAlltoall; },
+    .check = check,
+    .make_job = make_job};
 
 }  // namespace farandole::engine::kinds

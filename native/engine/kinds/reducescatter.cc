@@ -38,11 +38,17 @@ collective::Job make_job(const Group& group, std::span<Runnable* const> bucket, 
   return job;
 }
 
+size_t output_bytes(const Request& request, const Group& group) {
+  const int64_t rows = rows_of(request.signature, group.size(), static_cast<size_t>(group.index));
+  return static_cast<size_t>(rows) * request.signature.row_bytes();
+}
+
 }  // namespace
 
 constexpr KindRow kReducescatter = {.name = "reducescatter",
                                     .has = kTensor | kReduction,
                                     .memory = Memory::kInput,  // a member may get no rows
+                                    .output_bytes = output_bytes,
                                     .operation = [](const Options&) { return collective::Operation::kReducescatter; },
                                     .check = check,
                                     .make_job = make_job};

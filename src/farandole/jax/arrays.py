@@ -118,26 +118,26 @@ class Arrays(FrontEnd[Array]):
         address: int = tensor.unsafe_buffer_pointer()
         return address
 
-    def stage(self, tensor: Array) -> tuple[Array, None]:
+    def stage(self, tensor: Array) -> Array:
         """Return it, or a copy of it in host memory."""
         if isinstance(tensor, jax.core.Tracer):
             self.dtype(tensor)
-        return (tensor if self.is_ready(tensor) else _to_host(carried(tensor))), None
+        return tensor if self.is_ready(tensor) else _to_host(carried(tensor))
 
     def empty(self, like: Array, shape: Sequence[int]) -> Array:
         """Return a new array, which the engine writes before anybody else knows it."""
         inner, dtype = carrier_of(like)
         return _on_cpu(np.empty, (*shape, *inner), dtype)
 
-    def deliver(self, host: Array, like: Array) -> Array:
+    def deliver(self, result: Array, like: Array) -> Array:
         """Return the result where the input is."""
-        host = restored(host, like)
-        if len(like.devices()) == 1 and host.devices() == like.devices():
-            return host
-        sharding = like.sharding if host.shape == like.shape else next(iter(like.devices()))
-        return jax.device_put(host, sharding)
+        result = restored(result, like)
+        if len(like.devices()) == 1 and result.devices() == like.devices():
+            return result
+        sharding = like.sharding if result.shape == like.shape else next(iter(like.devices()))
+        return jax.device_put(result, sharding)
 
-    def assign(self, output: Array, host: Array) -> None:
+    def assign(self, output: Array, result: Array) -> None:
         """Refuse: arrays of JAX cannot be written over, and no call asks for it."""
         raise NotImplementedError
 

@@ -79,11 +79,9 @@ class Arrays(MXNetDialect, FrontEnd[Sent]):
         """Return where it begins, if that is known before the call begins."""
         return tensor.memory
 
-    def stage(self, tensor: Sent) -> tuple[Sent, Sent]:
-        """Return the array if the result is to be written over it, else a copy that MXNet makes; twice."""
-        if not tensor.in_place:
-            tensor = Sent(copied(tensor.array), tensor.priority)
-        return tensor, tensor
+    def stage(self, tensor: Sent) -> Sent:
+        """Return the array if the result is to be written over it, else a copy that MXNet makes."""
+        return tensor if tensor.in_place else Sent(copied(tensor.array), tensor.priority)
 
     def empty(self, like: Sent, shape: Sequence[int]) -> Sent:
         """Return a new array, of MXNet's older or newer kind like the other one."""
@@ -93,13 +91,13 @@ class Arrays(MXNetDialect, FrontEnd[Sent]):
             array = array.as_np_ndarray()
         return Sent(array, memory=address(array))
 
-    def deliver(self, host: Sent, like: Sent) -> Sent:
+    def deliver(self, result: Sent, like: Sent) -> Sent:
         """Return the array itself."""
-        return host
+        return result
 
-    def assign(self, output: Sent, host: Sent) -> None:
+    def assign(self, output: Sent, result: Sent) -> None:
         """Let MXNet copy the content."""
-        host.array.copyto(output.array)
+        result.array.copyto(output.array)
 
     def copy(self, tensor: Sent) -> Sent:
         """Return a copy, which MXNet makes."""
@@ -120,7 +118,7 @@ class Arrays(MXNetDialect, FrontEnd[Sent]):
         self,
         session: Session,
         requests: Sequence[NativeRequest],
-        events: Sequence[Sent],
+        ready: Sequence[Sent],
         finish: Callable[[Sequence[int]], Any],
     ) -> Call:
         """Return a call that MXNet's engine orders.
@@ -131,8 +129,8 @@ class Arrays(MXNetDialect, FrontEnd[Sent]):
         check(session, requests)
         received = requests[0].kind in _RECEIVED
         if received or not is_asynchronous():
-            return WaitedCall(session.engine, requests, events, finish, has_outputs=not received)
-        return OrderedCall(session.engine, requests, events, finish)
+            return WaitedCall(session.engine, requests, ready, finish, has_outputs=not received)
+        return OrderedCall(session.engine, requests, ready, finish)
 
 
 def copied(array: mx.nd.NDArray) -> mx.nd.NDArray:

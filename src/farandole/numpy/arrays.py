@@ -101,9 +101,9 @@ class Arrays(FrontEnd[Array]):
         except (TypeError, ValueError, BufferError):  # It is read-only, empty, or of a type of ml_dtypes.
             return tensor.ctypes.data
 
-    def stage(self, tensor: Array) -> tuple[Array, None]:
+    def stage(self, tensor: Array) -> Array:
         """Return it, or a copy that is ready."""
-        return (tensor if self.is_ready(tensor) else self.copy(tensor)), None
+        return tensor if self.is_ready(tensor) else self.copy(tensor)
 
     def empty(self, like: Array, shape: Sequence[int]) -> Array:
         """Return a new array."""
@@ -113,13 +113,13 @@ class Arrays(FrontEnd[Array]):
         """Return a new array of the same shape; a ready array has the machine's byte order."""
         return np.empty_like(tensor, subok=False)
 
-    def deliver(self, host: Array, like: Array) -> Array:
+    def deliver(self, result: Array, like: Array) -> Array:
         """Return the array itself."""
-        return host
+        return result
 
-    def assign(self, output: Array, host: Array) -> None:
+    def assign(self, output: Array, result: Array) -> None:
         """Copy the content, into whichever order."""
-        output[...] = host
+        output[...] = result
 
     def copy(self, tensor: Array) -> Array:
         """Return a copy that is ready."""

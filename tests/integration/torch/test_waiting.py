@@ -1,4 +1,4 @@
-"""Waiting: Ctrl-C, and requests whose inputs are not ready yet."""
+"""Waiting: Ctrl-C, and what becomes of the request."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import signal
 import threading
 
 import torch
-from worlds import wait_until
 
 import farandole.torch as hvd
 
@@ -70,72 +69,3 @@ def test_ctrl_c_in_a_synchronous_call_keeps_its_tensors(worlds):
         return 200_000.0
 
     assert worlds.run(2, body) == [200_000.0, 200_000.0]
-
-
-class Later:
-    """Stands for a CUDA event: something that happens when the test says so."""
-
-    def __init__(self):
-        self.happened = threading.Event()
-
-    def synchronize(self):
-        self.happened.wait(30)
-
-
-def test_inputs_that_are_not_ready(worlds):
-    """The call returns at once, is submitted when its input is ready, and errors come out where it is waited for."""
-
-    def body():
-        from farandole.torch.staging import call_of
-        from farandole.worker.core.basics import current
-        from farandole.worker.core.dtype import DType, Kind
-        from farandole.worker.core.request import make_request
-
-        session = current()
-        event = Later()
-        tensor = torch.zeros(4)
-
-        def begin(name, root):
-            address = tensor.data_ptr()
-            request = make_request(
-                Kind.BROADCAST, name, dtype=DType.F32, root=root, shape=(4,), input=address, output=address
-            )
-            return session.handles.begin(call_of(session, (request,), (event, None), lambda _: tensor))
-
-        handle = begin("late", 0)
-        wrong = begin("wrong", 5)
-        assert not hvd.poll(handle)
-        tensor.fill_(hvd.rank() + 3)
-        event.happened.set()
-        assert hvd.synchronize(handle).tolist() == [3.0] * 4
-        wait_until(lambda: hvd.poll(wrong))
-        try:
-            hvd.synchronize(wrong)
-        except ValueError as error:
-            assert "root" in str(error)
-        else:
-            raise AssertionError("a wrong root went through")
-
-    worlds.run(2, body)
-
-
-def test_shutdown_while_an_input_is_not_ready(worlds):
-    """The submission that comes too late fails for itself and holds up nothing."""
-
-    def body():
-        from farandole.torch.staging import call_of
-        from farandole.worker.core.basics import current
-        from farandole.worker.core.dtype import Kind
-        from farandole.worker.core.request import make_request
-
-        session = current()
-        event = Later()
-        session.handles.begin(call_of(session, (make_request(Kind.BARRIER, "late"),), (event,), lambda _: None))
-        timer = threading.Timer(0.05, event.happened.set)
-        timer.start()
-        hvd.shutdown()
-        timer.join()
-        hvd.init()
-        hvd.barrier()
-
-    worlds.run(2, body)

@@ -27,10 +27,13 @@ std::string selected(std::span<const Row* const> rows, const Need& need, const c
                      const std::vector<int>& hosts = one_host()) {
   const Selection selection = select(rows, need, group, hosts);
   EXPECT_FALSE(selection.reason.empty());
-  return selection.row == nullptr ? "none" : selection.row->name;
+  if (selection.row == nullptr) {
+    return "none";
+  }
+  return selection.row->name + std::string(selection.through_host ? " through host memory" : "");
 }
 
-TEST(Select, TheTableOfThisBuildRunsEverythingInHostMemory) {
+TEST(Select, TheTableOfThisBuildRunsEverything) {
   std::set<std::string> names;
   for (const Row* const row : rows()) {
     EXPECT_TRUE(names.insert(row->name).second) << row->name << " is there twice";
@@ -39,8 +42,9 @@ TEST(Select, TheTableOfThisBuildRunsEverythingInHostMemory) {
   EXPECT_EQ(names, (std::set<std::string>{"mpi", "native", "nccl"}));
   for (uint32_t operation = 0; (kAllOperations >> operation & 1) != 0; ++operation) {
     EXPECT_EQ(selected(rows(), {static_cast<Operation>(operation)}, world(), two_hosts()), "native");
+    EXPECT_EQ(selected(rows(), {static_cast<Operation>(operation), MemoryKind::kDevice}, world(), two_hosts()),
+              "native through host memory");
   }
-  EXPECT_EQ(selected(rows(), {Operation::kAllreduce, MemoryKind::kDevice}), "none");
 }
 
 TEST(Select, TakesTheFirstOneThatIsThereAndCan) {
@@ -48,6 +52,14 @@ TEST(Select, TakesTheFirstOneThatIsThereAndCan) {
   EXPECT_EQ(selected(table, {Operation::kAllreduce, MemoryKind::kDevice}), "device");
   EXPECT_EQ(selected(table, {Operation::kBroadcast, MemoryKind::kDevice}), "anything");
   EXPECT_EQ(selected(table, {Operation::kAllreduce, MemoryKind::kHost}), "anything");
+}
+
+TEST(Select, DeviceMemoryGoesThroughHostMemoryWhereNoBackendTakesIt) {
+  const std::array<const Row*, 3> table = {&kLocal, &kMissing, &kDevice};
+  EXPECT_EQ(selected(table, {Operation::kAllreduce, MemoryKind::kDevice}), "device");
+  EXPECT_EQ(selected(table, {Operation::kBroadcast, MemoryKind::kDevice}), "local through host memory");
+  EXPECT_EQ(selected(table, {Operation::kBroadcast, MemoryKind::kDevice}, world(), two_hosts()), "none");
+  EXPECT_EQ(selected(std::array<const Row*, 1>{&kDevice}, {Operation::kAllreduce, MemoryKind::kHost}), "none");
 }
 
 TEST(Select, GroupsAcrossHostsNeedABackendThatReachesThem) {

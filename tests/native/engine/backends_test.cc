@@ -104,6 +104,27 @@ TEST_F(Backends, RequestsOfDifferentBackendsShareNoBucket) {
 }
 
 TEST_F(Backends, WhatNoneCanRunIsRefusedAtTheCall) {
+  constexpr std::array<const backend::Row*, 1> kDeviceOnly = {&testing::kRecordingDevice};
+  settings_.backends = kDeviceOnly;
+  in_world(World::kShm, 1, settings_, [](int, Engine& engine) {
+    std::vector<float> values(2);
+    engine::Request request =
+        testing::request_of(Kind::kAllgather, "x", Dtype::kF32, {2}, values.data(), values.data());
+    try {
+      engine.submit({request});
+      ADD_FAILURE() << "nothing was refused";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Code::kInvalidArgument);
+      EXPECT_STREQ(
+          error.what(),
+          "allgather 'x': no backend of this build runs allgather in host memory; recording_device does not take "
+          "host memory.");
+    }
+    allreduce_in(engine, MemoryKind::kDevice, "x");
+  });
+}
+
+TEST_F(Backends, ARequestThroughHostMemoryNeedsItsDevice) {
   in_world(World::kShm, 1, settings_, [](int, Engine& engine) {
     std::vector<float> values(2);
     engine::Request request =
@@ -115,8 +136,8 @@ TEST_F(Backends, WhatNoneCanRunIsRefusedAtTheCall) {
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), Code::kInvalidArgument);
       EXPECT_STREQ(error.what(),
-                   "allgather 'x': no backend of this build runs allgather in device memory; recording does not take "
-                   "device memory; recording_device does not do that operation.");
+                   "allgather 'x': a request in device memory needs the number of its device, and the stream that its "
+                   "tensor is computed in");
     }
     allreduce_in(engine, MemoryKind::kHost, "x");
   });

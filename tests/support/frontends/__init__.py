@@ -14,7 +14,7 @@ from frontends.keras import OnJax, OnTensorFlow, OnTorch
 from frontends.mxnet import MXNet
 from frontends.numpy import Numpy
 from frontends.tensorflow import Eager, Function, Session
-from frontends.torch import Torch
+from frontends.torch import OnFakeGpu, Torch
 
 __all__ = ["DTYPES", "FIRST", "FRONT_ENDS", "KEPT", "FrontEnd"]
 
@@ -22,6 +22,7 @@ FRONT_ENDS: dict[str, FrontEnd] = {
     front.name: front
     for front in (
         Torch(),
+        OnFakeGpu(),
         Numpy(),
         Eager(),
         Function(),

@@ -48,6 +48,7 @@ class FrontEnd(ABC):
         has: what tests may need of it beyond plain collectives of values on the CPU; see the marker `needs`.
         dtypes: element types, by name.
         compressions: names of those in `Compression` that are casts.
+        has_other_worlds: whether it runs the tests, too, that make worlds of their own.
         is_thorough: whether each option is tried with each type; else a call is the same below as another front end's.
     """
 
@@ -59,6 +60,10 @@ class FrontEnd(ABC):
     dtypes: tuple[str, ...] = tuple(DTYPES)
     compressions: tuple[str, ...] = ("none", "fp16", "bf16")
     is_thorough = True
+    has_other_worlds = True
+
+    def prepare(self) -> None:  # noqa: B027 most front ends have nothing to do
+        """Make a worker ready, before its first collective."""
 
     @property
     def hvd(self) -> ModuleType:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from fake_gpu_device import DEVICE, FakeGpu
 
 from frontends.front_end import COMMON, DTYPES, WORLDS_OF_MPI, FrontEnd
 
@@ -128,3 +129,58 @@ class Torch(FrontEnd):
             )
             found.append(self.array(gradient))
         return found
+
+
+class OnFakeGpu(Torch):
+    """farandole.torch with tensors on the fake GPU, whose streams have their own time. Each rank has a GPU."""
+
+    name = "torch-fakegpu"
+    runtime = "torch on a fake GPU"
+    worlds = ((1, "shm"), (2, "tcp"), (3, "shm"), (4, "shm"))
+    has = frozenset(
+        {*COMMON, "broadcast in place", "feedback", "gradients", "handles", "in place", "int32 splits", "recipes"}
+    )
+    is_thorough = False
+    has_other_worlds = False  # What is not right when a world ends, the native tests of requests on GPUs show.
+
+    def prepare(self) -> None:
+        import torch
+
+        from farandole.torch.collectives.tensors import RAW_STREAMS
+
+        FakeGpu.of_environment().load()
+        RAW_STREAMS[DEVICE] = lambda index: torch.accelerator.current_stream(f"{DEVICE}:{index}").native_handle
+
+    def tensor(self, values: Any, dtype: str = "float32") -> Any:
+        return super().tensor(values, dtype).to(DEVICE)
+
+    def array(self, tensor: Any) -> np.ndarray:
+        return super().array(tensor.cpu())
+
+    def gradient(self, function: Any, values: Any) -> np.ndarray:
+        import torch
+
+        tensor = torch.tensor(np.asarray(values), device=DEVICE, requires_grad=True)
+        function(tensor).backward()
+        return self.array(tensor.grad)
+
+    def unsendable(self) -> list[tuple[Any, str]]:
+        import torch
+
+        return [(torch.ones(3, 4, device=DEVICE).t(), "Tensor is required to be contiguous.")]
+
+    def unreducible(self) -> list[tuple[Any, str]]:
+        import torch
+
+        return [(torch.ones(2, dtype=torch.uint16, device=DEVICE), "calculates with the elements. Convert it")]
+
+    def opaque(self, rank: int) -> dict[str, Any]:
+        return {name: tensor.to(DEVICE) for name, tensor in super().opaque(rank).items() if not tensor.is_complex()}
+
+    def elements(self, tensor: Any) -> np.ndarray:
+        return super().elements(tensor.cpu())
+
+    def unwritable(self) -> list[tuple[Any, str]]:
+        import torch
+
+        return [(torch.ones(3, 4, device=DEVICE)[:, :2], "Tensor is required to be contiguous.")]

@@ -144,6 +144,7 @@ from dataclasses import replace
 import numpy as np
 
 import farandole.numpy as hvd
+from farandole.errors import FarandoleError
 from farandole.worker.collectives.declaration import FORMS, Parameter
 from farandole.worker.collectives.forms import Forms, synchronize
 from farandole.worker.collectives.render import docstring, render_function
@@ -166,10 +167,10 @@ for form in FORMS:
         return [array.tolist() for array in result] if form.grouped else result.tolist()
 
     assert call() == call(0) == ([[2.0] * 3, 2] if form.grouped else [2.0] * 3), form
-    for number, words in ((1, "native does not take device memory"), (7, "there is no kind of memory with number 7")):
+    for number, words in ((1, "driver"), (7, "there is no kind of memory with number 7")):
         try:
             call(number)
-        except ValueError as error:
+        except FarandoleError as error:
             assert words in str(error), error
         else:
             raise AssertionError(f"{form} does not pass the option on")

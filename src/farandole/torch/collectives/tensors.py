@@ -1,4 +1,4 @@
-"""PyTorch's tensors as the engine sees them. A CPU tensor is used where it is; see `farandole.torch.staging`."""
+"""PyTorch's tensors as the engine sees them. One in host memory, or in that of a GPU of CUDA, is used where it is."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 import torch
 
 from farandole.errors import HorovodInternalError, InvalidRequestError
-from farandole.torch import staging
 from farandole.torch.collectives.autograd import differentiate
 from farandole.torch.collectives.powersgd import powersgd_call
 from farandole.torch.no_compile import no_compile
@@ -17,8 +16,8 @@ from farandole.worker.collectives.declaration import Options
 from farandole.worker.collectives.differentiation import DifferentiableCall
 from farandole.worker.collectives.front_end import FrontEnd
 from farandole.worker.collectives.rows import Int32Only
-from farandole.worker.core.binding import NativeRequest
 from farandole.worker.core.dtype import DType, ElementType, OpaqueType
+from farandole.worker.core.gpu_stream import GpuStream
 from farandole.worker.core.handle import Call
 from farandole.worker.core.session import Session
 
@@ -34,6 +33,12 @@ DTYPES = {
     torch.float64: DType.F64,
     torch.bool: DType.BOOL,
 }
+
+# How the current stream of a GPU is found, by the type of PyTorch's device, for those that the driver of CUDA knows
+# under the same number. A build for ROCm calls its devices "cuda", too, but they have another driver.
+RAW_STREAMS: dict[str, Callable[[int], int]] = {}
+if torch.version.cuda is not None:
+    RAW_STREAMS["cuda"] = torch._C._cuda_getCurrentRawStream
 
 _STRIDED = torch.strided
 _increment_version = torch.autograd.graph.increment_version
@@ -103,36 +108,44 @@ class Tensors(FrontEnd[torch.Tensor]):
     # Where it begins. PyTorch's own method, because it is called twice for every small tensor; its argument is `self`.
     address = staticmethod(torch.Tensor.data_ptr)  # type: ignore[assignment]
 
-    def stage(self, tensor: torch.Tensor) -> tuple[torch.Tensor, torch.cuda.Event | None]:
-        """Return it, or a copy in host memory."""
+    def stage(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return it, or a copy: in host memory if it is on a device that the engine does not know."""
         if _is_lazy(tensor):
             tensor = tensor.detach().resolve_conj().resolve_neg()
-        return staging.to_host(tensor)
+        return tensor if tensor.is_cpu or tensor.device.type in RAW_STREAMS else tensor.cpu()
+
+    def stream_of(self, tensor: torch.Tensor) -> GpuStream | None:
+        """Return the current stream of the tensor's GPU."""
+        if tensor.is_cpu:
+            return None
+        device = tensor.device
+        return GpuStream(device.index, RAW_STREAMS[device.type](device.index))
 
     def empty(self, like: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
-        """Return a host tensor."""
-        return staging.host_like(like, shape)
+        """Return a host tensor, from which a copy to the device of `like` is quick."""
+        # The device is said because users may have set another one as the default, here and in the other files.
+        return torch.empty(shape, dtype=like.dtype, device="cpu", pin_memory=like.is_cuda)
+
+    def empty_beside(self, tensor: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+        """Return a tensor on the same device."""
+        return torch.empty(shape, dtype=tensor.dtype, device=tensor.device)
 
     def empty_like(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return a host tensor of the same shape."""
+        """Return a tensor of the same shape on the same device."""
         return torch.empty_like(tensor, requires_grad=False)
 
     def empty_likes(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Return host tensors of the same shapes: without a call of ours for each, as there may be hundreds."""
         return [torch.empty_like(tensor, requires_grad=False) for tensor in tensors]
 
-    def deliver(self, host: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-        """Return the host tensor, or a copy on the device of `like`."""
-        if like.device.type == "cpu":
-            return host
-        output = torch.empty_like(host, device=like.device)
-        staging.from_host(host, output)
-        return output
+    def deliver(self, result: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+        """Return the tensor, or a copy on the device of `like`."""
+        return result.to(like.device, non_blocking=True)
 
-    def assign(self, output: torch.Tensor, host: torch.Tensor) -> None:
+    def assign(self, output: torch.Tensor, result: torch.Tensor) -> None:
         """Copy the content, on the current stream of the tensor's device."""
         with torch.no_grad():
-            staging.from_host(host, output)
+            output.copy_(result, non_blocking=True)
 
     def copy(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return a copy through which no gradients flow."""
@@ -167,16 +180,6 @@ class Tensors(FrontEnd[torch.Tensor]):
     def note_writes(self, tensors: Sequence[torch.Tensor]) -> None:
         """Tell autograd of writes that it has not seen, so that it refuses stale saved values."""
         _increment_version([tensor for tensor in tensors if not tensor.is_inference()])
-
-    def call_of(
-        self,
-        session: Session,
-        requests: Sequence[NativeRequest],
-        events: Sequence[torch.cuda.Event | None],
-        finish: Callable[[Sequence[int]], Any],
-    ) -> Call:
-        """Return a call that is submitted as soon as the device has finished the inputs."""
-        return staging.call_of(session, requests, events, finish)
 
     def outside_graphs(self, function: Function) -> Function:
         """Keep `torch.compile` out of a function."""

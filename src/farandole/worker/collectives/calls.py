@@ -1,7 +1,7 @@
 """From tensors to a call.
 
-A *member* is one tensor's part of a call: its native request, the event after which its input is ready, and what makes
-its result once the request is done. The members of a call are submitted all or none.
+A *member* is one tensor's part of a call: its native request, the ready tensor that this reads, and what makes its
+result once the request is done. The members of a call are submitted all or none.
 
 Calls of the same kind are made again and again. Where the engine can use the tensors where they are, a call writes over
 a submission of an earlier one (`SubmissionPool`), because making requests anew costs more than a small collective does.
@@ -65,10 +65,10 @@ def call_of_one(
     dtype = front.ready_dtype(tensor) if collective.is_quick else None
     if dtype is None:
         output = tensor if in_place else None
-        request, event, finish = member(
+        request, ready, finish = member(
             session, group, name, front, collective, tensor, output, options, process_set, take
         )
-        return front.call_of(session, (request,), (event,), lambda handles: finish(handles[0]))
+        return front.call_of(session, (request,), (ready,), lambda handles: finish(handles[0]))
     collective.check_member(front, tensor, dtype, name, options)
     if collective.result is not _SAME:
         return _call_of_rows(session, group, name, front, collective, tensor, dtype, options, process_set, take)
@@ -191,12 +191,12 @@ def call_of_members(session: Session, front: FrontEnd[Tensor], members: Sequence
     """Return a call of members, whose result is the tuple of theirs."""
     if not members:
         return Known(())
-    requests, events, finishes = zip(*members, strict=True)
+    requests, ready, finishes = zip(*members, strict=True)
 
     def finish(handles: Iterable[int]) -> tuple[Any, ...]:
         return tuple(finish_one(handle) for finish_one, handle in zip(finishes, handles, strict=True))
 
-    return front.call_of(session, requests, events, finish)
+    return front.call_of(session, requests, ready, finish)
 
 
 def allreduce_call(
@@ -258,32 +258,41 @@ def member(
     """
     dtype = checked_dtype(front, collective, tensor, name, options)
     fields = collective.fields(front, options, tensor.shape, len(process_set.ranks))
-    host, event = front.stage(tensor)
+    ready = front.stage(tensor)
+    stream = front.stream_of(ready)
     if collective.result is Result.RECEIVED_ROWS:
         request = make_request(
-            collective.kind, name, dtype=dtype, group=group, shape=tensor.shape, input=front.address(host), **fields
+            collective.kind,
+            name,
+            dtype=dtype,
+            group=group,
+            shape=tensor.shape,
+            input=front.address(ready),
+            stream=stream,
+            **fields,
         )
 
-        def finish_received(handle: int, _: Tensor = host) -> Any:
-            # `host` is held: the engine reads it until now.
+        def finish_received(handle: int, _: Tensor = ready) -> Any:
+            # `ready` is held: the engine reads it until now.
             rows = received(session, handle, front, tensor)
             return rows if take is None else take(rows)
 
-        return request, event, finish_received
-    target = _target(front, collective, tensor, host, output, process_set)
+        return request, ready, finish_received
+    target = _target(front, collective, tensor, ready, output, process_set)
     request = make_request(
         collective.kind,
         name,
         dtype=dtype,
         group=group,
         shape=tensor.shape,
-        input=front.address(host),
+        input=front.address(ready),
         output=front.address(target),
         residual=None if residual is None else front.address(residual),
+        stream=stream,
         **fields,
     )
 
-    def finish(_: int, held: Any = (host, residual)) -> Tensor:
+    def finish(_: int, held: Any = (ready, residual)) -> Tensor:
         # What is held, the engine uses until now.
         if output is None:
             return front.deliver(target, tensor)
@@ -293,7 +302,7 @@ def member(
             front.note_writes((output,))
         return output
 
-    return request, event, finish
+    return request, ready, finish
 
 
 def checked_dtype(
@@ -324,18 +333,18 @@ def _target(
     front: FrontEnd[Tensor],
     collective: Collective,
     tensor: Tensor,
-    host: Tensor,
+    ready: Tensor,
     output: Tensor | None,
     process_set: ProcessSet,
 ) -> Tensor:
-    """Return the host tensor that the engine writes the result to."""
+    """Return the ready tensor that the engine writes the result to."""
     if collective.result is Result.OWN_ROWS:
         # A rank that is not a member gets its error from the engine.
         position = process_set.rank() if process_set.included() else 0
         shape = collective.result_shape(tensor.shape, len(process_set.ranks), position)
-        return front.empty(tensor, [length or 0 for length in shape])
-    if host is not tensor:
-        return host  # A staged tensor's result goes where it was staged.
+        return front.empty_beside(ready, [length or 0 for length in shape])
+    if ready is not tensor:
+        return ready  # A staged tensor's result goes where it was staged.
     return front.empty_like(tensor) if output is None else output
 
 

@@ -1,7 +1,7 @@
 """A front end's description of its tensors; all else about collectives is the same for all front ends.
 
-The engine reads and writes host memory only. A tensor that the engine can use where it is is *ready*; another one is
-*staged*: copied to a host tensor before the call, and the result copied from there after it.
+A tensor that the engine can use where it is, in host memory or in that of a GPU, is *ready*. Another one is *staged*:
+copied to a ready tensor before the call, and the result copied from there after it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from farandole.worker.collectives.differentiation import DifferentiableCall
 from farandole.worker.collectives.rows import Int32Only
 from farandole.worker.core.binding import NativeRequest
 from farandole.worker.core.dtype import DType, ElementType
-from farandole.worker.core.handle import Call, Pending
+from farandole.worker.core.gpu_stream import GpuStream
+from farandole.worker.core.handle import Call, Launched, Pending
 from farandole.worker.core.session import Session
 from farandole.worker.core.submission import Submission
 
@@ -57,30 +58,27 @@ class FrontEnd(Dialect, ABC, Generic[Tensor]):
 
     @abstractmethod
     def is_ready(self, tensor: Tensor) -> bool:
-        """Return whether the engine can read and write the tensor where it is."""
+        """Return whether the engine can read and write the tensor where it is, in host memory."""
 
     @abstractmethod
     def address(self, tensor: Tensor) -> int:
         """Return where the memory of a ready tensor begins."""
 
     @abstractmethod
-    def stage(self, tensor: Tensor) -> tuple[Tensor, Any]:
-        """Return a ready tensor of the same content, and the event after which it has it (None: it has it now).
-
-        The tensor itself, if it is ready.
-        """
+    def stage(self, tensor: Tensor) -> Tensor:
+        """Return a ready tensor of the same content: the tensor itself, if it is ready."""
 
     @abstractmethod
     def empty(self, like: Tensor, shape: Sequence[int]) -> Tensor:
-        """Return a ready tensor of this shape and of the type of `like`."""
+        """Return a ready tensor in host memory of this shape and of the type of `like`."""
 
     @abstractmethod
-    def deliver(self, host: Tensor, like: Tensor) -> Tensor:
-        """Return a result that is in a host tensor as a new tensor where `like` is, or the host tensor itself."""
+    def deliver(self, result: Tensor, like: Tensor) -> Tensor:
+        """Return a result in a ready tensor as a new tensor where `like` is, or itself if it is there."""
 
     @abstractmethod
-    def assign(self, output: Tensor, host: Tensor) -> None:
-        """Copy a host tensor's content into a tensor."""
+    def assign(self, output: Tensor, result: Tensor) -> None:
+        """Copy a ready tensor's content into a tensor."""
 
     @abstractmethod
     def copy(self, tensor: Tensor) -> Tensor:
@@ -95,6 +93,14 @@ class FrontEnd(Dialect, ABC, Generic[Tensor]):
         """Return a 1-D tensor of int32, or int64 if that is too small, on the device of `like` if it is a tensor."""
 
     # --- what not every front end has ------------------------------------------------------------------------------
+
+    def stream_of(self, tensor: Tensor) -> GpuStream | None:
+        """Return the stream in which the calling thread computes with a ready tensor; None: it is in host memory."""
+        return None
+
+    def empty_beside(self, tensor: Tensor, shape: Sequence[int]) -> Tensor:
+        """Return a ready tensor of this shape, in the memory and of the type of a ready tensor."""
+        return self.empty(tensor, shape)
 
     def accept(self, given: Any, in_place: bool) -> Tensor:
         """Return the tensor that a user's argument stands for.
@@ -147,18 +153,27 @@ class FrontEnd(Dialect, ABC, Generic[Tensor]):
         self,
         session: Session,
         requests: Sequence[NativeRequest],
-        events: Sequence[Any],
+        ready: Sequence[Tensor],
         finish: Callable[[Sequence[int]], Any],
     ) -> Call:
-        """Return a call of requests that are submitted together, as soon as all events have happened.
+        """Return a call of requests that are submitted together.
 
         Args:
-            session: the session whose engine receives the tensor.
+            session: the session whose engine receives them.
             requests: their inputs and outputs are held by `finish`.
-            events: the device events that the inputs wait for, from `stage`.
+            ready: the tensor that each of them reads.
             finish: makes the result from the native handles.
         """
-        return Pending(session.engine, Submission(requests), finish)
+        submission = Submission(requests)
+        submitted_in = self._streams_of(ready)
+        if not submitted_in:
+            return Pending(session.engine, submission, finish)
+        # If the result is used in another stream than the call was made in, that one waits, too: what comes next in it
+        # may be given the memory of tensors of this call, to which the engine must have written by then.
+        return Launched(session.engine, submission, finish, lambda: submitted_in | self._streams_of(ready))
+
+    def _streams_of(self, ready: Sequence[Tensor]) -> set[GpuStream]:
+        return {stream for tensor in ready if (stream := self.stream_of(tensor)) is not None}
 
     def outside_graphs(self, function: Function) -> Function:
         """Return the function in such a way that the framework's compiler leaves its graph for it."""

@@ -62,21 +62,21 @@ class PlainMemory(FrontEnd[Block]):
         """Return its first byte's address. A user of the address keeps the block alive."""
         return ctypes.addressof((ctypes.c_char * tensor.nbytes).from_buffer(tensor.data))
 
-    def stage(self, tensor: Block) -> tuple[Block, None]:
+    def stage(self, tensor: Block) -> Block:
         """Return the block itself."""
-        return tensor, None
+        return tensor
 
     def empty(self, like: Block, shape: Sequence[int]) -> Block:
         """Return a new block."""
         return Block(like.dtype, shape)
 
-    def deliver(self, host: Block, like: Block) -> Block:
+    def deliver(self, result: Block, like: Block) -> Block:
         """Return the block itself."""
-        return host
+        return result
 
-    def assign(self, output: Block, host: Block) -> None:
+    def assign(self, output: Block, result: Block) -> None:
         """Copy the content of a block of equal size."""
-        output.data[:] = host.data
+        output.data[:] = result.data
 
     def copy(self, tensor: Block) -> Block:
         """Return a copy."""

@@ -27,7 +27,7 @@ from typing import Any
 from farandole.errors import LibraryError
 from farandole.worker.core.dtype import Kind
 
-ABI_VERSION = 10
+ABI_VERSION = 11
 KINDS = len(Kind)
 LIBRARY_NAME = "libfarandole.so"
 
@@ -89,6 +89,8 @@ class NativeRequest(Structure):
         ("opaque_bytes", c_size_t),
         ("callback", Callback),
         ("callback_context", c_void_p),
+        ("device", c_int32),
+        ("stream", c_void_p),
     )
 
 
@@ -145,6 +147,7 @@ _BLOCKING: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "farandole_engine_revoke": (c_int, (_Engine, c_uint64, c_int32, c_int32, c_char_p)),
     "farandole_wait": (c_int, (_Engine, c_uint64, c_double)),
     "farandole_wait_all": (c_int, (_Engine, _Handles, c_size_t, c_double)),
+    "farandole_wait_on": (c_int, (_Engine, _Handles, c_size_t, c_int32, c_void_p, c_double)),
     "farandole_run": (c_int, (_Engine, POINTER(NativeRequest), c_size_t, _Handles, c_double)),
     "farandole_arena_alloc": (c_void_p, (_Engine, c_size_t)),
     "farandole_read_events": (

@@ -11,7 +11,7 @@ import json
 import os
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from farandole.base.settings.table import Settings
@@ -19,6 +19,7 @@ from farandole.base.wire.os_text import as_bytes
 from farandole.errors import FarandoleError
 from farandole.worker.core.binding import ABI_VERSION, Library, NativeEvent, NativeSetting, NativeStats, NativeWorld
 from farandole.worker.core.dtype import Kind
+from farandole.worker.core.gpu_stream import GpuStream
 from farandole.worker.core.status import Status, from_status
 from farandole.worker.core.submission import Submission
 from farandole.worker.core.user_log import launcher_stderr
@@ -216,9 +217,20 @@ class Engine:
 
     def wait_for(self, submission: Submission, seconds: float) -> bool:
         """Wait at most `seconds`, deaf to Ctrl-C; return whether all are done. Raise the first error if some failed."""
+        return self._wait(self._library.farandole_wait_all, submission, seconds)
+
+    def wait_on(self, submission: Submission, stream: GpuStream) -> None:
+        """Wait until all requests are launched; raise the first error. What follows in the stream sees their results.
+
+        The thread does not wait for the GPU. Ctrl-C interrupts the wait, not the requests.
+        """
+        while not self._wait(self._library.farandole_wait_on, submission, *stream, WAIT_SLICE_SECONDS):
+            pass
+
+    def _wait(self, function: Callable[..., int], submission: Submission, *arguments: float) -> bool:
         started = time.monotonic_ns()
         try:
-            status = self._library.farandole_wait_all(self._pointer, submission.handles, submission.count, seconds)
+            status = function(self._pointer, submission.handles, submission.count, *arguments)
         finally:
             self._blocked_ns += time.monotonic_ns() - started
         if status == _TIMEOUT:
@@ -238,7 +250,7 @@ class Engine:
         submission.handles[0] = 0
 
     def result(self, handle: int) -> tuple[int, tuple[int, ...]]:
-        """Return a done request's result: the address of its data (0 if none), and its sizes.
+        """Return the result of a request that is done or launched: the address of its data (0 if none), and its sizes.
 
         For an allgather these are the first dimension of every rank of the group; for a new group, its id.
         The data is valid until `release`.

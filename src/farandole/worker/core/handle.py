@@ -7,14 +7,12 @@ its user holds. The table holds the call until the user fetches the result, and 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
 
 from farandole.worker.core.engine import Engine
+from farandole.worker.core.gpu_stream import GpuStream
 from farandole.worker.core.submission import Submission
-
-if TYPE_CHECKING:
-    from concurrent.futures import Executor, Future
 
 # Numbers are never used twice in a process: after a shutdown, an older handle is unknown, and names no other call.
 _numbers = itertools.count(1)
@@ -108,52 +106,36 @@ class Pending:
         return self._submission is None or self._engine.done(self._submission)
 
 
-class Deferred:
-    """A call that another thread submits, once its inputs are ready."""
+class Launched(Pending):
+    """A call of tensors of GPUs: who uses its result in a stream that waits for it need not wait for the GPU."""
 
-    __slots__ = ("_begun", "_call", "_executor", "_inputs_ready")
+    __slots__ = ("_streams",)
 
-    def __init__(self, executor: Executor, inputs_ready: Callable[[], Any], call: Call) -> None:
-        """Describe the call; `inputs_ready`, which the other thread calls, waits for the inputs."""
-        self._executor = executor
-        self._inputs_ready = inputs_ready
-        self._call = call
-        self._begun: Future[None] | None = None
-
-    def submit(self) -> None:
-        """Let the other thread wait for the inputs and submit."""
-        self._begun = self._executor.submit(self._begin)
+    def __init__(
+        self,
+        engine: Engine,
+        submission: Submission,
+        finish: Callable[[Any], Any],
+        streams: Callable[[], Iterable[GpuStream]],
+    ) -> None:
+        """As `Pending`; `streams` returns those that have to wait for the result, in the thread that waits."""
+        super().__init__(engine, submission, finish)
+        self._streams = streams
 
     def wait(self) -> None:
-        """Wait until the call is submitted and done, or could not be submitted."""
-        assert self._begun is not None
-        if self._begun.exception() is None:  # This waits.
-            self._call.wait()
-
-    def result(self) -> Any:
-        """Return the result, or raise why there is none, which may be why the call could not be submitted."""
-        assert self._begun is not None
-        self._begun.result()
-        return self._call.result()
+        """Wait until all requests are launched, and let the streams wait for their results."""
+        assert self._submission is not None
+        try:
+            for stream in self._streams():
+                self._engine.wait_on(self._submission, stream)
+        except Exception as error:
+            self._error = error
 
     def run(self) -> Any:
-        """Do all of it."""
+        """Submit the requests, wait until they are launched, and return the result, or raise the first error."""
         self.submit()
         self.wait()
         return self.result()
-
-    def begun(self) -> bool:
-        """Return whether the other thread has been asked to submit."""
-        return self._begun is not None
-
-    def done(self) -> bool:
-        """Return whether `wait` would return at once."""
-        begun = self._begun
-        return begun is not None and begun.done() and (begun.exception() is not None or self._call.done())
-
-    def _begin(self) -> None:
-        self._inputs_ready()
-        self._call.submit()
 
 
 class Known:

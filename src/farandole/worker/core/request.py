@@ -11,7 +11,11 @@ from typing import Protocol
 
 from farandole.worker.core.binding import NativeRequest
 from farandole.worker.core.dtype import DType, ElementType, Kind, OpaqueType
+from farandole.worker.core.gpu_stream import GpuStream
 from farandole.worker.core.request_options import native_options
+
+# `farandole_memory`.
+MEMORY_DEVICE = 1
 
 
 def make_request(
@@ -25,6 +29,7 @@ def make_request(
     output: int | None = None,
     splits: Sequence[int] | None = None,
     residual: int | None = None,
+    stream: GpuStream | None = None,
     **options: float,
 ) -> NativeRequest:
     """Return a request. See `farandole_request` in farandole.h.
@@ -39,14 +44,17 @@ def make_request(
         output: the address of the output.
         splits: the rows for each member; of an alltoall only.
         residual: the address of the residual; of a compressed allreduce only.
+        stream: where the input is computed, if input and output are in the memory of a GPU.
         options: what else is asked for; the engine knows which options the kind has (`farandole_option`).
     """
     ndim = len(shape)
+    if stream is not None:
+        options["memory"] = MEMORY_DEVICE
     native = native_options(options) if options else None
     # It stands for the number, whatever that is.
     opaque = dtype if isinstance(dtype, OpaqueType) else None
     # By position: a struct made from keywords costs three times as much, and this is on the way of every small tensor.
-    return NativeRequest(
+    request = NativeRequest(
         kind,
         DType.U8 if opaque is not None else dtype,
         group,
@@ -62,6 +70,9 @@ def make_request(
         None if opaque is None else opaque.name.encode(),
         0 if opaque is None else opaque.size,
     )
+    if stream is not None:
+        request.device, request.stream = stream
+    return request
 
 
 @cache

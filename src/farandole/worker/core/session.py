@@ -10,9 +10,8 @@ import ctypes
 import json
 import traceback
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from itertools import accumulate, chain
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from farandole.base.settings.table import Settings
 from farandole.base.wire.rendezvous import Accused, RendezvousError
@@ -30,9 +29,6 @@ from farandole.worker.core.retry import Retry
 from farandole.worker.core.submission import Submission, SubmissionPool
 from farandole.worker.core.tuning_files import use_kept
 from farandole.worker.core.worlds import Notices, Preemption, accusations, enter
-
-if TYPE_CHECKING:
-    from concurrent.futures import ThreadPoolExecutor
 
 Result = TypeVar("Result")
 
@@ -215,8 +211,6 @@ class Session:
             self.roster.close()
         if self._own_roster is not None:
             self._own_roster.close()
-        if "submitter" in self.__dict__:
-            self.submitter.shutdown(cancel_futures=True)
         self.handles.clear()
         for process_set in (*chain.from_iterable(self._groups.values()), global_process_set):
             process_set.unbind()
@@ -240,14 +234,6 @@ class Session:
                 self.roster.report_failure(text, first_line, lost_rank_behind(error))
             except RendezvousError:
                 pass  # The launcher has gone; Python prints the traceback anyway.
-
-    @cached_property
-    def submitter(self) -> ThreadPoolExecutor:
-        """The thread that waits for inputs which a device has yet to finish, and then submits. Made when first used."""
-        # Loaded then, too: with the logging that comes with it, it is a tenth of what every start loads.
-        from concurrent.futures import ThreadPoolExecutor
-
-        return ThreadPoolExecutor(max_workers=1, thread_name_prefix="farandole-submitter")
 
     @property
     def only_arrived(self) -> bool:

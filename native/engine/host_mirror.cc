@@ -1,0 +1,77 @@
+#include "engine/host_mirror.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "engine/kinds/checks.h"
+#include "engine/pending.h"
+
+namespace farandole::engine {
+namespace {
+
+size_t output_bytes_of(const Request& request, const collective::Group& group) {
+  if (request.output == nullptr) {
+    return 0;
+  }
+  const KindRow& row = row_of(request.signature.kind);
+  return row.output_bytes == nullptr ? request.signature.bytes() : row.output_bytes(request, group);
+}
+
+// Whether the result may lie where the input was, however the caller has it.
+bool is_in_place(Kind kind) { return row_of(kind).memory != Memory::kInput; }
+
+}  // namespace
+
+HostMirror::HostMirror(device::Gpu& gpu, const device::Mark& ready, const collective::Group& group, Request& request)
+    : gpu_(gpu), output_(request.output), output_bytes_(output_bytes_of(request, group)) {
+  const size_t input_bytes = request.input == nullptr ? 0 : request.signature.bytes();
+  output_offset_ = is_in_place(request.signature.kind) ? 0
+                                                       : (input_bytes + transport::kArenaAlignment - 1) /
+                                                             transport::kArenaAlignment * transport::kArenaAlignment;
+  pinned_ = gpu.take_pinned(std::max(input_bytes, output_offset_ + output_bytes_));
+  // Without an input, too: before that nothing is to be written to the output.
+  gpu.delay_to_host(ready);
+  if (input_bytes > 0) {
+    gpu.copy_to_host(pinned_.memory, request.input, input_bytes);
+    request.input = pinned_.memory;
+  }
+  if (request.output != nullptr) {
+    request.output = pinned_.memory + output_offset_;
+  }
+  last_ = gpu.mark_to_host();
+}
+
+HostMirror::~HostMirror() { gpu_.give_back(pinned_, std::move(last_)); }
+
+device::MarkPointer HostMirror::deliver() {
+  gpu_.copy_to_device(output_, pinned_.memory + output_offset_, output_bytes_);
+  last_ = gpu_.mark_to_device();
+  return last_;
+}
+
+std::unique_ptr<HostMirror> HostMirrors::make(const collective::Group& group, Request& request) {
+  if (request.device < 0) {
+    kinds::refuse(std::string(name_of(request.signature.kind)) + " '" + request.name +
+                  "': a request in device memory needs the number of its device, and the stream that its tensor is "
+                  "computed in");
+  }
+  device::Gpu& gpu = gpus_.get(request.device);
+  if (request.signature.bytes() > 0) {
+    for (const void* const memory : {request.input, static_cast<const void*>(request.output)}) {
+      if (memory != nullptr) {
+        gpu.check_address(memory, "'" + request.name + "'");
+      }
+    }
+  }
+  const auto stream = static_cast<device::Stream>(request.stream);
+  if (gpu_ != &gpu || stream_ != stream) {
+    gpu.check_not_capturing(stream);
+    ready_ = gpu.mark(stream);
+    gpu_ = &gpu;
+    stream_ = stream;
+  }
+  return std::make_unique<HostMirror>(*gpu_, *ready_, group, request);
+}
+
+}  // namespace farandole::engine

@@ -1,0 +1,58 @@
+// A tensor of a GPU on its way through host memory, for backends that work there: copied to pinned memory before its
+// request is reported, and copied back after it has run. No thread waits for the GPU meanwhile.
+//
+// Threads: made by the thread that submits; everything else is for the thread with the progress lock.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "collective/group.h"
+#include "device/gpu.h"
+#include "engine/kind.h"
+
+namespace farandole::engine {
+
+class HostMirror {
+ public:
+  // Begins to copy the input, as soon as the mark is reached. From then on the request's memory is pinned host memory.
+  // The output is not written before that mark, either.
+  HostMirror(device::Gpu& gpu, const device::Mark& ready, const collective::Group& group, Request& request);
+  // What is being copied still may be: the pinned memory is not used by others before that.
+  ~HostMirror();
+  HostMirror(const HostMirror&) = delete;
+  HostMirror& operator=(const HostMirror&) = delete;
+
+  // Whether the input is in host memory. Throws Error(kUnavailable) when the GPU has failed.
+  bool has_arrived() { return last_->is_reached(); }
+  // Whether the result goes to the caller's memory, and not to a completion.
+  bool has_output() const noexcept { return output_bytes_ > 0; }
+  // Begins to copy the result there.
+  device::MarkPointer deliver();
+
+ private:
+  device::Gpu& gpu_;
+  void* const output_;  // in device memory
+  const size_t output_bytes_;
+  device::Pinned pinned_;
+  size_t output_offset_ = 0;
+  device::MarkPointer last_;  // after the last copy
+};
+
+// Makes the mirrors of the requests of one call.
+class HostMirrors {
+ public:
+  explicit HostMirrors(device::Gpus& gpus) : gpus_(gpus) {}
+  // Throws Error(kInvalidArgument) when the request cannot have one, and Error(kUnavailable) when its GPU cannot be
+  // used.
+  std::unique_ptr<HostMirror> make(const collective::Group& group, Request& request);
+
+ private:
+  device::Gpus& gpus_;
+  // Requests of one call that come from one stream share a mark.
+  device::Gpu* gpu_ = nullptr;
+  device::Stream stream_ = nullptr;
+  device::MarkPointer ready_;
+};
+
+}  // namespace farandole::engine

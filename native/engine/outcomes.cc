@@ -1,0 +1,75 @@
+#include "engine/outcomes.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace farandole::engine {
+namespace {
+
+bool is_reached(const std::unique_ptr<Pending>& pending) { return pending->completion->mark->is_reached(); }
+
+}  // namespace
+
+void Outcomes::complete(std::unique_ptr<Pending> pending, base::Code code, const std::string& error, int lost_rank) {
+  if (pending->completion != nullptr) {
+    --in_flight_;
+    finish(std::move(pending), code, error, lost_rank);
+  }
+}
+
+void Outcomes::finish(std::unique_ptr<Pending> pending, base::Code code, const std::string& error, int lost_rank) {
+  recorder_.record(code == base::Code::kOk ? Phase::kDone : Phase::kFailed, *pending);
+  if (code == base::Code::kOk) {
+    tuning_.measure(*pending);
+  }
+  pending->completion->code = code;
+  pending->completion->error = error;
+  pending->completion->lost_rank = lost_rank;
+  finished_.push_back(std::move(pending->completion));
+}
+
+void Outcomes::launch(std::unique_ptr<Pending> pending, device::MarkPointer mark) {
+  --in_flight_;
+  pending->completion->mark = std::move(mark);
+  newly_launched_.push_back(pending->completion);
+  launched_.push_back(std::move(pending));
+}
+
+void Outcomes::announce() {
+  if (!newly_launched_.empty()) {
+    completions_.launch(std::exchange(newly_launched_, {}));
+  }
+  if (!finished_.empty()) {
+    completions_.finish(std::exchange(finished_, {}));
+  }
+}
+
+bool Outcomes::has_reached() const { return std::ranges::any_of(launched_, is_reached); }
+
+void Outcomes::settle() {
+  for (size_t i = 0; i < launched_.size();) {
+    if (is_reached(launched_[i])) {
+      std::unique_ptr<Pending> done = std::move(launched_[i]);
+      launched_.erase(launched_.begin() + static_cast<ptrdiff_t>(i));
+      finish(std::move(done), base::Code::kOk, "", -1);
+    } else {
+      ++i;
+    }
+  }
+  announce();
+}
+
+void Outcomes::settle_all(const base::Deadline& deadline) {
+  for (std::unique_ptr<Pending>& pending : std::exchange(launched_, {})) {
+    if (device::wait_until_reached(*pending->completion->mark, deadline)) {
+      finish(std::move(pending), base::Code::kOk, "", -1);
+    } else {
+      const std::string error =
+          "the result of '" + pending->request.name + "' has not arrived in the memory of its GPU";
+      finish(std::move(pending), base::Code::kUnavailable, error, -1);
+    }
+  }
+  announce();
+}
+
+}  // namespace farandole::engine

@@ -1,0 +1,366 @@
+// Requests in the memory of GPUs, which go through host memory: right whatever the GPU takes its time for, and no
+// thread waits for it.
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <barrier>
+#include <chrono>
+#include <memory>
+#include <numeric>
+#include <thread>
+
+#include "support/gpus.h"
+
+namespace farandole {
+namespace {
+
+using base::Code;
+using base::Error;
+using engine::Completion;
+using engine::Engine;
+using engine::Handle;
+using engine::Kind;
+using testing::allreduce_on_gpu;
+using testing::in_world;
+using testing::launch;
+using testing::on_gpu;
+using testing::Program;
+using testing::Tensor;
+using World = testing::Kind;
+
+class DeviceRequests : public testing::Gpus {};
+
+// value, value + 1, ...
+std::vector<float> counting(size_t count, float value) {
+  std::vector<float> values(count);
+  std::iota(values.begin(), values.end(), value);
+  return values;
+}
+
+std::vector<float> joined(std::vector<std::vector<float>> parts) {
+  std::vector<float> all;
+  for (const auto& part : parts) {
+    all.insert(all.end(), part.begin(), part.end());
+  }
+  return all;
+}
+
+// Every kind of request once, among all ranks, of tensors of this many elements for each member.
+void run_every_kind(int size, int rank, Engine& engine, Program& program, size_t count) {
+  const auto members = static_cast<size_t>(size);
+  const auto rows = static_cast<int64_t>(count);
+  const float mine = static_cast<float>(rank) * 1000;
+  const auto sum_at = [&](size_t i) {
+    return static_cast<float>(testing::sum_of_ranks(size) * 1000) + static_cast<float>(size) * static_cast<float>(i);
+  };
+  std::vector<float> sums(count * members);
+  for (size_t i = 0; i < sums.size(); ++i) {
+    sums[i] = sum_at(i);
+  }
+  const std::vector<float> some_sums(sums.begin(), sums.begin() + static_cast<ptrdiff_t>(count));
+  std::vector<std::vector<float>> parts;
+  for (int other = 0; other < size; ++other) {
+    parts.push_back(counting(count, static_cast<float>(other) * 1000));
+  }
+
+  const Tensor input(program, counting(count, mine));
+  const Tensor output(program, count);
+  launch(engine, program, engine.submit({allreduce_on_gpu(program, "allreduce", input, output)}));
+  EXPECT_EQ(output.read(), some_sums);
+  EXPECT_EQ(input.read(), counting(count, mine));
+
+  const Tensor in_place(program, counting(count, mine));
+  launch(engine, program, engine.submit({allreduce_on_gpu(program, "in place", in_place, in_place)}));
+  EXPECT_EQ(in_place.read(), some_sums);
+
+  const Tensor sent(program, counting(count, mine));
+  engine::Request broadcast = on_gpu(program, Kind::kBroadcast, "broadcast", {rows}, &sent, &sent);
+  broadcast.signature.root = size - 1;
+  launch(engine, program, engine.submit({broadcast}));
+  EXPECT_EQ(sent.read(), parts.back());
+
+  const Tensor reduced(program, counting(count, mine));
+  engine::Request reduce = on_gpu(program, Kind::kReduce, "reduce", {rows}, &reduced, &reduced);
+  reduce.signature.root = size - 1;
+  launch(engine, program, engine.submit({reduce}));
+  EXPECT_EQ(reduced.read(), rank == size - 1 ? some_sums : counting(count, mine));
+
+  const Tensor gathered(program, count * members);
+  launch(engine, program, engine.submit({on_gpu(program, Kind::kAllgather, "allgather", {rows}, &input, &gathered)}));
+  EXPECT_EQ(gathered.read(), joined(parts));
+
+  const Tensor whole(program, counting(count * members, mine));
+  const Tensor own(program, count);
+  launch(engine, program,
+         engine.submit({on_gpu(program, Kind::kReducescatter, "reducescatter", {static_cast<int64_t>(members), rows},
+                               &whole, &own)}));
+  EXPECT_EQ(own.read(), std::vector<float>(sums.begin() + static_cast<ptrdiff_t>(count) * rank,
+                                           sums.begin() + static_cast<ptrdiff_t>(count) * (rank + 1)));
+
+  const Tensor exchanged(program, count * members);
+  launch(engine, program,
+         engine.submit({on_gpu(program, Kind::kAlltoall, "alltoall", {static_cast<int64_t>(members), rows}, &whole,
+                               &exchanged)}));
+  std::vector<std::vector<float>> received;
+  for (int other = 0; other < size; ++other) {
+    received.push_back(counting(count, static_cast<float>(other) * 1000 + static_cast<float>(count) * mine / 1000));
+  }
+  EXPECT_EQ(exchanged.read(), joined(received));
+
+  if (size > 1 && rank < 2) {
+    const Tensor moved(program, counting(count, mine));
+    engine::Request transfer = on_gpu(program, Kind::kTransfer, "transfer", {rows}, rank == 0 ? &moved : nullptr,
+                                      rank == 0 ? nullptr : &moved);
+    transfer.signature.peer = 1;
+    launch(engine, program, engine.submit({transfer}));
+    EXPECT_EQ(moved.read(), parts[0]);
+  }
+  testing::finish(engine, engine.submit({testing::request_of(Kind::kBarrier, "all here")}).front());
+}
+
+TEST_F(DeviceRequests, EveryKindWhateverTheGpuTakesItsTimeFor) {
+  for (const int size : {1, 2, 3, 4}) {
+    for (unsigned seed = 1; seed <= 3; ++seed) {
+      gpu_fake::fake_gpu_time(seed == 1 ? "lazy" : "random", seed, 1000);
+      in_world(size % 2 == 0 ? World::kShm : World::kTcp, size, {}, [size](int rank, Engine& engine) {
+        Program program(rank);
+        for (const size_t count : {0, 1, 1001}) {
+          run_every_kind(size, rank, engine, program, count);
+        }
+      });
+    }
+  }
+}
+
+TEST_F(DeviceRequests, RowsOfUnknownNumberComeInHostMemory) {
+  in_world(World::kShm, 3, {}, [](int rank, Engine& engine) {
+    Program program(rank);
+    const Tensor input(program, std::vector<float>(static_cast<size_t>(rank), 7));
+    const Completion gathered =
+        launch(engine, program, engine.submit({on_gpu(program, Kind::kAllgather, "x", {rank}, &input, nullptr)}));
+    EXPECT_EQ(gathered.sizes, (std::vector<int64_t>{0, 1, 2}));
+    ASSERT_EQ(gathered.data.size(), 3 * sizeof(float));
+    std::vector<float> found(3);
+    std::memcpy(found.data(), gathered.data.data(), gathered.data.size());
+    EXPECT_EQ(found, (std::vector<float>{7, 7, 7}));
+  });
+}
+
+TEST_F(DeviceRequests, NoThreadWaitsForTheGpu) {
+  in_world(World::kShm, 2, {}, [](int rank, Engine& engine) {
+    Program program(rank);
+    const Tensor tensor(program, size_t{1000});
+    launch(engine, program, engine.submit({allreduce_on_gpu(program, "first", tensor, tensor)}));
+    testing::allreduce(engine, "all here", {1});
+    gpu_fake::fake_gpu_reset_counts();
+    testing::allreduce(engine, "all here, too", {1});
+
+    gpu_fake::fake_gpu_hold(program.stream());
+    const Tensor late(program, counting(1000, 1));
+    const Handle handle = engine.submit({allreduce_on_gpu(program, "late", late, late)}).front();
+    // Other requests overtake one whose input is not there.
+    EXPECT_EQ(testing::allreduce(engine, "on the host", {1}), std::vector<float>{2});
+    EXPECT_EQ(engine.completions().poll(handle), 0);
+    gpu_fake::fake_gpu_release(program.stream());
+    launch(engine, program, {handle});
+    EXPECT_EQ(gpu_fake::fake_gpu_count("host_waits"), 0U);
+    std::vector<float> expected = counting(1000, 1);
+    for (float& each : expected) {
+      each *= 2;
+    }
+    EXPECT_EQ(late.read(), expected);
+    testing::allreduce(engine, "both have looked", {1});
+  });
+}
+
+TEST_F(DeviceRequests, AnswersOfOneThatIsLaunchedComeBeforeItIsDone) {
+  gpu_fake::fake_gpu_time("lazy", 1, 0);
+  in_world(World::kShm, 2, {}, [](int rank, Engine& engine) {
+    Program program(rank);
+    const Tensor tensor(program, counting(10, 1));
+    std::atomic<bool> is_right_when_done = false;
+    engine::Request request = allreduce_on_gpu(program, "x", tensor, tensor);
+    request.callback = [&](const Completion&) {
+      std::vector<float> found(10);
+      gpu_fake::fake_gpu_read(found.data(), reinterpret_cast<gpu_fake::Address>(tensor.data()), tensor.bytes());
+      is_right_when_done = found.front() == 2 && found.back() == 20;
+    };
+    for (int step = 0; step < 20; ++step) {  // of one name: each is free when the one before is launched
+      is_right_when_done = false;
+      tensor.read();
+      const_cast<Tensor&>(tensor).compute(counting(10, 1));
+      const Handle handle = engine.submit({request}).front();
+      ASSERT_EQ(engine.wait_on({&handle, 1}, program.device(), reinterpret_cast<device::Stream>(program.stream()),
+                               base::Deadline::after_seconds(testing::kPatience)),
+                engine::Waited::kDone);
+      EXPECT_EQ(engine.completions().poll(handle), 1);
+      ASSERT_EQ(engine.wait({&handle, 1}, base::Deadline::after_seconds(testing::kPatience)), engine::Waited::kDone);
+      engine.completions().release({&handle, 1});
+      const auto deadline = base::Deadline::after_seconds(testing::kPatience);
+      while (!is_right_when_done && !deadline.passed()) {
+        std::this_thread::yield();
+      }
+      ASSERT_TRUE(is_right_when_done) << step;
+    }
+  });
+}
+
+TEST_F(DeviceRequests, SeveralStreamsAndGpusInOneProcess) {
+  gpu_fake::fake_gpu_time("random", 3, 1000);
+  in_world(World::kShm, 2, {}, [](int rank, Engine& engine) {
+    Program first(rank);
+    Program second(rank + 2);
+    Program third(rank + 2);
+    const Tensor a(first, counting(5, 1));
+    const Tensor b(second, counting(5, 2));
+    const Tensor c(third, counting(5, 3));
+    const std::vector<Handle> handles = engine.submit(
+        {allreduce_on_gpu(first, "a", a, a), allreduce_on_gpu(second, "b", b, b), allreduce_on_gpu(third, "c", c, c)});
+    for (Program* const program : {&first, &second, &third}) {
+      ASSERT_EQ(engine.wait_on(handles, program->device(), reinterpret_cast<device::Stream>(program->stream()),
+                               base::Deadline::after_seconds(testing::kPatience)),
+                engine::Waited::kDone);
+    }
+    EXPECT_EQ(a.read(), (std::vector<float>{2, 4, 6, 8, 10}));
+    EXPECT_EQ(b.read(), (std::vector<float>{4, 6, 8, 10, 12}));
+    EXPECT_EQ(c.read(), (std::vector<float>{6, 8, 10, 12, 14}));
+    engine.completions().release(handles);
+  });
+}
+
+TEST_F(DeviceRequests, AWorkerThatHasJoinedTakesPartWithoutAGpu) {
+  in_world(World::kShm, 3, {}, [](int rank, Engine& engine) {
+    if (rank == 2) {
+      testing::finish(engine, engine.submit({testing::request_of(Kind::kJoin, "join")}).front());
+      return;
+    }
+    {
+      Program program(rank);
+      const Tensor tensor(program, counting(3, 1));
+      launch(engine, program, engine.submit({allreduce_on_gpu(program, "x", tensor, tensor)}));
+      EXPECT_EQ(tensor.read(), (std::vector<float>{2, 4, 6}));
+    }
+    testing::finish(engine, engine.submit({testing::request_of(Kind::kJoin, "join")}).front());
+  });
+}
+
+TEST_F(DeviceRequests, HostMemoryOnOneRankIsAMismatch) {
+  in_world(World::kShm, 2, {}, [](int rank, Engine& engine) {
+    Program program(rank);
+    const Tensor tensor(program, counting(3, 1));
+    std::vector<float> values(3);
+    engine::Request request =
+        rank == 0 ? allreduce_on_gpu(program, "x", tensor, tensor)
+                  : testing::request_of(Kind::kAllreduce, "x", reduce::Dtype::kF32, {3}, values.data(), values.data());
+    try {
+      launch(engine, program, engine.submit({request}));
+      ADD_FAILURE() << "it went through";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Code::kMismatch);
+      EXPECT_NE(std::string(error.what()).find("rank 0 sent a tensor in device memory, but rank 1"), std::string::npos)
+          << error.what();
+    }
+  });
+}
+
+TEST_F(DeviceRequests, WhatCannotBeIsRefusedAtTheCall) {
+  in_world(World::kShm, 1, {}, [](int, Engine& engine) {
+    Program program(0);
+    const Tensor tensor(program, counting(3, 1));
+    const auto refusal = [&](const engine::Request& request) {
+      try {
+        engine.submit({request});
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), Code::kInvalidArgument);
+        return std::string(error.what());
+      }
+      return std::string("none");
+    };
+    engine::Request request = allreduce_on_gpu(program, "x", tensor, tensor);
+    request.device = 1;
+    EXPECT_EQ(refusal(request), "'x' is in the memory of GPU 0, not of GPU 1");
+    request.device = 17;
+    EXPECT_EQ(refusal(request), "there is no GPU 17: this process sees 4 of them");
+
+    std::vector<float> values(3);
+    request = allreduce_on_gpu(program, "x", tensor, tensor);
+    request.input = values.data();
+    EXPECT_EQ(refusal(request), "'x' is said to be in the memory of GPU 0, but the driver does not know this address");
+
+    EXPECT_EQ(gpu_fake::cuStreamBeginCapture_v2(program.stream(), 0), gpu_fake::kSuccess);
+    EXPECT_NE(refusal(allreduce_on_gpu(program, "x", tensor, tensor)).find("a CUDA graph is being captured"),
+              std::string::npos);
+    void* graph = nullptr;
+    gpu_fake::cuStreamEndCapture(program.stream(), &graph);
+
+    launch(engine, program, engine.submit({allreduce_on_gpu(program, "x", tensor, tensor)}));
+    EXPECT_EQ(tensor.read(), (std::vector<float>{1, 2, 3}));
+  });
+}
+
+TEST_F(DeviceRequests, AGpuThatFailsEndsTheWorldOnAllRanksWithTheDriversWords) {
+  std::barrier both(2);
+  in_world(World::kShm, 2, {}, [&](int rank, Engine& engine) {
+    Program program(rank);
+    const Tensor tensor(program, counting(3, 1));
+    launch(engine, program, engine.submit({allreduce_on_gpu(program, "x", tensor, tensor)}));
+    tensor.read();
+    both.arrive_and_wait();
+    if (rank == 1) {
+      gpu_fake::fake_gpu_hold(program.stream());
+      engine.submit({allreduce_on_gpu(program, "y", tensor, tensor)});
+      gpu_fake::fake_gpu_break(1, 700);
+    } else {
+      try {
+        launch(engine, program, engine.submit({allreduce_on_gpu(program, "y", tensor, tensor)}));
+        ADD_FAILURE() << "it went through";
+      } catch (const Error& error) {
+        EXPECT_NE(std::string(error.what()).find("CUDA_ERROR_ILLEGAL_ADDRESS"), std::string::npos) << error.what();
+      }
+    }
+    const auto deadline = base::Deadline::after_seconds(testing::kPatience);
+    while (!engine.ending() && !deadline.passed()) {
+      std::this_thread::yield();
+    }
+    EXPECT_TRUE(engine.ending().has_value());
+    if (rank == 1) {
+      gpu_fake::fake_gpu_break(1, 0);
+      gpu_fake::fake_gpu_release(program.stream());
+    }
+  });
+}
+
+TEST_F(DeviceRequests, AWorldThatEndsMeanwhileFailsThemAndKeepsTheirMemory) {
+  testing::Meshes meshes(World::kShm, 2);
+  std::barrier both(2);
+  testing::on_all_ranks(2, [&](int rank) {
+    Engine engine({});
+    Program program(rank);
+    const Tensor tensor(program, counting(1000, 1));
+    engine.enter(meshes.form(rank, 1), meshes.arena(rank));
+    launch(engine, program, engine.submit({allreduce_on_gpu(program, "x", tensor, tensor)}));
+    both.arrive_and_wait();
+    gpu_fake::fake_gpu_hold(program.stream());
+    const auto submit_and_lose = [&] {
+      const Handle handle = engine.submit({allreduce_on_gpu(program, "late", tensor, tensor)}).front();
+      if (rank == 1) {
+        engine.revoke({1, transport::Sign::kRevoked, "rank 1 was lost: the test says so"});
+      }
+      launch(engine, program, {handle});
+    };
+    EXPECT_THROW(submit_and_lose(), Error);
+    engine.abandon({1, transport::Sign::kRevoked, "rank 1 was lost: the test says so"});
+    // In the next world the copy of before is still on its way: it writes to no memory that is in use again.
+    engine.enter(meshes.form(rank, 2), meshes.arena(rank));
+    Program other(rank);
+    const Tensor again(other, counting(1000, 5));
+    const Handle next = engine.submit({allreduce_on_gpu(other, "next", again, again)}).front();
+    gpu_fake::fake_gpu_release(program.stream());
+    launch(engine, other, {next});
+    EXPECT_EQ(again.read().front(), 10);
+    engine.leave(base::Deadline::after_seconds(testing::kPatience));
+  });
+}
+
+}  // namespace
+}  // namespace farandole
