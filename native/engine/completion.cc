@@ -113,11 +113,13 @@ void Completions::launch(const std::vector<std::shared_ptr<Completion>>& launche
   changed_.notify_all();
 }
 
-void Completions::finish(const std::vector<std::shared_ptr<Completion>>& finished) {
+void Completions::finish(std::vector<Finished> finished) {
   {
     const int64_t now = base::now_ns();
     const base::MutexLock lock(mutex_);
-    for (const auto& completion : finished) {
+    for (Finished& each : finished) {
+      const auto& completion = each.completion;
+      static_cast<Outcome&>(*completion) = std::move(each.outcome);
       // Before it is done: a thread that sees it done may read all of it.
       if (completion->callback != nullptr) {
         to_call_.push_back({completion, std::exchange(completion->callback, nullptr)});
@@ -198,6 +200,12 @@ bool Completions::have_come(const Awaited& awaited, Progress progress) const {
   // From behind: the last one is mostly the last to come so far.
   return std::all_of(awaited.rbegin(), awaited.rend(),
                      [progress](const auto& completion) { return completion->progress >= progress; });
+}
+
+std::shared_ptr<const Completion> Completions::first_failed(const Awaited& awaited) const {
+  const base::MutexLock lock(mutex_);
+  const auto found = std::ranges::find_if(awaited, [](const auto& each) { return each->code != base::Code::kOk; });
+  return found == awaited.end() ? nullptr : *found;
 }
 
 void Completions::see(const Awaited& awaited) {

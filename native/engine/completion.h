@@ -40,12 +40,17 @@ struct Completion;
 // Must not throw, and must not wait for the engine: see farandole_callback in capi/farandole.h.
 using Callback = std::function<void(const Completion& completion)>;
 
-// Written by the engine thread before it is launched, or with an error done, and read by anyone after.
-struct Completion {
-  Progress progress = Progress::kOpen;
+// What became of a request.
+struct Outcome {
   base::Code code = base::Code::kOk;
   std::string error;
   int lost_rank = -1;
+};
+
+// Data, sizes and mark are written by the engine thread before it is launched, and read by anyone after. The outcome is
+// known when it is done: before that, first_failed() says whether it has failed.
+struct Completion : Outcome {
+  Progress progress = Progress::kOpen;
   base::Bytes data;            // allgather: the gathered elements
   std::vector<int64_t> sizes;  // allgather: first dimensions by member; add group: the id
   device::MarkPointer mark;    // of a launched one: after its result; otherwise null
@@ -82,7 +87,11 @@ class Completions {
   // With the progress lock: makes it known that these are launched.
   void launch(const std::vector<std::shared_ptr<Completion>>& launched);
   // With the progress lock: makes it known that these are done, and lists their callbacks.
-  void finish(const std::vector<std::shared_ptr<Completion>>& finished);
+  struct Finished {
+    std::shared_ptr<Completion> completion;
+    Outcome outcome;
+  };
+  void finish(std::vector<Finished> finished);
 
   // Whether run_callbacks() has something to do.
   bool has_callbacks() const noexcept { return callbacks_listed_.load(std::memory_order_acquire); }
@@ -99,6 +108,8 @@ class Completions {
   // Nothing when one of these handles does not exist.
   std::optional<Awaited> find_all(std::span<const Handle> handles) const;
   bool have_come(const Awaited& awaited, Progress progress) const;
+  // The first one of these that has failed, or null.
+  std::shared_ptr<const Completion> first_failed(const Awaited& awaited) const;
   // Their user has seen which of these are launched.
   void see(const Awaited& awaited);
   // Waits until all of these have come so far or `stop()` says true, at most until the deadline. What changes `stop()`
@@ -124,7 +135,8 @@ class Completions {
   std::atomic<bool> callbacks_listed_ = false;  // whether `to_call_` has any
   size_t uncalled_ GUARDED_BY(mutex_) = 0;      // callbacks that have not returned
   Handle last_ GUARDED_BY(mutex_) = 0;
-  // Completion::progress and the fields that belong to the table are guarded by mutex_ too.
+  // Completion::progress, its outcome until it is done, and the fields that belong to the table are guarded by mutex_
+  // too.
   std::unordered_map<Handle, std::shared_ptr<Completion>> table_ GUARDED_BY(mutex_);
   struct KeyHash {
     size_t operator()(const std::shared_ptr<Completion>& completion) const noexcept { return completion->key_hash; }

@@ -13,19 +13,16 @@ bool is_reached(const std::unique_ptr<Pending>& pending) { return pending->compl
 void Outcomes::complete(std::unique_ptr<Pending> pending, base::Code code, const std::string& error, int lost_rank) {
   if (pending->completion != nullptr) {
     --in_flight_;
-    finish(std::move(pending), code, error, lost_rank);
+    finish(std::move(pending), {code, error, lost_rank});
   }
 }
 
-void Outcomes::finish(std::unique_ptr<Pending> pending, base::Code code, const std::string& error, int lost_rank) {
-  recorder_.record(code == base::Code::kOk ? Phase::kDone : Phase::kFailed, *pending);
-  if (code == base::Code::kOk) {
+void Outcomes::finish(std::unique_ptr<Pending> pending, Outcome outcome) {
+  recorder_.record(outcome.code == base::Code::kOk ? Phase::kDone : Phase::kFailed, *pending);
+  if (outcome.code == base::Code::kOk) {
     tuning_.measure(*pending);
   }
-  pending->completion->code = code;
-  pending->completion->error = error;
-  pending->completion->lost_rank = lost_rank;
-  finished_.push_back(std::move(pending->completion));
+  finished_.push_back({std::move(pending->completion), std::move(outcome)});
 }
 
 void Outcomes::launch(std::unique_ptr<Pending> pending, device::MarkPointer mark) {
@@ -51,7 +48,7 @@ void Outcomes::settle() {
     if (is_reached(launched_[i])) {
       std::unique_ptr<Pending> done = std::move(launched_[i]);
       launched_.erase(launched_.begin() + static_cast<ptrdiff_t>(i));
-      finish(std::move(done), base::Code::kOk, "", -1);
+      finish(std::move(done), {});
     } else {
       ++i;
     }
@@ -62,11 +59,11 @@ void Outcomes::settle() {
 void Outcomes::settle_all(const base::Deadline& deadline) {
   for (std::unique_ptr<Pending>& pending : std::exchange(launched_, {})) {
     if (device::wait_until_reached(*pending->completion->mark, deadline)) {
-      finish(std::move(pending), base::Code::kOk, "", -1);
+      finish(std::move(pending), {});
     } else {
       const std::string error =
           "the result of '" + pending->request.name + "' has not arrived in the memory of its GPU";
-      finish(std::move(pending), base::Code::kUnavailable, error, -1);
+      finish(std::move(pending), {base::Code::kUnavailable, error, -1});
     }
   }
   announce();

@@ -42,7 +42,7 @@ class Outcomes {
   void settle_all(const base::Deadline& deadline);
 
  private:
-  void finish(std::unique_ptr<Pending> pending, base::Code code, const std::string& error, int lost_rank);
+  void finish(std::unique_ptr<Pending> pending, Outcome outcome);
 
   Completions& completions_;
   Recorder& recorder_;
@@ -51,7 +51,7 @@ class Outcomes {
   std::vector<std::unique_ptr<Pending>> launched_;
   // not yet announced
   std::vector<std::shared_ptr<Completion>> newly_launched_;
-  std::vector<std::shared_ptr<Completion>> finished_;
+  std::vector<Completions::Finished> finished_;
 };
 
 }  // namespace farandole::engine

@@ -45,8 +45,7 @@ Waited Engine::wait(std::span<const Handle> handles, Progress progress, const ba
     return Waited::kTimeout;
   }
   if (failed != nullptr) {
-    const auto found = std::ranges::find_if(*awaited, [](const auto& each) { return each->code != base::Code::kOk; });
-    *failed = found == awaited->end() ? nullptr : *found;
+    *failed = completions_.first_failed(*awaited);
   }
   return Waited::kDone;
 }

@@ -136,12 +136,12 @@ TEST_F(DeviceRequests, RowsOfUnknownNumberComeInHostMemory) {
   in_world(World::kShm, 3, {}, [](int rank, Engine& engine) {
     Program program(rank);
     const Tensor input(program, std::vector<float>(static_cast<size_t>(rank), 7));
-    const Completion gathered =
+    const auto gathered =
         launch(engine, program, engine.submit({on_gpu(program, Kind::kAllgather, "x", {rank}, &input, nullptr)}));
-    EXPECT_EQ(gathered.sizes, (std::vector<int64_t>{0, 1, 2}));
-    ASSERT_EQ(gathered.data.size(), 3 * sizeof(float));
+    EXPECT_EQ(gathered->sizes, (std::vector<int64_t>{0, 1, 2}));
+    ASSERT_EQ(gathered->data.size(), 3 * sizeof(float));
     std::vector<float> found(3);
-    std::memcpy(found.data(), gathered.data.data(), gathered.data.size());
+    std::memcpy(found.data(), gathered->data.data(), gathered->data.size());
     EXPECT_EQ(found, (std::vector<float>{7, 7, 7}));
   });
 }

@@ -147,15 +147,16 @@ inline engine::Request allreduce_on_gpu(Program& program, const std::string& nam
                 &output);
 }
 
-// Lets the program's stream wait for these, without waiting for the GPU; forgets the handles and gives the first one's
-// completion. Throws what became of it.
-inline engine::Completion launch(engine::Engine& engine, Program& program, std::vector<engine::Handle> handles) {
+// Lets the program's stream wait for these, without waiting for the GPU, and forgets the handles. Gives the first one's
+// completion, of which only what came before it was launched may be read. Throws what became of it.
+inline std::shared_ptr<const engine::Completion> launch(engine::Engine& engine, Program& program,
+                                                        std::vector<engine::Handle> handles) {
   std::shared_ptr<const engine::Completion> failed;
   if (engine.wait_on(handles, program.device(), reinterpret_cast<device::Stream>(program.stream()),
                      base::Deadline::after_seconds(kPatience), &failed) != engine::Waited::kDone) {
     throw base::Error(base::Code::kTimeout, "the request is not launched after a minute");
   }
-  const engine::Completion completion = *engine.completions().find(handles.front());
+  auto completion = engine.completions().find(handles.front());
   engine.completions().release(handles);
   if (failed != nullptr) {
     throw base::Error(failed->code, failed->error, failed->lost_rank);
