@@ -1,5 +1,6 @@
 #include "device/gpu.h"
 
+#include <algorithm>
 #include <chrono>
 #include <thread>
 #include <utility>
@@ -62,6 +63,17 @@ bool Mark::is_reached() {
     reached_ = true;
   }
   return true;
+}
+
+bool Sweep::is_reached(Mark& mark) {
+  if (std::ranges::find(behind_, &mark.gpu()) != behind_.end()) {
+    return false;
+  }
+  if (mark.is_reached()) {
+    return true;
+  }
+  behind_.push_back(&mark.gpu());
+  return false;
 }
 
 bool wait_until_reached(Mark& mark, const base::Deadline& deadline) noexcept {

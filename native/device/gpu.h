@@ -30,6 +30,7 @@ class Mark {
 
   // Whether everything that was in the stream before it is done. Throws Error(kUnavailable) when the GPU has failed.
   bool is_reached();
+  const Gpu& gpu() const noexcept { return gpu_; }
 
  private:
   friend class Gpu;
@@ -42,6 +43,17 @@ class Mark {
 using MarkPointer = std::shared_ptr<Mark>;
 // For an end, where somebody has to wait. False when the GPU has failed, too.
 bool wait_until_reached(Mark& mark, const base::Deadline& deadline) noexcept;
+
+// Looks through marks of one direction of copies, in the order in which they were made: after one that is not reached,
+// those of the same GPU are not asked for.
+class Sweep {
+ public:
+  // Throws as Mark::is_reached() does.
+  bool is_reached(Mark& mark);
+
+ private:
+  std::vector<const Gpu*> behind_;
+};
 
 // Host memory that the GPU copies to and from by itself.
 struct Pinned {

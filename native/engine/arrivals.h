@@ -18,7 +18,10 @@ class Arrivals {
  public:
   bool empty() const noexcept { return coming_.empty(); }
   // Throws Error(kUnavailable) when a GPU has failed.
-  bool has_any() const { return std::ranges::any_of(coming_, has_arrived); }
+  bool has_any() const {
+    device::Sweep sweep;
+    return std::ranges::any_of(coming_, [&](const auto& pending) { return has_arrived(*pending, sweep); });
+  }
 
   // Keeps those that are still on their way, and gives the others, with those that have arrived meanwhile.
   std::vector<std::unique_ptr<Pending>> exchange(std::vector<std::unique_ptr<Pending>> requests) {
@@ -28,8 +31,9 @@ class Arrivals {
     }
     std::ranges::move(requests, std::back_inserter(coming_));
     std::vector<std::unique_ptr<Pending>> arrived;
+    device::Sweep sweep;
     for (size_t i = 0; i < coming_.size();) {
-      if (has_arrived(coming_[i])) {  // before anything is moved: it may throw
+      if (has_arrived(*coming_[i], sweep)) {  // before anything is moved: it may throw
         arrived.push_back(std::move(coming_[i]));
         coming_.erase(coming_.begin() + static_cast<ptrdiff_t>(i));
       } else {
@@ -44,8 +48,8 @@ class Arrivals {
   }
 
  private:
-  static bool has_arrived(const std::unique_ptr<Pending>& pending) {
-    return pending->mirror == nullptr || pending->mirror->has_arrived();
+  static bool has_arrived(const Pending& pending, device::Sweep& sweep) {
+    return pending.mirror == nullptr || sweep.is_reached(pending.mirror->mark());
   }
 
   std::vector<std::unique_ptr<Pending>> coming_;

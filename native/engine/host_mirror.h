@@ -23,8 +23,8 @@ class HostMirror {
   HostMirror(const HostMirror&) = delete;
   HostMirror& operator=(const HostMirror&) = delete;
 
-  // Whether the input is in host memory. Throws Error(kUnavailable) when the GPU has failed.
-  bool has_arrived() { return last_->is_reached(); }
+  // After the input is in host memory, and from deliver() on, after the result is in the GPU's.
+  device::Mark& mark() const noexcept { return *last_; }
   // Whether the result goes to the caller's memory, and not to a completion.
   bool has_output() const noexcept { return output_bytes_ > 0; }
   // Begins to copy the result there.

@@ -4,12 +4,6 @@
 #include <utility>
 
 namespace farandole::engine {
-namespace {
-
-bool is_reached(const std::unique_ptr<Pending>& pending) { return pending->completion->mark->is_reached(); }
-
-}  // namespace
-
 void Outcomes::complete(std::unique_ptr<Pending> pending, base::Code code, const std::string& error, int lost_rank) {
   if (pending->completion != nullptr) {
     --in_flight_;
@@ -41,11 +35,16 @@ void Outcomes::announce() {
   }
 }
 
-bool Outcomes::has_reached() const { return std::ranges::any_of(launched_, is_reached); }
+bool Outcomes::has_reached() const {
+  device::Sweep sweep;
+  return std::ranges::any_of(launched_,
+                             [&](const auto& pending) { return sweep.is_reached(*pending->completion->mark); });
+}
 
 void Outcomes::settle() {
+  device::Sweep sweep;
   for (size_t i = 0; i < launched_.size();) {
-    if (is_reached(launched_[i])) {
+    if (sweep.is_reached(*launched_[i]->completion->mark)) {
       std::unique_ptr<Pending> done = std::move(launched_[i]);
       launched_.erase(launched_.begin() + static_cast<ptrdiff_t>(i));
       finish(std::move(done), {});
