@@ -13,12 +13,13 @@ from tests.hosts.jobs import FOLDER
 from waiting import until
 
 import farandole
+from farandole.base import installed
 
 Hosts = Callable[..., Bed]
 
-# Appended to the package on one host.
+# Appended on one host to the module that knows the version.
 ANOTHER_VERSION = """
-__version__ = "0.1"
+own_version = lambda: "0.1"
 with open("/root/agents", "a") as file:
     file.write("begun\\n")
 """
@@ -63,14 +64,14 @@ def install_another_version(bed: Bed, host: Host) -> Path:
     """Give a host another farandole, and return where its agents say that they have begun."""
     package = os.path.dirname(farandole.__file__)
     bed.make_private(host, package)
-    with open(host.path(f"{package}/__init__.py"), "a") as file:
+    with open(host.path(installed.__file__), "a") as file:
         file.write(ANOTHER_VERSION)
     return host.path("/root/agents")
 
 
 def install_the_same_version(host: Host) -> None:
     """Take the other farandole away."""
-    module = host.path(farandole.__file__)
+    module = host.path(installed.__file__)
     module.write_text(module.read_text().removesuffix(ANOTHER_VERSION))
 
 

@@ -15,6 +15,7 @@ MOST_METHODS, MOST_FIELDS = 25, 15
 LARGE = {
     "control/agent/agent.py: Agent": "owns one object for each thing that an agent does, and passes messages to them",
     "control/agent/launcher_connection.py: LauncherConnection": "half of its fields belong to the present launcher",
+    "worker/collectives/front_end.py: FrontEnd": "a method for each thing in which frameworks differ",
     "worker/core/engine.py: Engine": "a method for each function of the C ABI that concerns an engine",
     "worker/core/session.py: Session": "opens, connects and closes the parts that all front ends share",
     "control/launcher/agents/agent_client.py: AgentClient": "a field for each fact known of the agent",
