@@ -383,6 +383,27 @@ def test_idle_log_is_followed_from_its_last_line(
     assert since == ["", *["2026-01-01T00:00:00.000000001Z"] * 19]
 
 
+@pytest.mark.timeout(10)
+def test_lines_of_one_time_stamp_are_all_shown_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nodes give lines that come together the same time stamp; the connection breaks between them."""
+    monkeypatch.setattr("farandole.control.kubernetes.service._POLL_SECONDS", 0.0)
+    whole = [STAMP % 1 + b"a\n", STAMP % 2 + b"b\n", STAMP % 2 + b"c\n", STAMP % 2 + b"d\n", STAMP % 3 + b"e\n"]
+
+    def answer(asked: int, request: httpx2.Request) -> httpx2.Response:
+        return silence(b"".join(whole[: asked + 1])) if asked < 4 else httpx2.Response(200, content=b"".join(whole))
+
+    assert list(following(answer).logs("job", follow=True)) == ["a\n", "b\n", "c\n", "d\n", "e\n"]
+
+
+def test_lines_after_clock_was_set_back_are_shown() -> None:
+    log = STAMP % 5 + b"before\n" + STAMP % 1 + b"after\n"
+
+    assert list(following(lambda asked, request: httpx2.Response(200, content=log)).logs("job")) == [
+        "before\n",
+        "after\n",
+    ]
+
+
 def test_log_has_last_lines_of_pods_that_failed_early(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

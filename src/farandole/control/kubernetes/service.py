@@ -12,7 +12,7 @@ import re
 import secrets
 import time
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -193,18 +193,20 @@ class KubernetesJobs:
         query = {"container": names.LAUNCHER, "follow": str(follow).lower(), "timestamps": "true"}
         if log.newest:
             query["sinceTime"] = log.newest
-        before = log.newest
+        known = log.is_known()
+        yielded = False
         silence = _QUIET_SECONDS if follow else _SECONDS
         try:
             for line in self._api.lines(f"{self._pods}/{pod}/log", query, _SECONDS, silence):
-                # All time stamps of a node have the same length.
                 stamp, _, text = line.partition(" ")
-                if stamp > log.newest:
-                    log.newest = stamp
-                    yield text + "\n"
+                if not yielded and known(stamp):
+                    continue
+                yielded = True
+                log.add(stamp)
+                yield text + "\n"
             log.is_whole = True
         except ApiError as error:
-            if log.newest > before:
+            if yielded:
                 log.breaks = 0
             if not (follow and isinstance(error, Silent)):
                 # If its node is gone, the next launcher pod continues.
@@ -281,9 +283,32 @@ class _Log:
 
     newest: str = ""
     """Time stamp of the last line."""
+    of_newest: int = 0
+    """Number of lines with that time stamp: a node gives the same one to lines that it reads together."""
     breaks: int = 0
     """Number of breaks of the connection since the last new line."""
     is_whole: bool = False
+
+    def add(self, stamp: str) -> None:
+        """Record that a line was yielded."""
+        self.of_newest = self.of_newest + 1 if stamp == self.newest else 1
+        self.newest = stamp
+
+    def is_known(self) -> Callable[[str], bool]:
+        """Return a function that is called with the time stamps at the beginning of the log when it is read again.
+
+        It returns whether the line was yielded before. All time stamps of a node have the same length.
+        """
+        newest, left = self.newest, self.of_newest
+
+        def known(stamp: str) -> bool:
+            nonlocal left
+            if stamp == newest:
+                left -= 1
+                return left >= 0
+            return stamp < newest
+
+        return known
 
 
 def connect(environment: Mapping[str, str]) -> KubernetesJobs:
