@@ -131,7 +131,7 @@ def grouped_allreduce(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> None:
-    """Reduce several buffers together. See `allreduce`."""
+    """Reduce several buffers together. Arguments as in `allreduce`."""
     memories = [_Memory(buffer, dtype) for buffer in buffers]
 
     def requests_of(group: int, full_name: str) -> list[NativeRequest]:
@@ -155,7 +155,10 @@ def grouped_allreduce(
 def broadcast(
     buffer: Buffer, root_rank: int, *, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> None:
-    """Give every rank of a process set what is in the buffer of `root_rank`, a rank in the world. See `allreduce`."""
+    """Give every rank of a process set what is in the buffer of `root_rank`, a rank in the world.
+
+    Arguments as in `allreduce`.
+    """
     memory = _Memory(buffer, DType.U8)
     _run(Kind.BROADCAST, name, process_set, memory, memory, {"root": root_rank})
 
@@ -163,7 +166,7 @@ def broadcast(
 def allgather(
     part: Buffer, output: Buffer, *, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> None:
-    """Put the parts of all ranks, of equal size, into `output`, in rank order. See `allreduce`.
+    """Put the parts of all ranks, of equal size, into `output`, in rank order. Arguments as in `allreduce`.
 
     Raises:
         MismatchError: the parts were not equally large.
@@ -194,9 +197,9 @@ def reducescatter(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> None:
-    """Reduce a buffer over all ranks, and put this rank's part of the result into `output`. See `allreduce`.
+    """Reduce a buffer over all ranks, and put this rank's part of the result into `output`.
 
-    Where elements cannot be shared equally, the first ranks get one more.
+    Arguments as in `allreduce`. Where elements cannot be shared equally, the first ranks get one more.
     """
     sent = _Memory(buffer, dtype)
     received = _Memory(output, sent.dtype)
@@ -214,7 +217,7 @@ def reduce(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> None:
-    """Reduce a buffer over all ranks, in place at `root_rank`, a rank in the world. See `allreduce`."""
+    """Reduce a buffer over all ranks, in place at `root_rank`, a rank in the world. Arguments as in `allreduce`."""
     memory = _Memory(buffer, dtype)
     _run(Kind.REDUCE, name, process_set, memory, memory, {"op": op, "root": root_rank})
 
@@ -222,7 +225,10 @@ def reduce(
 def alltoall(
     buffer: Buffer, output: Buffer, *, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> None:
-    """Give each rank its part of `buffer`, all equal, and put those for this rank into `output`. See `allgather`."""
+    """Give each rank its part of `buffer`, all equal, and put those for this rank into `output`.
+
+    Arguments as in `allgather`.
+    """
     sent, received = _Memory(buffer, DType.U8), _Memory(output, DType.U8)
     _check_room(received, sent.count)
     _run(Kind.ALLTOALL, name, process_set, sent, received, check=_check_in_place)
@@ -231,7 +237,9 @@ def alltoall(
 def exchange(
     buffer: Buffer, sizes: Sequence[int], *, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> tuple[bytes, tuple[int, ...]]:
-    """Give each rank its part of `buffer`, of these sizes in bytes, and return what all gave to this one. See `gather`.
+    """Give each rank its part of `buffer`, of these sizes in bytes, and return what all gave to this one.
+
+    Arguments as in `gather`.
 
     Raises:
         ValueError: the sizes are not one for each rank, or are more than the buffer has.
