@@ -98,9 +98,8 @@ Gpu::Gpu(Ordinal device) : driver_(driver()), device_(device) {
                                             std::to_string(driver_.devices) + " of them");
   }
   const Functions& functions = driver_.functions;
-  Ordinal handle = 0;
-  check(functions.device_get(&handle, device), "finding it", device);
-  check(functions.primary_ctx_retain(&context_, handle), "opening its context", device);
+  check(functions.device_get(&handle_, device), "finding it", device);
+  check(functions.primary_ctx_retain(&context_, handle_), "opening its context", device);
   try {
     const Current current(*this);
     int least = 0;
@@ -250,7 +249,7 @@ void Gpu::release() noexcept {
     Context popped = nullptr;
     functions.ctx_pop(&popped);
   }
-  functions.primary_ctx_release(device_);
+  functions.primary_ctx_release(handle_);
 }
 
 // --- all of them

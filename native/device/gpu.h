@@ -107,7 +107,8 @@ class Gpu {
   void release() noexcept;
 
   const Driver& driver_;
-  const Ordinal device_;
+  const Ordinal device_;  // its number in this process
+  Ordinal handle_ = 0;    // the driver's
   Context context_ = nullptr;
   Stream to_host_ = nullptr;
   Stream to_device_ = nullptr;

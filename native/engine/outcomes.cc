@@ -4,6 +4,7 @@
 #include <utility>
 
 namespace farandole::engine {
+
 void Outcomes::complete(std::unique_ptr<Pending> pending, base::Code code, const std::string& error, int lost_rank) {
   if (pending->completion != nullptr) {
     --in_flight_;

@@ -1,5 +1,6 @@
 #include "engine/submissions.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/clock.h"
@@ -84,10 +85,14 @@ void Submissions::leave() {
 
 // Without the mutex where the driver is called: it may take its time to allocate memory.
 std::vector<std::unique_ptr<HostMirror>> Submissions::make_mirrors(std::vector<Request>& requests) {
+  const auto is_on_host = [](const Request& request) { return request.signature.memory == backend::MemoryKind::kHost; };
+  if (std::ranges::all_of(requests, is_on_host)) {
+    return {};
+  }
   std::vector<std::unique_ptr<HostMirror>> mirrors(requests.size());
   HostMirrors maker(gpus_);
   for (size_t i = 0; i < requests.size(); ++i) {
-    if (requests[i].signature.memory != backend::MemoryKind::kDevice) {
+    if (is_on_host(requests[i])) {
       continue;
     }
     Group group;
@@ -147,7 +152,9 @@ std::vector<Handle> Submissions::submit(std::vector<Request> requests, bool wait
     pending->request = std::move(request);
     pending->submitted_ns = now;
     pending->is_waited_for = waits_at_once || comes_back;
-    pending->mirror = std::move(mirrors[i]);
+    if (!mirrors.empty()) {
+      pending->mirror = std::move(mirrors[i]);
+    }
     queue_.push_back(std::move(pending));
   }
   if (!waits_at_once && !comes_back) {

@@ -89,7 +89,7 @@ class Submissions {
  private:
   // Which backend runs it. Throws Error(kInvalidArgument) when none does, and when the request must not be made.
   backend::Selection check(const Request& request) const REQUIRES(mutex_);
-  // For each request the mirror that it needs, or null. The GPUs begin to copy.
+  // For each request the mirror that it needs, or null; nothing if none of them needs one. The GPUs begin to copy.
   std::vector<std::unique_ptr<HostMirror>> make_mirrors(std::vector<Request>& requests);
   std::string not_a_member(const Request& request, const collective::Group& group) const REQUIRES(mutex_);
 
