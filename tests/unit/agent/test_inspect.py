@@ -257,6 +257,13 @@ def test_gpus_without_their_tool(root: Path) -> None:
     assert (gpus.driver, gpus.nodes, gpus.tool, gpus.devices) == ("550.90.07", 2, False, ())
 
 
+def test_version_of_open_driver_is_read_without_its_tool(root: Path) -> None:
+    (root / "proc/driver/nvidia/version").write_text(
+        "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build  (dvs-builder@U22)\n"
+    )
+    assert inspect(FakeView(root, {}, {})).gpus.driver == "580.95.05"
+
+
 def test_surroundings(root: Path) -> None:
     facts = inspect(FakeView(root, ENVIRONMENT, ANSWERS | {"srun": ""}))
     assert facts.surroundings == Surroundings(

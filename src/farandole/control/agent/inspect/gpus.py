@@ -53,7 +53,7 @@ def _driver(view: HostView, listing: str) -> str | None:
     for line in listing.splitlines():
         if _gpu(line) is not None:
             return line.rpartition(",")[2].strip()
-    found = re.search(r"Kernel Module\D*([0-9]+(?:\.[0-9]+)+)", view.text("/proc/driver/nvidia/version") or "")
+    found = re.search(r"Kernel Module\b.*?\s([0-9]+(?:\.[0-9]+)+)\s", view.text("/proc/driver/nvidia/version") or "")
     return found[1] if found else None
 
 
