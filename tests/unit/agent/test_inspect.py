@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import resource
 import subprocess
 import sys
 from pathlib import Path
 
 import msgspec
 import pytest
+from fake_host import GIB, FakeView
 
 from farandole.control.agent.inspect import inspect
 from farandole.control.agent.inspect.facts import (
@@ -31,8 +31,6 @@ from farandole.control.agent.inspect.facts import (
 from farandole.control.agent.inspect.hardware import count_cores
 from farandole.control.agent.inspect.software import library_question
 from farandole.control.agent.inspect.view import HostView, Programs
-
-GIB = 1 << 30
 
 FILES = {
     "etc/os-release": 'NAME="Debian"\nPRETTY_NAME="Debian GNU/Linux 12 (bookworm)"\n',
@@ -104,63 +102,12 @@ GPU 1: NVIDIA H100 (UUID: GPU-2)
 ANSWERS = {
     "nvidia-smi --query-gpu": "0, NVIDIA H100, 81559, 00000000:1B:00.0, Disabled, 550.90.07\n"
     "1, NVIDIA H100, 81559, 00000000:43:00.0, Enabled, 550.90.07\n",
-    "nvidia-smi topo": TOPOLOGY,
+    "nvidia-smi topo -m": TOPOLOGY,
     "nvidia-smi nvlink": NVLINKS,
     "/usr/bin/ssh -V": "OpenSSH_9.2p1 Debian-2+deb12u3, OpenSSL 3.0.15 3 Sep 2024\n",
     "/usr/bin/mpirun --version": "mpirun (Open MPI) 5.0.11\n\nReport bugs to https://www.open-mpi.org/\n",
-    f"{sys.executable} -c": 'a shell says hello\n{"path": "/lib/libfarandole.so", "version": "0.1.0"}\n',
+    " ".join(library_question()): 'a shell says hello\n{"path": "/lib/libfarandole.so", "version": "0.1.0"}\n',
 }
-
-
-class FakePrograms(Programs):
-    """Programs with prepared answers, by how a question begins."""
-
-    def __init__(self, answers: dict[str, str]) -> None:
-        super().__init__({})
-        self._prepared = answers
-
-    def path(self, name: str) -> str | None:
-        return f"/usr/bin/{name}" if any(name in words.split()[0] for words in self._prepared) else None
-
-    def start(self, *words: str) -> None:
-        pass
-
-    def answer(self, *words: str, seconds: float = 0.0) -> str | None:
-        return next((text for begin, text in self._prepared.items() if " ".join(words).startswith(begin)), None)
-
-
-class FakeView(HostView):
-    """A host whose files lie below a folder, and whose kernel says the same every time."""
-
-    def __init__(self, root: Path, environment: dict[str, str], answers: dict[str, str] | None = None) -> None:
-        super().__init__(str(root), environment, FakePrograms(ANSWERS if answers is None else answers))
-
-    def package(self, name: str, distributions: tuple[str, ...]) -> tuple[str | None] | None:
-        return {"torch": ("2.13.0+cpu",), "jax": (None,)}.get(name)
-
-    def hostname(self) -> str:
-        return "earth"
-
-    def uname(self) -> tuple[str, str]:
-        return "6.1.0", "x86_64"
-
-    def allowed_cores(self) -> int:
-        return 4
-
-    def limit(self, which: int) -> tuple[int | None, int | None]:
-        return (1024, 4096) if which == resource.RLIMIT_NOFILE else (None, None)
-
-    def addresses(self) -> list[tuple[str, str, int]]:
-        return [("lo", "127.0.0.1", 8), ("eth0", "10.0.0.1", 24), ("eth0", "fe80::1", 64)]
-
-    def space(self, path: str) -> tuple[int, int] | None:
-        return (64 << 20, 63 << 20) if path == "/dev/shm" else (100 * GIB, 50 * GIB)
-
-    def trials(self) -> dict[str, str]:
-        return {"memfd": "", "pidfd": "[Errno 38] Function not implemented"}
-
-    def time_of_day(self) -> tuple[bool, float] | None:
-        return True, 0.002
 
 
 @pytest.fixture
@@ -183,7 +130,7 @@ ENVIRONMENT = {
 
 
 def test_a_whole_host(root: Path) -> None:
-    facts = inspect(FakeView(root, ENVIRONMENT))
+    facts = inspect(FakeView(root, ENVIRONMENT, ANSWERS))
     assert facts.unknown == {}
     assert facts.system == System(
         hostname="earth",
@@ -216,7 +163,7 @@ def test_a_whole_host(root: Path) -> None:
 
 
 def test_network_and_rdma(root: Path) -> None:
-    facts = inspect(FakeView(root, ENVIRONMENT))
+    facts = inspect(FakeView(root, ENVIRONMENT, ANSWERS))
     ethernet, bridge, loopback = facts.network
     assert ethernet == Interface(
         name="eth0",
@@ -242,10 +189,10 @@ def test_network_and_rdma(root: Path) -> None:
 
 
 def test_gpus(root: Path) -> None:
-    gpus = inspect(FakeView(root, ENVIRONMENT)).gpus
+    gpus = inspect(FakeView(root, ENVIRONMENT, ANSWERS)).gpus
     assert gpus.devices == (
-        Gpu(index=0, name="NVIDIA H100", memory_mib=81559, bus="00000000:1b:00.0"),
-        Gpu(index=1, name="NVIDIA H100", memory_mib=81559, bus="00000000:43:00.0", partitioned=True),
+        Gpu(index=0, name="NVIDIA H100", memory_mib=81559, bus="0000:1b:00.0"),
+        Gpu(index=1, name="NVIDIA H100", memory_mib=81559, bus="0000:43:00.0", partitioned=True),
     )
     assert gpus.links == (GpuLink(first=0, second=1, kind="NV18"),)
     assert gpus.nvlinks == {0: 1, 1: 2}
@@ -308,7 +255,7 @@ def test_containers(tmp_path: Path, environment: dict[str, str], file: str, cont
     if file:
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).touch()
-    assert inspect(FakeView(tmp_path, environment)).surroundings.container == container
+    assert inspect(FakeView(tmp_path, environment, ANSWERS)).surroundings.container == container
 
 
 def test_limits_of_old_cgroups(tmp_path: Path) -> None:
@@ -325,7 +272,7 @@ def test_limits_of_old_cgroups(tmp_path: Path) -> None:
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    facts = inspect(FakeView(tmp_path, {}))
+    facts = inspect(FakeView(tmp_path, {}, ANSWERS))
     assert facts.processor.quota == 1.5
     assert (facts.memory.limit, facts.memory.used) == (2 * GIB, 5)
     assert facts.limits.cgroup_processes == 77
@@ -342,7 +289,7 @@ def test_unreadable_part_gives_reason_and_other_parts_are_complete(root: Path) -
     (root / "sys/class/net/eth0/flags").write_text("rubbish\n")
     (root / "proc/meminfo").unlink()
     (root / "proc/meminfo").mkdir()
-    facts = inspect(FakeView(root, ENVIRONMENT))
+    facts = inspect(FakeView(root, ENVIRONMENT, ANSWERS))
     assert facts.network == ()
     assert "rubbish" in facts.unknown["network"]
     assert facts.unknown["/proc/meminfo"] == "Is a directory"
@@ -350,7 +297,7 @@ def test_unreadable_part_gives_reason_and_other_parts_are_complete(root: Path) -
 
 
 def test_facts_travel_as_json(root: Path) -> None:
-    facts = inspect(FakeView(root, ENVIRONMENT))
+    facts = inspect(FakeView(root, ENVIRONMENT, ANSWERS))
     assert msgspec.json.decode(msgspec.json.encode(facts), type=Facts) == facts
 
 

@@ -7,7 +7,8 @@ from doctor_facts import GPU_HOST, MARS, WELL
 from farandole.control.agent.inspect.facts import (
     Facts,
 )
-from farandole.control.launcher.doctor.advice import Finding, advise
+from farandole.control.launcher.doctor.advice import advise
+from farandole.control.launcher.doctor.findings import Finding
 from farandole.control.launcher.doctor.inspection import Silence
 from farandole.control.launcher.doctor.rendering import bug_report, coloured, render_host, render_hosts
 
@@ -28,7 +29,7 @@ memory         16.0 GiB, 8.0 GiB available
 gpus           0: NVIDIA H100, 81559 MiB
                1: NVIDIA H100, 81559 MiB, MIG
                driver 550.90.07
-               links: NV18 between all
+               links: NV18 (NVLink) between all
                NVLinks of each GPU: 18
 network        eth0: physical, mlx5_core, up, 25000 Mbit/s, MTU 9000, 10.0.0.1/24
                lo: loopback, up, MTU 65536, 127.0.0.1/8
@@ -57,6 +58,12 @@ what a job takes
 one host       shared memory
 several hosts  shared memory within them, tcp between them
 
+what NCCL would choose
+
+between GPUs   shared memory of the host between all: GPUs in MIG mode cannot read each other's memory
+other hosts    TCP over eth0: the files in /dev/infiniband are missing
+interfaces     eth0 (NCCL_SOCKET_IFNAME chooses others)
+
 note     clock: late
          hint: wind it
 ok       library: fine
@@ -80,7 +87,7 @@ memory         16.0 GiB, 8.0 GiB available
 gpus           0: NVIDIA H100, 81559 MiB
                1: NVIDIA H100, 81559 MiB, MIG
                driver 550.90.07
-               links: NV18 between all
+               links: NV18 (NVLink) between all
                NVLinks of each GPU: 18
 network        eth0: physical, mlx5_core, up, 25000 Mbit/s, MTU 9000, IPv4
                lo: loopback, up, MTU 65536, IPv4

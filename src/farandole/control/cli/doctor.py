@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 from farandole.base.display.tables import wants_colour
@@ -12,8 +13,9 @@ from farandole.base.wire.encoding import format_json
 from farandole.control.agent.inspect.facts import Facts
 from farandole.control.cli import options
 from farandole.control.cli.parser import Parser
-from farandole.control.launcher.doctor.advice import Finding, Intent, advise, backends
+from farandole.control.launcher.doctor.advice import Intent, advise, backends
 from farandole.control.launcher.doctor.differences import differences
+from farandole.control.launcher.doctor.findings import Finding
 from farandole.control.launcher.doctor.inspection import Inspect, Silence, inspect_hosts
 from farandole.control.launcher.doctor.rendering import (
     Paint,
@@ -67,7 +69,7 @@ def execute(given: argparse.Namespace) -> int:
     ssh = options.read_ssh(given)
     return diagnose(
         hosts,
-        Intent(workers, options.read_network(given)),
+        Intent(workers, networks=options.read_network(given)),
         partial(inspect_hosts, ssh=ssh, try_import=given.try_import),
         given.json,
     )
@@ -91,8 +93,10 @@ def diagnose(hosts: Sequence[Host], intent: Intent, inspect: Inspect, as_json: b
         inspect: the function that inspects hosts.
         as_json: whether to print JSON instead of text.
     """
-    told = inspect(hosts or (Host("localhost"),))
-    findings = {name: _findings(found, intent) for name, found in told.items()}
+    asked = hosts or (Host("localhost"),)
+    told = inspect(asked)
+    here = {host.label: host.slots for host in asked} if len(asked) > 1 else {asked[0].label: intent.workers}
+    findings = {name: _findings(found, replace(intent, here=here[name])) for name, found in told.items()}
     differing = differences({name: found for name, found in told.items() if isinstance(found, Facts)})
     if as_json:
         _print_json(told, findings, differing)

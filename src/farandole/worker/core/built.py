@@ -6,6 +6,13 @@ for a job that needs no MPI. What a job does use, `carrier` says.
 
 from __future__ import annotations
 
+import json
+import os
+from functools import cache
+
+from farandole.base import nccl_library
+from farandole.worker.core import binding
+
 
 def mpi_built() -> bool:
     """Return whether jobs can use MPI: yes, where an MPI library is when they start; it is loaded then."""
@@ -18,8 +25,15 @@ def gloo_built() -> bool:
 
 
 def nccl_built() -> int:
-    """Return the version of NCCL that moves GPU tensors: 0, they are staged through the host."""
-    return 0
+    """Return the version of NCCL that jobs on GPUs use, such as 23007 for NCCL 2.30.7.
+
+    Returns:
+        0 if this build lacks NCCL's backend, or if no library of at least 2.19 is found.
+    """
+    if not _includes("nccl"):
+        return 0
+    found = nccl_library.version(os.environ.get("FARANDOLE_NCCL_LIBRARY", ""))
+    return found if found >= nccl_library.OLDEST else 0
 
 
 def ddl_built() -> bool:
@@ -33,8 +47,8 @@ def ccl_built() -> bool:
 
 
 def cuda_built() -> bool:
-    """Return whether the engine itself works on CUDA memory: no, tensors are staged through the host."""
-    return False
+    """Return whether a backend of this build works on CUDA memory; without one, tensors are copied through the host."""
+    return _includes("nccl")
 
 
 def rocm_built() -> bool:
@@ -45,3 +59,11 @@ def rocm_built() -> bool:
 def sycl_built() -> bool:
     """Return whether the engine itself works on memory of Intel's GPUs: no, tensors are staged through the host."""
     return False
+
+
+@cache
+def _includes(backend: str) -> bool:
+    """Return whether this build of the native library includes a backend."""
+    library = binding.load(os.environ.get("FARANDOLE_LIBRARY") or None)
+    rows = json.loads(library.farandole_backends())
+    return any(row["name"] == backend and not row["absent"] for row in rows)

@@ -68,5 +68,5 @@ def inspect(view: HostView | None = None, *, try_import: bool = False) -> Facts:
 
 def _ask_ahead(view: HostView) -> None:
     """Start all programs that will be asked, so that they answer while files are read."""
-    for question in (software.library_question(), *software.program_questions(view), *gpus.QUESTIONS):
+    for question in (software.library_question(), *software.program_questions(view), *gpus.questions(view)):
         view.programs.start(*question)

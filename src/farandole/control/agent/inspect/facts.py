@@ -59,6 +59,8 @@ class Framework(msgspec.Struct, frozen=True, kw_only=True):
     import_seconds: float | None = None
     """Seconds that its import took; None if it was not imported, or cannot be."""
     import_error: str | None = None
+    cuda: str | None = None
+    """Version of CUDA that torch was built for, such as `12.8`; None: another framework, or none."""
     detail: str | None = None
     """Its own description when it is imported, such as whether it finds GPUs."""
 
@@ -162,7 +164,10 @@ class RdmaDevice(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     rate: str
     link_layer: str
+    """`InfiniBand`, or `Ethernet` for RoCE."""
     interfaces: tuple[str, ...] = ()
+    is_open: bool = False
+    """Whether its file in /dev/infiniband exists, through which programs use it."""
 
 
 class Gpu(msgspec.Struct, frozen=True, kw_only=True):
@@ -174,14 +179,48 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     bus: str | None = None
     partitioned: bool = False
     """Whether it is in MIG mode."""
+    numa: int | None = None
+    """The NUMA node that it is attached to."""
 
 
 class GpuLink(msgspec.Struct, frozen=True, kw_only=True):
-    """The connection of two GPUs, in nvidia-smi's terms: `NV18`, `PIX`, `SYS` ..."""
+    """The connection of two GPUs, in nvidia-smi's terms."""
 
     first: int
     second: int
     kind: str
+    """`NV18` (18 NVLinks), or the farthest part of the way over PCIe: `PIX`, `PXB`, `PHB`, `NODE`, `SYS`."""
+    p2p: str = ""
+    """Whether the driver lets one read the memory of the other: `OK`, or why not, such as `CNS`; "" if unknown."""
+
+
+class AdapterLink(msgspec.Struct, frozen=True, kw_only=True):
+    """The connection of a GPU and an RDMA adapter, in the same terms as that of two GPUs."""
+
+    gpu: int
+    adapter: str
+    kind: str
+
+
+class CudaDriver(msgspec.Struct, frozen=True, kw_only=True):
+    """What libcuda, the driver's library, says in a process of its own."""
+
+    version: int | None = None
+    """The newest CUDA that it supports: 12040 is CUDA 12.4."""
+    devices: tuple[str, ...] = ()
+    """Names of the devices that a process with this environment sees."""
+    error: str = ""
+    """Why it cannot be loaded or started; "" if it can."""
+
+
+class Nccl(msgspec.Struct, frozen=True, kw_only=True):
+    """NVIDIA's library for collectives, as a process that has not imported a framework finds it."""
+
+    version: int | None = None
+    """23007 is NCCL 2.30.7; None: it was not found."""
+    path: str = ""
+    error: str = ""
+    """Why it cannot be loaded; "" if it can."""
 
 
 class Gpus(msgspec.Struct, frozen=True, kw_only=True):
@@ -191,7 +230,22 @@ class Gpus(msgspec.Struct, frozen=True, kw_only=True):
     links: tuple[GpuLink, ...] = ()
     nvlinks: dict[int, int] = {}
     """Number of active NVLinks, by index of the GPU."""
+    adapters: tuple[AdapterLink, ...] = ()
+    on_bus: int = 0
+    """Number of NVIDIA GPUs on the PCI bus, whether their driver is loaded or not."""
+    switches: int = 0
+    """Number of NVSwitches on the PCI bus."""
     driver: str | None = None
+    is_open_driver: bool = False
+    """Whether the driver is that of NVIDIA's open kernel modules."""
+    has_peer_memory: bool = False
+    """Whether the kernel module nvidia_peermem is loaded, one of the two ways of GPUDirect RDMA."""
+    has_verbs: bool | None = None
+    """Whether libibverbs can be loaded, which NCCL needs for RDMA; None if unknown."""
+    cuda: CudaDriver | None = None
+    """None: no sign of a driver was found, so it was not asked."""
+    nccl: Nccl | None = None
+    """None: no sign of a driver was found, so it was not looked for."""
     nodes: int = 0
     """Number of files /dev/nvidia0, /dev/nvidia1 ..."""
     tool: bool = False

@@ -7,6 +7,7 @@ from farandole.control.agent.inspect.view import HostView
 
 _NET = "/sys/class/net"
 _INFINIBAND = "/sys/class/infiniband"
+_VERBS = "/sys/class/infiniband_verbs"
 _IFF_UP = 0x1
 _IFF_LOOPBACK = 0x8
 
@@ -57,6 +58,7 @@ def _kind(view: HostView, name: str, flags: int) -> str:
 def rdma(view: HostView) -> tuple[RdmaDevice, ...]:
     """Return every port of every RDMA adapter."""
     found = []
+    files = _device_files(view)
     for name in view.names(_INFINIBAND):
         for port in view.names(f"{_INFINIBAND}/{name}/ports"):
             folder = f"{_INFINIBAND}/{name}/ports/{port}"
@@ -68,6 +70,13 @@ def rdma(view: HostView) -> tuple[RdmaDevice, ...]:
                     rate=view.quiet_text(f"{folder}/rate") or "",
                     link_layer=view.quiet_text(f"{folder}/link_layer") or "",
                     interfaces=tuple(view.names(f"{_INFINIBAND}/{name}/device/net")),
+                    is_open=name in files,
                 )
             )
     return tuple(found)
+
+
+def _device_files(view: HostView) -> set[str | None]:
+    """Return the adapters whose file in /dev exists; a container may lack the files of adapters that /sys shows."""
+    files = [name for name in view.names(_VERBS) if view.exists(f"/dev/infiniband/{name}")]
+    return {view.quiet_text(f"{_VERBS}/{name}/ibdev") for name in files}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import platform
 import re
 import sys
@@ -13,7 +12,7 @@ import msgspec
 
 from farandole.base.installed import PACKAGE_FOLDER, own_version
 from farandole.control.agent.inspect.facts import Framework, NativeBackend, Program, Software
-from farandole.control.agent.inspect.view import HostView
+from farandole.control.agent.inspect.view import HostView, json_in
 
 IMPORT_SECONDS = 60.0
 
@@ -33,6 +32,7 @@ _FRAMEWORKS = {
 _LOAD_LIBRARY = """\
 import json, os, sys
 sys.path.insert(0, sys.argv[1])
+from farandole.base import nccl_library
 from farandole.worker.core import binding
 from farandole.errors import LibraryError
 try:
@@ -41,8 +41,10 @@ try:
     told["backends"] = json.loads(library.farandole_backends())
     for backend in told["backends"]:
         if not backend["absent"]:
-            asked = os.environ.get("FARANDOLE_MPI_LIBRARY", "")
-            found = library.farandole_probe_backend(backend["name"].encode(), asked.encode())
+            name = backend["name"]
+            asked = os.environ.get(f"FARANDOLE_{name.upper()}_LIBRARY", "")
+            asked = asked or (name == "nccl" and nccl_library.wheel_path()) or ""
+            found = library.farandole_probe_backend(name.encode(), asked.encode())
             backend["found"] = (found or b"").decode()
             backend["unusable"] = "" if found is not None else library.farandole_last_error().decode()
     print(json.dumps(told))
@@ -95,7 +97,7 @@ def program_questions(view: HostView) -> list[tuple[str, ...]]:
 
 def software(view: HostView) -> Software:
     """Return the facts about farandole and Python."""
-    told = _json(view.programs.answer(*library_question()))
+    told = json_in(view.programs.answer(*library_question()))
     return Software(
         version=own_version(),
         folder=PACKAGE_FOLDER,
@@ -127,26 +129,25 @@ def frameworks(view: HostView, try_import: bool) -> tuple[Framework, ...]:
                     version=package[0],
                     import_seconds=told.get("seconds"),
                     import_error=told.get("error"),
+                    cuda=_cuda_of(view, name),
                     detail=told.get("detail"),
                 )
             )
     return tuple(found)
 
 
+def _cuda_of(view: HostView, name: str) -> str | None:
+    """Return the version of CUDA that torch was built for, from the file that it keeps this in."""
+    text = (view.package_file(name, "version.py") or "") if name == "torch" else ""
+    found = re.search(r"^cuda\b.*= ['\"]([0-9.]+)['\"]$", text, re.MULTILINE)
+    return found[1] if found else None
+
+
 def _try_import(view: HostView, name: str) -> dict[str, Any]:
     question = (sys.executable, "-c", _IMPORT_FRAMEWORK, name, _PACKAGES)
     answer = view.programs.answer(*question, seconds=IMPORT_SECONDS)
     why = f"the import failed, or took longer than {IMPORT_SECONDS:g} s"
-    return _json(answer) or {"error": why}
-
-
-def _json(answer: str | None) -> dict[str, Any]:
-    """Return the object in the last line of an answer; any text may precede it."""
-    try:
-        told = json.loads((answer or "").strip().splitlines()[-1])
-    except (ValueError, IndexError):
-        return {}
-    return told if isinstance(told, dict) else {}
+    return json_in(answer) or {"error": why}
 
 
 def programs(view: HostView) -> tuple[Program, ...]:

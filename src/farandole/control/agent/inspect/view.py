@@ -6,6 +6,7 @@ for which `unknown` has the reason.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -15,6 +16,7 @@ import time
 from collections.abc import Mapping
 from importlib import metadata, util
 from pathlib import Path
+from typing import Any
 
 from farandole.base.wire.interfaces import every_address
 
@@ -161,6 +163,15 @@ class HostView:
         except OSError:
             return None
 
+    def path_below(self, path: str, part: str) -> tuple[str, ...]:
+        """Return the components of a symbolic link's target from the first one that begins with `part`."""
+        try:
+            names = os.readlink(self._place(path)).split("/")
+        except OSError:
+            return ()
+        first = next((number for number, name in enumerate(names) if name.startswith(part)), len(names))
+        return tuple(names[first:])
+
     def space(self, path: str) -> tuple[int, int] | None:
         """Return the total and the free bytes of the file system that contains a path."""
         try:
@@ -196,6 +207,16 @@ class HostView:
         spec = util.find_spec(name)
         # Any folder of that name could be imported as a namespace package, which has no origin.
         return None if spec is None or spec.origin is None else (None,)
+
+    def package_file(self, name: str, file: str) -> str | None:
+        """Return the text of a file in a package's folder, without importing the package; None if there is none."""
+        spec = util.find_spec(name)
+        if spec is None or spec.origin is None:
+            return None
+        try:
+            return (Path(spec.origin).parent / file).read_text(errors="replace")
+        except OSError:
+            return None
 
     # --- the kernel -------------------------------------------------------------------------------------------------
 
@@ -243,3 +264,12 @@ def whole_number(text: str | None) -> int | None:
         return None if text is None else int(text)
     except ValueError:
         return None
+
+
+def json_in(answer: str | None) -> dict[str, Any]:
+    """Return the object in the last line of a program's answer; any text may precede it."""
+    try:
+        told = json.loads((answer or "").strip().splitlines()[-1])
+    except (ValueError, IndexError):
+        return {}
+    return told if isinstance(told, dict) else {}

@@ -6,17 +6,15 @@ knowing.
 
 from __future__ import annotations
 
-import ipaddress
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from farandole.base.wire.interfaces import Address, list_addresses, pick
-from farandole.control.agent.host_facts import visible_gpus
-from farandole.control.agent.inspect.facts import Facts, Gpus, Interface, NativeBackend
-
-Level = Literal["ok", "note", "problem"]
+from farandole.control.agent.inspect.facts import Facts, Interface, NativeBackend
+from farandole.control.launcher.doctor import gpu_advice
+from farandole.control.launcher.doctor.findings import Finding, in_order
+from farandole.control.launcher.doctor.interfaces import is_usable
 
 OLDEST_TORCH = (2, 4)
 # Older versions cannot load the library of farandole's ops.
@@ -35,17 +33,6 @@ SLOW_CLOCKS = frozenset({"hpet", "acpi_pm", "jiffies", "refined-jiffies"})
 
 
 @dataclass(frozen=True)
-class Finding:
-    """One finding of the doctor."""
-
-    level: Level
-    subject: str
-    text: str
-    todo: str = ""
-    """What to do about it; "" if nothing needs to be done."""
-
-
-@dataclass(frozen=True)
 class Backend:
     """A way to move tensors, with whether it can be used and the reason."""
 
@@ -60,6 +47,8 @@ class Intent:
 
     workers: int | None = None
     """Number of workers in the whole job; None: the number that `-np auto` would start here."""
+    here: int | None = None
+    """Number of workers on this host; None: unknown."""
     networks: tuple[str, ...] = ()
     """Names, addresses or networks (CIDR) that workers should use; empty: any."""
 
@@ -68,13 +57,8 @@ def advise(facts: Facts, intent: Intent | None = None) -> list[Finding]:
     """Return the findings about a host, problems first."""
     intent = intent or Intent()
     findings = [finding for subject in _SUBJECTS for finding in subject(facts)]
-    findings += [*_limits(facts, intent), *_wanted_networks(facts, intent)]
+    findings += [*_limits(facts, intent), *_wanted_networks(facts, intent), *gpu_advice.shared(facts, intent.here)]
     return in_order(findings)
-
-
-def in_order(findings: Iterable[Finding]) -> list[Finding]:
-    """Return findings ordered from problems to what is fine."""
-    return sorted(findings, key=lambda finding: ("problem", "note", "ok").index(finding.level))
 
 
 def backends(facts: Facts) -> tuple[Backend, ...]:
@@ -177,69 +161,7 @@ def _programs(facts: Facts) -> list[Finding]:
     return [Finding("note", "programs", "ssh is not installed, so no other host can be reached from here", todo)]
 
 
-# --- devices ----------------------------------------------------------------------------------------------------------
-
-
-def _gpus(facts: Facts) -> list[Finding]:
-    gpus = facts.gpus
-    findings = [*_gpu_driver(facts), *_hidden_gpus(gpus)]
-    if gpus.devices:
-        torch = next((framework.version or "" for framework in facts.frameworks if framework.name == "torch"), "")
-        if torch.endswith("+cpu"):
-            text = f"torch {torch} is built without CUDA, so GPUs will not be used"
-            findings.append(Finding("note", "gpus", text, "install a CUDA build of torch (pytorch.org explains which)"))
-        findings.append(Finding("note", "gpus", "GPU tensors travel through host memory in this version"))
-    findings += [Finding("note", "gpus", f"{other}: not used by farandole itself") for other in gpus.other]
-    return findings
-
-
-def _gpu_driver(facts: Facts) -> list[Finding]:
-    gpus = facts.gpus
-    said = next((why for name, why in facts.unknown.items() if name == "nvidia-smi"), "")
-    if said and (gpus.nodes or gpus.driver):
-        todo = "make nvidia-smi work; after a driver update, restart the machine"
-        return [Finding("problem", "gpus", f"nvidia-smi fails although a driver is loaded: {said}", todo)]
-    if gpus.driver and not gpus.nodes:
-        text = "the NVIDIA driver is loaded, but there is no /dev/nvidia0"
-        todo = "in a container: start it with --gpus all (docker) or --nv (apptainer); else: nvidia-modprobe -u -c=0"
-        return [Finding("problem", "gpus", text, todo)]
-    if gpus.nodes and not gpus.tool:
-        text = f"{gpus.nodes} GPUs, but nvidia-smi is missing, so nothing more is known about them"
-        return [Finding("note", "gpus", text, "install it, or mount it into the container")]
-    return []
-
-
-def _hidden_gpus(gpus: Gpus) -> list[Finding]:
-    there = max(gpus.nodes, len(gpus.devices))
-    if gpus.visible is None or there == 0:
-        return []
-    seen = visible_gpus({"CUDA_VISIBLE_DEVICES": gpus.visible}, lambda: there)
-    if seen >= there:
-        return []
-    text = f"CUDA_VISIBLE_DEVICES={gpus.visible} leaves {seen} of {there} GPUs visible"
-    return [Finding("note", "gpus", text, "unset it to use all")]
-
-
-def _rdma(facts: Facts) -> list[Finding]:
-    carrying = {interface.name for interface in facts.network if is_usable(interface)}
-    findings = []
-    for device in facts.rdma:
-        used = sorted(carrying.intersection(device.interfaces))
-        how = f"TCP over {', '.join(used)} is" if used else "its network interface has no address, so it is not used"
-        text = f"{device.name}: RDMA is not used in this version; {how}"
-        todo = "" if used else "give its interface an address (IPoIB) to use it for TCP"
-        findings.append(Finding("note", "rdma", text, todo))
-    return findings
-
-
 # --- network ----------------------------------------------------------------------------------------------------------
-
-
-def is_usable(interface: Interface) -> bool:
-    """Return whether workers of other hosts could be reached through an interface."""
-    if interface.kind == "loopback" or interface.state != "up" or interface.carrier is False:
-        return False
-    return any(not ipaddress.ip_address(each.address).is_link_local for each in interface.addresses)
 
 
 def _network(facts: Facts) -> list[Finding]:
@@ -305,7 +227,8 @@ def _memory(facts: Facts) -> list[Finding]:
     memory = facts.memory
     findings = []
     if memory.shm_total is not None and memory.shm_total <= SMALL_SHM_BYTES:
-        text = f"/dev/shm has {memory.shm_total >> 20} MiB: farandole does not need it, but torch's DataLoader may"
+        others = "NCCL and torch's DataLoader may" if facts.gpus.devices else "torch's DataLoader may"
+        text = f"/dev/shm has {memory.shm_total >> 20} MiB: farandole does not need it, but {others}"
         findings.append(Finding("note", "memory", text, "docker run --shm-size=1g, or --ipc=host"))
     if memory.limit is not None and memory.used is not None and memory.used > 0.9 * memory.limit:
         text = f"{memory.used / memory.limit:.0%} of the cgroup's memory is in use"
@@ -406,8 +329,9 @@ _SUBJECTS: Sequence[Callable[[Facts], list[Finding]]] = (
     _library,
     _frameworks,
     _programs,
-    _gpus,
-    _rdma,
+    gpu_advice.gpus,
+    gpu_advice.nccl,
+    gpu_advice.rdma,
     _network,
     _processor,
     _memory,

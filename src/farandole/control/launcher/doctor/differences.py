@@ -6,7 +6,8 @@ import ipaddress
 from collections.abc import Callable, Mapping, Sequence
 
 from farandole.control.agent.inspect.facts import Facts
-from farandole.control.launcher.doctor.advice import Finding, Level, in_order, is_usable
+from farandole.control.launcher.doctor.findings import Finding, Level, in_order
+from farandole.control.launcher.doctor.interfaces import is_usable
 
 # With a smaller difference, people can still tell from the logs of two hosts which event came first.
 CLOCK_SECONDS = 1.0

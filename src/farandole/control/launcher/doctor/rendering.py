@@ -11,15 +11,27 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 
 from farandole.base.display import tables
+from farandole.base.nccl_library import version_text
 from farandole.control.agent.inspect.facts import Facts, Interface
-from farandole.control.launcher.doctor.advice import Backend, Finding, Level, backends, taken
+from farandole.control.launcher.doctor.advice import Backend, backends, taken
 from farandole.control.launcher.doctor.differences import shorten
+from farandole.control.launcher.doctor.findings import Finding, Level
+from farandole.control.launcher.doctor.gpu_advice import cuda_text
 from farandole.control.launcher.doctor.inspection import Silence
+from farandole.control.launcher.doctor.nccl_choice import choices, pairs_of
 
 _WIDTH = 15
 # Variables that name hosts and addresses.
 _HOSTS = re.compile(r"HOST|ADDR|ROSTER|LISTEN|NODE(LIST|FILE)")
 _LINE = 118
+# What nvidia-smi's names mean: the farthest part of the way over PCIe.
+_WAYS = {
+    "PIX": "one PCIe switch",
+    "PXB": "several PCIe switches",
+    "PHB": "a PCIe host bridge",
+    "NODE": "several host bridges of a NUMA node",
+    "SYS": "across NUMA nodes",
+}
 _COLOURS: dict[Level, str] = {"ok": "\x1b[32m", "note": "\x1b[33m", "problem": "\x1b[1;31m"}
 _END = "\x1b[0m"
 
@@ -46,6 +58,8 @@ def render_host(facts: Facts, findings: Sequence[Finding], paint: Paint = plain)
     lines += ["", "what can move tensors", "", *_table(_backend_rows(backends(facts)))]
     if jobs := taken(facts):
         lines += ["", "what a job takes", "", *_table([(shape, [what]) for shape, what in jobs])]
+    if chosen := choices(facts):
+        lines += ["", "what NCCL would choose", "", *_table(_grouped_rows(chosen))]
     return "\n".join([*lines, "", *render_findings(findings, paint), ""])
 
 
@@ -83,6 +97,13 @@ def _table(rows: Sequence[Row]) -> list[str]:
     return [
         f"{label if number == 0 else '':<{_WIDTH}}{line}" for label, lines in rows for number, line in enumerate(lines)
     ]
+
+
+def _grouped_rows(pairs: Sequence[tuple[str, str]]) -> list[Row]:
+    rows: dict[str, list[str]] = {}
+    for label, text in pairs:
+        rows.setdefault(label, []).append(text)
+    return list(rows.items())
 
 
 def _backend_rows(found: Sequence[Backend]) -> list[Row]:
@@ -148,27 +169,47 @@ def _memory(facts: Facts) -> list[str]:
 def _gpus(facts: Facts) -> list[str]:
     gpus = facts.gpus
     lines = [
-        _listed(f"{gpu.index}: {gpu.name}", f"{gpu.memory_mib} MiB", "MIG" if gpu.partitioned else "")
+        _listed(
+            f"{gpu.index}: {gpu.name}",
+            "" if gpu.memory_mib is None else f"{gpu.memory_mib} MiB",
+            "MIG" if gpu.partitioned else "",
+            "" if gpu.numa is None else f"NUMA node {gpu.numa}",
+        )
         for gpu in gpus.devices
     ]
     if not lines and gpus.nodes:
         lines = [f"{gpus.nodes} (only their files in /dev are visible)"]
-    lines += [f"driver {gpus.driver}"] if gpus.driver else []
+    cuda = cuda_text(gpus)
+    driver = _listed(f"driver {gpus.driver}" if gpus.driver else "", f"CUDA {cuda}" if cuda else "")
+    lines += [driver] if driver else []
+    if gpus.nccl is not None and gpus.nccl.version is not None:
+        lines.append(_listed(f"NCCL {version_text(gpus.nccl.version)}", gpus.nccl.path))
     lines += [f"CUDA_VISIBLE_DEVICES={gpus.visible}"] if gpus.visible is not None else []
     lines += _gpu_links(facts)
     return [*lines, *gpus.other] or ["none"]
 
 
 def _gpu_links(facts: Facts) -> list[str]:
-    groups: dict[str, list[str]] = {}
-    for link in facts.gpus.links:
-        groups.setdefault(link.kind, []).append(f"{link.first}-{link.second}")
-    if len(groups) == 1:
-        lines = [f"links: {kind} between all" for kind in groups]
-    else:
-        lines = [f"links: {kind} between {' '.join(pairs)}" for kind, pairs in groups.items()]
-    active = sorted(set(facts.gpus.nvlinks.values()))
+    gpus = facts.gpus
+    lines = []
+    for title, links in (
+        ("links", [(link.kind, f"{link.first}-{link.second}") for link in gpus.links]),
+        ("adapters", [(link.kind, f"{link.gpu}-{link.adapter}") for link in gpus.adapters]),
+    ):
+        groups: dict[str, list[str]] = {}
+        for kind, pair in links:
+            groups.setdefault(kind, []).append(pair)
+        lines += [
+            f"{title}: {_way(kind)} between {pairs_of(pairs, len(groups) == 1)}" for kind, pairs in groups.items()
+        ]
+    lines += [f"NVSwitches: {gpus.switches}"] if gpus.switches else []
+    active = sorted(set(gpus.nvlinks.values()))
     return [*lines, f"NVLinks of each GPU: {' to '.join(map(str, active))}"] if any(active) else lines
+
+
+def _way(kind: str) -> str:
+    meaning = "NVLink" if kind.startswith("NV") else _WAYS.get(kind)
+    return f"{kind} ({meaning})" if meaning else kind
 
 
 def _interface(each: Interface, private: bool) -> str:

@@ -1,0 +1,25 @@
+"""Findings of the doctor. A *problem* stops jobs from running, or makes them fail; a *note* is worth knowing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+Level = Literal["ok", "note", "problem"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One finding of the doctor."""
+
+    level: Level
+    subject: str
+    text: str
+    todo: str = ""
+    """What to do about it; "" if nothing needs to be done."""
+
+
+def in_order(findings: Iterable[Finding]) -> list[Finding]:
+    """Return findings ordered from problems to what is fine."""
+    return sorted(findings, key=lambda finding: ("problem", "note", "ok").index(finding.level))
