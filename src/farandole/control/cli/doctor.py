@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 from farandole.base.display.tables import wants_colour
 from farandole.base.wire.encoding import format_json
 from farandole.control.agent.inspect.facts import Facts
 from farandole.control.cli import options
 from farandole.control.cli.parser import Parser
+from farandole.control.launcher.doctor import nccl_log
 from farandole.control.launcher.doctor.advice import Intent, advise, backends
 from farandole.control.launcher.doctor.differences import differences
 from farandole.control.launcher.doctor.findings import Finding
@@ -28,6 +30,7 @@ from farandole.control.launcher.doctor.rendering import (
     verdict,
 )
 from farandole.control.launcher.job.host_list import Host
+from farandole.errors import SpecError
 
 _PROBLEM = 1
 
@@ -36,6 +39,7 @@ examples:
   farandole doctor                     this machine
   farandole doctor --import            also import every framework, which takes several seconds
   farandole doctor -H h1:4,h2:4        these hosts, checked through ssh, and their differences
+  farandole doctor --nccl-log FILE     what NCCL used in a job that ran with NCCL_DEBUG=INFO
 
 It only inspects; it changes nothing. The exit code is 0 when no problem was found, and 1 otherwise.
 """
@@ -43,7 +47,7 @@ It only inspects; it changes nothing. The exit code is 0 when no problem was fou
 _SHORT = {
     "workers and hosts": ("-np", "-H", "--hostfile"),
     "network": ("--network", "-p", "-i"),
-    "output": ("--import", "--json", "--help-all"),
+    "output": ("--import", "--nccl-log", "--json", "--help-all"),
 }
 
 
@@ -60,11 +64,21 @@ def add_options(parser: Parser) -> None:
     options.add_network(parser)
     add = parser.add_argument
     add("--import", dest="try_import", action="store_true", help="import every framework, in a separate process")
+    add(
+        "--nccl-log",
+        nargs="+",
+        type=Path,
+        default=[],
+        metavar="FILE",
+        help="say what NCCL used, from what it wrote with NCCL_DEBUG=INFO, instead of inspecting a host",
+    )
     add("--json", action="store_true", help="print JSON instead of text")
 
 
 def execute(given: argparse.Namespace) -> int:
     """Run the verb and return the exit code."""
+    if given.nccl_log:
+        return read_nccl_logs(given.nccl_log, given.json)
     workers, hosts = _read_hosts(given)
     ssh = options.read_ssh(given)
     return diagnose(
@@ -146,6 +160,39 @@ def _print_json(
         if isinstance(found, Facts):
             told[name] |= {"facts": found, "backends": backends(found)}
     print(format_json({"hosts": told, "differences": differing}, indent=1))
+
+
+def read_nccl_logs(paths: Sequence[Path], as_json: bool) -> int:
+    """Print what files with NCCL's log say, and return the exit code.
+
+    Args:
+        paths: the files, of one or several processes of the same job.
+        as_json: whether to print JSON instead of text.
+
+    Raises:
+        SpecError: a file cannot be read, or none has a line of NCCL.
+    """
+    log = nccl_log.parse(line for path in paths for line in _lines_of(path))
+    if not log.lines:
+        raise SpecError(
+            f"there are no lines of NCCL in {', '.join(map(str, paths))}",
+            "run the job with NCCL_DEBUG=INFO: farandole run -x NCCL_DEBUG=INFO --output-dir logs ...",
+        )
+    found = nccl_log.findings(log)
+    if as_json:
+        print(format_json({"log": nccl_log.describe(log), "findings": found}, indent=1))
+    else:
+        print("\n".join([*nccl_log.describe(log), "", *render_findings(found, _paint())]).strip(), end="\n\n")
+        print(verdict(found, _paint()))
+    return _PROBLEM if any(finding.level == "problem" for finding in found) else 0
+
+
+def _lines_of(path: Path) -> Iterator[str]:
+    try:
+        with path.open(errors="replace") as file:
+            yield from file
+    except OSError as error:
+        raise SpecError(f"{path} cannot be read: {error.strerror or error}", "name files that NCCL wrote to") from None
 
 
 def _paint() -> Paint:
