@@ -12,7 +12,8 @@ import pytest
 
 from farandole.base.settings.table import SETTINGS, Settings
 from farandole.compat.runner import config_parser
-from farandole.compat.runner.launch import parse_args, with_our_names, without_effect
+from farandole.compat.runner.launch import parse_args, with_our_names
+from farandole.compat.runner.unused_variables import UNUSED, without_effect
 
 EVERYTHING = """\
 controller: gloo
@@ -202,13 +203,19 @@ def test_every_value_that_horovodrun_passes_on_can_be_read_by_a_worker() -> None
     assert levels == sorted(levels) and len(set(levels)) > 3
 
 
-def test_what_has_no_effect_is_what_no_setting_reads() -> None:
-    assert without_effect({}) == []
-    there = without_effect({**EVERY_VARIABLE, "HOROVOD_DISABLE_NVTX_RANGES": "1"})
-    assert {"HOROVOD_CYCLE_TIME", "HOROVOD_CACHE_CAPACITY", "HOROVOD_DISABLE_NVTX_RANGES"} <= set(there)
+def test_each_variable_of_horovodrun_is_read_or_has_a_reason_why_not() -> None:
     read = {row.horovod for row in SETTINGS.values()}
-    assert not read & set(there)
-    assert "HOROVOD_FUSION_THRESHOLD" not in there
+    assert not read & set(UNUSED)
+    assert {setting.variable for setting in config_parser.SETTINGS} <= read | set(UNUSED)
+
+
+def test_variables_without_effect_are_said_with_the_reason() -> None:
+    assert without_effect({}) == without_effect({"HOROVOD_FUSION_THRESHOLD": "1", "HOROVOD_GPU_OPERATIONS": ""}) == {}
+    set_ones = {"HOROVOD_GPU_ALLREDUCE": "NCCL", "HOROVOD_GPU_BROADCAST": "MPI", "HOROVOD_NUM_NCCL_STREAMS": "2"}
+    assert without_effect(set_ones) == {
+        "each GPU has one stream for collectives": ["HOROVOD_NUM_NCCL_STREAMS"],
+        "NCCL is used where it can be; FARANDOLE_GPU chooses": ["HOROVOD_GPU_ALLREDUCE", "HOROVOD_GPU_BROADCAST"],
+    }
 
 
 def test_nothing_is_taken_from_this_process() -> None:

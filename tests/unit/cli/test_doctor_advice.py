@@ -12,6 +12,7 @@ from farandole.control.agent.inspect.facts import (
     Interface,
     Limit,
     NativeBackend,
+    Nccl,
 )
 from farandole.control.launcher.doctor.advice import Intent, advise, backends, taken
 from farandole.control.launcher.doctor.differences import differences
@@ -179,6 +180,7 @@ def test_hosts_that_are_alike() -> None:
         (msgspec.structs.replace(MARS, frameworks=()), "note", "versions of torch: 2.13.0 on earth; none on mars"),
         (with_(MARS, "processor", allowed=2), "note", "numbers of cores"),
         (msgspec.structs.replace(MARS, gpus=TWO_GPUS), "note", "GPUs: 0 on earth; 2 NVIDIA H100 on mars"),
+        (with_(MARS, "gpus", nccl=Nccl(version=22705)), "note", "versions of NCCL: none on earth; 2.27.5 on mars"),
         (with_(MARS, "clock", ahead=-7.25), "note", "mars is 7.2 s behind"),
         (with_(MARS, "system", hostname="earth"), "problem", "with the same hostname earth"),
         (with_(MARS, "system", hostname="earth", boot="b1"), "note", "the same machine"),

@@ -46,6 +46,11 @@ def test_nccl_is_built_if_backend_and_library_are_there(
     monkeypatch.undo()
 
 
+def test_library_that_does_not_load_includes_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("FARANDOLE_LIBRARY", str(tmp_path / "libfarandole.so"))
+    assert (built.nccl_built(), built.cuda_built()) == (0, False)
+
+
 def test_questions_without_nccl_load_no_cuda_library() -> None:
     code = (
         "from farandole.worker.core import built\n"

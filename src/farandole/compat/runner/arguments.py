@@ -118,7 +118,7 @@ def _tuning(parser: argparse.ArgumentParser) -> None:
     add("--cycle-time-ms", type=float, metavar="MS", help="accepted; the engine has no cycle")
     add("--cache-capacity", type=int, metavar="N", help="accepted; the engine remembers all requests")
     for name in ("hierarchical-allreduce", "hierarchical-allgather", "torus-allreduce"):
-        _switch(group, name, "accepted; the engine chooses by size and hosts")
+        _switch(group, name, "accepted; the engine and NCCL choose by size and topology")
 
 
 def _autotune(parser: argparse.ArgumentParser) -> None:
@@ -177,7 +177,7 @@ def _library(parser: argparse.ArgumentParser) -> None:
     add("--mpi-args", metavar="ARGS", help="with --mpi: arguments of mpirun, in one word")
     add("--tcp", dest="tcp_flag", action="store_true", default=None, help="do not let NCCL use InfiniBand")
     add("--binding-args", metavar="ARGS", help="with --mpi: arguments of mpirun that bind workers to cores")
-    add("--num-nccl-streams", type=int, metavar="N", help="accepted; the engine does not use NCCL")
+    add("--num-nccl-streams", type=int, metavar="N", help="accepted; each GPU has one stream for collectives")
     add("--thread-affinity", type=int, metavar="CORE", help="core of the engine's thread")
     add("--gloo-timeout-seconds", type=int, metavar="S", help="accepted; losses are noticed otherwise")
 

@@ -17,6 +17,7 @@ from farandole.compat import conflict, support
 from farandole.compat.runner import arguments, config_parser, hosts, lsf, mpi, network
 from farandole.compat.runner.arguments import is_elastic
 from farandole.compat.runner.js_run import is_jsrun_installed
+from farandole.compat.runner.unused_variables import without_effect
 from farandole.compat.support import gloo_built, mpi_built
 from farandole.control.cli.run import run_until_end
 from farandole.control.launcher.function import call_command, cause_of, pickle_call, results_of, run_in_background
@@ -46,19 +47,6 @@ __all__ = [
 
 _USAGE_ERROR = 2
 _LOOPBACK = "127.0.0.1"
-
-# What Horovod reads and nothing here does. What our settings read under Horovod's name is taken out below.
-_HOROVOD_READS = {
-    *(setting.variable for setting in config_parser.SETTINGS),
-    "HOROVOD_ADASUM_MPI_CHUNK_SIZE",
-    "HOROVOD_BATCH_D2D_MEMCOPIES",
-    "HOROVOD_CCL_CACHE",
-    "HOROVOD_DISABLE_GROUP_FUSION",
-    "HOROVOD_DISABLE_NVTX_RANGES",
-    "HOROVOD_ENABLE_ASYNC_COMPLETION",
-    "HOROVOD_ENABLE_XLA_OPS",
-    "HOROVOD_GLOO_IFACE",
-}
 
 FAILED = (
     "Horovod detected that one or more processes exited with non-zero status, thus causing the job to be terminated."
@@ -305,16 +293,9 @@ def with_our_names(variables: Mapping[str, str]) -> dict[str, str]:
     return {**variables, **{twins[name]: value for name, value in variables.items() if name in twins}}
 
 
-def without_effect(variables: Mapping[str, str]) -> list[str]:
-    """Return which of Horovod's variables are set, but read by nothing here."""
-    read = {name for row in SETTINGS.values() for name in row.variables}
-    return sorted(name for name in _HOROVOD_READS - read if variables.get(name))
-
-
 def _tell_what_has_no_effect(variables: Mapping[str, str]) -> None:
-    names = without_effect(variables)
-    if names:
-        print(f"note: these settings have no effect here: {', '.join(names)}", file=sys.stderr)
+    for why, names in without_effect(variables).items():
+        print(f"note: no effect here: {', '.join(names)}: {why}", file=sys.stderr)
 
 
 def run_controller(

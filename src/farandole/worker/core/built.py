@@ -11,6 +11,7 @@ import os
 from functools import cache
 
 from farandole.base import nccl_library
+from farandole.errors import LibraryError
 from farandole.worker.core import binding
 
 
@@ -64,6 +65,9 @@ def sycl_built() -> bool:
 @cache
 def _includes(backend: str) -> bool:
     """Return whether this build of the native library includes a backend."""
-    library = binding.load(os.environ.get("FARANDOLE_LIBRARY") or None)
+    try:
+        library = binding.load(os.environ.get("FARANDOLE_LIBRARY") or None)
+    except LibraryError:
+        return False  # init() says what is wrong with it.
     rows = json.loads(library.farandole_backends())
     return any(row["name"] == backend and not row["absent"] for row in rows)

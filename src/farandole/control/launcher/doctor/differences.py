@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Callable, Mapping, Sequence
 
+from farandole.base.nccl_library import version_text
 from farandole.control.agent.inspect.facts import Facts
 from farandole.control.launcher.doctor.findings import Finding, Level, in_order
 from farandole.control.launcher.doctor.interfaces import is_usable
@@ -33,6 +34,11 @@ def _gpus(facts: Facts) -> str:
     return f"{len(facts.gpus.devices)} {' and '.join(kinds)}".strip()
 
 
+def _nccl(facts: Facts) -> str:
+    found = facts.gpus.nccl
+    return "none" if found is None or found.version is None else version_text(found.version)
+
+
 # The compared facts: level, subject, name, how to read it, what to do.
 _ROWS: Sequence[tuple[Level, str, str, Callable[[Facts], str], str]] = (
     (
@@ -58,6 +64,7 @@ _ROWS: Sequence[tuple[Level, str, str, Callable[[Facts], str], str]] = (
         "the slowest worker sets the pace: give hosts slots that fit",
     ),
     ("note", "gpus", "GPUs", _gpus, "the slowest worker sets the pace: give hosts slots that fit"),
+    ("note", "nccl", "versions of NCCL", _nccl, "GPU tensors travel through host memory until all have the same"),
     ("note", "library", "processors", lambda facts: facts.system.architecture, ""),
 )
 
