@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import msgspec
@@ -319,6 +320,18 @@ def test_failing_hanging_and_missing_programs_give_no_answer() -> None:
     assert unknown.pop("sh") == "why"
     assert programs.answer("sleep", "1000", seconds=0.1) is None
     assert unknown == {"sleep 1000": "no answer within 0.1 s"}
+
+
+def test_time_limit_counts_from_start_of_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    unknown: dict[str, str] = {}
+    programs = Programs(unknown)
+    programs.start("sleep", "1000")
+    programs.start("echo", "yes")
+    clock = time.monotonic
+    monkeypatch.setattr(time, "monotonic", lambda: clock() + 1000)
+    assert programs.answer("sleep", "1000", seconds=1000) is None
+    assert unknown == {"sleep 1000": "no answer within 1000 s"}
+    assert programs.answer("echo", "yes", seconds=1000) == "yes\n"
 
 
 def test_this_machine() -> None:

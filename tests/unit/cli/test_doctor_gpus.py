@@ -204,6 +204,12 @@ def test_lists_in_variables_of_nccl(wanted: str, name: str, is_match: bool) -> N
         (gpus(nccl=Nccl(version=22602)), "ok", "2.26.2", ""),
         (gpus(nccl=Nccl(version=22601)), "note", "older than 2.26.2", "pip install"),
         (gpus(devices=TWO_GPUS.devices), "note", "GPU 1 is in MIG mode", ""),
+        (
+            gpus(devices=(Gpu(index=0, name="NVIDIA A100"), Gpu(index=1, name="NVIDIA T4"))),
+            "note",
+            "GPUs of several kinds",
+            "CUDA_DEVICE_ORDER=PCI_BUS_ID",
+        ),
         (with_(GPU_HOST, "memory", shm_total=64 << 20), "note", "NCCL and torch's DataLoader", "--shm-size"),
         (msgspec.structs.replace(SWITCHED, rdma=(port("mlx5_7", "down"),)), "note", "mlx5_7 port 1 is down", "ibstat"),
         (msgspec.structs.replace(SWITCHED, rdma=(port("x", is_open=False),)), "note", "/dev/infiniband", "--device"),

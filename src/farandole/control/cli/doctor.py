@@ -19,6 +19,7 @@ from farandole.control.launcher.doctor.advice import Intent, advise, backends
 from farandole.control.launcher.doctor.differences import differences
 from farandole.control.launcher.doctor.findings import Finding
 from farandole.control.launcher.doctor.inspection import Inspect, Silence, inspect_hosts
+from farandole.control.launcher.doctor.nccl_choice import choices
 from farandole.control.launcher.doctor.rendering import (
     Paint,
     bug_report,
@@ -158,7 +159,7 @@ def _print_json(
     for name, found in hosts.items():
         told[name] = {"findings": findings[name]}
         if isinstance(found, Facts):
-            told[name] |= {"facts": found, "backends": backends(found)}
+            told[name] |= {"facts": found, "backends": backends(found), "nccl": choices(found)}
     print(format_json({"hosts": told, "differences": differing}, indent=1))
 
 

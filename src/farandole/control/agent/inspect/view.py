@@ -21,6 +21,8 @@ from typing import Any
 from farandole.base.wire.interfaces import every_address
 
 PROGRAM_SECONDS = 3.0
+# Enough to read what a program that has ended has written.
+_LEAST_SECONDS = 0.1
 
 
 class Programs:
@@ -33,6 +35,7 @@ class Programs:
     def __init__(self, unknown: dict[str, str]) -> None:
         self._unknown = unknown
         self._running: dict[tuple[str, ...], subprocess.Popen[str]] = {}
+        self._started: dict[tuple[str, ...], float] = {}
         self._answers: dict[tuple[str, ...], str | None] = {}
 
     def path(self, name: str) -> str | None:
@@ -43,6 +46,7 @@ class Programs:
         """Start a program whose output will be needed; no-op if it is not installed."""
         if words in self._running or self.path(words[0]) is None:
             return
+        self._started[words] = time.monotonic()
         try:
             self._running[words] = subprocess.Popen(
                 words,
@@ -58,7 +62,10 @@ class Programs:
             self._unknown[_short(words)] = str(error)
 
     def answer(self, *words: str, seconds: float = PROGRAM_SECONDS) -> str | None:
-        """Return the output of a program; None if it is not installed, fails, or takes too long."""
+        """Return the output of a program; None if it is not installed, fails, or takes too long.
+
+        The time counts from its start: several programs that hang, as in a broken driver, cost one time limit together.
+        """
         self.start(*words)
         process = self._running.pop(words, None)
         if process is not None:
@@ -67,7 +74,8 @@ class Programs:
 
     def _wait(self, words: tuple[str, ...], process: subprocess.Popen[str], seconds: float) -> str | None:
         try:
-            told, _ = process.communicate(timeout=seconds)
+            passed = time.monotonic() - self._started[words]
+            told, _ = process.communicate(timeout=max(seconds - passed, _LEAST_SECONDS))
         except subprocess.TimeoutExpired:
             self._unknown[_short(words)] = f"no answer within {seconds:g} s"
             _give_up(process)

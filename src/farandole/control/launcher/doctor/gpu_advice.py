@@ -23,7 +23,7 @@ _CONTAINER = "start the container with --gpus all (docker) or --nv (apptainer); 
 
 def gpus(facts: Facts) -> list[Finding]:
     """Return the findings about the GPUs and their driver."""
-    findings = [*_driver(facts), *_library(facts), *_torch(facts), *_hidden(facts.gpus)]
+    findings = [*_driver(facts), *_library(facts), *_torch(facts), *_hidden(facts.gpus), *_order(facts)]
     for gpu in facts.gpus.devices:
         if gpu.partitioned:
             text = f"GPU {gpu.index} is in MIG mode: NCCL takes its instances for the same GPU, so that tensors of "
@@ -104,6 +104,14 @@ def _hidden(gpus: Gpus) -> list[Finding]:
         return []
     text = f"CUDA_VISIBLE_DEVICES={gpus.visible} leaves {seen} of {there} GPUs visible"
     return [Finding("note", "gpus", text, "unset it to use all")]
+
+
+def _order(facts: Facts) -> list[Finding]:
+    kinds = {gpu.name for gpu in facts.gpus.devices}
+    if len(kinds) < 2 or facts.surroundings.variables.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID":
+        return []
+    text = "GPUs of several kinds: CUDA counts them from the fastest on, and nvidia-smi in the order of the bus"
+    return [Finding("note", "gpus", text, "set CUDA_DEVICE_ORDER=PCI_BUS_ID, so that both numbers are the same")]
 
 
 def _visible(gpus: Gpus) -> int:
