@@ -10,7 +10,7 @@ from farandole.control.agent.host_facts import visible_gpus
 from farandole.control.agent.inspect.facts import Facts, Framework, Gpus
 from farandole.control.launcher.doctor.findings import Finding
 from farandole.control.launcher.doctor.interfaces import is_usable
-from farandole.control.launcher.doctor.nccl_choice import has_gpu_direct, rdma_ports
+from farandole.control.launcher.doctor.nccl_choice import REFUSALS, has_gpu_direct, is_near, pairs_of, rdma_ports
 
 # The first version of NCCL of which no abort is known to hang.
 RELIABLE_ABORT = 22602
@@ -18,12 +18,19 @@ RELIABLE_ABORT = 22602
 SHARED_GPU = 23000
 # A port locks the memory that it reads and writes.
 LOCKED_BYTES = 1 << 30
+# What to do about errors of CUDA's start that have one cause.
+_CUDA_ERRORS = {
+    "802": "on a machine with NVSwitches, systemctl start nvidia-fabricmanager",
+    "803": "libcuda and the kernel module are of different versions: restart the machine after a driver update",
+    "804": "remove the folder `compat` of CUDA from LD_LIBRARY_PATH: this GPU needs the libcuda of its driver",
+}
 _CONTAINER = "start the container with --gpus all (docker) or --nv (apptainer); in Kubernetes, request nvidia.com/gpu"
 
 
 def gpus(facts: Facts) -> list[Finding]:
     """Return the findings about the GPUs and their driver."""
     findings = [*_driver(facts), *_library(facts), *_torch(facts), *_hidden(facts.gpus), *_order(facts)]
+    findings += _links(facts.gpus)
     for gpu in facts.gpus.devices:
         if gpu.partitioned:
             text = f"GPU {gpu.index} is in MIG mode: NCCL takes its instances for the same GPU, so that tensors of "
@@ -69,7 +76,9 @@ def _library(facts: Facts) -> list[Finding]:
     cuda = facts.gpus.cuda
     if cuda is None or not cuda.error or not facts.gpus.nodes:
         return []
-    todo = "restart the machine after a driver update; the kernel's log may say more: dmesg | grep -i nvrm"
+    code = re.search(r"error ([0-9]+)", cuda.error)
+    unknown = "restart the machine after a driver update; the kernel's log may say more: dmesg | grep -i nvrm"
+    todo = _CUDA_ERRORS.get(code[1] if code else "", unknown)
     if "cannot open shared object file" in cuda.error:
         todo = f"it belongs to the driver; {_CONTAINER}"
     return [Finding("problem", "gpus", f"CUDA does not work: {cuda.error}", todo)]
@@ -104,6 +113,24 @@ def _hidden(gpus: Gpus) -> list[Finding]:
         return []
     text = f"CUDA_VISIBLE_DEVICES={gpus.visible} leaves {seen} of {there} GPUs visible"
     return [Finding("note", "gpus", text, "unset it to use all")]
+
+
+def _links(gpus: Gpus) -> list[Finding]:
+    """Return the findings about links that are there, but cannot be used."""
+    findings = []
+    refused = [link for link in gpus.links if link.p2p not in ("", "OK") and is_near(link.kind)]
+    if refused:
+        pairs = pairs_of([f"{link.first}-{link.second}" for link in refused], are_all=False)
+        who = "any GPUs" if len(refused) == len(gpus.links) else f"GPUs {pairs}"
+        reasons = ", ".join(sorted({REFUSALS.get(link.p2p, link.p2p) for link in refused}))
+        text = f"the driver allows no P2P between {who}, although they are close to each other: {reasons}"
+        todo = "switch off IOMMU and PCIe ACS; some GPUs and virtual machines never have it: nvidia-smi topo -p2p r"
+        findings.append(Finding("note", "gpus", text, todo))
+    active = sorted(set(gpus.nvlinks.values()))
+    if len(active) > 1:
+        text = f"GPUs have different numbers of active NVLinks: {active[0]} to {active[-1]}"
+        findings.append(Finding("note", "gpus", text, "nvidia-smi nvlink --status shows which are inactive"))
+    return findings
 
 
 def _order(facts: Facts) -> list[Finding]:

@@ -16,7 +16,8 @@ _LEVELS = ("LOC", "NVL", "PIX", "PXB", "PHB", "SYS")
 # Numbers that these variables had as values in old versions.
 _OLD_LEVELS = ("LOC", "PIX", "PXB", "PHB", "PHB", "SYS")
 _DEFAULT_LEVEL = "PXB"
-_REFUSALS = {
+# Why the driver allows no P2P, in the words of `nvidia-smi topo -p2p`.
+REFUSALS = {
     "CNS": "the chipset does not support it",
     "GNS": "this kind of GPU does not support it",
     "TNS": "the topology does not support it",
@@ -44,11 +45,16 @@ def between_gpus(facts: Facts, link: GpuLink) -> Way:
     if any(gpu.partitioned for gpu in facts.gpus.devices if gpu.index in (link.first, link.second)):
         return Way(shared, "GPUs in MIG mode cannot read each other's memory")
     if link.p2p not in ("", "OK"):
-        return Way(shared, f"the driver allows no P2P: {_REFUSALS.get(link.p2p, link.p2p)}")
+        return Way(shared, f"the driver allows no P2P: {REFUSALS.get(link.p2p, link.p2p)}")
     level = _level(variables.get("NCCL_P2P_LEVEL"), _default_peer_level(facts))
     if _distance(link.kind) > _LEVELS.index(level):
         return Way(shared, "they are farther apart than a PCIe switch" if level == _DEFAULT_LEVEL else f"level {level}")
     return Way("NVLink" if link.kind.startswith("NV") else "PCIe, without the host's memory (P2P)")
+
+
+def is_near(kind: str) -> bool:
+    """Return whether a connection is near enough for NCCL to use it directly: NVLink, or PCIe switches only."""
+    return _distance(kind) <= _LEVELS.index(_DEFAULT_LEVEL)
 
 
 def _default_peer_level(facts: Facts) -> str:
