@@ -20,7 +20,7 @@ from farandole.control.agent.inspect.facts import (
     Nccl,
     RdmaDevice,
 )
-from farandole.control.launcher.doctor.advice import Intent, advise
+from farandole.control.launcher.doctor.advice import Intent, advise, backends, taken
 from farandole.control.launcher.doctor.nccl_choice import between_gpus, choices, gpu_direct, matches, socket_interfaces
 from farandole.control.launcher.doctor.rendering import describe
 
@@ -243,6 +243,27 @@ def test_driver_that_is_too_old_for_torch(torch: str, driver: int, is_too_old: b
     )
     found = [finding.text for finding in advise(facts) if finding.level == "problem"]
     assert found == (["torch is built for CUDA 13.0, and driver 580.95.05 supports CUDA 12.8 only"] * is_too_old)
+
+
+@pytest.mark.parametrize(
+    ("row", "facts", "is_usable", "words", "gpu_tensors"),
+    [
+        (NativeBackend(name="nccl", found="NCCL 2.27.5"), SWITCHED, True, "NCCL 2.27.5; for tensors on GPUs", "nccl, "),
+        (NativeBackend(name="nccl", found="x"), variables(SWITCHED, FARANDOLE_GPU="staged"), True, "x", "copied"),
+        (NativeBackend(name="nccl", unusable="too old"), SWITCHED, False, "too old; GPU tensors travel", "copied"),
+        (NativeBackend(name="nccl", absent="not built"), SWITCHED, False, "not built; GPU tensors travel", "copied"),
+        (NativeBackend(name="nccl", unusable="a long story"), WELL, False, "there is no GPU on this machine", ""),
+        (NativeBackend(name="nccl", absent="not built"), WELL, False, "not built", ""),
+    ],
+)
+def test_row_of_nccl_among_backends(
+    row: NativeBackend, facts: Facts, is_usable: bool, words: str, gpu_tensors: str
+) -> None:
+    facts = with_(facts, "software", backends=(msgspec.structs.replace(row, memory=("device",)),))
+    (found,) = [each for each in backends(facts) if each.name == "nccl"]
+    assert (found.usable, found.why.startswith(words)) == (is_usable, True)
+    assert dict(taken(facts)).get("GPU tensors", "").startswith(gpu_tensors)
+    assert ("GPU tensors" in dict(taken(facts))) == bool(gpu_tensors)
 
 
 def test_workers_that_would_share_a_gpu() -> None:

@@ -57,6 +57,7 @@ what a job takes
 
 one host       shared memory
 several hosts  shared memory within them, tcp between them
+GPU tensors    copied through host memory
 
 what NCCL would choose
 

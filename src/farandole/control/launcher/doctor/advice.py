@@ -67,24 +67,34 @@ def backends(facts: Facts) -> tuple[Backend, ...]:
     loads = facts.software.library is not None
     broken = "the native library cannot be loaded"
     # The parts of the native backend come first, then the other backends of the library's table.
-    gpu = "; GPU tensors travel through host memory" if facts.gpus.nodes or facts.gpus.devices else ""
     return (
         Backend("shared memory", loads and not refused, broken if not loads else refused or "memfd works"),
         Backend("tcp", loads, "between hosts, and with --transport tcp on one" if loads else broken),
-        *(_native_backend(each, gpu) for each in facts.software.backends if loads and each.name != "native"),
+        *(_native_backend(each, facts) for each in facts.software.backends if loads and each.name != "native"),
     )
 
 
-def _native_backend(found: NativeBackend, gpu: str) -> Backend:
+def _native_backend(found: NativeBackend, facts: Facts) -> Backend:
     refused = found.absent or found.unusable
+    if "device" in found.memory:
+        return Backend(found.name, *_device_backend(found, refused, bool(facts.gpus.nodes or facts.gpus.devices)))
     why = refused or f"takes tensors in {' and '.join(found.memory)} memory"
     if found.found:
         why = f"{found.found}; between hosts, with --backend {found.name} --launcher mpirun (or srun)"
-    return Backend(found.name, not refused, why + (gpu if refused and "device" in found.memory else ""))
+    return Backend(found.name, not refused, why)
+
+
+def _device_backend(found: NativeBackend, refused: str, has_gpu: bool) -> tuple[bool, str]:
+    """Return whether a backend for tensors on GPUs can be used, and why or why not."""
+    if not has_gpu:
+        return False, found.absent or "there is no GPU on this machine"
+    if refused:
+        return False, f"{refused}; GPU tensors travel through host memory"
+    return True, f"{found.found or 'included'}; for tensors on GPUs, unless FARANDOLE_GPU=staged"
 
 
 def taken(facts: Facts) -> tuple[tuple[str, str], ...]:
-    """Return what a job started on this host uses: pairs of its shape and the backend that moves its tensors."""
+    """Return what a job started on this host uses: pairs of a part and the backend that moves its tensors."""
     usable = {each.name for each in backends(facts) if each.usable}
     if "tcp" not in usable:
         return ()
@@ -95,7 +105,11 @@ def taken(facts: Facts) -> tuple[tuple[str, str], ...]:
     several = f"{within} within them, {between} between them"
     if between not in usable:
         several = "none: a variable asks for mpi, which cannot be used here"
-    return (("one host", within), ("several hosts", several))
+    jobs = (("one host", within), ("several hosts", several))
+    if not facts.gpus.devices:
+        return jobs
+    staged = variables.get("FARANDOLE_GPU") == "staged" or "nccl" not in usable
+    return (*jobs, ("GPU tensors", "copied through host memory" if staged else "nccl, where it takes them"))
 
 
 def _shared_memory_refusal(facts: Facts) -> str:
