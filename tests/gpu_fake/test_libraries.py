@@ -22,7 +22,9 @@ def ask(command: tuple[str, ...], fake_gpu: FakeGpu, **variables: str) -> dict[s
 
 def test_driver_tells_version_and_devices(fake_gpu: FakeGpu) -> None:
     told = ask(cuda_library.question(), fake_gpu, FAKE_GPU_DEVICES="2", FAKE_GPU_DRIVER_VERSION="12040")
-    assert cuda_library.read(told) == CudaDriver(version=12040, devices=("Fake GPU", "Fake GPU"))
+    found = cuda_library.read(told)
+    assert found == CudaDriver(version=12040, devices=("Fake GPU", "Fake GPU"), uuids=found.uuids)
+    assert len(set(found.uuids)) == 2 and all(len(uuid) == 32 for uuid in found.uuids)
 
 
 def test_driver_that_cannot_start_tells_why(fake_gpu: FakeGpu) -> None:

@@ -7,6 +7,7 @@ import pytest
 from doctor_facts import ETHERNET, GPU_HOST, LOOPBACK, MARS, TWO_GPUS, WELL, other, with_
 
 from farandole.control.agent.inspect.facts import (
+    CudaDriver,
     Facts,
     Framework,
     Interface,
@@ -195,6 +196,15 @@ def test_hosts_that_are_alike() -> None:
 def test_hosts_that_differ(mars: Facts, level: str, words: str) -> None:
     (found,) = differences({"earth": WELL, "mars": mars})
     assert found.level == level and words in found.text
+
+
+def test_hosts_that_see_the_same_gpus() -> None:
+    def facts(host: Facts, *uuids: str) -> Facts:
+        return with_(host, "gpus", cuda=CudaDriver(uuids=uuids))
+
+    assert differences({"earth": facts(WELL, "a", "b"), "mars": facts(MARS, "c")}) == []
+    (found,) = differences({"earth": facts(WELL, "a", "b"), "mars": facts(MARS, "b", "a")})
+    assert found.level == "note" and found.text.startswith("earth, mars see the same 2 GPUs")
 
 
 def test_a_network_that_every_host_has_to_itself_joins_nobody() -> None:

@@ -30,10 +30,15 @@ try:
     told["version"] = number.value
     ask("cuInit", 0)
     ask("cuDeviceGetCount", ctypes.byref(number))
-    told["devices"] = []
+    told["devices"], told["uuids"] = [], []
+    # Where the first one exists, it tells the instances of MIG apart.
+    get_uuid = next(each for each in ("cuDeviceGetUuid_v2", "cuDeviceGetUuid") if hasattr(cuda, each))
     for device in range(number.value):
         ask("cuDeviceGetName", name, len(name), device)
         told["devices"].append(name.value.decode(errors="replace"))
+        uuid = ctypes.create_string_buffer(16)
+        ask(get_uuid, uuid, device)
+        told["uuids"].append(uuid.raw.hex())
 except OSError as error:
     told["error"] = str(error)
 print(json.dumps(told))
@@ -47,4 +52,9 @@ def question() -> tuple[str, ...]:
 
 def read(told: dict[str, Any]) -> CudaDriver:
     """Return the answer as facts."""
-    return CudaDriver(version=told.get("version"), devices=tuple(told.get("devices", ())), error=told.get("error", ""))
+    return CudaDriver(
+        version=told.get("version"),
+        devices=tuple(told.get("devices", ())),
+        uuids=tuple(told.get("uuids", ())),
+        error=told.get("error", ""),
+    )

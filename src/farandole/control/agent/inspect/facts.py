@@ -209,6 +209,8 @@ class CudaDriver(msgspec.Struct, frozen=True, kw_only=True):
     """The newest CUDA that it supports: 12040 is CUDA 12.4."""
     devices: tuple[str, ...] = ()
     """Names of the devices that a process with this environment sees."""
+    uuids: tuple[str, ...] = ()
+    """Their UUIDs, as hexadecimal digits."""
     error: str = ""
     """Why it cannot be loaded or started; "" if it can."""
 

@@ -17,7 +17,7 @@ CLOCK_SECONDS = 1.0
 def differences(hosts: Mapping[str, Facts]) -> list[Finding]:
     """Return the differences between hosts, problems first; empty for fewer than two hosts."""
     findings = [_differing(hosts, *row) for row in _ROWS]
-    findings += [*_same_name(hosts), *_clocks(hosts), *_networks(hosts)]
+    findings += [*_same_name(hosts), *_same_gpus(hosts), *_clocks(hosts), *_networks(hosts)]
     return in_order(finding for finding in findings if finding is not None)
 
 
@@ -108,6 +108,27 @@ def _same_name(hosts: Mapping[str, Facts]) -> list[Finding]:
             text = f"{shorten(names)} are different machines with the same hostname {hostname}"
             findings.append(Finding("problem", "system", text, "give each its own name: hostnamectl set-hostname NAME"))
     return findings
+
+
+def _same_gpus(hosts: Mapping[str, Facts]) -> list[Finding]:
+    """Find hosts, such as containers, that see the same GPU."""
+    seen: dict[str, list[str]] = {}
+    for host, facts in hosts.items():
+        for uuid in facts.gpus.cuda.uuids if facts.gpus.cuda is not None else ():
+            seen.setdefault(uuid, []).append(host)
+    groups: dict[tuple[str, ...], int] = {}
+    for names in seen.values():
+        if len(names) > 1:
+            groups[tuple(names)] = groups.get(tuple(names), 0) + 1
+    return [
+        Finding(
+            "note",
+            "gpus",
+            f"{shorten(names)} see the same {count} {'GPU' if count == 1 else 'GPUs'}, which only one rank may use",
+            "give each container GPUs of its own, or list the machine once; otherwise host memory is used",
+        )
+        for names, count in groups.items()
+    ]
 
 
 def _clocks(hosts: Mapping[str, Facts]) -> list[Finding]:
