@@ -7,6 +7,7 @@ import threading
 from array import array
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
@@ -17,12 +18,13 @@ from farandole.worker.core.handle import HandleTable, Pending
 from farandole.worker.core.request_options import options_of
 from farandole.worker.core.submission import Submission
 from farandole.worker.gradients import reducer
-from farandole.worker.gradients.buckets import Layout
+from farandole.worker.gradients.buckets import Bucket, Layout
 from farandole.worker.gradients.entry import Entry
-from farandole.worker.gradients.gradient_front_end import GeneralCall
+from farandole.worker.gradients.general_call import GeneralCall
 from farandole.worker.gradients.reduce_options import ReduceOptions
 from farandole.worker.gradients.reducer import Reducer
 from farandole.worker.gradients.requests import request_of
+from farandole.worker.gradients.views import View
 
 Result = TypeVar("Result")
 WAIT_SECONDS = 20.0
@@ -132,14 +134,16 @@ class Session:
 class PlainEntry(Entry):
     """A gradient that is an array of float32."""
 
-    __slots__ = ("count", "frozen", "gradient", "sparse")
+    __slots__ = ("count", "frozen", "gradient", "on_device", "sparse")
 
     def __init__(self, name: str, count: int) -> None:
         super().__init__(name)
         self.count = count
         self.gradient: Any = None
         self.frozen = self.sparse = False
+        self.on_device: str | None = None
 
+    device = property(lambda self: self.on_device)
     trained = property(lambda self: not self.frozen)
     travels_sparse = property(lambda self: self.sparse)
     dtype = property(lambda self: DType.F32)
@@ -148,6 +152,9 @@ class PlainEntry(Entry):
         return Layout(DType.F32, (self.count,), 4 * self.count)
 
     def wants_view(self) -> bool:
+        return self.on_device is None and self.gradient is not None
+
+    def wants_bucket(self) -> bool:
         return self.gradient is not None
 
     def attach(self) -> None:
@@ -250,17 +257,63 @@ class GradientFrontEnd:
         return [self.writes] * len(gradients)
 
 
+class PlainFlat:
+    """The flat memory of a bucket of entries."""
+
+    def __init__(self, options: ReduceOptions, entries: Sequence[Any], bucket: Bucket) -> None:
+        self.is_outgrown = False
+        self._options, self._entries = options, entries
+        self._floats = (ctypes.c_float * (bucket.size // 4))()
+        self._begins = [offset // 4 for _, offset in bucket.placements]
+        for entry, (_, offset) in zip(entries, bucket.placements, strict=True):
+            entry.view = View(self._floats, offset, 4 * entry.count)
+
+    def came(self) -> None:
+        pass
+
+    def fits(self) -> bool:
+        self.is_outgrown = any(entry.frozen or entry.sparse for entry in self._entries)
+        return not self.is_outgrown
+
+    def call(self, session: Any, share: float) -> GeneralCall:
+        pieces = [slice(begin, begin + entry.count) for entry, begin in zip(self._entries, self._begins, strict=True)]
+        for entry, piece in zip(self._entries, pieces, strict=True):
+            entry.absent = entry.gradient is None
+            self._floats[piece] = [value * share for value in entry.gradient or [0.0] * entry.count]
+        address = ctypes.addressof(self._floats)
+        name, shape = f"allreduce.{self._entries[0].name}", (len(self._floats),)
+        request = request_of(name, DType.F32, shape, address, address, self._options, session)
+
+        def store(_: Any) -> None:
+            for entry, piece in zip(self._entries, pieces, strict=True):
+                entry.gradient = array("f", self._floats[piece])
+
+        return GeneralCall(Pending(session.engine, Submission([request]), lambda _: None), store)
+
+
 class Rank:
     """One rank's training: entries, and the reducer of their gradients."""
 
-    def __init__(self, session: Session, counts: dict[str, int], *, groups: Any = None, op: int = Average, **how: Any):
+    def __init__(
+        self,
+        session: Session,
+        counts: dict[str, int],
+        *,
+        groups: Any = None,
+        op: int = Average,
+        devices: dict[str, str] | None = None,
+        **how: Any,
+    ):
         options = ReduceOptions(op, 1.0, 1.0, global_process_set)
         self.session = session
         _local.session = session
         self.entries = {name: PlainEntry(name, count) for name, count in counts.items()}
+        for name, device in (devices or {}).items():
+            self.entries[name].on_device = device
         self.front_end = GradientFrontEnd(options)
         bundles = [[self.entries[name] for name in group] for group in groups or [[name] for name in counts]]
-        self.reducer = Reducer(self.front_end, bundles, options, passes=how.pop("passes", 1))
+        make_memory = partial(PlainFlat, options)
+        self.reducer = Reducer(self.front_end, bundles, options, passes=how.pop("passes", 1), make_memory=make_memory)
         assert not how
 
     def backward(self, **gradients: float) -> None:

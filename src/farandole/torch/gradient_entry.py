@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from farandole.torch.collectives import DTYPES, native_dtype
+from farandole.torch.collectives.tensors import RAW_STREAMS
 from farandole.worker.core.dtype import DType
 from farandole.worker.gradients.buckets import Layout
 from farandole.worker.gradients.entry import Entry
@@ -21,7 +22,8 @@ class GradientEntry(Entry):
         parameter: the parameter that the gradient belongs to.
         sparse_as_dense: a sparse gradient travels dense.
         sparse_dim: the number of sparse dimensions of the last sparse gradient; None if there has been none.
-        in_view: a tensor that is the entry's `view`, and the parameter's gradient; None without one.
+        in_view: a tensor that is the entry's `view`, and the parameter's gradient; None without one. In a bucket on a
+            GPU, it has the strides of the parameter, as many operations on both demand.
         in_own_view: a tensor that is its `own_view`; None without one.
         address: the address at which `in_view` begins. It is elsewhere once the gradient has got other memory: by an
             assignment to its `.data`, also of ours, or by a conversion of the model, such as `model.half()`.
@@ -76,6 +78,12 @@ class GradientEntry(Entry):
     def dtype(self) -> DType | None:
         return DTYPES.get(self.parameter.dtype)
 
+    @property
+    def device(self) -> torch.device | None:
+        """A GPU that the engine knows; PyTorch gives each device a number."""
+        device = self.parameter.device
+        return device if device.type in RAW_STREAMS else None
+
     def layout(self) -> Layout:
         parameter = self.parameter
         dtype = native_dtype(torch.empty(0, dtype=parameter.dtype, device="cpu"))
@@ -84,18 +92,15 @@ class GradientEntry(Entry):
     # --- on the way through the arena ------------------------------------------------------------------------------
 
     def wants_view(self) -> bool:
-        parameter = self.parameter
-        return (
-            parameter.grad is not None
-            and parameter.device.type == "cpu"
-            and (self.sparse_as_dense or self.sparse_dim is None)
-        )
+        return self.parameter.device.type == "cpu" and self.wants_bucket()
+
+    def wants_bucket(self) -> bool:
+        return self.parameter.grad is not None and (self.sparse_as_dense or self.sparse_dim is None)
 
     def attach(self) -> None:
-        assert self.view is not None
         parameter = self.parameter
         self.kind = parameter.dtype, parameter.shape
-        in_view = self._look_into_view()
+        in_view = self.look_into_view()
         self.in_own_view = None if self.own_view is None else _tensor(self.own_view, *self.kind)
         gradient = parameter.grad
         if gradient is not None and not gradient.is_sparse:
@@ -118,7 +123,7 @@ class GradientEntry(Entry):
             self.in_view.data = self.in_view.clone()
         in_view = self.in_view
         if in_view.data_ptr() != self.address:
-            in_view = self._look_into_view()
+            in_view = self.look_into_view()
         if self.in_own_view is not None:
             return self._put_beside(self.in_own_view, share)
         try:
@@ -127,6 +132,19 @@ class GradientEntry(Entry):
             if share != 1.0 or self.kind == (self.parameter.dtype, self.parameter.shape):
                 raise
             return False  # The parameter has got another type or shape.
+
+    def look_into_view(self) -> torch.Tensor:
+        """Let `in_view` be a new tensor that is the view, and return it."""
+        assert self.view is not None
+        if isinstance(self.view.buffer, torch.Tensor):
+            in_view = self.in_view = _tensor_in(self.view.buffer, self.view.offset, self.parameter)
+        else:
+            in_view = self.in_view = _tensor(self.view, *self.kind)
+        self.address = in_view.data_ptr()
+        # Kept, so that it exists when its owners are counted.
+        self.storage = in_view.untyped_storage()
+        self.owners = _count_owners(self.storage._cdata)
+        return in_view
 
     def _put_into(self, in_view: torch.Tensor, share: float) -> bool:
         parameter = self.parameter
@@ -164,16 +182,6 @@ class GradientEntry(Entry):
     def lies_in_view(self, gradient: Any) -> bool:
         in_view = self.in_view
         return in_view is not None and gradient is in_view and in_view.data_ptr() == self.address
-
-    def _look_into_view(self) -> torch.Tensor:
-        """Let `in_view` be a new tensor that is the view, and return it."""
-        assert self.view is not None
-        in_view = self.in_view = _tensor(self.view, *self.kind)
-        self.address = in_view.data_ptr()
-        # Kept, so that it exists when its owners are counted.
-        self.storage = in_view.untyped_storage()
-        self.owners = _count_owners(self.storage._cdata)
-        return in_view
 
     def _put_beside(self, own: torch.Tensor, share: float) -> bool:
         gradient = self.parameter.grad
@@ -259,6 +267,15 @@ def _tensor(view: View, dtype: torch.dtype, shape: torch.Size) -> torch.Tensor:
         return torch.zeros(shape, dtype=dtype, device="cpu")
     # A storage of its own, not a slice of the bucket's: saving one gradient must not save the whole bucket.
     return torch.frombuffer(view.buffer, dtype=dtype, count=shape.numel(), offset=view.offset).view(shape)
+
+
+def _tensor_in(buffer: torch.Tensor, offset: int, parameter: torch.Tensor) -> torch.Tensor:
+    """Return a piece of a tensor, from an offset in bytes, that is like a parameter. It keeps the memory alive."""
+    begin = offset // buffer.element_size()
+    piece = buffer[begin : begin + parameter.numel()]
+    # A storage of its own, as above.
+    alone = torch._C._from_dlpack(torch._C._to_dlpack(piece))
+    return alone.as_strided(parameter.shape, torch.empty_like(parameter, device="meta").stride())
 
 
 def _copy_weighted(gradient: torch.Tensor, share: float, out: torch.Tensor) -> None:

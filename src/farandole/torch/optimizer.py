@@ -253,11 +253,13 @@ def DistributedOptimizer(
         distributed._reducer = None
         if process_set.included():
             options = ReduceOptions(op, 1.0 / gradient_predivide_factor, gradient_predivide_factor, process_set)
+            gradients = TensorGradients(options, compression)
             distributed._reducer = GradientReducer(
-                TensorGradients(options, compression),
+                gradients,
                 _entries(bundles, sparse_as_dense),
                 options,
                 passes=backward_passes_per_step,
+                make_memory=gradients.flat_memory if gradients.uses_buckets else None,
             )
     if named and process_set.included():
         distributed._check = ParameterCheck(named[0][0], process_set, BROADCAST_ADVICE)

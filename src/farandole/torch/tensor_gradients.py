@@ -1,7 +1,8 @@
 """PyTorch below the gradient reducer: hooks, ends of backward passes, and the general way of a gradient.
 
 On the general way a gradient travels from where it is, by a call that is made for the occasion. So go gradients that
-have no view of the arena: compressed ones, sparse ones, those on another device, and all in the first step.
+have no view of the arena: compressed ones, sparse ones, those on another device, and all in the first step. After it,
+those on a GPU go together (see `flat_gradients`).
 """
 
 from __future__ import annotations
@@ -17,13 +18,16 @@ from farandole.errors import InvalidRequestError
 from farandole.torch.collectives import allreduce_call, compressed_call
 from farandole.torch.collectives.calls import call_of_several, gather_member
 from farandole.torch.compression import Compression, Feedback, Recipe
+from farandole.torch.flat_gradients import FlatGradients
 from farandole.torch.gradient_entry import GradientEntry
 from farandole.torch.no_compile import no_compile
 from farandole.torch.sparse_rows import pack, unpack
-from farandole.worker.core.dtype import Average, Sum
+from farandole.worker.core.dtype import Adasum, Average, Sum
 from farandole.worker.core.session import Session
+from farandole.worker.gradients.buckets import Bucket
 from farandole.worker.gradients.entry import Bundle, Entry
-from farandole.worker.gradients.gradient_front_end import GeneralCall, GradientReceiver
+from farandole.worker.gradients.general_call import GeneralCall
+from farandole.worker.gradients.gradient_front_end import GradientReceiver
 from farandole.worker.gradients.reduce_options import ReduceOptions
 from farandole.worker.gradients.reducer import Reducer
 
@@ -51,6 +55,17 @@ class TensorGradients:
     @property
     def uses_views(self) -> bool:
         return self.compression is Compression.none and self.feedback is None
+
+    @property
+    def uses_buckets(self) -> bool:
+        """Return whether gradients may travel together on a GPU: all that is done to them is done to each element."""
+        elementwise = Compression.none, Compression.fp16, Compression.bf16
+        return self.feedback is None and self.compression in elementwise and self._options.op != Adasum
+
+    def flat_memory(self, entries: Sequence[Entry], bucket: Bucket) -> FlatGradients:
+        """Return the memory of a bucket. See `MakeFlatMemory`."""
+        tensors = [entry for entry in entries if isinstance(entry, GradientEntry)]
+        return FlatGradients(tensors, bucket, self._options, self.compression)
 
     def watch(self, entry: Entry, reducer: weakref.ref[GradientReceiver]) -> Callable[[], None]:
         assert isinstance(entry, GradientEntry)

@@ -21,7 +21,8 @@ from farandole.worker.core.session import Session
 from farandole.worker.core.submission import Submission
 from farandole.worker.gradients.buckets import Layout
 from farandole.worker.gradients.entry import Bundle, Entry
-from farandole.worker.gradients.gradient_front_end import GeneralCall, GradientReceiver
+from farandole.worker.gradients.general_call import GeneralCall
+from farandole.worker.gradients.gradient_front_end import GradientReceiver
 from farandole.worker.gradients.reduce_options import ReduceOptions
 from farandole.worker.gradients.requests import request_of
 from farandole.worker.gradients.views import View

@@ -40,6 +40,12 @@ RAW_STREAMS: dict[str, Callable[[int], int]] = {}
 if torch.version.cuda is not None:
     RAW_STREAMS["cuda"] = torch._C._cuda_getCurrentRawStream
 
+
+def current_stream(device: torch.device) -> Any:
+    """Return the current stream of a GPU, as PyTorch's object."""
+    return getattr(torch, device.type).current_stream(device)
+
+
 _STRIDED = torch.strided
 _increment_version = torch.autograd.graph.increment_version
 

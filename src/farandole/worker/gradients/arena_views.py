@@ -37,6 +37,8 @@ class ArenaViews:
         Returns:
             Whether there were any.
         """
+        # Gradients on devices may have got views of buckets meanwhile.
+        self._without = [entry for entry in self._without if entry.view is None]
         entries = [entry for entry in self._without if entry.wants_view()]
         if not entries:
             return False

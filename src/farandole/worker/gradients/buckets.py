@@ -1,7 +1,7 @@
-"""Where gradients live: flat buckets in the arena, so that collectives use them without copying.
+"""Where gradients live: flat buckets in the arena or on a GPU, so that collectives use them without copying.
 
-One bucket for each element type. Gradients lie in it in reverse order of their registration, which is about the order
-in which a backward pass finishes them; what is ready together lies together.
+A bucket has one element type. Gradients lie in it in reverse order of their registration, which is about the order in
+which a backward pass finishes them; what is ready together lies together.
 """
 
 from __future__ import annotations
@@ -41,14 +41,29 @@ class Bucket(NamedTuple):
     placements: tuple[Placement, ...]
 
 
-def plan_buckets(layouts: Sequence[Layout]) -> list[Bucket]:
-    """Return where each gradient should lie. Empty ones lie nowhere."""
-    by_dtype: dict[DType, list[Placement]] = {}
-    sizes: dict[DType, int] = {}
+def plan_buckets(layouts: Sequence[Layout], limits: Sequence[int] = ()) -> list[Bucket]:
+    """Return where each gradient should lie. Empty ones lie nowhere.
+
+    Args:
+        layouts: the layouts of the gradients.
+        limits: the largest sizes of the buckets of an element type in bytes: of the first, the second, and so on; the
+            last one is that of all further buckets, too. A larger gradient is alone in its bucket. Without limits,
+            there is one bucket of each type.
+    """
+    plans: list[tuple[DType, list[Placement]]] = []
+    sizes: list[int] = []
+    # Of each type: the number of its buckets, and the place of the last one.
+    last: dict[DType, tuple[int, int]] = {}
     for index, layout in reversed(list(enumerate(layouts))):
         if layout.nbytes == 0:
             continue
-        offset = sizes.get(layout.dtype, 0)
-        by_dtype.setdefault(layout.dtype, []).append(Placement(index, offset))
-        sizes[layout.dtype] = -(-(offset + layout.nbytes) // ALIGNMENT) * ALIGNMENT
-    return [Bucket(dtype, sizes[dtype], tuple(placements)) for dtype, placements in by_dtype.items()]
+        count, place = last.get(layout.dtype, (0, 0))
+        is_full = count > 0 and bool(limits) and sizes[place] + layout.nbytes > limits[min(count, len(limits)) - 1]
+        if count == 0 or is_full:
+            place = len(plans)
+            last[layout.dtype] = count + 1, place
+            plans.append((layout.dtype, []))
+            sizes.append(0)
+        plans[place][1].append(Placement(index, sizes[place]))
+        sizes[place] = -(-(sizes[place] + layout.nbytes) // ALIGNMENT) * ALIGNMENT
+    return [Bucket(dtype, size, tuple(places)) for (dtype, places), size in zip(plans, sizes, strict=True)]

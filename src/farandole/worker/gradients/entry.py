@@ -1,18 +1,19 @@
 """The reducer's record of each gradient.
 
 Each gradient has an *entry*; the entries that are submitted together form a *bundle* (one entry, unless the user asked
-for groups).
+for groups, or it is a device bucket).
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 from farandole.worker.core.dtype import DType
 from farandole.worker.core.submission import Submission
 from farandole.worker.gradients.buckets import Layout
+from farandole.worker.gradients.flat_memory import FlatMemory
 from farandole.worker.gradients.views import View
 
 
@@ -27,8 +28,8 @@ class Entry(ABC):
         name: the name by which the gradients of all ranks are matched.
         bundle: the gradients that it is submitted with.
         missing_passes: the number of backward passes that the step still needs.
-        view: the memory in the arena that this rank's gradient is sent from and the reduced one lies in; None on the
-            general way.
+        view: the memory in the arena or in a device bucket that this rank's gradient is sent from and the reduced one
+            lies in; None on the general way.
         own_view: the memory that this rank's own gradient is sent from instead, so that it outlives its reduction.
         kept: a copy of this rank's own gradient that outlives its reduction on the general way; else None.
         absent: whether zeros stand for a gradient that this rank does not have in this step.
@@ -71,11 +72,20 @@ class Entry(ABC):
             InvalidRequestError: the engine has no such element type.
         """
 
+    @property
+    def device(self) -> Hashable | None:
+        """Return the device in whose memory the gradient may share a bucket with others; None: there is none."""
+        return None
+
     # --- on the way through the arena ------------------------------------------------------------------------------
 
     @abstractmethod
     def wants_view(self) -> bool:
         """Return whether the gradient is to travel through the arena, as far as its first steps have shown."""
+
+    def wants_bucket(self) -> bool:
+        """Return whether the gradient is to travel in a bucket on its device, as far as its first steps have shown."""
+        return False
 
     @abstractmethod
     def attach(self) -> None:
@@ -146,11 +156,23 @@ class Bundle:
         share: the factor by which this rank's gradients were multiplied there.
         broken: its gradients were not reduced, because that world broke.
         kept: this rank's own gradients of this step are kept.
-        submission: if all entries have a view: the requests, made once and used in every step.
+        submission: if all entries have a view of the arena: the requests, made once and used in every step.
         nbytes: the size of all views together, in bytes.
+        flat: the memory of the bundle, if it is a device bucket; else None.
     """
 
-    __slots__ = ("broken", "entries", "generation", "kept", "launched", "missing", "nbytes", "share", "submission")
+    __slots__ = (
+        "broken",
+        "entries",
+        "flat",
+        "generation",
+        "kept",
+        "launched",
+        "missing",
+        "nbytes",
+        "share",
+        "submission",
+    )
 
     def __init__(self, entries: Sequence[Entry]) -> None:
         self.entries = list(entries)
@@ -164,6 +186,7 @@ class Bundle:
         self.kept = False
         self.submission: Submission | None = None
         self.nbytes = 0
+        self.flat: FlatMemory | None = None
 
     def put(self, share: float, keeps: bool) -> bool:
         """Copy the gradients to where they travel from; return whether all of them could be put there.

@@ -4,19 +4,11 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
-from farandole.worker.core.handle import Call
 from farandole.worker.core.session import Session
 from farandole.worker.gradients.entry import Bundle, Entry
-
-
-class GeneralCall(NamedTuple):
-    """A call that a front end has made for gradients without a view."""
-
-    call: Call
-    store: Callable[[Any], None]
-    """Puts the result of the call into the gradients."""
+from farandole.worker.gradients.general_call import GeneralCall
 
 
 class GradientReceiver(Protocol):

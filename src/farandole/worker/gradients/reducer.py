@@ -6,9 +6,10 @@ backward pass has, so that a branch which one rank did not take stops no other r
 
 A dense gradient in host memory has a *view* of the arena: it is copied there when it is launched and lives there from
 then on. What is launched leaves in *submit batches* (see `submit_batch`). An entry gets its view at the end of its
-first step, when it is known that it has gradients and that they are dense (see `arena_views`). Until then, and on other
-devices and with compression always, gradients take the *general way*: the front end makes a call for them (see
-`gradient_front_end`). Sparse gradients are gathered, or made dense for the reduction.
+first step, when it is known that it has gradients and that they are dense (see `arena_views`). Until then, and with
+compression always, gradients take the *general way*: the front end makes a call for them (see `gradient_front_end`).
+Sparse gradients are gathered, or made dense for the reduction. Gradients on a GPU take the general way, too, and after
+their first step several of them together (see `device_buckets`).
 
 Where workers come and go, this rank's own gradients are kept until the step counts. When the world breaks, the
 survivors reduce once more, in the next world, what was reduced in the broken one or was to be; unless some rank has all
@@ -23,8 +24,7 @@ A backward pass may finish gradients in several threads, so what entries of seve
 from __future__ import annotations
 
 import threading
-import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Protocol
 
@@ -35,12 +35,15 @@ from farandole.worker.core.session import Session
 from farandole.worker.gradients.arena_views import ArenaViews
 from farandole.worker.gradients.calls_in_flight import CallsInFlight
 from farandole.worker.gradients.context import Context
+from farandole.worker.gradients.device_buckets import DeviceBuckets, MakeFlatMemory
 from farandole.worker.gradients.entry import Bundle, Entry
-from farandole.worker.gradients.gradient_front_end import GeneralCall, GradientFrontEnd
+from farandole.worker.gradients.general_call import GeneralCall
+from farandole.worker.gradients.gradient_front_end import GradientFrontEnd
 from farandole.worker.gradients.last_reduced import LastReduced
 from farandole.worker.gradients.reduce_options import ReduceOptions
 from farandole.worker.gradients.step_ballot import StepBallot
 from farandole.worker.gradients.submit_batch import BatchQueue
+from farandole.worker.gradients.watching import Watching
 
 TOO_MANY_PASSES = (
     "Gradients were computed more than backward_passes_per_step times before call to step(). "
@@ -68,7 +71,13 @@ class Reducer:
     """
 
     def __init__(
-        self, front_end: GradientFrontEnd, bundles: Iterable[Sequence[Entry]], options: ReduceOptions, *, passes: int
+        self,
+        front_end: GradientFrontEnd,
+        bundles: Iterable[Sequence[Entry]],
+        options: ReduceOptions,
+        *,
+        passes: int,
+        make_memory: MakeFlatMemory | None = None,
     ) -> None:
         """Watch the gradients.
 
@@ -77,6 +86,7 @@ class Reducer:
             bundles: entries; those of one inner sequence are reduced together.
             options: the options of the reduction.
             passes: backward passes for each step.
+            make_memory: makes the memory of device buckets; None: there are none.
         """
         self.passes = passes
         self.step_is_lost = False
@@ -87,16 +97,13 @@ class Reducer:
         self._lock = threading.Lock()
         self._bundles: list[Bundle] = []
         self._views = ArenaViews(self._context)
+        self._buckets = DeviceBuckets(self._bundles, make_memory)
         self._calls = CallsInFlight()
         self._queue = BatchQueue(self._context, self._calls, front_end.at_end_of_backward)
         self._reduced = LastReduced(self._bundles, front_end)
         self._ballot = StepBallot(self._context, self._bundles, self._queue, self._reduced)
-        self._unwatched: list[Entry] = []
-        self._ends_of_watching: list[Callable[[], None]] = []
+        self._watching = Watching(front_end, self)
         self.add(bundles)
-        # The framework holds the hooks, and the hooks hold the entries. Unless the hooks are removed when the reducer
-        # ends, the views would outlive the optimizer.
-        weakref.finalize(self, _call_each, self._ends_of_watching).atexit = False
 
     # --- what an optimizer asks ------------------------------------------------------------------------------------
 
@@ -114,11 +121,11 @@ class Reducer:
         """Add gradients, as `__init__` does. Frozen ones take part once they are trained."""
         added = [Bundle(entries) for entries in bundles]
         self._bundles += added
+        self._buckets.add(added)
         entries = [entry for bundle in added for entry in bundle.entries]
-        self._unwatched += entries
         self._views.add(entries)
         self._reset_counts(added)
-        self._watch_trained()
+        self._watching.add(entries)
 
     def set_passes(self, passes: int) -> None:
         """Change the number of backward passes for each step, from the next step on."""
@@ -149,8 +156,9 @@ class Reducer:
                 self._reset()
         if self.observer is not None and not self.step_is_lost:
             self.observer.reduced(entry for bundle in self._bundles for entry in bundle.entries)
-        self._watch_trained()
+        self._watching.watch_trained()
         session = self._context.entered
+        self._reset_counts(self._buckets.give(session))
         self._ballot.first_in_views = self._front_end.uses_views and self._views.give(session)
 
     def reset(self) -> None:
@@ -185,7 +193,10 @@ class Reducer:
         with self._lock:
             bundle.missing -= 1
             complete = bundle.missing == 0
-        if complete:
+        if not complete:
+            if bundle.flat is not None:
+                bundle.flat.came()
+        else:
             with self._context.loss_left_to_finish():
                 self._launch(bundle)
                 self._ballot.cast_early()
@@ -196,8 +207,12 @@ class Reducer:
         if bundle.submission is not None and bundle.put(context.share(), context.keeps):
             self._queue.add(bundle)
             return
-        self._keep(bundle)
         session = context.entered
+        if bundle.flat is not None and bundle.flat.fits():
+            bundle.generation = session.world.generation
+            self._begin(bundle, bundle.flat.call(session, context.share()))
+            return
+        self._keep(bundle)
         # A parameter that is frozen (not trained) takes no part.
         entries = [entry for entry in bundle.entries if entry.trained]
         sparse = [entry for entry in entries if entry.travels_sparse]
@@ -304,12 +319,6 @@ class Reducer:
         for bundle in bundles:
             bundle.reset(self.passes)
 
-    def _watch_trained(self) -> None:
-        """Watch those gradients that were frozen when this last looked."""
-        trained = [entry for entry in self._unwatched if entry.trained]
-        self._ends_of_watching += [self._front_end.watch(entry, weakref.ref(self)) for entry in trained]
-        self._unwatched = [entry for entry in self._unwatched if not entry.trained]
-
     # --- one session -----------------------------------------------------------------------------------------------
 
     def _active(self) -> bool:
@@ -336,6 +345,7 @@ class Reducer:
             context.generation = generation
 
     def _enter(self, session: Session) -> None:
+        self._buckets.drop()
         self._reset()
         self._views.drop([entry for bundle in self._bundles for entry in bundle.entries])
         self._ballot.bundle = None
@@ -344,8 +354,3 @@ class Reducer:
         # fit together.
         self._front_end.forget_residuals()
         self._context.session = session
-
-
-def _call_each(functions: Sequence[Callable[[], None]]) -> None:
-    for function in functions:
-        function()

@@ -1,0 +1,139 @@
+"""Gradients on devices that travel together: one request for each bucket, from flat memory of the device.
+
+A gradient on a device costs kernels and events, whatever its size, so bundles of one gradient become larger ones, in
+the order in which a backward pass finishes gradients. The first bucket is small, so that the reduction begins early.
+
+Buckets are made of what all ranks know alike: which gradients there are, in which order, and which of them are trained
+and dense. A step in which that changes takes the general way, and new buckets are made at its end. In elastic jobs,
+where ranks come and go at different steps, gradients on devices always take the general way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Sequence
+
+from farandole.worker.core.session import Session
+from farandole.worker.gradients.buckets import Bucket, plan_buckets
+from farandole.worker.gradients.entry import Bundle, Entry
+from farandole.worker.gradients.flat_memory import FlatMemory
+
+MakeFlatMemory = Callable[[Sequence[Entry], Bucket], FlatMemory]
+"""Makes the memory of a bucket of these entries, in the order of its placements, and moves their gradients into it."""
+
+LIMITS = 1 << 20, 25 << 20
+"""The largest sizes of the first and of each other bucket of one device and element type, in bytes."""
+
+
+class _DeviceBucket(Bundle):
+    """The bundle of a bucket.
+
+    Attributes:
+        parts: the bundles that it stands for.
+    """
+
+    __slots__ = ("parts",)
+
+    flat: FlatMemory
+
+    def __init__(self, entries: Sequence[Entry], parts: Sequence[Bundle], flat: FlatMemory) -> None:
+        super().__init__(entries)
+        self.parts = parts
+        self.flat = flat
+
+
+class DeviceBuckets:
+    """Puts buckets in the place of a reducer's bundles, and these back again."""
+
+    def __init__(self, bundles: list[Bundle], make_memory: MakeFlatMemory | None) -> None:
+        """Make none yet.
+
+        Args:
+            bundles: those of the reducer, which are changed here.
+            make_memory: makes the memory of a bucket; None: gradients cannot travel together.
+        """
+        self._bundles = bundles
+        self._make_memory = make_memory
+        # All that have been added, in their order, which is that of the gradients in new buckets.
+        self._given: list[Bundle] = []
+        self._candidates: list[Bundle] = []
+        self._buckets: list[_DeviceBucket] = []
+
+    def add(self, bundles: Sequence[Bundle]) -> None:
+        """Add bundles that may become parts of buckets."""
+        if self._make_memory is not None:
+            self._given += bundles
+            self._candidates += bundles
+
+    def drop(self) -> None:
+        """Put all bundles back: the buckets belong to a session that has ended."""
+        self._dissolve(self._buckets)
+        self._candidates = list(self._given)
+
+    def give(self, session: Session) -> list[Bundle]:
+        """Make buckets of gradients that turned out to be dense.
+
+        Returns:
+            The bundles that are new in the reducer's list.
+        """
+        outgrown = [bucket for bucket in self._buckets if bucket.flat.is_outgrown]
+        parts = self._dissolve(outgrown) if outgrown else []
+        if not self._candidates or session.notices is not None:
+            return parts
+        formed = self._form()
+        return [*formed, *(part for part in parts if part in self._bundles)]
+
+    def _form(self) -> list[_DeviceBucket]:
+        alone: dict[Hashable, list[Entry]] = {}
+        formed: list[_DeviceBucket] = []
+        candidates, self._candidates = self._candidates, []
+        for bundle in candidates:
+            entries = bundle.entries
+            device = _shared_device(entries)
+            if device is None:
+                continue  # It is not looked at again.
+            if not all(entry.trained and entry.wants_bucket() for entry in entries):
+                self._candidates.append(bundle)
+            elif len(entries) == 1:
+                alone.setdefault(device, []).extend(entries)
+            else:
+                formed += self._made(entries, ())
+        for entries in alone.values():
+            formed += self._made(entries, LIMITS)
+        if formed:
+            self._replace({part for bucket in formed for part in bucket.parts}, formed)
+            self._buckets += formed
+        return formed
+
+    def _made(self, entries: Sequence[Entry], limits: Sequence[int]) -> list[_DeviceBucket]:
+        assert self._make_memory is not None
+        buckets = []
+        for bucket in plan_buckets([entry.layout() for entry in entries], limits):
+            inside = [entries[number] for number, _ in bucket.placements]
+            parts = list({id(entry.bundle): entry.bundle for entry in inside}.values())
+            buckets.append(_DeviceBucket(inside, parts, self._make_memory(inside, bucket)))
+        return buckets
+
+    def _dissolve(self, buckets: Sequence[_DeviceBucket]) -> list[Bundle]:
+        parts = [part for bucket in buckets for part in bucket.parts]
+        for part in parts:
+            for entry in part.entries:
+                entry.bundle = part
+                entry.view = None
+                entry.detach()
+        self._replace(set(buckets), parts)
+        self._buckets = [bucket for bucket in self._buckets if bucket not in buckets]
+        candidates = {*self._candidates, *parts}
+        self._candidates = [bundle for bundle in self._given if bundle in candidates]
+        return parts
+
+    def _replace(self, old: Collection[Bundle], new: Sequence[Bundle]) -> None:
+        self._bundles[:] = [*(bundle for bundle in self._bundles if bundle not in old), *new]
+
+
+def _shared_device(entries: Sequence[Entry]) -> Hashable | None:
+    """Return the device on which all of these gradients can lie as elements of one type."""
+    device, *others = {entry.device for entry in entries}
+    dtype, *other_dtypes = {entry.dtype for entry in entries}
+    if device is None or others or dtype is None or other_dtypes:
+        return None
+    return device if all(entry.layout().nbytes for entry in entries) else None

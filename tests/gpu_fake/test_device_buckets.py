@@ -1,0 +1,413 @@
+"""Gradients on a GPU: buckets of one request each, and no step waits for the GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from fake_gpu_device import DEVICE, FakeGpu
+from nurseries import Nurseries
+from small_trainings import flat, make_data, make_model, make_optimizer, train, train_alone
+from worlds import World
+
+import farandole.torch as hvd
+
+
+def _init() -> None:
+    from farandole.torch.collectives.tensors import RAW_STREAMS
+
+    FakeGpu.of_environment().load()
+    RAW_STREAMS[DEVICE] = lambda index: torch.accelerator.current_stream(f"{DEVICE}:{index}").native_handle
+    hvd.init()
+
+
+class Worlds:
+    """Worlds on a fake GPU for each rank, by their sizes."""
+
+    def __init__(self, nurseries: Nurseries, fake_gpu: FakeGpu) -> None:
+        self._nursery = nurseries["torch"]
+        self._variables = {
+            **fake_gpu.environment(),
+            "FAKE_GPU_DELAY_US": "300",
+            # What nobody waits for then shows however slow the machine is.
+            "FAKE_GPU_LAZY_MS": "2000",
+            # The request of the check of parameters would be counted in a first step.
+            "FARANDOLE_CHECK_PARAMETERS": "0",
+        }
+        self._worlds: dict[int, World] = {}
+
+    def run(self, size: int, body: Callable[..., Any], *arguments: Any) -> list[Any]:
+        """Run a function on all ranks of a world."""
+        world = self._worlds.get(size)
+        if world is None or world.broken:
+            if world is not None:
+                world.close()
+            world = self._worlds[size] = World(self._nursery, size, self._variables)
+            world.run(_init)
+        return world.run(body, *arguments)
+
+    def close(self) -> None:
+        """End all of them."""
+        for world in self._worlds.values():
+            world.close()
+
+
+@pytest.fixture(scope="module")
+def worlds(nurseries: Nurseries, fake_gpu: FakeGpu) -> Iterator[Worlds]:
+    worlds = Worlds(nurseries, fake_gpu)
+    yield worlds
+    worlds.close()
+
+
+def train_on(device, kind, arguments, how, time="random"):
+    FakeGpu.of_environment().load().set_time(time, longest_delay_us=200)
+    model = make_model().to(device)
+    inputs, targets = (tensor[hvd.rank() :: hvd.size()].contiguous().to(device) for tensor in make_data())
+    optimizer = hvd.DistributedOptimizer(make_optimizer(model, kind), model.named_parameters(), **arguments)
+    train(model, optimizer, inputs, targets, **how)
+    return flat(model.cpu())
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize("time", ["eager", "lazy", "random"])
+@pytest.mark.parametrize("set_to_none", [True, False])
+def test_equals_the_cpu_and_one_process_with_the_whole_batch(worlds, size, time, set_to_none):
+    how = {"steps": 6, "set_to_none": set_to_none}
+    wanted = train_alone(**how)
+    on_cpu = worlds.run(size, train_on, "cpu", "sgd", {}, how)
+    for result, other in zip(worlds.run(size, train_on, DEVICE, "sgd", {}, how, time), on_cpu, strict=True):
+        np.testing.assert_array_equal(result, other)
+        np.testing.assert_allclose(result, wanted, rtol=2e-5, atol=2e-6)
+
+
+def requests_so_far():
+    return hvd.stats()["operations"]["allreduce"]["requests"]
+
+
+def make_layers(count=6, width=8):
+    torch.manual_seed(3)
+    return torch.nn.Sequential(*(torch.nn.Linear(width, width) for _ in range(count)))
+
+
+def use_limits(first, others):
+    from farandole.worker.gradients import device_buckets
+
+    device_buckets.LIMITS = first, others
+
+
+@pytest.mark.parametrize("compression", ["none", "fp16", "bf16"])
+def test_a_step_is_one_request_a_bucket_and_never_waits_for_the_gpu(worlds, compression):
+    def body():
+        from farandole.worker.gradients import device_buckets
+
+        driver = FakeGpu.of_environment().load()
+        driver.set_time("lazy")
+        model = make_layers().to(DEVICE)
+        usual = device_buckets.LIMITS
+        use_limits(256, 768)  # With the space between them, a weight takes 256 bytes, and a bias 64.
+        optimizer = hvd.DistributedOptimizer(
+            torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9),
+            model.named_parameters(),
+            compression=getattr(hvd.Compression, compression),
+        )
+        inputs = torch.ones(4, 8, device=DEVICE) * (hvd.rank() + 1)
+        counts = []
+        for _ in range(5):
+            optimizer.zero_grad()
+            torch.accelerator.synchronize()
+            driver.reset_counts()
+            before = requests_so_far()
+            model(inputs).sum().backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1e6)
+            optimizer.step()
+            counts.append((requests_so_far() - before, driver.count("host_waits")))
+        device_buckets.LIMITS = usual
+        return counts[2:]
+
+    for counts in worlds.run(2, body):
+        assert counts == [(4, 0)] * 3
+
+
+def test_gradients_that_lie_in_their_views_are_not_copied(worlds):
+    def body():
+        model = make_layers().to(DEVICE)
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters())
+        copied = []
+        copy = torch._foreach_copy_
+
+        def count(views, gradients):
+            copied.append(len(views))
+            return copy(views, gradients)
+
+        torch._foreach_copy_ = count
+        try:
+            for step in range(5):
+                optimizer.zero_grad(set_to_none=step == 3)
+                model(torch.ones(4, 8, device=DEVICE)).sum().backward()
+                optimizer.step()
+        finally:
+            torch._foreach_copy_ = copy
+        return copied
+
+    assert worlds.run(2, body) == [[12, 12]] * 2  # When the bucket was made, and in the step without gradients.
+
+
+@pytest.mark.parametrize("set_to_none", [True, False])
+@pytest.mark.parametrize(
+    ("arguments", "how"),
+    [
+        ({"backward_passes_per_step": 3}, {"passes": 3}),
+        ({"groups": 2}, {}),
+        ({"op": hvd.Sum}, {}),
+        ({"gradient_predivide_factor": 2.0}, {}),
+        ({"compression": hvd.Compression.bf16}, {}),
+        ({"compression": hvd.Compression.fp16}, {}),
+        ({"compression": hvd.Compression.powersgd(1)}, {}),
+        ({"compression": hvd.Compression.int8}, {}),
+    ],
+    ids=["passes", "groups", "sum", "predivide", "bf16", "fp16", "powersgd", "int8"],
+)
+def test_options_give_what_they_give_on_the_cpu(worlds, arguments, how, set_to_none):
+    how = {"steps": 4, "set_to_none": set_to_none, **how}
+    on_cpu = worlds.run(2, train_on, "cpu", "adam", arguments, how)
+    for result, other in zip(worlds.run(2, train_on, DEVICE, "adam", arguments, how), on_cpu, strict=True):
+        np.testing.assert_allclose(result, other, rtol=1e-6, atol=1e-7)
+
+
+def in_two_branches(device, steps):
+    """Train a model in which gradients come, stay away and are frozen; return its parameters."""
+    torch.manual_seed(5)
+    model = torch.nn.ModuleDict({name: torch.nn.Linear(4, 4) for name in ("both", "one", "none", "late")}).to(device)
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters())
+    model["late"].requires_grad_(False)
+    inputs = torch.full((2, 4), 1.0 + hvd.rank(), device=device)
+    for step in range(steps):
+        if step == 3:
+            model["late"].requires_grad_(True)
+        if step == 5:
+            model["both"].requires_grad_(False)
+        optimizer.zero_grad()
+        output = model["both"](inputs)
+        if hvd.rank() == step % 2:
+            output = output + model["one"](inputs)
+        (output + model["late"](inputs)).square().sum().backward()
+        optimizer.step()
+    if device != "cpu":
+        assert torch.equal(model["none"].weight.grad.cpu(), torch.zeros(4, 4))
+    return flat(model.cpu())
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_unused_frozen_and_late_parameters(worlds, size):
+    on_cpu = worlds.run(size, in_two_branches, "cpu", 8)
+    for result, other in zip(worlds.run(size, in_two_branches, DEVICE, 8), on_cpu, strict=True):
+        np.testing.assert_allclose(result, other, rtol=1e-6, atol=1e-7)
+
+
+def test_gradients_of_earlier_steps_that_are_kept_stay_as_they_are(worlds):
+    def body():
+        model = make_layers(2, 4).to(DEVICE)
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.0), model.named_parameters())
+        kept = []
+        for step in range(6):
+            optimizer.zero_grad()
+            (model[1](torch.ones(1, 4, device=DEVICE)) * (step + hvd.rank())).sum().backward()
+            optimizer.step()
+            gradient = model[1].weight.grad
+            kept.append((gradient, gradient.data, gradient.detach().view(-1))[step % 3])
+            del gradient
+        return [tensor.cpu().unique().tolist() for tensor in kept]
+
+    assert worlds.run(2, body) == [[[0.5 + step] for step in range(6)]] * 2
+
+
+def test_a_view_has_memory_of_its_own_and_the_strides_of_its_parameter(worlds):
+    def body():
+        model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 2), torch.nn.Conv2d(4, 2, 2)).to(DEVICE)
+        model = model.to(memory_format=torch.channels_last)
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters())
+        for step in range(3):
+            optimizer.zero_grad()
+            sum((parameter.square() * (step + hvd.rank())).sum() for parameter in model.parameters()).backward()
+            optimizer.step()
+        for parameter in model.parameters():
+            gradient = parameter.grad
+            assert gradient.stride() == parameter.stride()
+            assert gradient.untyped_storage().nbytes() == gradient.nbytes
+        return flat(model.cpu().to(memory_format=torch.contiguous_format))
+
+    results = worlds.run(2, body)
+    np.testing.assert_array_equal(results[0], results[1])
+
+
+def test_parameters_with_other_strides_on_a_rank_are_an_error(worlds):
+    def body():
+        layout = torch.channels_last if hvd.rank() else torch.contiguous_format
+        model = torch.nn.Conv2d(3, 4, 2).to(DEVICE).to(memory_format=layout)
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters())
+        for step in range(2):
+            sum(parameter.square().sum() for parameter in model.parameters()).backward()
+            if step == 1:
+                with pytest.raises(hvd.HorovodInternalError, match="shape"):
+                    optimizer.synchronize()
+            else:
+                optimizer.step()
+
+    worlds.run(2, body)
+
+
+def test_another_element_type_makes_new_buckets(worlds):
+    def body():
+        model = make_layers(3, 4).to(DEVICE)
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.0), model.named_parameters())
+        counts = []
+        for step in range(6):
+            if step == 3:
+                model.double()
+            optimizer.zero_grad()
+            before = requests_so_far()
+            inputs = torch.ones(1, 4, device=DEVICE, dtype=model[0].weight.dtype)
+            (model(inputs).sum() * (1 + hvd.rank())).backward()
+            optimizer.step()
+            counts.append(requests_so_far() - before)
+            assert model[2].bias.grad.cpu().unique().tolist() == [1.5]
+        return counts
+
+    assert worlds.run(2, body) == [[6, 1, 1, 6, 1, 1]] * 2
+
+
+def test_parameters_that_are_added_get_a_bucket(worlds):
+    def body():
+        model = make_layers(2, 4).to(DEVICE)
+        optimizer = hvd.DistributedOptimizer(
+            torch.optim.SGD(model[0].parameters(), lr=0.0), [(name, p) for name, p in model.named_parameters()][:2]
+        )
+        counts = []
+        for step in range(5):
+            if step == 2:
+                optimizer.add_param_group({"params": list(model[1].parameters())})
+            optimizer.zero_grad()
+            before = requests_so_far()
+            model(torch.ones(1, 4, device=DEVICE)).sum().backward()
+            optimizer.step()
+            counts.append(requests_so_far() - before)
+        return counts
+
+    assert worlds.run(2, body) == [[2, 1, 3, 2, 2]] * 2
+
+
+def test_a_gradient_scaler_leaves_out_the_same_steps_on_all_ranks(worlds):
+    def body():
+        model = make_layers(2, 4).to(DEVICE)
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters())
+        scaler = torch.amp.GradScaler(DEVICE, init_scale=8.0, growth_interval=100)
+        for step in range(5):
+            optimizer.zero_grad()
+            bad = step == 3 and hvd.rank() == 1
+            loss = model(torch.ones(1, 4, device=DEVICE)).sum() * (float("inf") if bad else 1.0 + hvd.rank())
+            before = model[1].bias.detach().cpu()
+            scaler.scale(loss).backward()
+            optimizer.synchronize()
+            scaler.unscale_(optimizer)
+            with optimizer.skip_synchronize():
+                scaler.step(optimizer)
+            scaler.update()
+            assert torch.equal(model[1].bias.detach().cpu(), before) == (step == 3)
+            if step != 3:
+                assert model[1].bias.grad.cpu().unique().tolist() == [1.5]
+        return scaler.get_scale()
+
+    assert worlds.run(2, body) == [4.0, 4.0]
+
+
+# --- streams ---------------------------------------------------------------------------------------------------------
+
+
+def train_in_two_streams(steps=4):
+    """Train two branches, each in a stream of its own; return whether all gradients were right."""
+    FakeGpu.of_environment().load().set_time("lazy")
+    model = torch.nn.ModuleList([torch.nn.Linear(4, 4, bias=False) for _ in range(2)]).to(DEVICE)
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.0), model.named_parameters())
+    main, side = torch.accelerator.current_stream(), torch.Stream(device=DEVICE)
+    found = []
+    for step in range(steps):
+        optimizer.zero_grad()
+        inputs = torch.full((1, 4), float(step + hvd.rank()), device=DEVICE)
+        side.wait_stream(main)
+        with side:
+            first = model[0](inputs).sum()
+        second = model[1](inputs).sum()
+        main.wait_stream(side)
+        (first + second).backward()
+        optimizer.step()
+        found.append([parameter.grad.cpu().unique().tolist() for parameter in model.parameters()])
+    return found == [[[step + 0.5]] * 2 for step in range(steps)]
+
+
+def test_gradients_of_several_streams(worlds):
+    assert worlds.run(2, train_in_two_streams) == [True, True]
+
+
+def without_a_wait_for_other_streams():
+    from farandole.torch.flat_gradients import FlatGradients
+
+    FlatGradients._join_streams = lambda self: bool(self._streams.clear())
+
+
+def without_a_wait_for_the_result():
+    from farandole.worker.core.engine import Engine
+
+    wait_on, other = Engine.wait_on, torch.Stream(device=DEVICE)
+    Engine.wait_on = lambda self, submission, stream: wait_on(
+        self, submission, stream._replace(address=other.native_handle)
+    )
+
+
+def without_an_event_at_submission():
+    from farandole.torch.collectives.tensors import RAW_STREAMS
+
+    other = torch.Stream(device=DEVICE)
+    RAW_STREAMS[DEVICE] = lambda index: other.native_handle
+
+
+def without_anybody_who_holds_the_bucket():
+    from farandole.torch import flat_gradients
+
+    make = flat_gradients.allreduce_call
+
+    def forgetful(session, tensors, *rest):
+        twins = [tensor.clone() for tensor in tensors]
+        call = make(session, twins, twins, *rest[1:])
+        call._finish = lambda _: None
+        return call
+
+    flat_gradients.allreduce_call = forgetful
+
+
+@pytest.mark.parametrize(
+    "mutation",
+    [
+        without_a_wait_for_other_streams,
+        without_a_wait_for_the_result,
+        without_an_event_at_submission,
+        without_anybody_who_holds_the_bucket,
+    ],
+    ids=lambda mutation: mutation.__name__,
+)
+def test_these_tests_see_what_is_missing(nurseries, fake_gpu, mutation):
+    worlds = Worlds(nurseries, fake_gpu)
+
+    def body():
+        mutation()
+        try:
+            return train_in_two_streams()
+        except RuntimeError:
+            return False
+
+    try:
+        assert not all(worlds.run(2, body))
+    finally:
+        worlds.close()
