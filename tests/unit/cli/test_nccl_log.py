@@ -88,6 +88,20 @@ def test_what_fell_back_and_why() -> None:
     ]
 
 
+def test_communicators_that_were_split_have_no_id() -> None:
+    line = "h1:{0}:9 [0] NCCL INFO ncclCommSplit comm 0xa{0} rank {0} nranks 2 cudaDev 0 nvmlDev 0 busId 31000 "
+    start = line + "parent 0xb splitCount 1 color {1} key 0- Init START"
+    channel = "h1:{0}:9 [0] NCCL INFO Channel 00/0 : {0}[0] -> 1[1] via P2P/CUMEM"
+    end = line + "commId 0x0 - Init COMPLETE"
+    log = parse([each.format(0, 7) for each in (start, channel, end)] + [start.format(1, 7), end.format(1, 7)])
+    assert findings(log) == []
+    assert describe(log) == [
+        "",
+        "communicator of split 1, color 7: 2 ranks, 2 of them in this log, on 1 host",
+        "  within a host: directly between GPUs (P2P/CUMEM): 0-1",
+    ]
+
+
 @pytest.mark.parametrize(
     ("line", "level", "words"),
     [
@@ -100,7 +114,8 @@ def test_what_fell_back_and_why() -> None:
             "problem",
             "ran out",
         ),
-        ("NCCL WARN Call to ibv_reg_mr failed with error Cannot allocate memory", "problem", "lock enough memory"),
+        ("NCCL WARN Call to ibv_reg_mr_iova2 failed", "problem", "RDMA adapter got no memory"),
+        ("NCCL WARN Call to ibv_create_cq failed with error Cannot allocate memory", "problem", "got no memory"),
     ],
 )
 def test_reasons_that_nccl_gives(line: str, level: str, words: str) -> None:

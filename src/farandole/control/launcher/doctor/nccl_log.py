@@ -18,7 +18,9 @@ _LINE = re.compile(
 )
 _VERSION = re.compile(r"NCCL version ([0-9]+\.[0-9]+\.[0-9]+)")
 _INIT = re.compile(
-    r"comm 0x[0-9a-f]+ rank ([0-9]+) n[rR]anks ([0-9]+) .*?(?:commId (0x[0-9a-f]+) )?- Init (START|COMPLETE)"
+    r"comm (?P<address>0x[0-9a-f]+) rank (?P<rank>[0-9]+) n[rR]anks (?P<size>[0-9]+) "
+    r".*?(?:splitCount (?P<split>[0-9]+) color (?P<color>-?[0-9]+) key .*?)?(?:commId (?P<id>0x[0-9a-f]+) )?"
+    r"- Init (?P<state>START|COMPLETE)"
 )
 _CONNECTION = re.compile(
     r"(?:Channel|Ring) [0-9]+(?:/[0-9]+)? : ([0-9]+)(?:\[\w+\])? -> ([0-9]+)(?:\[\w+\])? (?:\[\w+\] )?via (\S+)"
@@ -88,9 +90,9 @@ _REASONS = (
         "enlarge /dev/shm: docker run --shm-size=1g, or --ipc=host",
     ),
     Reason(
-        r"ibv_reg_mr\S* failed.*Cannot allocate memory",
+        r"ibv_(reg_mr|create_cq|create_qp)\w* failed",
         "problem",
-        "an RDMA adapter could not lock enough memory",
+        "an RDMA adapter got no memory, probably because too little may be locked",
         "ulimit -l unlimited (docker: --ulimit memlock=-1)",
     ),
 )
@@ -134,6 +136,7 @@ def parse(lines: Iterable[str]) -> Log:
     """Read the lines of a log; lines of others are passed over."""
     log = Log()
     current: dict[tuple[str, ...], Communicator] = {}
+    begun: dict[tuple[str, ...], Communicator] = {}
     for line in lines:
         if version := _VERSION.search(line):
             log.versions.add(version[1])
@@ -145,27 +148,36 @@ def parse(lines: Iterable[str]) -> Log:
         process = (host, found["process"])
         thread = (*process, found["thread"])
         if init := _INIT.search(text):
-            current[thread] = current[process] = _begun(log, init, host)
+            key = (*process, init["address"])
+            # The line that ends an initialization may lack the name that the first one has.
+            is_end = init["state"] == "COMPLETE" and key in begun
+            communicator = begun[key] if is_end else _named(log, init)
+            begun[key] = current[thread] = current[process] = communicator
+            communicator.hosts[int(init["rank"])] = host
+            if init["state"] == "COMPLETE":
+                communicator.complete.add(int(init["rank"]))
             continue
         _note(log, host, text, found["level"] == "WARN")
         # Connections may be made by another thread, when they are needed for the first time.
-        communicator = current.get(thread) or current.get(process)
-        if communicator is not None:
-            _add(communicator, text)
+        owner = current.get(thread) or current.get(process)
+        if owner is not None:
+            _add(owner, text)
         elif _CONNECTION.match(text):
             _add(_unnamed(log), text)
     return log
 
 
-def _begun(log: Log, init: re.Match[str], host: str) -> Communicator:
-    rank, size, name, state = init.groups()
-    # Old versions print no id: then communicators of one size are taken for one.
-    name = name or f"of {size} ranks"
-    communicator = log.communicators.setdefault(name, Communicator(name, int(size)))
-    communicator.hosts[int(rank)] = host
-    if state == "COMPLETE":
-        communicator.complete.add(int(rank))
-    return communicator
+def _named(log: Log, init: re.Match[str]) -> Communicator:
+    """Return the communicator of a line about its initialization."""
+    size = int(init["size"])
+    if init["id"] not in (None, "0x0"):
+        name = init["id"]
+    elif init["split"] is not None:
+        name = f"of split {init['split']}, color {init['color']}"
+    else:
+        # Old versions print nothing that tells two communicators of one size apart.
+        name = f"of {size} ranks"
+    return log.communicators.setdefault(name, Communicator(name, size))
 
 
 def _unnamed(log: Log) -> Communicator:
