@@ -138,6 +138,8 @@ def parse(lines: Iterable[str]) -> Log:
     current: dict[tuple[str, ...], Communicator] = {}
     begun: dict[tuple[str, ...], Communicator] = {}
     for line in lines:
+        if "NCCL" not in line:
+            continue
         if version := _VERSION.search(line):
             log.versions.add(version[1])
         found = _LINE.search(line)
@@ -157,13 +159,15 @@ def parse(lines: Iterable[str]) -> Log:
             if init["state"] == "COMPLETE":
                 communicator.complete.add(int(init["rank"]))
             continue
-        _note(log, host, text, found["level"] == "WARN")
         # Connections may be made by another thread, when they are needed for the first time.
         owner = current.get(thread) or current.get(process)
-        if owner is not None:
-            _add(owner, text)
-        elif _CONNECTION.match(text):
-            _add(_unnamed(log), text)
+        if connection := _CONNECTION.match(text):
+            pair = int(connection[1]), int(connection[2])
+            (owner or _unnamed(log)).connections.setdefault(pair, set()).add(connection[3])
+        elif (channels := _CHANNELS.match(text)) and owner is not None:
+            owner.nvls_channels = max(owner.nvls_channels, int(channels[1]))
+        else:
+            _note(log, host, text, found["level"] == "WARN")
     return log
 
 
@@ -183,14 +187,6 @@ def _named(log: Log, init: re.Match[str]) -> Communicator:
 def _unnamed(log: Log) -> Communicator:
     """Return the communicator of lines whose beginning is not in the log."""
     return log.communicators.setdefault("", Communicator("", 0))
-
-
-def _add(communicator: Communicator, text: str) -> None:
-    if connection := _CONNECTION.match(text):
-        pair = int(connection[1]), int(connection[2])
-        communicator.connections.setdefault(pair, set()).add(connection[3])
-    elif channels := _CHANNELS.match(text):
-        communicator.nvls_channels = max(communicator.nvls_channels, int(channels[1]))
 
 
 def _note(log: Log, host: str, text: str, is_warning: bool) -> None:
