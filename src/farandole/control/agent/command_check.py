@@ -7,6 +7,8 @@ import re
 import shutil
 from collections.abc import Mapping, Sequence
 
+from farandole.control.jobs.errors import BadSpec
+
 
 def what_is_wrong(command: Sequence[str], directory: str, environment: Mapping[str, str]) -> tuple[str, str] | None:
     """Return why a command cannot be started there, and a hint; None if it can."""
@@ -21,10 +23,24 @@ def what_is_wrong(command: Sequence[str], directory: str, environment: Mapping[s
         return f"there is no program {program!r} (in {directory})", "check the path"
     elif os.path.isdir(path) or not os.access(path, os.X_OK):
         return f"{program!r} is not a program that can be run", _hint_for_missing_program(path, command)
-    return missing_script(command, directory)
+    return _missing_script(command, directory)
 
 
-def missing_script(command: Sequence[str], directory: str) -> tuple[str, str] | None:
+def check_script(command: Sequence[str], directory: str) -> None:
+    """Check that the script of a Python command exists.
+
+    Args:
+        command: the command of a job.
+        directory: the folder that it will run in, which hosts share with this machine.
+
+    Raises:
+        BadSpec: the script does not exist.
+    """
+    if wrong := _missing_script(command, directory):
+        raise BadSpec(*wrong)
+
+
+def _missing_script(command: Sequence[str], directory: str) -> tuple[str, str] | None:
     """Return that the script of a Python command does not exist, and a hint; None if it does."""
     script = python_script(command)
     if script is not None and not os.path.exists(os.path.join(directory, script)):

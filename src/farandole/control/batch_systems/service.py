@@ -22,13 +22,13 @@ from pathlib import Path
 import msgspec
 
 from farandole.base.wire.os_text import as_bytes
-from farandole.control.agent.command_check import missing_script
+from farandole.control.agent.command_check import check_script
 from farandole.control.batch_systems.programs import Programs
 from farandole.control.batch_systems.records import Record, Records
 from farandole.control.batch_systems.script import withdrawn_file
 from farandole.control.batch_systems.system import BatchSystem, Row
 from farandole.control.jobs import refusals
-from farandole.control.jobs.errors import BadSpec, Refused, UnknownJob, Unreachable
+from farandole.control.jobs.errors import Refused, UnknownJob, Unreachable
 from farandole.control.jobs.log_lines import follow_file, of_rank
 from farandole.control.jobs.spec import JobSpec
 from farandole.control.jobs.status import JobState, JobStatus
@@ -62,7 +62,7 @@ class BatchJobs:
 
     def submit(self, spec: JobSpec) -> str:
         """Submit a job."""
-        _check_script(spec)
+        check_script(spec.command, spec.working_directory or os.getcwd())
         self._records.make_folder()
         if not spec.name:
             spec = msgspec.structs.replace(spec, name=self._records.free_name())
@@ -120,7 +120,7 @@ class BatchJobs:
 
     def preview(self, spec: JobSpec) -> str:
         """Return the batch script. A job gets its key, and its name if it has none, when it is submitted."""
-        _check_script(spec)
+        check_script(spec.command, spec.working_directory or os.getcwd())
         return self._script(spec if spec.name else msgspec.structs.replace(spec, name="job"), "000000")
 
     def jobs(self) -> Sequence[JobStatus]:
@@ -328,12 +328,6 @@ class BatchJobs:
         if not record.id:
             how = f"{title} has not taken it: the answer to its submission was lost, and it did not come up"
         return msgspec.structs.replace(status, reason=how if row is None else f"{title} says {row.word}")
-
-
-def _check_script(spec: JobSpec) -> None:
-    """Raise BadSpec if the job's script does not exist in the folder that nodes share with this machine."""
-    if wrong := missing_script(spec.command, spec.working_directory or os.getcwd()):
-        raise BadSpec(*wrong)
 
 
 def _read_end(path: Path) -> tuple[int, float] | None:

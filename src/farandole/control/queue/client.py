@@ -15,8 +15,8 @@ import msgspec
 from farandole.base.wire.channel import Channel
 from farandole.base.wire.encoding import decode, encode, format_json
 from farandole.base.wire.errors import WireError
-from farandole.control.agent.command_check import missing_script
-from farandole.control.jobs.errors import BadSpec, Unreachable
+from farandole.control.agent.command_check import check_script
+from farandole.control.jobs.errors import Unreachable
 from farandole.control.jobs.log_lines import of_rank
 from farandole.control.jobs.spec import JobSpec, to_dict
 from farandole.control.jobs.status import JobStatus, from_dict
@@ -49,16 +49,16 @@ class QueueClient:
     def submit(self, spec: JobSpec) -> str:
         """Hand a job to the queue; when this returns, it is on the queue's disk."""
         directory = _directory(spec)
-        _check_script(spec)
+        check_script(spec.command, directory)
         environment = {name: value for name, value in self._environment.items() if name != TOKEN_VARIABLE}
         name: str = self.ask(protocol.Submit(to_dict(spec), environment, directory, secrets.token_hex(16)))
         return name
 
     def preview(self, spec: JobSpec) -> str:
         """Return the job as JSON, in the form that `farandole submit -f` reads."""
-        _check_script(spec)
-        described = to_dict(msgspec.structs.replace(spec, working_directory=_directory(spec)))
-        return format_json(described) + "\n"
+        directory = _directory(spec)
+        check_script(spec.command, directory)
+        return format_json(to_dict(msgspec.structs.replace(spec, working_directory=directory))) + "\n"
 
     def jobs(self) -> Sequence[JobStatus]:
         """Return all jobs of the queue, oldest first."""
@@ -163,12 +163,6 @@ def _unreachable(state: Path, error: Exception, may_be_taken: bool = False) -> U
 def _directory(spec: JobSpec) -> str:
     """Return the working directory of a job: where it was submitted, unless it names a folder."""
     return spec.working_directory or os.getcwd()
-
-
-def _check_script(spec: JobSpec) -> None:
-    """Raise BadSpec if the job's script does not exist in the folder that it shares with this process."""
-    if wrong := missing_script(spec.command, _directory(spec)):
-        raise BadSpec(*wrong)
 
 
 def connect(environment: Mapping[str, str]) -> QueueClient:
