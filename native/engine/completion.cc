@@ -202,19 +202,15 @@ bool Completions::have_come(const Awaited& awaited, Progress progress) const {
                      [progress](const auto& completion) { return completion->progress >= progress; });
 }
 
-std::shared_ptr<const Completion> Completions::first_failed(const Awaited& awaited) const {
-  const base::MutexLock lock(mutex_);
-  const auto found = std::ranges::find_if(awaited, [](const auto& each) { return each->code != base::Code::kOk; });
-  return found == awaited.end() ? nullptr : *found;
-}
-
-void Completions::see(const Awaited& awaited) {
+std::shared_ptr<const Completion> Completions::see(const Awaited& awaited) {
   const base::MutexLock lock(mutex_);
   for (const auto& completion : awaited) {
     if (completion->progress != Progress::kOpen) {
       free_name(completion);
     }
   }
+  const auto failed = std::ranges::find_if(awaited, [](const auto& each) { return each->code != base::Code::kOk; });
+  return failed == awaited.end() ? nullptr : *failed;
 }
 
 void Completions::wait(const Awaited& awaited, Progress progress, const base::Deadline& deadline,

@@ -48,7 +48,7 @@ struct Outcome {
 };
 
 // Data, sizes and mark are written by the engine thread before it is launched, and read by anyone after. The outcome is
-// known when it is done: before that, first_failed() says whether it has failed.
+// known when it is done: before that, see() says whether it has failed.
 struct Completion : Outcome {
   Progress progress = Progress::kOpen;
   base::Bytes data;            // allgather: the gathered elements
@@ -108,10 +108,8 @@ class Completions {
   // Nothing when one of these handles does not exist.
   std::optional<Awaited> find_all(std::span<const Handle> handles) const;
   bool have_come(const Awaited& awaited, Progress progress) const;
-  // The first one of these that has failed, or null.
-  std::shared_ptr<const Completion> first_failed(const Awaited& awaited) const;
-  // Their user has seen which of these are launched.
-  void see(const Awaited& awaited);
+  // Their user has seen which of these are launched. Gives the first one that has failed so far, or null.
+  std::shared_ptr<const Completion> see(const Awaited& awaited);
   // Waits until all of these have come so far or `stop()` says true, at most until the deadline. What changes `stop()`
   // is followed by nudge().
   void wait(const Awaited& awaited, Progress progress, const base::Deadline& deadline,

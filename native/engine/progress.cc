@@ -40,12 +40,12 @@ Waited Engine::wait(std::span<const Handle> handles, Progress progress, const ba
     }
     done = completions_.have_come(*awaited, progress);
   }
-  completions_.see(*awaited);
+  std::shared_ptr<const Completion> first_failed = completions_.see(*awaited);
   if (!done) {
     return Waited::kTimeout;
   }
   if (failed != nullptr) {
-    *failed = completions_.first_failed(*awaited);
+    *failed = std::move(first_failed);
   }
   return Waited::kDone;
 }
