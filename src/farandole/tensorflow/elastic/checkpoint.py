@@ -19,23 +19,6 @@ class Checkpoint(ArrayCheckpoint):
     things with `state_dict` and `load_state_dict`, arrays, numbers, text and bytes, by name. Each rank writes its share
     of the arrays, into files of safetensors. Variables are told apart by their position in `variables`.
 
-    Args:
-        directory: the folder of the checkpoints; for more than one host, on a file system that all share.
-        every_steps: the number of steps between two checkpoints; `due` is true at its multiples.
-        every_seconds: seconds between two checkpoints; `due` is true when they have passed.
-        keep: the number of complete checkpoints to keep; older ones are removed once a newer one is complete.
-        format: safetensors.
-        wait_if_busy: whether `save` waits for a checkpoint that is still being written, and does not skip the new one.
-        patience: seconds that rank 0 waits for other ranks' shards while nothing of them grows.
-        run: the name of this job among others that write here, letters and digits; by default, the launcher's.
-        say: is given a level (info or warning) and a line for the user; by default, it goes to standard error.
-
-    Attributes:
-        resume: whether the user wants to begin with what `load` finds (`farandole run --resume auto`).
-
-    Raises:
-        InvalidRequestError: a value is not valid, or the format needs a library that is not installed.
-
     Example:
         >>> checkpoint = Checkpoint("checkpoints", every_steps=100)
         >>> state = {"model": model, "optimizer": optimizer, "epoch": 3}

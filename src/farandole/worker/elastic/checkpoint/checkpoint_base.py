@@ -38,22 +38,8 @@ Own = TypeVar("Own", bound="CheckpointBase")
 class CheckpointBase(ABC):
     """A directory of checkpoints that training writes, and begins from.
 
-    Args:
-        directory: where; for more than one host, on a file system that all share.
-        every_steps: the number of steps between two checkpoints; `due` is true at its multiples.
-        every_seconds: seconds between two checkpoints; `due` is true when they have passed.
-        keep: how many complete checkpoints stay; older ones are removed once a newer one is complete.
-        format: the format of the files with tensors.
-        wait_if_busy: whether `save` waits for a checkpoint that is still being written, and does not skip the new one.
-        patience: seconds that rank 0 waits for other ranks' shards while nothing of them grows.
-        run: what tells this job from others that write here, letters and digits; by default, what the launcher gave.
-        say: is given a level (info or warning) and a line for the user; by default, it goes to standard error.
-
     Attributes:
         resume: whether the user wants to begin with what `load` finds (`farandole run --resume auto`).
-
-    Raises:
-        InvalidRequestError: a value makes no sense, or the format needs a library that is not there.
     """
 
     def __init__(
@@ -69,6 +55,24 @@ class CheckpointBase(ABC):
         run: str | None = None,
         say: Callable[[str, str], None] | None = None,
     ) -> None:
+        """Use a directory, which is made when the first checkpoint is written.
+
+        Args:
+            directory: the folder of the checkpoints; for more than one host, on a file system that all share.
+            every_steps: the number of steps between two checkpoints; `due` is true at its multiples.
+            every_seconds: seconds between two checkpoints; `due` is true when they have passed.
+            keep: the number of complete checkpoints to keep; older ones are removed once a newer one is complete.
+            format: the format of the files with tensors: safetensors or, with PyTorch, dcp for that of
+                `torch.distributed.checkpoint`.
+            wait_if_busy: whether `save` waits for a checkpoint that is still being written; otherwise it skips the new
+                one.
+            patience: seconds that rank 0 waits for other ranks' shards while nothing of them grows.
+            run: the name of this job among others that write here, letters and digits; None: the launcher's.
+            say: called with a level (info or warning) and a line for the user; None: the line goes to standard error.
+
+        Raises:
+            InvalidRequestError: a value is not valid, or the format needs a library that is not installed.
+        """
         _check("keep", keep, keep >= 1, "at least 1")
         _check("every_steps", every_steps, every_steps is None or every_steps >= 1, "at least 1")
         _check("every_seconds", every_seconds, every_seconds is None or 0 < every_seconds < math.inf, "above 0")
