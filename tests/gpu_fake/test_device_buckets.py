@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -129,6 +130,49 @@ def test_a_step_is_one_request_a_bucket_and_never_waits_for_the_gpu(worlds, comp
 
     for counts in worlds.run(2, body):
         assert counts == [(4, 0)] * 3
+
+
+def test_powersgd_does_not_wait_for_the_gpu(worlds):
+    def body(device):
+        driver = FakeGpu.of_environment().load()
+        driver.set_time("lazy")
+        model = make_layers(3).to(device)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        compression = hvd.Compression.powersgd(2)
+        optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters(), compression=compression)
+        inputs = torch.ones(4, 8, device=device) * (hvd.rank() + 1)
+        waits = []
+        for _ in range(6):
+            optimizer.zero_grad()
+            torch.accelerator.synchronize()
+            driver.reset_counts()
+            model(inputs).square().sum().backward()
+            optimizer.step()
+            waits.append(driver.count("host_waits"))
+        return waits[2:], flat(model.cpu())
+
+    (_, wanted), _ = worlds.run(2, body, "cpu")
+    (first, mine), (second, other) = worlds.run(2, body, DEVICE)
+    assert first == second == [0] * 4
+    np.testing.assert_array_equal(mine, other)
+    np.testing.assert_allclose(mine, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_columns_are_made_orthonormal_on_a_gpu_as_on_the_cpu(worlds):
+    def body():
+        from farandole.torch.collectives.powersgd import orthonormal
+
+        torch.manual_seed(2)
+        for rows, rank in ((50, 4), (7, 2), (40, 8), (5, 1)):
+            columns = torch.randn(rows, rank)
+            if rank > 2:
+                columns[:, 1] = 0.0
+                columns[:, 2] = 2 * columns[:, 0]
+            assert torch.allclose(orthonormal(columns.to(DEVICE)).cpu(), orthonormal(columns), atol=1e-6)
+            columns[0, 0] = math.inf
+            assert orthonormal(columns.to(DEVICE)).cpu().isnan().all()
+
+    worlds.run(1, body)
 
 
 def test_gradients_that_lie_in_their_views_are_not_copied(worlds):

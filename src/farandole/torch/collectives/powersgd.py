@@ -12,7 +12,7 @@ its residual, which it adds to its next one.
 
 The products of a rank's own matrix are torch's business. What all ranks compute from the sums, they compute from the
 same bits by elementwise operations alone, which are exact roundings on every processor: so all end with the same bits,
-whatever their matrix libraries do.
+whatever their matrix libraries do. On a GPU nothing is read on the way, which would wait for the GPU.
 
 A call has two rounds. Waiting for the first of several calls begins the second round of all of them, so that a step of
 an optimizer takes two rounds, and not two for each matrix.
@@ -118,6 +118,8 @@ class State:
         # A seed of the name's own, so that every run does the same.
         self.generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
         self.directions = self._random(columns, rank)
+        # To move new numbers to a GPU in each step would wait for the GPU.
+        self._spare = None if tensor.is_cpu else self._random(columns, rank)
 
     def _random(self, rows: int, columns: int) -> torch.Tensor:
         drawn = torch.randn(rows, columns, generator=self.generator, dtype=torch.float32, device="cpu")
@@ -126,7 +128,8 @@ class State:
     def begin_next_at(self, directions: torch.Tensor) -> None:
         """Keep Q. A column without direction would stay so for ever: it begins anew."""
         usable = directions.isfinite().all(0) & directions.any(0)
-        self.directions = torch.where(usable, directions, self._random(*directions.shape))
+        spare = self._random(*directions.shape) if self._spare is None else self._spare
+        self.directions = torch.where(usable, directions, spare)
 
 
 def _state(memory: Feedback | None, rank: int, tensor: torch.Tensor, name: str) -> State:
@@ -164,11 +167,18 @@ class Matrix:
         self._basis = orthonormal(self._basis)
         self._weights = self._own.t() @ self._basis
         if self._keeps:
-            if bool(self._basis.isfinite().all()):
-                self._own.addmm_(self._basis, self._weights.t(), alpha=-1)
-            else:
-                self._own.zero_()  # what is not finite has been delivered, and must not come again
+            self._owe_the_rest()
         return self._weights
+
+    def _owe_the_rest(self) -> None:
+        """Take what is sent out of the residual; what is not finite has been delivered, and must not come again."""
+        is_finite = self._basis.isfinite().all()
+        if not is_finite.is_cpu:
+            self._own.addmm_(self._basis, self._weights.t(), alpha=-1).masked_fill_(~is_finite, 0.0)
+        elif is_finite:
+            self._own.addmm_(self._basis, self._weights.t(), alpha=-1)
+        else:
+            self._own.zero_()
 
     def finish(self) -> None:
         """Write the result, after Q has been summed."""
@@ -277,10 +287,14 @@ def orthonormal(columns: torch.Tensor) -> torch.Tensor:
     """Return orthonormal columns that span the same as these, [n, r]; zeros where one adds nothing to those before.
 
     With the same bits on every processor: the products of all pairs of columns in float64, by elementwise operations,
-    then a Cholesky decomposition of their matrix [r, r] in Python's numbers. NaN if anything is not finite.
+    then a Cholesky decomposition of their matrix [r, r], on the host in Python's numbers. NaN if anything is not
+    finite.
     """
     wide = columns.to(torch.float64)
-    products = _sum_of_rows(wide.unsqueeze(2) * wide.unsqueeze(1)).tolist()
+    matrix = _sum_of_rows(wide.unsqueeze(2) * wide.unsqueeze(1))
+    if not matrix.is_cpu:
+        return _orthonormal_on_device(wide, matrix).to(columns.dtype)
+    products = matrix.tolist()
     if not all(math.isfinite(product) for row in products for product in row):
         return torch.full_like(columns, math.nan)
     basis: list[torch.Tensor] = []
@@ -299,6 +313,30 @@ def orthonormal(columns: torch.Tensor) -> torch.Tensor:
         shares.append([*own, length])
         basis.append(column / length if length else torch.zeros_like(column))
     return torch.stack(basis, dim=1).to(columns.dtype)
+
+
+def _orthonormal_on_device(columns: torch.Tensor, products: torch.Tensor) -> torch.Tensor:
+    """Return what `orthonormal` returns, without reading a number: what is left of columns is decomposed in each round.
+
+    Products and differences are operations of their own, because one of both could be rounded once.
+
+    Args:
+        columns: [n, r].
+        products: the products of all pairs of columns, [r, r].
+    """
+    is_finite = products.isfinite().all()
+    squares = products.diagonal().clone()
+    basis: list[torch.Tensor] = []
+    for j in range(columns.shape[1]):
+        rest = products[j, j]
+        is_new = rest > DEPENDENT * squares[j]
+        length = torch.where(is_new, rest, 1.0).sqrt()
+        direction = torch.where(is_new, columns[:, j] / length, 0.0)
+        shares = torch.where(is_new, products[j] / length, 0.0)
+        products = products - shares.unsqueeze(1) * shares
+        columns = columns - direction.unsqueeze(1) * shares
+        basis.append(direction)
+    return torch.where(is_finite, torch.stack(basis, dim=1), math.nan)
 
 
 def _sum_of_rows(rows: torch.Tensor) -> torch.Tensor:
