@@ -62,33 +62,50 @@ def question(path: str) -> tuple[str, ...]:
     return sys.executable, "-c", _ASK, path, NAME
 
 
+def choose(asked: str = "") -> str:
+    """Return the path of the library that this process should load.
+
+    Whatever is loaded first decides for the whole process, and that should be the framework's.
+
+    Args:
+        asked: the path that the user chose; "": none.
+
+    Returns:
+        "" for the one that is loaded already, or else the one that the loader finds.
+    """
+    if asked or _loaded() is not None:
+        return asked
+    return wheel_path() or ""
+
+
 @cache
 def version(asked: str = "") -> int:
     """Return the version of the library that a worker would use, such as 23007 for NCCL 2.30.7; 0 if there is none.
 
-    If this process has not loaded the library, another one is asked: whoever loads it first decides for the whole
-    process, and that should be the framework.
+    If this process has not loaded the library, another one is asked, so that this one stays free to load the
+    framework's.
 
     Args:
         asked: the path that the user chose; "": none.
     """
-    if not asked:
-        try:
-            return _version_of(ctypes.CDLL(NAME, mode=os.RTLD_NOLOAD | os.RTLD_NOW))
-        except OSError:
-            pass  # It is not loaded.
-    command = question(asked or wheel_path() or "")
+    library = None if asked else _loaded()
+    if library is not None:
+        number = ctypes.c_int()
+        library.ncclGetVersion(ctypes.byref(number))
+        return number.value
     try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_SECONDS)
+        done = subprocess.run(question(choose(asked)), stdin=subprocess.DEVNULL, capture_output=True, timeout=_SECONDS)
         return int(json.loads(done.stdout).get("version", 0))
     except (OSError, subprocess.TimeoutExpired, ValueError):
         return 0
 
 
-def _version_of(library: ctypes.CDLL) -> int:
-    number = ctypes.c_int()
-    library.ncclGetVersion(ctypes.byref(number))
-    return number.value
+def _loaded() -> ctypes.CDLL | None:
+    """Return the library if this process has loaded it."""
+    try:
+        return ctypes.CDLL(NAME, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+    except OSError:
+        return None
 
 
 def version_text(number: int) -> str:

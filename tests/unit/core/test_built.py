@@ -70,6 +70,13 @@ def test_library_of_a_wheel_is_found(tmp_path: Path) -> None:
         assert nccl_library.wheel_path(["/nowhere", str(tmp_path)]) == str(path)
 
 
+def test_chosen_library_is_the_users_then_the_loaded_one_then_the_wheels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nccl_library, "wheel_path", lambda: "/wheel")
+    assert (nccl_library.choose("/mine"), nccl_library.choose()) == ("/mine", "/wheel")
+    monkeypatch.setattr(nccl_library, "_loaded", lambda: object())
+    assert (nccl_library.choose("/mine"), nccl_library.choose()) == ("/mine", "")
+
+
 def test_library_that_cannot_be_loaded_has_no_version(tmp_path: Path) -> None:
     (tmp_path / "libnccl.so.2").write_text("no library")
     assert nccl_library.version(str(tmp_path / "libnccl.so.2")) == 0

@@ -39,7 +39,7 @@ def questions(view: HostView) -> list[tuple[str, ...]]:
 
 
 def _nccl_question(view: HostView) -> tuple[str, ...]:
-    return nccl_library.question(view.environment.get("FARANDOLE_NCCL_LIBRARY") or nccl_library.wheel_path() or "")
+    return nccl_library.question(nccl_library.choose(view.environment.get("FARANDOLE_NCCL_LIBRARY", "")))
 
 
 def _has_sign_of_driver(view: HostView) -> bool:

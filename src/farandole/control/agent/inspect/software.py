@@ -43,7 +43,7 @@ try:
         if not backend["absent"]:
             name = backend["name"]
             asked = os.environ.get(f"FARANDOLE_{name.upper()}_LIBRARY", "")
-            asked = asked or (name == "nccl" and nccl_library.wheel_path()) or ""
+            asked = nccl_library.choose(asked) if name == "nccl" else asked
             found = library.farandole_probe_backend(name.encode(), asked.encode())
             backend["found"] = (found or b"").decode()
             backend["unusable"] = "" if found is not None else library.farandole_last_error().decode()
