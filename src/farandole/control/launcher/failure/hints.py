@@ -57,6 +57,18 @@ _BY_ERROR = (
         "a smaller batch needs less GPU memory; nvidia-smi shows what else uses the GPU",
     ),
     (
+        r"No CUDA GPUs are available|no CUDA-capable device|NVIDIA driver on your system",
+        "farandole doctor, on {where}, says what is missing: a GPU, its driver, or a newer one",
+    ),
+    (
+        r"Duplicate GPU detected|invalid device ordinal",
+        "use one GPU for each worker of a host: as many slots as GPUs, and torch.cuda.set_device(hvd.local_rank())",
+    ),
+    (
+        r"NCCL error|\bNCCL: ",
+        "add -x NCCL_DEBUG=INFO --output-dir logs; then run farandole doctor --nccl-log logs/rank.*/std*",
+    ),
+    (
         r"(FileNotFound|NotADirectory|IsADirectory|Permission)Error\b",
         "workers run in {directory}, as this user: check that the path is right from there, on {where}",
     ),
