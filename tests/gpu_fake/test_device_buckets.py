@@ -367,6 +367,28 @@ def test_a_gradient_scaler_leaves_out_the_same_steps_on_all_ranks(worlds):
     assert worlds.run(2, body) == [4.0, 4.0]
 
 
+def test_a_loop_of_steps_weights_the_samples_of_uneven_batches(worlds):
+    """As in elastic jobs, all samples count alike; a rank may have none in the last batch."""
+
+    def body(device):
+        model = make_model().to(device)
+        optimizer = hvd.DistributedOptimizer(make_optimizer(model), model.named_parameters())
+        loader = hvd.elastic.ElasticLoader(torch.utils.data.TensorDataset(*make_data(10)), global_batch_size=3)
+        requests = []
+        for x, y in hvd.elastic.steps(loader, epochs=2, model=model, optimizer=optimizer):
+            before = requests_so_far()
+            optimizer.zero_grad()
+            torch.nn.functional.mse_loss(model(x.to(device)), y.to(device)).backward()
+            optimizer.step()
+            requests.append(requests_so_far() - before)
+        return flat(model.cpu()), requests
+
+    on_cpu = worlds.run(3, body, "cpu")
+    for (result, requests), (other, _) in zip(worlds.run(3, body, DEVICE), on_cpu, strict=True):
+        np.testing.assert_allclose(result, other, rtol=1e-5, atol=1e-7)
+        assert requests[1:] == [2] * 7  # The bucket and the ballot.
+
+
 # --- streams ---------------------------------------------------------------------------------------------------------
 
 

@@ -152,9 +152,6 @@ class PlainEntry(Entry):
         return Layout(DType.F32, (self.count,), 4 * self.count)
 
     def wants_view(self) -> bool:
-        return self.on_device is None and self.gradient is not None
-
-    def wants_bucket(self) -> bool:
         return self.gradient is not None
 
     def attach(self) -> None:

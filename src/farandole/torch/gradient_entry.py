@@ -92,10 +92,12 @@ class GradientEntry(Entry):
     # --- on the way through the arena ------------------------------------------------------------------------------
 
     def wants_view(self) -> bool:
-        return self.parameter.device.type == "cpu" and self.wants_bucket()
-
-    def wants_bucket(self) -> bool:
-        return self.parameter.grad is not None and (self.sparse_as_dense or self.sparse_dim is None)
+        parameter = self.parameter
+        return (
+            parameter.grad is not None
+            and (parameter.is_cpu or self.device is not None)
+            and (self.sparse_as_dense or self.sparse_dim is None)
+        )
 
     def attach(self) -> None:
         parameter = self.parameter
@@ -256,6 +258,9 @@ class GradientEntry(Entry):
             parameter.grad = gradient.to(parameter.device)
         else:
             self.store(gradient.to(parameter.device))
+
+    def let_go(self) -> None:
+        self.references = 2
 
 
 _count_owners = torch._C._storage_Use_Count

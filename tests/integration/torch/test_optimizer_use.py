@@ -407,3 +407,24 @@ def test_double_backward_does_not_leak_into_the_bucket(worlds):
         assert not any(parameter.grad.requires_grad for parameter in model.parameters())
 
     worlds.run(2, body)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_gradients_that_are_kept_in_a_loop_of_steps(worlds, sparse):
+    """They stay as they are, also beside others that have no view."""
+
+    def body(sparse):
+        rows, layer = torch.nn.Embedding(10, 3, sparse=sparse), torch.nn.Linear(3, 2)
+        model = torch.nn.ModuleList([rows, layer])
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.0), model.named_parameters())
+        dataset = torch.utils.data.TensorDataset(torch.arange(10))
+        loader = hvd.elastic.ElasticLoader(dataset, global_batch_size=2)
+        kept = []
+        for (numbers,) in hvd.elastic.steps(loader, model=model, optimizer=optimizer):
+            optimizer.zero_grad()
+            (layer(rows(numbers)).sum() * len(kept)).backward()
+            optimizer.step()
+            kept.append(layer.bias.grad)
+        assert [gradient.tolist() for gradient in kept] == [[float(step)] * 2 for step in range(5)]
+
+    worlds.run(2, body, sparse)

@@ -37,9 +37,9 @@ class ArenaViews:
         Returns:
             Whether there were any.
         """
-        # Gradients on devices may have got views of buckets meanwhile.
+        # Gradients on devices may have got views of buckets meanwhile, and others at the last call.
         self._without = [entry for entry in self._without if entry.view is None]
-        entries = [entry for entry in self._without if entry.wants_view()]
+        entries = [entry for entry in self._without if entry.device is None and entry.wants_view()]
         if not entries:
             return False
         layouts = [entry.layout() for entry in entries]
@@ -50,5 +50,4 @@ class ArenaViews:
             entry.attach()
         for bundle in {id(entry.bundle): entry.bundle for entry in entries}.values():
             prepare(bundle, self._context.options, session)
-        self._without = [entry for entry in self._without if entry.view is None]
         return True

@@ -91,7 +91,7 @@ class DeviceBuckets:
             device = _shared_device(entries)
             if device is None:
                 continue  # It is not looked at again.
-            if not all(entry.trained and entry.wants_bucket() for entry in entries):
+            if not all(entry.trained and entry.wants_view() for entry in entries):
                 self._candidates.append(bundle)
             elif len(entries) == 1:
                 alone.setdefault(device, []).extend(entries)

@@ -81,11 +81,10 @@ class Entry(ABC):
 
     @abstractmethod
     def wants_view(self) -> bool:
-        """Return whether the gradient is to travel through the arena, as far as its first steps have shown."""
+        """Return whether the gradient is to have a view, as far as its first steps have shown.
 
-    def wants_bucket(self) -> bool:
-        """Return whether the gradient is to travel in a bucket on its device, as far as its first steps have shown."""
-        return False
+        The view is one of a bucket on the entry's `device`, or of the arena if there is no such device.
+        """
 
     @abstractmethod
     def attach(self) -> None:
@@ -144,6 +143,10 @@ class Entry(ABC):
     @abstractmethod
     def adopt(self, state: Any) -> None:
         """Let the gradient be what `state_of` has returned on another rank."""
+
+    def let_go(self) -> None:
+        """Record that `LastReduced` does not hold the last reduced gradient any more."""
+        return
 
 
 class Bundle:

@@ -39,6 +39,8 @@ class LastReduced:
 
     def forget(self) -> None:
         """Keep none any more."""
+        for entry, _ in self._kept:
+            entry.let_go()
         self._kept, self._versions, self._checksums = [], [], None
 
     def are_intact(self) -> bool:
