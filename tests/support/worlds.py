@@ -373,3 +373,17 @@ def _sendable(error: Exception) -> Exception | None:
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parent))
     _nursery(socket.socket(fileno=int(sys.argv[1])), sys.argv[2:])
+
+
+def run_initialized(world: World, front_end: str, body: Callable[..., Any], *arguments: Any) -> list[Any]:
+    """Run a function of a front end's module in all workers, between the module's init and shutdown."""
+    return world.run(_between_init_and_shutdown, front_end, body, *arguments)
+
+
+def _between_init_and_shutdown(front_end: str, body: Callable[..., Any], *arguments: Any) -> Any:
+    hvd = importlib.import_module(front_end)
+    hvd.init()
+    try:
+        return body(hvd, *arguments)
+    finally:
+        hvd.shutdown()
