@@ -158,5 +158,5 @@ def test_batch_of_all_workers_may_stay_as_large_as_it_was(text: str, line: str) 
 
 
 def test_batch_that_cannot_be_kept_is_refused() -> None:
-    with pytest.raises(NotUnderstood, match="where the size of a batch is set"):
+    with pytest.raises(NotUnderstood, match="where the batch size is set"):
         rewrite(BATCHES, keep_batch=True)

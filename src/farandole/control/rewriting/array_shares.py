@@ -27,7 +27,7 @@ def share_arrays(script: Script, loop: ast.stmt, whole: Collection[str] = ()) ->
     if script.keeps_batch and arrays != sorted(whole):
         script.refuse(
             loop,
-            "where the size of a batch is set was not found",
+            "the place where the batch size is set was not found",
             "divide it by hvd.size() there, and run farandole init without --keep-batch",
         )
     made = {name: _last_assignment(script, loop, name) for name in arrays}
@@ -39,7 +39,7 @@ def share_arrays(script: Script, loop: ast.stmt, whole: Collection[str] = ()) ->
     if uncounted:
         script.refuse(
             loop,
-            f"how many batches there are does not follow from the length of {listed}, which becomes shorter",
+            f"the number of batches is not computed from the length of {listed}, which becomes shorter",
             f"count with len({arrays[0]}), after {line}",
         )
         return True
@@ -53,7 +53,7 @@ def share_arrays(script: Script, loop: ast.stmt, whole: Collection[str] = ()) ->
         script.source.insert_before(_first_statement(function), line)
         script.touch(function)
     else:
-        script.refuse(loop, f"where {listed} come from was not found", f"before the loop: {line}")
+        script.refuse(loop, f"no statement was found that makes {listed}", f"before the loop: {line}")
     return True
 
 

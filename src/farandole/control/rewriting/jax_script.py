@@ -17,7 +17,7 @@ _SEVERAL_DEVICES = ("jax.pmap", "jax.shard_map", "jax.experimental.shard_map.sha
 def rewrite(script: Script) -> None:
     """Edit a script so that it is distributed, and record the places that cannot be rewritten."""
     for call in script.calls(lambda name: name in _SEVERAL_DEVICES):
-        script.refuse(call, "it uses several devices in one process", "take that away: each worker has one device")
+        script.refuse(call, "it uses several devices in one process", "remove that: each worker has one device")
     gradients = script.calls(lambda name: name in _GRADIENTS)
     evidence = script.evidence
     reduces = evidence.has("distributed", *_REDUCING) or evidence.reduces_by_hand()
@@ -27,8 +27,8 @@ def rewrite(script: Script) -> None:
     if reduces:
         gradients = script.calls(lambda name: name.rpartition(".")[2] in _REDUCING) or gradients
     if len(gradients) != 1:
-        reason = f"gradients are taken in {len(gradients)} places" if gradients else "no jax.grad was found"
-        by_hand = "take those of the training by hvd.distributed_value_and_grad(loss)"
+        reason = f"gradients are computed in {len(gradients)} places" if gradients else "no jax.grad was found"
+        by_hand = "compute those of the training with hvd.distributed_value_and_grad(loss)"
         script.refuse(gradients[1] if gradients else None, reason, by_hand)
         return
     script.touch(gradients[0])
@@ -40,8 +40,8 @@ def rewrite(script: Script) -> None:
     if found is None:
         script.refuse(
             gradients[0],
-            "no loop was found that assigns what a training step returns, such as params = step(params, x, y)",
-            f"{_GRADIENTS.get(script.dotted(gradients[0].func), 'hvd.distributed_value_and_grad')} in the place of "
+            "no loop was found that assigns the results of a training step, such as params = step(params, x, y)",
+            f"{_GRADIENTS.get(script.dotted(gradients[0].func), 'hvd.distributed_value_and_grad')} instead of "
             f"{script.source.of(gradients[0].func)}; before the loop params = hvd.broadcast_parameters(params); and "
             "images[hvd.rank() :: hvd.size()] for each array of samples",
         )
@@ -50,8 +50,8 @@ def rewrite(script: Script) -> None:
     if not shares and not share_arrays(script, loop, _whole_arrays(script, gradients[0], loop)):
         script.refuse(
             loop,
-            "no array was found from which the loop takes its batches, as by images[batch]",
-            "give each worker its share before the loop, as many samples on all: images[hvd.rank() :: hvd.size()]",
+            "no array was found that the loop takes its batches from, such as images[batch]",
+            "before the loop, give each worker its share, of equal length on all: images[hvd.rank() :: hvd.size()]",
         )
         return
     if alike:

@@ -16,7 +16,7 @@ _OF_RANK_0 = ("ModelCheckpoint", "TensorBoard", "CSVLogger", "BackupAndRestore",
 def rewrite(script: Script) -> None:
     """Edit a script so that it is distributed, and record the places that cannot be rewritten."""
     for call in script.calls(lambda name: name.startswith("keras.distribution.")):
-        script.refuse(call, "it uses keras.distribution", "take it away: each worker has one device")
+        script.refuse(call, "it uses keras.distribution", "remove it: each worker has one device")
     fits, compiled = script.calls_of_method("fit"), script.calls_of_method("compile")
     if not script.evidence.has("DistributedOptimizer"):
         _wrap_optimizers(script, compiled)
@@ -61,7 +61,7 @@ def _share_data(script: Script, fit: ast.Call) -> None:
     samples = fit.args[0] if fit.args else argument(fit, "x")
     labels = fit.args[1] if len(fit.args) > 1 else argument(fit, "y")
     if samples is None or any(isinstance(each, ast.Starred) for each in fit.args):
-        script.refuse(fit, "what is it trained with?", "model.fit(*hvd.shard((x, y)), ...)")
+        script.refuse(fit, "the data that it is trained with was not found", "model.fit(*hvd.shard((x, y)), ...)")
         return
     if argument(fit, "validation_split") is not None:
         # Shares are every N-th sample, so that the last ones of all shares are the last ones of all data.
@@ -69,7 +69,9 @@ def _share_data(script: Script, fit: ast.Call) -> None:
             "validation_split takes the last samples of each worker's share, which together are the last of all"
         )
     if argument(fit, "steps_per_epoch") is not None:
-        script.refuse(fit, "steps_per_epoch is for all data", "divide it by hvd.size(), and share the data")
+        script.refuse(
+            fit, "steps_per_epoch counts the batches of all data", "divide it by hvd.size(), and share the data"
+        )
         return
     script.touch(fit)
     size = argument(fit, "batch_size") or (fit.args[2] if len(fit.args) > 2 else None)
@@ -100,7 +102,7 @@ def _add_callback(script: Script, fit: ast.Call) -> None:
             listed = made[0].value
     if not isinstance(listed, ast.List):
         by_hand = "callbacks=[hvd.callbacks.Distributed(*those that write files), *the others]"
-        script.refuse(given, "which callbacks write files?", by_hand)
+        script.refuse(given, "it is unclear which callbacks write files", by_hand)
         return
     writing = [each for each in listed.elts if _is_of_rank_0(script, each)]
     others = [each for each in listed.elts if each not in writing]

@@ -74,7 +74,7 @@ def _framework(source: ScriptSource, modules: set[str]) -> str:
         if framework in roots:
             return framework
     raise NotUnderstood(
-        [Refusal(1, "it imports neither torch, tensorflow, keras nor jax", "give the script that trains")]
+        [Refusal(1, "it imports none of torch, tensorflow, keras and jax", "pass the script that trains")]
     )
 
 

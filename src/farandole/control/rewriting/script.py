@@ -190,7 +190,7 @@ class Script(Names):
             if self._trains(statement):
                 self.refuse(
                     statement,
-                    "it trains while it prints, which rank 0 alone would do",
+                    "it trains inside a call of print, which only rank 0 would make",
                     "assign the result to a name in a line of its own, and print that",
                 )
         for run in _runs(self.source, sorted(speaking, key=place)):
@@ -242,7 +242,7 @@ class Script(Names):
                 self.refuse(
                     call,
                     "every worker would write this file",
-                    f"put what opens it and writes it below `if {RANK_0}:`, after the imports and hvd.init(); "
+                    f"put the lines that open and write it below `if {RANK_0}:`, after the imports and hvd.init(); "
                     "or use pathlib's write_text",
                 )
         for call in self.calls(lambda name: name.rpartition(".")[2] == "SummaryWriter"):

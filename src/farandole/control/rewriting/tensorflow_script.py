@@ -19,7 +19,7 @@ OWN_GPU = (
 def rewrite(script: Script) -> None:
     """Edit a script so that it is distributed, and record the places that cannot be rewritten."""
     for call in script.calls(lambda name: name.startswith("tensorflow.distribute.")):
-        script.refuse(call, "it uses a strategy of tf.distribute", "take the strategy and its scope() away")
+        script.refuse(call, "it uses a strategy of tf.distribute", "remove the strategy and its scope()")
     if not script.evidence.uses_farandole:
         choose_device(script)
     if (
@@ -57,7 +57,7 @@ def _wrap_tape(script: Script) -> None:
     name = item.optional_vars.id  # type: ignore[union-attr]
     inside = [call for call in script.calls_of_method("gradient", block)]
     if inside:
-        script.refuse(inside[0], "gradients are taken while the tape still records", "take them below the `with`")
+        script.refuse(inside[0], "gradients are computed while the tape still records", "compute them below the `with`")
         return
     script.touch(block)
     script.source.insert_after(block, f"{name} = hvd.DistributedGradientTape({name})")
@@ -72,7 +72,7 @@ def _share_dataset(script: Script) -> None:
     if len(training) != 1:
         script.refuse(
             training[1] if training else None,
-            "which tf.data.Dataset is for training?" if made else "no tf.data.Dataset was found",
+            "it is unclear which tf.data.Dataset is for training" if made else "no tf.data.Dataset was found",
             "share it before it is shuffled: hvd.shard(tf.data.Dataset.from_tensor_slices(...))",
         )
         return
@@ -128,7 +128,7 @@ def _broadcast(script: Script) -> None:
     made = script.calls(lambda name: name.startswith("keras.optimizers.") and name.count(".") == 2)
     if len(made) != 1 or not (optimizer := script.assigned_to(made[0])):
         where = made[0] if made else None
-        script.refuse(where, "the one optimizer of Keras was not found", "optimizer = keras.optimizers....(...)")
+        script.refuse(where, "no single optimizer of Keras was found", "optimizer = keras.optimizers....(...)")
         return
     model = _model(script)
     if model is None:
@@ -138,7 +138,9 @@ def _broadcast(script: Script) -> None:
     block = list(script.source.block(statement))
     if creation not in block:
         script.refuse(
-            statement, "the optimizer is made elsewhere than the model", "make both in the same function, one after"
+            statement,
+            "the optimizer is not made in the same place as the model",
+            "make both in the same function, one after",
         )
         return
     script.touch(statement)
@@ -163,7 +165,7 @@ def _broadcast_after_the_first_step(script: Script, model: str, optimizer: str, 
         script.refuse(
             creation,
             "the model's variables do not exist before the first step, and no loop was found that makes it",
-            "let it begin with keras.Input(shape), or call model.build(shape)",
+            "begin the model with keras.Input(shape), or call model.build(shape)",
         )
         return
     loops = [each for each in script.source.above(step) if isinstance(each, ast.For | ast.While)]
@@ -223,12 +225,16 @@ def _model(script: Script) -> tuple[str, ast.stmt] | None:
     }
     if len(owners) != 1:
         where = gradient[0] if gradient else None
-        script.refuse(where, "whose variables are trained?", "take those of one model: model.trainable_variables")
+        script.refuse(
+            where, "it is unclear whose variables are trained", "use those of one model: model.trainable_variables"
+        )
         return None
     (name,) = owners
     made = script.assignments(name)
     if len(made) != 1:
-        script.refuse(gradient[0] if gradient else None, f"{name} is not made in one place", f"{name} = ..., once")
+        script.refuse(
+            gradient[0] if gradient else None, f"{name} is not made in one place", f"assign it once: {name} = ..."
+        )
         return None
     return name, made[0]
 

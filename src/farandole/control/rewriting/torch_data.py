@@ -30,7 +30,7 @@ def share_data(script: Script, backward: ast.Call, model: str) -> None:
         training = read if len(read) == 1 else training
     if len(training) != 1:
         where = training[1] if training else script.source.statement(backward)
-        script.refuse(where, "which DataLoader is for training?", "only that one gets shuffle=True")
+        script.refuse(where, "it is unclear which DataLoader is for training", "pass shuffle=True to that one only")
         return
     _share_loader(script, training[0])
 
@@ -48,8 +48,8 @@ def _share_arrays(script: Script, backward: ast.Call, model: str) -> None:
         return
     script.refuse(
         script.source.statement(backward),
-        "the batches come from no DataLoader, and from no arrays by an index such as images[batch]",
-        "give each worker its share, such as images[hvd.rank() :: hvd.size()], as many on all",
+        "the batches come neither from a DataLoader nor from arrays with an index, such as images[batch]",
+        "give each worker its share, of equal length on all: images[hvd.rank() :: hvd.size()]",
     )
 
 
@@ -109,17 +109,19 @@ def _share_loader(script: Script, call: ast.Call) -> None:
     name = script.assigned_to(call)
     shuffle = keyword(call, "shuffle")
     if len(call.args) > 2:
-        script.refuse(call, "whether it shuffles is said by place", "write shuffle=... and what follows by name")
+        script.refuse(call, "shuffle is given by position", "write shuffle=... and the arguments after it by name")
     elif argument(call, "sampler") or argument(call, "batch_sampler"):
-        script.refuse(call, "it has a sampler of its own", "let it give each worker a share, as a DistributedSampler")
+        script.refuse(
+            call, "it has a sampler of its own", "let it give each worker a share, as a DistributedSampler does"
+        )
     elif not name or dataset is None:
         script.refuse(call, "the DataLoader is not assigned to a name", "loader = DataLoader(dataset, ...)")
     elif shuffle is not None and not isinstance(shuffle.value, ast.Constant):
-        script.refuse(call, "whether it shuffles is decided while it runs", "one DataLoader for training, with True")
+        script.refuse(call, "shuffle is not a constant", "use one DataLoader for training, with shuffle=True")
     elif not isinstance(dataset, ast.Name | ast.Attribute) and not script.source.begins_its_line(
         script.source.statement(call)
     ):
-        script.refuse(call, "the dataset has no name", "dataset = ...; loader = DataLoader(dataset, ...)")
+        script.refuse(call, "the dataset is not assigned to a name", "dataset = ...; loader = DataLoader(dataset, ...)")
     else:
         _add_sampler(script, call, dataset, shuffle)
         script.divide_batch(argument(call, "batch_size") or (call.args[1] if len(call.args) > 1 else None))
@@ -159,7 +161,7 @@ def _reshuffle(script: Script, loader: str) -> None:
             return
     script.notes.append(
         f"no loop `for epoch in range(...)` was found around {loader}: call {loader}.sampler.set_epoch(epoch) before "
-        "each epoch, or all have the same order"
+        "each epoch; otherwise all epochs have the same order"
     )
 
 

@@ -40,7 +40,7 @@ def rewrite(script: Script) -> None:
 
 def _refuse(script: Script, shares: bool) -> None:
     for call in script.calls(lambda name: name.rpartition(".")[2] == "DataParallel"):
-        script.refuse(call, "DataParallel uses several GPUs in one process", "take it away: each GPU gets a worker")
+        script.refuse(call, "DataParallel uses several GPUs in one process", "remove it: each GPU gets a worker")
     for node in ast.walk(script.source.tree):
         if (
             not shares
@@ -49,7 +49,7 @@ def _refuse(script: Script, shares: bool) -> None:
         ):
             script.refuse(
                 node,
-                "an IterableDataset decides itself what it reads",
+                "an IterableDataset chooses itself which samples it reads",
                 "in its __iter__: itertools.islice(samples, hvd.rank(), None, hvd.size())",
             )
 
@@ -61,14 +61,14 @@ def _choose_device(script: Script) -> None:
             if node.value == "cuda":
                 mentions = True
             elif node.value.startswith("cuda:") and node.value != "cuda:0":
-                script.refuse(node, f"it wants the GPU {node.value!r}", 'write "cuda": each worker gets its own')
+                script.refuse(node, f"it asks for the GPU {node.value!r}", 'write "cuda": each worker gets its own')
             elif node.value == "cuda:0":
                 mentions = True
                 script.source.replace(node, '"cuda"')
     for call in script.calls_of_method("cuda"):
         mentions = True
         if call.args or call.keywords:
-            script.refuse(call, "it wants a certain GPU", "leave the number away: each worker gets its own")
+            script.refuse(call, "it asks for a certain GPU", "omit the number: each worker gets its own")
     if mentions and not script.calls(lambda name: name == "torch.cuda.set_device"):
         script.add_at_begin("if torch.cuda.is_available():", "    torch.cuda.set_device(hvd.local_rank())")
         if not script.imports("torch"):
@@ -90,15 +90,21 @@ def _wrap_optimizer(script: Script) -> str:
     optimizer, model = script.assigned_to(call), _model_of(script, call)
     statement = script.source.statement(call)
     if not optimizer or not script.source.begins_its_line(statement):
-        script.refuse(call, "the optimizer is not assigned to a name", "optimizer = torch.optim...(...) in a line")
+        script.refuse(
+            call,
+            "the optimizer is not assigned to a name",
+            "write optimizer = torch.optim...(...) in a line of its own",
+        )
         return ""
     if not model:
-        script.refuse(call, "whose parameters are these?", "give it model.parameters(), of one model")
+        script.refuse(
+            call, "it is unclear whose parameters these are", "pass the parameters of one model: model.parameters()"
+        )
         return ""
     synchronize_before_readers(script, optimizer)
     passes = passes_per_step(script, optimizer, call)
     if script.dotted(call.func) == "torch.optim.LBFGS":
-        script.refuse(call, "LBFGS computes the loss several times in a step", "take another optimizer")
+        script.refuse(call, "LBFGS computes the loss several times in a step", "use another optimizer")
     script.touch(call)
     script.source.insert_before(statement, *learning_rate(script))
     script.source.insert_after(

@@ -115,12 +115,12 @@ def synchronize_before_readers(script: Script, optimizer: str) -> None:
             served |= set(_serve(script, step, optimizer))
     scalers = script.calls(lambda name: name.rpartition(".")[2] == "GradScaler")
     if scalers and not any(_is_scaled(script, each, optimizer) for each in script.calls_of_method("step")):
-        script.refuse(scalers[0], f"no scaler.step({optimizer}) was found", "let the GradScaler make the step")
+        script.refuse(scalers[0], f"no scaler.step({optimizer}) was found", "let the GradScaler take the step")
     for reader in _readers(script, script.source.tree):
         if reader not in served:
             script.refuse(
                 reader,
-                "gradients are read before they are reduced, elsewhere than between backward() and step() of one block",
+                "gradients are read before they are reduced, but not between backward() and step() in the same block",
                 f"call {optimizer}.synchronize() before it, and the step below `with {optimizer}.skip_synchronize():`",
             )
 
@@ -163,7 +163,9 @@ def _serve(script: Script, step: ast.Call, optimizer: str) -> Iterator[ast.AST]:
     place = reading[0] if reading else statement
     if not script.source.begins_its_line(place) or not script.source.begins_its_line(statement):
         script.refuse(
-            place, "several statements share a line", "write the step and what is before it in lines of their own"
+            place,
+            "several statements share a line",
+            "write the step and the statements before it in lines of their own",
         )
         return
     script.touch(statement)
