@@ -50,13 +50,13 @@ def allreduce(
         tensor: an array, or what `jax.numpy.asarray` makes one of; of the same element type on all ranks.
         average: Horovod's older way to choose between Average and Sum.
         name: ranks' calls match by name; unnamed calls match by their order.
-        compression: how the array travels, such as `Compression.fp16`. What `Compression.int8` and the like do not
-            send is lost, unless they remember it: see `Recipe.with_feedback`.
+        compression: the compression of the array, such as `Compression.fp16`. What `Compression.int8` and the like
+            do not send is lost, unless they remember it: see `Recipe.with_feedback`.
         op: Average (the default), Sum, Adasum, Min, Max or Product. The average of integers is truncated toward zero.
             Of truth values, Sum and Max are "or", Product and Min are "and".
         prescale_factor: multiplied in before the reduction.
         postscale_factor: multiplied in after it.
-        process_set: which ranks take part.
+        process_set: the ranks that take part.
 
     Raises:
         ValueError: the call is wrong by itself.
@@ -117,7 +117,7 @@ def allgather(
     Args:
         tensor: an array, or what `jax.numpy.asarray` makes one of; of the same element type on all ranks.
         name: ranks' calls match by name; unnamed calls match by their order.
-        process_set: which ranks take part.
+        process_set: the ranks that take part.
 
     Raises:
         ValueError: the call is wrong by itself.
@@ -163,9 +163,9 @@ def broadcast(
 
     Args:
         tensor: an array, or what `jax.numpy.asarray` makes one of; of the same element type on all ranks.
-        root_rank: whose array; a rank in the world, also for a process set.
+        root_rank: the rank whose array is sent; a rank in the world, also for a process set.
         name: ranks' calls match by name; unnamed calls match by their order.
-        process_set: which ranks take part.
+        process_set: the ranks that take part.
 
     Raises:
         ValueError: the call is wrong by itself.
@@ -197,10 +197,10 @@ def alltoall(
 
     Args:
         tensor: an array, or what `jax.numpy.asarray` makes one of; of the same element type on all ranks.
-        splits: how many rows go to each rank, in rank order; whatever is left over is not sent. A 1-D array of int32
-            or a list. None gives equally many to each, which the first dimension must allow.
+        splits: the number of rows for each rank, in rank order; rows that are left over are not sent. A 1-D array of
+            int32 or a list. None gives equally many to each, which the first dimension must allow.
         name: ranks' calls match by name; unnamed calls match by their order.
-        process_set: which ranks take part.
+        process_set: the ranks that take part.
 
     Returns:
         Without splits, the rows received, in rank order. With splits, a pair of them and of `received_splits`: how many
@@ -242,9 +242,9 @@ def reducescatter(
     Args:
         tensor: an array, or what `jax.numpy.asarray` makes one of; of the same element type on all ranks.
         name: ranks' calls match by name; unnamed calls match by their order.
-        compression: how the array travels, such as `Compression.fp16`.
+        compression: the compression of the array, such as `Compression.fp16`.
         op: Average (the default), Sum, Min, Max or Product.
-        process_set: which ranks take part.
+        process_set: the ranks that take part.
         prescale_factor: multiplied in before the reduction.
         postscale_factor: multiplied in after it.
 
@@ -311,7 +311,7 @@ def reduce(
         root_rank: the rank that gets the result; a rank in the world, also for a process set.
         name: ranks' calls match by name; unnamed calls match by their order.
         op: Average (the default), Sum, Min, Max or Product.
-        process_set: which ranks take part.
+        process_set: the ranks that take part.
         prescale_factor: multiplied in before the reduction.
         postscale_factor: multiplied in after it.
 

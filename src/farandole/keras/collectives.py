@@ -29,7 +29,12 @@ class KerasDialect(Dialect):
     has_later = False
     no_compression = None
     further = (
-        Parameter("compression", "Any", None, "how the {tensor} travels, such as `Compression.fp16`; None: as it is."),
+        Parameter(
+            "compression",
+            "Any",
+            None,
+            "the compression of the {tensor}, such as `Compression.fp16`; None: it is sent as it is.",
+        ),
     )
 
 

@@ -29,7 +29,7 @@ def allreduce(
         postscale_factor: multiplied in after it.
         op: Average (the default), Sum, Adasum, Min, Max or Product. The average of integers is truncated toward zero.
             Of truth values, Sum and Max are "or", Product and Min are "and".
-        compression: how the value travels, such as `Compression.fp16`; None: as it is.
+        compression: the compression of the value, such as `Compression.fp16`; None: it is sent as it is.
 
     Raises:
         ValueError: the call is wrong by itself.
@@ -64,7 +64,7 @@ def broadcast(
     Args:
         value: a number, an array or a tensor; the result is a tensor. With Keras 2 in a session of TensorFlow 1, the
             result is an array or a number, unless the value is a tensor.
-        root_rank: whose value; a rank in the world, also for a process set.
+        root_rank: the rank whose value is sent; a rank in the world, also for a process set.
         name: ranks' calls match by name; unnamed calls match by their order.
 
     Raises:

@@ -44,11 +44,11 @@ def allreduce(
         priority: of the calls whose arrays are ready, MXNet's engine begins those with the highest one first.
         prescale_factor: multiplied in before the reduction.
         postscale_factor: multiplied in after it.
-        process_set: which ranks take part.
+        process_set: the ranks that take part.
         op: Average (the default), Sum, Adasum, Min, Max or Product. The average of integers is truncated toward zero.
             Of truth values, Sum and Max are "or", Product and Min are "and".
-        compression: how the array travels, such as `Compression.fp16`. What `Compression.int8` and the like do not
-            send is lost, unless they remember it: see `Recipe.with_feedback`.
+        compression: the compression of the array, such as `Compression.fp16`. What `Compression.int8` and the like
+            do not send is lost, unless they remember it: see `Recipe.with_feedback`.
 
     Raises:
         ValueError: the call is wrong by itself.
@@ -106,7 +106,7 @@ def allgather(
         tensor: a dense array in host memory, of the same element type on all ranks.
         name: ranks' calls match by name; unnamed calls match by their order.
         priority: of the calls whose arrays are ready, MXNet's engine begins those with the highest one first.
-        process_set: which ranks take part.
+        process_set: the ranks that take part.
 
     Raises:
         ValueError: the call is wrong by itself.
@@ -132,10 +132,10 @@ def broadcast(
 
     Args:
         tensor: a dense array in host memory, of the same element type on all ranks.
-        root_rank: whose array; a rank in the world, also for a process set.
+        root_rank: the rank whose array is sent; a rank in the world, also for a process set.
         name: ranks' calls match by name; unnamed calls match by their order.
         priority: of the calls whose arrays are ready, MXNet's engine begins those with the highest one first.
-        process_set: which ranks take part.
+        process_set: the ranks that take part.
 
     Raises:
         ValueError: the call is wrong by itself.
@@ -164,11 +164,11 @@ def alltoall(
 
     Args:
         tensor: a dense array in host memory, of the same element type on all ranks.
-        splits: how many rows go to each rank, in rank order; whatever is left over is not sent. A 1-D array of int32
-            or a list. None gives equally many to each, which the first dimension must allow.
+        splits: the number of rows for each rank, in rank order; rows that are left over are not sent. A 1-D array of
+            int32 or a list. None gives equally many to each, which the first dimension must allow.
         name: ranks' calls match by name; unnamed calls match by their order.
         priority: of the calls whose arrays are ready, MXNet's engine begins those with the highest one first.
-        process_set: which ranks take part.
+        process_set: the ranks that take part.
 
     Returns:
         Without splits, the rows received, in rank order. With splits, a pair of them and of `received_splits`: how many
@@ -199,10 +199,10 @@ def reducescatter(
         op: Average (the default), Sum, Min, Max or Product.
         name: ranks' calls match by name; unnamed calls match by their order.
         priority: of the calls whose arrays are ready, MXNet's engine begins those with the highest one first.
-        process_set: which ranks take part.
+        process_set: the ranks that take part.
         prescale_factor: multiplied in before the reduction.
         postscale_factor: multiplied in after it.
-        compression: how the array travels, such as `Compression.fp16`.
+        compression: the compression of the array, such as `Compression.fp16`.
 
     Raises:
         ValueError: the call is wrong by itself.
@@ -240,7 +240,7 @@ def reduce(
         root_rank: the rank that gets the result; a rank in the world, also for a process set.
         name: ranks' calls match by name; unnamed calls match by their order.
         op: Average (the default), Sum, Min, Max or Product.
-        process_set: which ranks take part.
+        process_set: the ranks that take part.
         prescale_factor: multiplied in before the reduction.
         postscale_factor: multiplied in after it.
         priority: of the calls whose arrays are ready, MXNet's engine begins those with the highest one first.

@@ -41,13 +41,13 @@ def allreduce(
         average: Horovod's older way to choose between Average and Sum.
         device_dense: the device on which the op is placed.
         device_sparse: the same, for `tf.IndexedSlices`.
-        compression: how the tensor travels, such as `Compression.fp16`.
+        compression: the compression of the tensor, such as `Compression.fp16`.
         op: Average (the default), Sum, Adasum, Min, Max or Product. The average of integers is truncated toward zero.
             Of truth values, Sum and Max are "or", Product and Min are "and".
         prescale_factor: multiplied in before the reduction.
         postscale_factor: multiplied in after it.
         name: ranks' calls match by name; unnamed calls match by their order.
-        process_set: which ranks take part.
+        process_set: the ranks that take part.
         ignore_name_scope: whether the name counts without the name scope in which the call is made.
 
     Raises:
@@ -86,7 +86,7 @@ def allgather(
         tensor: a tensor, or what `tf.convert_to_tensor` makes one of; an allreduce takes `tf.IndexedSlices`, too.
         name: ranks' calls match by name; unnamed calls match by their order.
         ignore_name_scope: whether the name counts without the name scope in which the call is made.
-        process_set: which ranks take part.
+        process_set: the ranks that take part.
 
     Raises:
         ValueError: the call is wrong by itself.
@@ -114,10 +114,10 @@ def broadcast(
 
     Args:
         tensor: a tensor, or what `tf.convert_to_tensor` makes one of; an allreduce takes `tf.IndexedSlices`, too.
-        root_rank: whose tensor; a rank in the world, also for a process set.
+        root_rank: the rank whose tensor is sent; a rank in the world, also for a process set.
         name: ranks' calls match by name; unnamed calls match by their order.
         ignore_name_scope: whether the name counts without the name scope in which the call is made.
-        process_set: which ranks take part.
+        process_set: the ranks that take part.
 
     Raises:
         ValueError: the call is wrong by itself.
@@ -139,11 +139,11 @@ def alltoall(
 
     Args:
         tensor: a tensor, or what `tf.convert_to_tensor` makes one of; an allreduce takes `tf.IndexedSlices`, too.
-        splits: how many rows go to each rank, in rank order; whatever is left over is not sent. A 1-D tensor of int32
-            or a list. None gives equally many to each, which the first dimension must allow.
+        splits: the number of rows for each rank, in rank order; rows that are left over are not sent. A 1-D tensor of
+            int32 or a list. None gives equally many to each, which the first dimension must allow.
         name: ranks' calls match by name; unnamed calls match by their order.
         ignore_name_scope: whether the name counts without the name scope in which the call is made.
-        process_set: which ranks take part.
+        process_set: the ranks that take part.
 
     Returns:
         Without splits, the rows received, in rank order. With splits, a pair of them and of `received_splits`: how many
@@ -176,10 +176,10 @@ def reducescatter(
     Args:
         tensor: a tensor, or what `tf.convert_to_tensor` makes one of; an allreduce takes `tf.IndexedSlices`, too.
         device_dense: the device on which the op is placed.
-        compression: how the tensor travels, such as `Compression.fp16`.
+        compression: the compression of the tensor, such as `Compression.fp16`.
         op: Average (the default), Sum, Min, Max or Product.
         name: ranks' calls match by name; unnamed calls match by their order.
-        process_set: which ranks take part.
+        process_set: the ranks that take part.
         ignore_name_scope: whether the name counts without the name scope in which the call is made.
         prescale_factor: multiplied in before the reduction.
         postscale_factor: multiplied in after it.
@@ -224,7 +224,7 @@ def reduce(
         root_rank: the rank that gets the result; a rank in the world, also for a process set.
         name: ranks' calls match by name; unnamed calls match by their order.
         op: Average (the default), Sum, Min, Max or Product.
-        process_set: which ranks take part.
+        process_set: the ranks that take part.
         prescale_factor: multiplied in before the reduction.
         postscale_factor: multiplied in after it.
         ignore_name_scope: whether the name counts without the name scope in which the call is made.

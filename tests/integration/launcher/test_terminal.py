@@ -281,7 +281,7 @@ def test_selected_ranks_are_shown_and_all_are_stored(start: Callable[..., Job], 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--only-rank", "2"), "error: --only-rank: there is no rank 2 among 2"),
+        (("--only-rank", "2"), "error: --only-rank: the job has no rank 2"),
         (("--only-rank", "two"), "error: --only-rank two: 'two' is not a rank"),
         (("--tee",), "error: --tee: the output directory is missing"),
     ],

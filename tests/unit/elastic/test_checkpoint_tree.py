@@ -118,9 +118,9 @@ class Strict(list[int]):
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        (Strict(1, 2), "which cannot be made again of the list that it is. Save a list instead"),
-        (defaultdict(lambda: 0), "which no program could find again by a name"),
-        (namedtuple("Inner", "a")(1), "which no program could find again by a name"),
+        (Strict(1, 2), "which cannot be made again from its list. Save a list instead"),
+        (defaultdict(lambda: 0), "which no program could find by a name"),
+        (namedtuple("Inner", "a")(1), "which no program could find by a name"),
     ],
 )
 def test_a_class_that_could_not_be_made_again_is_refused_when_it_is_saved(value: Any, words: str) -> None:

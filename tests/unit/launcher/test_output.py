@@ -185,7 +185,7 @@ def test_invalid_ranks_are_refused(text: str) -> None:
 
 
 def test_invalid_output_options_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match=r"there is no rank 4 among 4 \(hint: ranks go from 0 to 3"):
+    with pytest.raises(SpecError, match=r"the job has no rank 4 \(hint: ranks go from 0 to 3"):
         OutputOptions(only_ranks=read_ranks("0,2-4")).check(4, None)
     with pytest.raises(SpecError, match=r"--tee.*--output-dir"):
         OutputOptions(tee=True).check(4, None)

@@ -224,7 +224,11 @@ def test_arrays_that_a_function_is_given_are_shared_in_it() -> None:
     [
         (BATCHES, ("count = len(x)", "count = 1000"), "is not computed from the length of x, y"),
         (BATCHES, ("range(0, count, 32)", "range(0, 1000, 32)"), ""),
-        (BATCHES.replace("order[begin : begin + 32]", "range(begin, begin + 32)"), ("0, count", "0, 9"), "not computed from"),
+        (
+            BATCHES.replace("order[begin : begin + 32]", "range(begin, begin + 32)"),
+            ("0, count", "0, 9"),
+            "not computed from",
+        ),
         (WHOLE, ("predicted, y.to(device)", "x, y"), ""),
         (WHOLE, ("model(x.to(device))", "model(draw())"), "come neither from a DataLoader"),
         (WHOLE, ("x = torch.randn(100, 10)", "from data import x"), "no statement was found that makes x, y"),

@@ -23,7 +23,7 @@ class ScriptSource:
         tree: the syntax tree.
 
     Raises:
-        NotUnderstood: it is no Python of this version.
+        NotUnderstood: it is not valid Python of this version.
     """
 
     def __init__(self, text: str) -> None:

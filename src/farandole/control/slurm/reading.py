@@ -37,7 +37,7 @@ _REASONS = {
     "QOSMaxJobsPerUserLimit": "waits: you have as many jobs as the QOS allows",
     "AssocMaxJobsLimit": "waits: your account has as many jobs as it is allowed",
     "PartitionDown": "waits: its partition is down",
-    "PartitionNodeLimit": "waits for ever: it needs more nodes than its partition has",
+    "PartitionNodeLimit": "cannot start: it needs more nodes than its partition has",
     "ReqNodeNotAvail": "waits: a node that it needs is not available",
 }
 

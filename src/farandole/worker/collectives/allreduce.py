@@ -113,8 +113,8 @@ ALLREDUCE = Collective(
             COMPRESSION.name,
             COMPRESSION.annotation,
             COMPRESSION.default,
-            "how the {tensor} travels, such as `Compression.fp16`. What `Compression.int8` and the like do not send is "
-            "lost, unless they remember it: see `Recipe.with_feedback`.",
+            "the compression of the {tensor}, such as `Compression.fp16`. What `Compression.int8` and the like do "
+            "not send is lost, unless they remember it: see `Recipe.with_feedback`.",
             plain_only=True,
         ),
         Parameter(

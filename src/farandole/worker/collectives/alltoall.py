@@ -58,8 +58,8 @@ ALLTOALL = Collective(
             "splits",
             "{Tensor} | Iterable[int] | None",
             None,
-            "how many rows go to each rank, in rank order; whatever is left over is not sent. A 1-D {tensor} of int32 "
-            "or a list. None gives equally many to each, which the first dimension must allow.",
+            "the number of rows for each rank, in rank order; rows that are left over are not sent. A 1-D {tensor} "
+            "of int32 or a list. None gives equally many to each, which the first dimension must allow.",
         ),
         NAME,
         PROCESS_SET,

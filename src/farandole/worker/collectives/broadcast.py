@@ -33,7 +33,13 @@ BROADCAST = Collective(
     summary="Return the root's {tensor} on every rank of a process set.",
     differentiable="The gradient is the average of the gradients on the root, and zero elsewhere.",
     parameters=(
-        Parameter("root_rank", "int", Required, "whose {tensor}; a rank in the world, also for a process set.", "root"),
+        Parameter(
+            "root_rank",
+            "int",
+            Required,
+            "the rank whose {tensor} is sent; a rank in the world, also for a process set.",
+            "root",
+        ),
         NAME,
         PROCESS_SET,
     ),

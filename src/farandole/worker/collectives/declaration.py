@@ -213,12 +213,12 @@ class Collective:
 # --- arguments that several collectives have ---------------------------------------------------------------------
 
 NAME = Parameter("name", "str | None", None, "ranks' calls match by name; unnamed calls match by their order.")
-PROCESS_SET = Parameter("process_set", "ProcessSet", Required, "which ranks take part.")
+PROCESS_SET = Parameter("process_set", "ProcessSet", Required, "the ranks that take part.")
 COMPRESSION = Parameter(
     "compression",
     "Any",
     Required,
-    "how the {tensor} travels, such as `Compression.fp16`.",
+    "the compression of the {tensor}, such as `Compression.fp16`.",
     plain_only=True,
 )
 PRESCALE = Parameter("prescale_factor", "float", 1.0, "multiplied in before the reduction.", "prescale")

@@ -54,8 +54,8 @@ def _key(path: Path) -> bytes:
         ) from error
     if status.st_uid != os.geteuid() or status.st_mode & 0o077:
         raise StartError(
-            f"{path} is not a secret of this user alone. If nobody has changed it: chmod 600 {path}. If in doubt, "
-            f"remove it, and a new one will be made. {_WITHOUT_HOME}."
+            f"{path} belongs to another user or can be read by others, so it is not a secret. If nobody has changed "
+            f"it: chmod 600 {path}. If in doubt, remove it, and a new one will be made. {_WITHOUT_HOME}."
         )
     if len(key) != KEY_BYTES:
         raise StartError(f"{path} does not hold a key. Remove it, and a new one will be made. {_WITHOUT_HOME}.")

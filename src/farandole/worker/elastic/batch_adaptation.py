@@ -65,7 +65,7 @@ class BatchAdaptation:
         if policy.most_in_pass is not None and not passes.can_split:
             raise InvalidRequestError(
                 "AdaptiveBatch(most_in_pass=...) is for PyTorch: here, the body of the loop takes the optimizer's step "
-                "itself, so that a step is one pass. Leave it away, and let max be what fits into memory on one worker."
+                "itself, so that a step is one pass. Omit it, and let max be what fits into memory on one worker."
             )
         self.policy = policy
         self.value = Adaptation(policy.min)

@@ -245,7 +245,8 @@ class Recovery:
         sources = [number for number, each in trained.items() if each.calls == furthest and each.can_give]
         if rank in behind and not (sources and rank in receivers):
             raise InvalidRequestError(
-                "the other ranks have finished what this worker was in the middle of, and cannot give it the result: "
+                "the other ranks have finished the call that this worker was in the middle of, and cannot give it "
+                "the result: "
                 "they have changed gradients in place since, or are ahead by more than one call. It has to be started "
                 "again."
             )

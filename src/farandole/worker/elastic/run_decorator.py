@@ -342,7 +342,9 @@ class _Training:
         """
         for departure in self._worlds.lost():
             if _OF_MISMATCH in departure:
-                raise MismatchError(f"no other world would cure what others have ended for: {departure}") from cause
+                raise MismatchError(
+                    f"other workers ended with an error that another world would not cure: {departure}"
+                ) from cause
 
     def _exchange(self) -> list[_Standing]:
         self._note(has_begun=self._standing.has_begun or self._worlds.inherits(), checks=self._state._checks)

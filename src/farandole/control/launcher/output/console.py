@@ -71,7 +71,7 @@ class OutputOptions:
         """
         highest = max((ranks[-1] for ranks in self.only_ranks or ()), default=0)
         if highest >= size:
-            raise SpecError(f"--only-rank: there is no rank {highest} among {size}", f"ranks go from 0 to {size - 1}")
+            raise SpecError(f"--only-rank: the job has no rank {highest}", f"ranks go from 0 to {size - 1}")
         if self.tee and directory is None:
             raise SpecError("--tee: the output directory is missing", "add --output-dir DIR")
 

@@ -95,7 +95,7 @@ def unseal_manifest(text: bytes) -> Manifest:
             raise ManifestError(f"is of version {version}, and this farandole knows up to {VERSION}")
         manifest = msgspec.json.decode(content, type=Manifest)
     except msgspec.MsgspecError as error:
-        raise ManifestError(f"is not what a manifest is: {error}") from None
+        raise ManifestError(f"is not a valid manifest: {error}") from None
     for file in manifest.files:
         if file.name != os.path.basename(file.name) or file.name in ("", ".", ".."):
             raise ManifestError(f"names a file in another folder: {file.name}")
@@ -111,7 +111,7 @@ def unseal_record(text: bytes) -> Record:
     try:
         return msgspec.json.decode(_unseal(text), type=Record)
     except msgspec.MsgspecError as error:
-        raise ManifestError(f"is not what a record is: {error}") from None
+        raise ManifestError(f"is not a valid record: {error}") from None
 
 
 class _Versioned(msgspec.Struct):

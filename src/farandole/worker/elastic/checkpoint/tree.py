@@ -122,7 +122,7 @@ def _take_leaf(value: Any, kind: type, path: tuple[str, ...]) -> Any:
     raise InvalidRequestError(
         f"{'.'.join(path) or 'the state'} is a {type(value).__module__}.{type(value).__qualname__}, which a checkpoint "
         "cannot hold. It holds tensors, arrays, numbers, text, bytes, None, and mappings, lists, tuples, sets and "
-        "deques of them; make a tensor or a number of it, or leave it out."
+        "deques of them; make a tensor or a number of it, or omit it."
     )
 
 
@@ -144,8 +144,8 @@ def _find_name(found: Any, path: tuple[str, ...]) -> str:
     name = f"{getattr(found, '__module__', '')}:{getattr(found, '__qualname__', '')}"
     if not isinstance(found, type) or _find_class(name) is not found:
         raise InvalidRequestError(
-            f"{'.'.join(path) or 'the state'} depends on {found!r}, which no program could find again by a name. Use a "
-            "class that a module defines, or leave it out."
+            f"{'.'.join(path) or 'the state'} depends on {found!r}, which no program could find by a name. Use a "
+            "class that a module defines, or omit it."
         )
     return name
 
@@ -163,8 +163,8 @@ def _name_of_class(cls: type, kind: type, value: Any, path: tuple[str, ...]) -> 
         same = False
     if not same:
         raise InvalidRequestError(
-            f"{'.'.join(path) or 'the state'} is a {cls.__module__}.{cls.__qualname__}, which cannot be made again of "
-            f"the {kind.__name__} that it is. Save a {kind.__name__} instead, or leave it out."
+            f"{'.'.join(path) or 'the state'} is a {cls.__module__}.{cls.__qualname__}, which cannot be made again "
+            f"from its {kind.__name__}. Save a {kind.__name__} instead, or omit it."
         )
     return name
 
@@ -240,7 +240,9 @@ def _as_class(value: Any, node: Mapping[str, Any]) -> Any:
         return value
     cls = _loaded_class(node["class"])
     if not issubclass(cls, Mapping if isinstance(value, dict) else type(value)):
-        raise ValueError(f"{node['class']} is another class than when this was saved: it is no {type(value).__name__}")
+        raise ValueError(
+            f"{node['class']} is another class than when this was saved: it does not derive from {type(value).__name__}"
+        )
     return _instance(cls, value)
 
 
