@@ -18,10 +18,7 @@ import farandole.torch as hvd
 
 
 def _init() -> None:
-    from farandole.torch.collectives.tensors import RAW_STREAMS
-
-    FakeGpu.of_environment().load()
-    RAW_STREAMS[DEVICE] = lambda index: torch.accelerator.current_stream(f"{DEVICE}:{index}").native_handle
+    FakeGpu.of_environment().load_for_farandole()
     hvd.init()
 
 

@@ -75,6 +75,16 @@ class FakeGpu(NamedTuple):
         torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
         return driver
 
+    def load_for_farandole(self) -> Driver:
+        """Load it, and let farandole.torch take its tensors as it takes those of CUDA."""
+        import torch
+
+        from farandole.torch.collectives.tensors import RAW_STREAMS
+
+        driver = self.load()
+        RAW_STREAMS[DEVICE] = lambda index: torch.accelerator.current_stream(f"{DEVICE}:{index}").native_handle
+        return driver
+
 
 class Driver:
     """The hooks of the fake driver (tests/gpu_fake/cuda/hooks.h)."""

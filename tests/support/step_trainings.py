@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from elastic_worlds import ElasticJob
+from fake_gpu_device import DEVICE, FakeGpu
 
 SAMPLES = 22
 
@@ -78,10 +79,13 @@ def train(options: dict[str, Any]) -> dict[str, Any]:
     from farandole.worker.elastic import world_changes
 
     torch.set_num_threads(1)
+    device = options.get("device", "cpu")
+    if device == DEVICE:
+        FakeGpu.of_environment().load_for_farandole()
     hvd.init()
     worker = current().settings.rank
     kind = options.get("model", "dense")
-    model = make_model(kind)
+    model = make_model(kind).to(device)
     if options.get("strangers", True):
         with torch.no_grad():
             for parameter in model.parameters():
@@ -133,6 +137,7 @@ def train(options: dict[str, Any]) -> dict[str, Any]:
         while loop.step == options.get("waits_at") and not will_have(options["until"]):
             time.sleep(0.01)
         die_at("begin")
+        x, y = x.to(device), y.to(device)
         optimizer.zero_grad(set_to_none=not options.get("zeroes in place"))
         loss = torch.nn.functional.mse_loss(model(x), y)
         for call in options.get("calls", ()):
@@ -164,9 +169,11 @@ def train(options: dict[str, Any]) -> dict[str, Any]:
         "passes": passes,
         "adaptation": None if loop._adaptation is None else loop._adaptation.value,
         "rates": rates,
-        "parameters": parameters_of(model),
+        "parameters": parameters_of(model.cpu()),
         "handed over": lagging is not None and lagging.was_handed_over,
-        "state": [value for each in optimizer.state_dict()["state"].values() for value in each.values()],
+        "state": [
+            torch.as_tensor(value).cpu() for each in optimizer.state_dict()["state"].values() for value in each.values()
+        ],
     }
     hvd.shutdown()
     return result
@@ -305,7 +312,7 @@ def check(results: list[dict[str, Any]], options: dict[str, Any], tolerance: flo
         for step, used in result["used"].items():
             assert steps.setdefault(step, used) == used
         assert all(map(torch.equal, result["parameters"], results[0]["parameters"]))
-        assert all(map(torch.equal, map(torch.as_tensor, result["state"]), map(torch.as_tensor, results[0]["state"])))
+        assert all(map(torch.equal, result["state"], results[0]["state"]))
     assert sorted(steps) == list(range(results[0]["step"]))
     used = sorted(index for indices in steps.values() for index in indices)
     assert used == sorted(list(range(SAMPLES)) * options.get("epochs", 2))

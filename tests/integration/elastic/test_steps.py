@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from elastic_worlds import ElasticJob
+from fake_gpu_device import DEVICE, FakeGpu
 from step_trainings import check, collect, run, train
 from worlds import Nursery, WorkerFailed, World, wait_until
 
@@ -93,6 +94,14 @@ KINDS = {
 def test_all_kinds_of_trainings_survive_a_worker(name: str, make_job: Callable[..., ElasticJob]) -> None:
     options = {**KINDS[name], "deaths": {1: (2, "backward")}}
     check(run(make_job(), options, 4), options)
+
+
+@pytest.mark.parametrize("time", ["lazy", "random"])
+def test_a_training_on_a_gpu_survives_workers(
+    fake_gpu: FakeGpu, time: str, make_job: Callable[..., ElasticJob]
+) -> None:
+    options = {"device": DEVICE, "optimizer": "momentum", "deaths": {1: (2, "backward"), 3: (4, "before step")}}
+    check(run(make_job(fake_gpu.environment(time=time)), options, 4), options)
 
 
 @pytest.mark.parametrize("phase", ["begin", "reading", "backward", "before step", "after step"])

@@ -144,12 +144,7 @@ class OnFakeGpu(Torch):
     has_other_worlds = False  # What is not right when a world ends, the native tests of requests on GPUs show.
 
     def prepare(self) -> None:
-        import torch
-
-        from farandole.torch.collectives.tensors import RAW_STREAMS
-
-        FakeGpu.of_environment().load()
-        RAW_STREAMS[DEVICE] = lambda index: torch.accelerator.current_stream(f"{DEVICE}:{index}").native_handle
+        FakeGpu.of_environment().load_for_farandole()
 
     def tensor(self, values: Any, dtype: str = "float32") -> Any:
         return super().tensor(values, dtype).to(DEVICE)
