@@ -33,9 +33,9 @@ EXACT = (
     "tests/integration/elastic/test_steps_state.py",
     "tests/integration/elastic/test_tensorflow.py",
     # Security
-    "tests/hosts/test_acceptance.py::test_strangers_at_the_door_of_the_roster",
-    "tests/hosts/test_acceptance.py::test_strangers_at_the_ports_of_the_workers",
-    "tests/hosts/test_elastic.py::test_strangers_at_the_ports_of_the_workers_while_worlds_change",
+    "tests/hosts/test_acceptance.py::test_foreign_connections_to_the_roster_do_no_harm",
+    "tests/hosts/test_acceptance.py::test_foreign_connections_to_workers_do_no_harm",
+    "tests/hosts/test_elastic.py::test_foreign_connections_to_workers_do_no_harm_while_worlds_change",
     "tests/hosts/test_launch.py::test_no_secret_in_any_process_list",
     "tests/integration/elastic/test_faults.py::test_unauthenticated_clients_and_broken_frames_do_not_disturb_training",
     "tests/integration/launcher/test_roster.py::test_client_with_wrong_secret_is_rejected",

@@ -60,7 +60,7 @@ def test_a_script_runs_alone_without_a_launcher(tmp_path: Path) -> None:
 SHOW = "env | grep -E '^(HOROVOD|NCCL|PYTHONUNBUFFERED|MINE)' | sort"
 
 
-def test_what_workers_find_in_their_environment(horovodrun: Run) -> None:
+def test_variables_of_workers(horovodrun: Run) -> None:
     flags = ["--fusion-threshold-mb", "2", "--timeline-filename", "t.json", "--log-level", "INFO"]
     hosts = ["-np", "3", "-H", "localhost:2,127.0.0.1:4"]
     done = horovodrun(*hosts, *flags, "sh", "-c", SHOW, env={"MINE": "1", "HOROVOD_CACHE_CAPACITY": "7"})
@@ -109,7 +109,7 @@ def test_fewer_workers_than_slots_start_exactly_that_many(horovodrun: Run) -> No
         (["-np", "1"], "no command to run"),
     ],
 )
-def test_what_cannot_be_started_is_said_before_anything_starts(
+def test_a_command_that_cannot_start_is_reported_before_anything_starts(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from farandole.compat.runner.launch import run_commandline
@@ -145,7 +145,7 @@ def test_timestamps(horovodrun: Run) -> None:
     assert re.fullmatch(r"\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4}\[0\]<stdout>:hi\n", done.stdout)
 
 
-def test_verbose_tells_what_happens_and_what_has_no_effect(horovodrun: Run) -> None:
+def test_verbose_reports_events_and_options_without_effect(horovodrun: Run) -> None:
     flags = ("--verbose", "--cycle-time-ms", "2", "--jsrun")
     done = horovodrun("-np", "1", *flags, "true", env={"HOROVOD_CCL_CACHE": "1"})
     assert done.returncode == 0
@@ -178,7 +178,7 @@ FAIL = """
 """
 
 
-def test_a_failure_ends_the_others_and_is_told_in_horovods_words(horovodrun: Run, tmp_path: Path) -> None:
+def test_a_failure_ends_the_others_and_is_reported_as_by_horovod(horovodrun: Run, tmp_path: Path) -> None:
     began = time.monotonic()
     done = horovodrun("-np", "2", script=FAIL)
     assert done.returncode == 1
@@ -268,7 +268,7 @@ def test_check_build(horovodrun: Run) -> None:
     assert done.stderr.startswith("note: Gloo stands for ")
 
 
-def test_check_build_does_not_say_what_is_not_true(tmp_path: Path) -> None:
+def test_check_build_claims_nothing_that_is_missing(tmp_path: Path) -> None:
     (tmp_path / "torch").mkdir()
     (tmp_path / "torch" / "__init__.py").write_text("raise ImportError('broken')\n")
     code = "from farandole.compat.runner.launch import parse_args; parse_args(['-cb'])"

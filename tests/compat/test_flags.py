@@ -124,7 +124,7 @@ def test_the_command_is_all_that_follows() -> None:
         "-prefix-timestamp --log-hide-timestamp",
     ],
 )
-def test_what_excludes_each_other(flags: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_conflicting_options_are_refused(flags: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit_:
         parse(flags)
     assert exit_.value.code == 2
@@ -146,7 +146,7 @@ def test_what_excludes_each_other(flags: str, capsys: pytest.CaptureFixture[str]
         "--auto",  # Several flags begin so.
     ],
 )
-def test_what_argparse_refuses(flags: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_arguments_are_refused_by_argparse(flags: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit_:
         parse(flags)
     assert exit_.value.code == 2

@@ -53,7 +53,7 @@ def test_a_host_without_slots_is_refused(tmp_path: Path, line: str) -> None:
         parse_host_files(str(tmp_path / "hosts"))
 
 
-def test_a_host_file_without_hosts_or_not_there(tmp_path: Path) -> None:
+def test_an_empty_or_missing_host_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").write_text("# nobody\n\n")
     with pytest.raises(ValueError, match="lists no hosts"):
         parse_host_files(str(tmp_path / "empty"))
@@ -157,7 +157,7 @@ def test_elastic_training(flags: str, elastic: Elastic | None) -> None:
         assert [host.name for host in hosts] == ["a" if "-H" in flags else "localhost"]
 
 
-def test_elastic_flags_of_a_job_that_is_not_are_told_of(capsys: pytest.CaptureFixture[str]) -> None:
+def test_elastic_flags_of_a_fixed_job_are_reported(capsys: pytest.CaptureFixture[str]) -> None:
     job("-np 2 --max-np 4 --reset-limit 1")
     told = "note: --max-np, --reset-limit: no effect without --min-np or --host-discovery-script\n"
     assert capsys.readouterr().err == told
@@ -236,7 +236,7 @@ def test_rank_and_size(rank: str, size: str, monkeypatch: pytest.MonkeyPatch) ->
         env.get_env_rank_and_size()
 
 
-def test_what_is_passed_on_to_other_machines() -> None:
+def test_variables_that_are_passed_on_to_other_machines() -> None:
     kept_back = ["BASH_FUNC_module%%", "OLDPWD", "CUDA_VISIBLE_DEVICES", "NVIDIA_CUDA_VISIBLE_DEVICES"]
     assert not any(map(env.is_exportable, [*kept_back, "_HOROVOD_SECRET_KEY"]))
     assert all(map(env.is_exportable, ["PATH", "OLDPWDS", "HOROVOD_RANK"]))

@@ -55,7 +55,9 @@ def path(tmp_path: Path) -> str:
         ("--mpi --binding-args=", {}, Starter("mpirun", (), ())),
     ],
 )
-def test_who_starts_the_workers(flags: str, variables: dict[str, str], starter: Starter | None, path: str) -> None:
+def test_the_program_that_starts_the_workers_is_chosen_by_flags(
+    flags: str, variables: dict[str, str], starter: Starter | None, path: str
+) -> None:
     args = launch.parse_args(["-np", "2", *flags.split(), "true"])
     job = launch.prepare(args, environment={"PATH": path, **variables})
     assert job.starter == starter
@@ -71,7 +73,7 @@ def test_who_starts_the_workers(flags: str, variables: dict[str, str], starter: 
         ("--mpi --mpi-args=a'b", '--mpi-args: "a\'b" cannot be split: No closing quotation', "quote it"),
     ],
 )
-def test_what_does_not_go_together_with_mpi(flags: str, told: str, hint: str, path: str) -> None:
+def test_options_that_conflict_with_mpi_are_refused(flags: str, told: str, hint: str, path: str) -> None:
     args = launch.parse_args(["-np", "2", *flags.split(), "true"])
     with pytest.raises(SpecError) as caught:
         launch.prepare(args, environment={"PATH": path})
@@ -86,7 +88,7 @@ def test_no_mpirun(tmp_path: Path) -> None:
     assert "pip install mpich" in caught.value.hint
 
 
-def test_flags_that_need_mpi_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_flags_that_need_mpi_are_reported(capsys: pytest.CaptureFixture[str]) -> None:
     launch.prepare(launch.parse_args(["-np", "1", "--mpi-args=-v", "true"]))
     assert capsys.readouterr().err == "note: --mpi-args: no effect without --mpi\n"
 
@@ -151,7 +153,7 @@ def failing_mpirun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("failing_mpirun")
-def test_a_failure_of_mpirun_is_told_in_horovods_words_and_has_its_exit_code(
+def test_a_failure_of_mpirun_is_reported_as_by_horovod_with_its_exit_code(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     import horovod

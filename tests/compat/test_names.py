@@ -210,7 +210,7 @@ def test_basics_answer_as_the_functions_do() -> None:
         basics.shutdown()
 
 
-def test_what_it_was_built_with_is_known_before_init() -> None:
+def test_built_parts_are_known_before_init() -> None:
     hvd = farandole.torch
     assert not hvd.is_initialized()
     assert (hvd.gloo_built(), hvd.gloo_enabled()) == (True, True)
@@ -244,14 +244,14 @@ def test_what_it_was_built_with_is_known_before_init() -> None:
         ("horovod.runner.common.util.secret", "inside of Horovod's launcher"),
     ],
 )
-def test_what_is_not_there_says_so(name: str, why: str) -> None:
+def test_missing_parts_are_reported(name: str, why: str) -> None:
     with pytest.raises(ImportError, match=why):
         importlib.import_module(name)
     assert name not in sys.modules
 
 
 @pytest.mark.parametrize("framework", ["tensorflow", "keras", "mxnet"])
-def test_a_framework_that_is_not_installed_says_what_to_install(framework: str) -> None:
+def test_a_missing_framework_is_reported_with_what_to_install(framework: str) -> None:
     done = drop_in.python(
         f"""
         import importlib.util
@@ -403,7 +403,7 @@ def install_pypi_horovod(folder: Path) -> None:
     (information / "METADATA").write_text("Metadata-Version: 2.1\nName: horovod\nVersion: 0.28.1\n")
 
 
-def test_it_refuses_to_live_beside_pypis_horovod(tmp_path: Path) -> None:
+def test_the_package_refuses_to_be_installed_beside_horovod_of_pypi(tmp_path: Path) -> None:
     install_pypi_horovod(tmp_path)
     path = os.pathsep.join([str(drop_in.PACKAGE), str(tmp_path), os.environ.get("PYTHONPATH", "")])
     done = drop_in.python("import horovod", check=False, PYTHONPATH=path)

@@ -150,7 +150,7 @@ def test_wrong_files(text: str, message: str, tmp_path: Path) -> None:
         parse(f"--config-file {tmp_path / 'c.yaml'}")
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"nowhere\.yaml cannot be read"):
         parse(f"--config-file {tmp_path / 'nowhere.yaml'}")
 
@@ -158,7 +158,7 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 # --- variables ------------------------------------------------------------------------------------------------------
 
 
-def test_what_was_not_asked_for_is_left_to_the_environment() -> None:
+def test_options_that_were_not_given_are_left_to_the_environment() -> None:
     env = {"HOROVOD_GLOO_TIMEOUT_SECONDS": "1800", "HOROVOD_FUSION_THRESHOLD": "5"}
     assert variables("", dict(env)) == env
     assert variables("--fusion-threshold-mb 1", dict(env)) == {**env, "HOROVOD_FUSION_THRESHOLD": "1048576"}
@@ -209,7 +209,7 @@ def test_each_variable_of_horovodrun_is_read_or_has_a_reason_why_not() -> None:
     assert {setting.variable for setting in config_parser.SETTINGS} <= read | set(UNUSED)
 
 
-def test_variables_without_effect_are_said_with_the_reason() -> None:
+def test_variables_without_effect_are_reported_with_the_reason() -> None:
     assert without_effect({}) == without_effect({"HOROVOD_FUSION_THRESHOLD": "1", "HOROVOD_GPU_OPERATIONS": ""}) == {}
     set_ones = {"HOROVOD_GPU_ALLREDUCE": "NCCL", "HOROVOD_GPU_BROADCAST": "MPI", "HOROVOD_NUM_NCCL_STREAMS": "2"}
     assert without_effect(set_ones) == {

@@ -17,7 +17,7 @@ from farandole.compat import exceptions, support
 from farandole.compat.data import AsyncDataLoaderMixin, BaseDataLoader
 
 
-def test_what_is_built() -> None:
+def test_built_parts_are_reported() -> None:
     for verbose in (False, True):
         assert support.gloo_built(verbose) and support.mpi_built(verbose)
         others = (support.nccl_built, support.ddl_built, support.ccl_built)
@@ -25,7 +25,7 @@ def test_what_is_built() -> None:
     assert support.gloo_built(verbose=True)
 
 
-def test_what_can_be_used() -> None:
+def test_available_extensions_and_gpus_are_reported() -> None:
     assert support.extension_available("torch")
     assert support.extension_available("tensorflow") == (find_spec("tensorflow") is not None)
     assert not support.extension_available("mxnet")
@@ -175,7 +175,7 @@ def test_a_loader_that_does_not_read_ahead() -> None:
     loader.close_async_loader()
 
 
-def test_what_reading_raises_is_raised_where_batches_are_used() -> None:
+def test_errors_while_reading_are_raised_where_batches_are_used() -> None:
     loader = AsyncNumbers(async_loader_queue_size=2, count=5, fails_at=2)
     for _ in range(2):
         seen = []

@@ -98,7 +98,7 @@ def test_a_full_disk_at_the_output_directory_does_not_end_the_training(hosts: Ho
     assert "hint: " in err
 
 
-def test_strangers_at_the_door_of_the_roster(hosts: Hosts) -> None:
+def test_foreign_connections_to_the_roster_do_no_harm(hosts: Hosts) -> None:
     """Others on a host connect to where its workers reach the roster, and send nothing, rubbish, or an old secret."""
     bed = hosts(1)
     script = """
@@ -140,7 +140,7 @@ time.sleep(60)
     assert (job.process.returncode, out.count("again 1.0")) == (0, 2), err
 
 
-def test_strangers_at_the_ports_of_the_workers(hosts: Hosts) -> None:
+def test_foreign_connections_to_workers_do_no_harm(hosts: Hosts) -> None:
     """Connections from anywhere to what workers listen on, before and after they have met, change nothing."""
     bed = hosts(2)
     script = """

@@ -137,7 +137,7 @@ def test_processes_are_private(hosts: Hosts) -> None:
     assert bed.processes(h1) == []
 
 
-def test_orphans_are_no_zombies(hosts: Hosts) -> None:
+def test_orphans_do_not_become_zombies(hosts: Hosts) -> None:
     bed = hosts(1)
     (h1,) = bed.hosts
     orphan = h1.run("sleep 1000 >/dev/null 2>&1 & echo $!").stdout.strip()
@@ -154,7 +154,7 @@ def test_a_command_has_its_own_exit_code_input_and_environment(hosts: Hosts) -> 
     assert h1.run("pwd", folder="/usr").stdout == "/usr\n"
 
 
-def test_a_command_that_does_not_end_is_told_of(hosts: Hosts) -> None:
+def test_a_command_that_does_not_end_is_reported_with_its_output(hosts: Hosts) -> None:
     (h1,) = hosts(1).hosts
     for timeout in (0.5, 5.0, 50.0):  # A busy machine may not even have begun with it by then.
         with pytest.raises(BedError, match=rf"did not end on h1 within {timeout} s; it printed: ") as caught:
@@ -195,7 +195,7 @@ def test_two_networks(hosts: Hosts) -> None:
     assert reaches(bed.desk, "h2")
 
 
-def test_bandwidth_is_felt(hosts: Hosts) -> None:
+def test_bandwidth_is_limited(hosts: Hosts) -> None:
     bed = hosts(2, bandwidth="8mbit")
     h1, h2 = bed.hosts
 
@@ -216,7 +216,7 @@ def test_bandwidth_is_felt(hosts: Hosts) -> None:
 # --- what befalls hosts ----------------------------------------------------------------------------------------------
 
 
-def test_a_cut_is_felt_and_heals(hosts: Hosts) -> None:
+def test_a_cut_stops_traffic_until_it_is_restored(hosts: Hosts) -> None:
     bed = hosts(3)
     _h1, h2, h3 = bed.hosts
     echo = bed.desk.start(["ssh", "h2", "cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=1)
@@ -265,7 +265,7 @@ def test_a_firewall_drops_one_direction(hosts: Hosts, ipv6: bool) -> None:
     assert heard_by_h2.readline() == "h1\n"
 
 
-def test_death_ends_everything_and_says_nothing(hosts: Hosts) -> None:
+def test_the_death_of_a_host_ends_its_processes_silently(hosts: Hosts) -> None:
     bed = hosts(2)
     h1, h2 = bed.hosts
     far = h1.start(["ssh", "h2", "cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -282,7 +282,7 @@ def test_death_ends_everything_and_says_nothing(hosts: Hosts) -> None:
     assert hears_nothing_of(h1, "h2")
 
 
-def test_what_is_hidden_is_hidden_on_one_host_only(hosts: Hosts) -> None:
+def test_a_hidden_file_is_hidden_on_one_host_only(hosts: Hosts) -> None:
     bed = hosts(2)
     h1, h2 = bed.hosts
     bed.hide(h1, sys.executable)
@@ -349,7 +349,7 @@ def test_ctrl_c_is_for_the_command(hosts: Hosts) -> None:
     ("arguments", "error"),
     [(["0"], "a bed has 1 to 200 hosts, not 0"), (["1", "--bandwidth", "fast"], "a bandwidth is written as")],
 )
-def test_a_bed_that_cannot_be(hosts: Hosts, arguments: list[str], error: str) -> None:
+def test_an_impossible_bed_is_refused(hosts: Hosts, arguments: list[str], error: str) -> None:
     hosts(1)
     done = subprocess.run([*PLAY, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2

@@ -197,7 +197,7 @@ def test_a_link_is_cut_in_one_direction(hosts: Hosts) -> None:
     job.finish()
 
 
-def test_a_slow_link_is_no_loss(hosts: Hosts) -> None:
+def test_a_slow_link_loses_no_worker(hosts: Hosts) -> None:
     bed = hosts(2)
     # More patience than by default, and as much longer: a busy machine alone makes nobody silent for three seconds.
     job = training(bed, "--host-timeout", "3", "-x", "FARANDOLE_FAILURE_DEADLINE=3", patient=False)
@@ -209,7 +209,7 @@ def test_a_slow_link_is_no_loss(hosts: Hosts) -> None:
     job.finish()
 
 
-def test_strangers_at_the_ports_of_the_workers_while_worlds_change(hosts: Hosts) -> None:
+def test_foreign_connections_to_workers_do_no_harm_while_worlds_change(hosts: Hosts) -> None:
     """Some say nothing, some rubbish; they come while nobody opens, and are there when the next world is made."""
     bed = hosts(2)
     job = training(bed, slots=1)

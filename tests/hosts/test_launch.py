@@ -28,7 +28,7 @@ def test_six_workers_on_three_hosts_started_from_a_fourth(hosts: Hosts, bed_opti
     assert "error" not in err
 
 
-def test_started_from_one_of_them(hosts: Hosts) -> None:
+def test_a_job_is_started_from_one_of_its_hosts(hosts: Hosts) -> None:
     bed = hosts(3)
     put(bed.hosts, MEET)
     code, out, err = start(bed, "-np 6 -H h1:2,h2:2,h3:2 python train.py", on=bed.hosts[0]).finish()
@@ -191,7 +191,7 @@ def test_a_host_behind_a_jump_host(hosts: Hosts) -> None:
     assert (code, lines(out)) == (0, ["0 2 0 0 h1 1.0", "1 2 0 1 h2 1.0"]), err
 
 
-def test_connections_that_are_shared_and_stay(hosts: Hosts) -> None:
+def test_shared_ssh_connections_that_persist_do_not_block_the_end(hosts: Hosts) -> None:
     """With ControlPersist an ssh stays in the background, with all that it has inherited."""
     bed = hosts(2)
     configure(bed, "ControlMaster auto\nControlPath /root/.ssh/%C\nControlPersist 60\n")
@@ -210,7 +210,7 @@ def test_connections_that_are_shared_and_stay(hosts: Hosts) -> None:
     bed.desk.run("pkill -f ControlPersist; pkill ssh")
 
 
-def test_another_name_in_the_configuration(hosts: Hosts) -> None:
+def test_a_host_is_reached_by_its_alias_in_the_ssh_configuration(hosts: Hosts) -> None:
     bed = hosts(1)
     configure(bed, f"Host big-machine\n  HostName {bed.hosts[0].address}\n  HostKeyAlias h1\n")
     put(bed.hosts, 'basics.init(); print(os.environ["FARANDOLE_HOSTNAME"], total(1))')

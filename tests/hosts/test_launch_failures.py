@@ -74,7 +74,7 @@ def test_a_host_that_is_cut_off_ends_its_workers_itself(hosts: Hosts) -> None:
     assert "host h3" in err and "lost" in err, err
 
 
-def test_a_short_cut_is_no_loss(hosts: Hosts) -> None:
+def test_a_short_cut_loses_no_worker(hosts: Hosts) -> None:
     bed = hosts(2)
     job = training(bed, "-x FARANDOLE_FAILURE_DEADLINE=20")
     bed.cut(bed.hosts[1])
@@ -142,7 +142,7 @@ def test_ctrl_c_once_ends_in_good_order_and_twice_at_once(hosts: Hosts) -> None:
         assert lines(out) == ["saved", "saved"] if times == 1 else time.monotonic() - begin < 5
 
 
-def test_ctrl_z_is_no_loss(hosts: Hosts) -> None:
+def test_ctrl_z_loses_no_worker(hosts: Hosts) -> None:
     bed = hosts(2)
     job = training(bed, patient=False)
     job.signal(signal.SIGTSTP)

@@ -90,7 +90,7 @@ def test_a_firewall_between_two_workers(hosts: Hosts) -> None:
     assert "open the firewall between these hosts" in err
 
 
-def test_a_firewall_that_nobody_looked_for(hosts: Hosts) -> None:
+def test_a_firewall_is_reported_without_preflight(hosts: Hosts) -> None:
     bed = hosts(2)
     put(bed.hosts, MEET)
     bed.cut_between(*bed.hosts)
@@ -114,7 +114,7 @@ def test_a_firewall_that_nobody_looked_for(hosts: Hosts) -> None:
         ("-H h1:1 -i /nowhere/key python train.py", "the key /nowhere/key does not exist"),
     ],
 )
-def test_wrong_words(hosts: Hosts, arguments: str, words: str, tmp_path: Path) -> None:
+def test_invalid_host_options_are_refused(hosts: Hosts, arguments: str, words: str, tmp_path: Path) -> None:
     from farandole.control.cli.main import main
 
     del hosts

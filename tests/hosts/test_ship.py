@@ -54,7 +54,7 @@ def lay_out(bed: Bed, size: int) -> None:
     (bed.desk.path(FOLDER) / "send.py").write_text(SHIP)
 
 
-def test_over_ssh_and_only_what_changed(hosts: Hosts) -> None:
+def test_only_changed_files_are_sent_over_ssh(hosts: Hosts) -> None:
     bed = hosts(2)
     lay_out(bed, 1_000_000)
     first = bed.desk.run([sys.executable, "send.py", "one"], folder=FOLDER)

@@ -95,7 +95,7 @@ def check_alike(results: list[dict[str, Any]]) -> None:
         assert all(result[name] == results[0][name] for result in results), name
 
 
-def test_undisturbed(make_job: Callable[..., ElasticJob]) -> None:
+def test_an_undisturbed_training_ends_alike_on_all_workers(make_job: Callable[..., ElasticJob]) -> None:
     job = make_job(fewest=2)
     workers = job.add(2)
     job.start(train, 5)
@@ -106,7 +106,7 @@ def test_undisturbed(make_job: Callable[..., ElasticJob]) -> None:
 
 
 @pytest.mark.parametrize(("victim", "commit_every", "commits_per_step"), [(0, 1, 1), (1, 1, 2), (0, 3, 1), (2, 3, 1)])
-def test_a_killed_worker(
+def test_training_continues_after_a_worker_is_killed(
     make_job: Callable[..., ElasticJob], victim: int, commit_every: int, commits_per_step: int, tmp_path: Path
 ) -> None:
     job = make_job()
@@ -138,7 +138,7 @@ def test_a_newcomer_gets_the_state(make_job: Callable[..., ElasticJob], tmp_path
     assert set(results[2]["sizes"]) == {2, 3} and len(results[2]["sizes"]) == results[0]["step"]
 
 
-def test_a_worker_that_leaves(make_job: Callable[..., ElasticJob], tmp_path: Path) -> None:
+def test_training_continues_after_a_worker_leaves(make_job: Callable[..., ElasticJob], tmp_path: Path) -> None:
     job = make_job()
     workers = job.add(3)
     begun = tmp_path / "begun"
@@ -153,7 +153,7 @@ def test_a_worker_that_leaves(make_job: Callable[..., ElasticJob], tmp_path: Pat
     assert set(results[0]["sizes"]) == {2, 3}
 
 
-def test_one_after_the_other(make_job: Callable[..., ElasticJob], tmp_path: Path) -> None:
+def test_workers_leave_one_after_the_other(make_job: Callable[..., ElasticJob], tmp_path: Path) -> None:
     job = make_job()
     workers = job.add(4)
     begun = tmp_path / "begun"
@@ -207,7 +207,7 @@ def train_twice(pause: float, in_second: str) -> dict[str, Any]:
     return {"first": first, "between": between, "second": second, "called": sorted(set(called))}
 
 
-def test_a_newcomer_of_a_second_training(make_job: Callable[..., ElasticJob], tmp_path: Path) -> None:
+def test_a_newcomer_joins_the_second_training(make_job: Callable[..., ElasticJob], tmp_path: Path) -> None:
     job = make_job()
     workers = job.add(3)
     in_second = tmp_path / "second"

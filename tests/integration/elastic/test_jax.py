@@ -158,7 +158,7 @@ def test_a_training_that_has_stopped_goes_on_from_its_checkpoint(nursery: Nurser
     assert params == pytest.approx(wanted, rel=1e-9)
 
 
-def test_wrong_loops_are_answered_by_sentences(nursery: Nursery) -> None:
+def test_wrong_loops_are_refused_with_a_clear_error(nursery: Nursery) -> None:
     world = World(nursery, 1)
 
     def run() -> list[str]:

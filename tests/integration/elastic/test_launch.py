@@ -407,7 +407,7 @@ def test_reset_limit_ends_job(start: Start) -> None:
     assert "error: " in job.said
 
 
-def test_missing_checkpoints_are_noted_at_once(start: Start, tmp_path: Path) -> None:
+def test_missing_checkpoints_are_reported_at_once(start: Start, tmp_path: Path) -> None:
     script = """
     import farandole.torch as hvd
     hvd.init()

@@ -61,7 +61,7 @@ def test_an_optimizer_of_some_ranks_in_a_fixed_world(nursery: Nursery) -> None:
         world.close()
 
 
-def test_alone_without_any_launcher(nursery: Nursery) -> None:
+def test_a_loop_runs_alone_without_a_launcher(nursery: Nursery) -> None:
     worker = nursery.fork({})
     try:
         from worlds import ship
@@ -105,7 +105,7 @@ def test_a_training_on_a_gpu_survives_workers(
 
 
 @pytest.mark.parametrize("phase", ["begin", "reading", "backward", "before step", "after step"])
-def test_a_step_that_is_done_again_is_the_mean_over_the_samples_that_are_left(
+def test_a_repeated_step_is_the_mean_over_the_remaining_samples(
     phase: str, make_job: Callable[..., ElasticJob]
 ) -> None:
     options = {"optimizer": "adam", "calls": ("allreduce",), "deaths": {0: (1, phase), 2: (3, phase)}}
@@ -121,7 +121,9 @@ def test_without_kept_gradients_the_batch_is_given_out_again(
 
 
 @pytest.mark.parametrize(("compression", "tolerance"), [("bf16", 0.01), ("int8", 0.05)])
-def test_compressed_gradients(compression: str, tolerance: float, make_job: Callable[..., ElasticJob]) -> None:
+def test_compressed_gradients_survive_workers(
+    compression: str, tolerance: float, make_job: Callable[..., ElasticJob]
+) -> None:
     options = {"model": "float", "compression": compression, "deaths": {1: (2, "before step")}}
     check(run(make_job(), options), options, tolerance)
 
@@ -134,7 +136,7 @@ def test_calls_of_the_body_survive_workers(make_job: Callable[..., ElasticJob]) 
     check(run(make_job(), options, 5), options)
 
 
-def test_any_rank_stops_all(nursery: Nursery, make_job: Callable[..., ElasticJob]) -> None:
+def test_a_stop_on_any_rank_stops_all(nursery: Nursery, make_job: Callable[..., ElasticJob]) -> None:
     options = {"stop": (1, 2)}
     assert [result["step"] for result in run(make_job(), options)] == [3, 3, 3]
     world = World(nursery, 2)
@@ -144,7 +146,7 @@ def test_any_rank_stops_all(nursery: Nursery, make_job: Callable[..., ElasticJob
         world.close()
 
 
-def test_who_stops_with_gradients_on_their_way_stops_after_the_next_step(make_job: Callable[..., ElasticJob]) -> None:
+def test_a_stop_during_a_reduction_takes_effect_after_the_next_step(make_job: Callable[..., ElasticJob]) -> None:
     assert [result["step"] for result in run(make_job(), {"stop late": (1, 2)})] == [4, 4, 4]
 
 
@@ -167,7 +169,7 @@ LAGGING: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("step", [0, 1, 2, 4])
 @pytest.mark.parametrize("name", LAGGING)
-def test_who_lacks_the_gradients_gets_them_from_the_others(
+def test_a_worker_gets_missed_gradients_from_the_others(
     name: str, step: int, make_job: Callable[..., ElasticJob], tmp_path: Path
 ) -> None:
     lag = {"step": step, "lags": 1, "dies": 2, "got": str(tmp_path / "got")}
@@ -179,7 +181,9 @@ def test_who_lacks_the_gradients_gets_them_from_the_others(
     assert len(results[0]["used"][step]) == 6
 
 
-def test_who_keeps_no_gradients_of_its_own_gets_them_too(make_job: Callable[..., ElasticJob], tmp_path: Path) -> None:
+def test_a_worker_that_keeps_no_gradients_gets_missed_ones_too(
+    make_job: Callable[..., ElasticJob], tmp_path: Path
+) -> None:
     lag = {"step": 2, "lags": 1, "dies": 2, "got": str(tmp_path / "got")}
     options = {"lag": lag, "deaths": {2: None}}
     results = run(make_job({"FARANDOLE_ELASTIC_KEEP_GRADIENTS": "0"}), options, 3)
@@ -187,7 +191,7 @@ def test_who_keeps_no_gradients_of_its_own_gets_them_too(make_job: Callable[...,
     check(results, options)
 
 
-def test_who_cannot_get_the_gradients_any_more_has_to_go(make_job: Callable[..., ElasticJob], tmp_path: Path) -> None:
+def test_a_worker_that_cannot_get_missed_gradients_leaves(make_job: Callable[..., ElasticJob], tmp_path: Path) -> None:
     lag = {"step": 3, "lags": 1, "dies": 2, "got": str(tmp_path / "got")}
     options = {"lag": lag, "deaths": {1: None, 2: None}, "changes": 3}
     job = make_job()

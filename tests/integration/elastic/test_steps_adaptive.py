@@ -64,7 +64,9 @@ def test_a_batch_that_a_scheduler_has_chosen_is_followed(
 
 # In step 5 the ranks tell each other what they have measured: those that are left do so in the next world.
 @pytest.mark.parametrize(("step", "phase"), [(4, "backward"), (5, "before step"), (5, "after step"), (6, "begin")])
-def test_it_survives_workers(make_job: Callable[..., ElasticJob], phase: str, step: int) -> None:
+def test_the_adapted_batch_survives_the_loss_of_workers(
+    make_job: Callable[..., ElasticJob], phase: str, step: int
+) -> None:
     options = OPTIONS | {"deaths": {2: (step, phase)}}
     check_adapted(run(make_job(), options), options)
 
@@ -114,7 +116,7 @@ def begin_and_resume(directory: str, stops: bool) -> tuple[Any, Any, int]:
     return first, (loop._adaptation.value, optimizer.param_groups[0]["lr"]), loop.step
 
 
-def test_a_checkpoint_has_it(nursery: Nursery, tmp_path: Path) -> None:
+def test_a_checkpoint_contains_the_adapted_batch(nursery: Nursery, tmp_path: Path) -> None:
     ends = []
     for stops in (True, False):
         world = World(nursery, 2)

@@ -51,7 +51,7 @@ def misuse(which: str) -> str:
         ("sampler", "Pass hvd.elastic.ElasticLoader"),
     ],
 )
-def test_misuse_is_told_at_once(which: str, told: str, make_job: Callable[..., ElasticJob]) -> None:
+def test_misuse_is_reported_at_once(which: str, told: str, make_job: Callable[..., ElasticJob]) -> None:
     job = make_job()
     workers = job.add()
     job.start(misuse, which)
@@ -99,7 +99,7 @@ def train_two(options: dict[str, Any]) -> list[Any]:
 
 
 @pytest.mark.parametrize("batch", [{"global_batch_size": 6}, {"global_batch_size": 2}])
-def test_two_optimizers_in_one_body(batch: dict[str, int], make_job: Callable[..., ElasticJob]) -> None:
+def test_two_optimizers_in_one_loop_survive_workers(batch: dict[str, int], make_job: Callable[..., ElasticJob]) -> None:
     job = make_job()
     workers = job.add(4)
     job.start(train_two, {"batch": batch, "deaths": {1: 1, 2: 3}})

@@ -161,7 +161,7 @@ def train_without_the_first() -> int:
     return loop.step
 
 
-def test_a_state_with_which_no_step_was_taken_is_no_loss(make_job: Callable[..., ElasticJob]) -> None:
+def test_losing_a_state_before_its_first_step_is_not_an_error(make_job: Callable[..., ElasticJob]) -> None:
     job = make_job()
     workers = job.add(3)
     job.start(train_without_the_first)

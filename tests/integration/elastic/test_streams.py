@@ -262,7 +262,7 @@ class Play:
 
 
 @pytest.mark.parametrize("clip", [False, True])
-def test_what_has_come_stays_as_new_as_the_others(
+def test_received_state_follows_the_steps_of_the_others(
     clip: bool, make_job: Callable[..., ElasticJob], tmp_path: Path
 ) -> None:
     play = Play(make_job(STREAMING), tmp_path, {"optimizer": "adam", "clip": clip})
@@ -273,13 +273,15 @@ def test_what_has_come_stays_as_new_as_the_others(
     assert [result["sent again"] for result in results] == [0, 0, 0]
 
 
-def test_several_newcomers(make_job: Callable[..., ElasticJob], tmp_path: Path) -> None:
+def test_several_newcomers_join_at_once(make_job: Callable[..., ElasticJob], tmp_path: Path) -> None:
     play = Play(make_job(STREAMING), tmp_path, {"optimizer": "adam"})
     play.wait_for(*play.add(3))
     assert {result["size"] for result in play.end()} == {5}
 
 
-def test_what_gets_old_on_its_way_is_sent_again(make_job: Callable[..., ElasticJob], tmp_path: Path) -> None:
+def test_pieces_of_state_that_change_during_the_transfer_are_sent_again(
+    make_job: Callable[..., ElasticJob], tmp_path: Path
+) -> None:
     play = Play(make_job(STREAMING), tmp_path, {"optimizer": "of all together"})
     play.wait_for(*play.add())
     results = play.end()
@@ -292,16 +294,14 @@ def test_a_small_state_comes_at_once(make_job: Callable[..., ElasticJob], tmp_pa
     assert {result["shadow"] for result in play.end()} == {0}
 
 
-def test_who_is_a_shadow_when_the_training_ends_has_the_state(
-    make_job: Callable[..., ElasticJob], tmp_path: Path
-) -> None:
+def test_a_shadow_has_the_state_when_the_training_ends(make_job: Callable[..., ElasticJob], tmp_path: Path) -> None:
     play = Play(make_job(STREAMING), tmp_path, {"optimizer": "adam"})
     play.add()
     wait_until(lambda: len(play.job.service.world) == 3)
     assert len(play.end()) == 3
 
 
-def test_others_that_come_meanwhile_do_not_make_it_begin_anew(
+def test_more_newcomers_do_not_restart_the_transfer_of_state(
     make_job: Callable[..., ElasticJob], tmp_path: Path
 ) -> None:
     play = Play(make_job(STREAMING), tmp_path, {"optimizer": "adam"})
@@ -312,7 +312,7 @@ def test_others_that_come_meanwhile_do_not_make_it_begin_anew(
     play.end()
 
 
-def test_who_hands_over_may_leave_as_soon_as_the_others_have_the_state(
+def test_a_worker_leaves_as_soon_as_its_state_is_handed_over(
     make_job: Callable[..., ElasticJob], tmp_path: Path
 ) -> None:
     play = Play(make_job(STREAMING), tmp_path, {"optimizer": "adam"})
@@ -349,7 +349,9 @@ DEATHS = {
 
 
 @pytest.mark.parametrize("name", DEATHS)
-def test_whoever_is_lost_the_others_go_on(name: str, make_job: Callable[..., ElasticJob], tmp_path: Path) -> None:
+def test_survivors_continue_whichever_worker_is_lost(
+    name: str, make_job: Callable[..., ElasticJob], tmp_path: Path
+) -> None:
     options = {"optimizer": "adam", "clip": True, "deaths": DEATHS[name]}
     play = Play(make_job(STREAMING), tmp_path, options)
     play.add()
@@ -372,7 +374,7 @@ def test_a_body_that_fails_on_a_shadow_fails_there(make_job: Callable[..., Elast
     play.end()
 
 
-def test_a_first_collective_of_the_body_is_not_made_with_half_a_state(
+def test_a_new_collective_before_the_state_has_arrived_is_refused(
     make_job: Callable[..., ElasticJob], tmp_path: Path
 ) -> None:
     play = Play(make_job(STREAMING), tmp_path, {"optimizer": "adam", "calls from size": 3})

@@ -68,7 +68,7 @@ def test_trainings_survive_workers(name: str, make_job: Callable[..., ElasticJob
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_workers_die_and_come_at_random(seed: int, make_job: Callable[..., ElasticJob], alone: Worker) -> None:
+def test_workers_are_lost_and_join_at_random(seed: int, make_job: Callable[..., ElasticJob], alone: Worker) -> None:
     dice = random.Random(seed)
     count = dice.randint(1, 4)
     deaths = {
@@ -109,7 +109,7 @@ def test_a_rank_without_reduced_gradients_gets_them_from_the_others(
     check(results, options, alone)
 
 
-def test_a_worker_is_killed_another_comes_and_the_rate_follows(
+def test_the_rate_follows_when_a_worker_is_killed_and_replaced(
     make_job: Callable[..., ElasticJob], alone: Worker
 ) -> None:
     from farandole.worker.elastic.batches import LinearScaling
@@ -305,7 +305,7 @@ def train_as_with_horovod(options: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def test_the_decorator_goes_on_when_a_worker_is_killed_and_another_comes(
+def test_the_decorator_continues_after_a_worker_is_killed_and_replaced(
     make_job: Callable[..., ElasticJob],
 ) -> None:
     import numpy as np
@@ -327,7 +327,7 @@ def test_the_decorator_goes_on_when_a_worker_is_killed_and_another_comes(
     assert results[0]["values"][2] == 12 + len(results[0]["resets"])
 
 
-def test_errors_of_the_script_are_the_script_s(make_job: Callable[..., ElasticJob]) -> None:
+def test_errors_of_the_script_are_raised_unchanged(make_job: Callable[..., ElasticJob]) -> None:
     job, options = make_job(), {"batches": 2, "dies": None, "waits at": None, "fails": True}
     workers = job.add(1)
     job.start(train_as_with_horovod, options)

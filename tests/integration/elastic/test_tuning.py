@@ -44,7 +44,7 @@ def go_on(size: int) -> int:
     return chunk_bytes
 
 
-def test_it_is_used_in_the_worlds_for_which_it_was_found(job: ElasticJob) -> None:
+def test_tuning_is_used_in_worlds_of_the_shape_that_it_was_found_in(job: ElasticJob) -> None:
     first = job.add(3)
     job.start(begin)
     defaults = set(job.collect(first))

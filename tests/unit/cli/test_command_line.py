@@ -54,7 +54,9 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["dance"], "dance"),
     ],
 )
-def test_mistakes_are_told_with_a_hint(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistakes_are_reported_with_a_hint(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     try:
         code: object = main(arguments)
     except SystemExit as exit_:
@@ -74,7 +76,7 @@ def test_an_unknown_option_points_to_the_help_that_lists_them(capsys: pytest.Cap
         assert capsys.readouterr().err == f"error: unrecognized arguments: --bogus\nhint: see {where} --help\n"
 
 
-def test_who_mistypes_an_option_is_told_what_it_is_called(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_mistyped_option_gets_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["run", "-np", "2", "--max-npp=4", "python", "train.py"])
     assert capsys.readouterr().err == (

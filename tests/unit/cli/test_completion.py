@@ -56,7 +56,7 @@ def test_the_manual_page_has_every_verb(capsys: pytest.CaptureFixture[str]) -> N
 @pytest.mark.parametrize(
     ("library", "make"), [("shtab", lambda: completion.script("bash")), ("argparse_manpage", man.page)]
 )
-def test_without_the_library_it_is_said_what_to_install(
+def test_a_missing_library_is_reported_with_what_to_install(
     library: str, make: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = builtins.__import__

@@ -97,7 +97,7 @@ def test_reading_both_kinds(folder: Path) -> None:
         ("[run]\ntransport = 'pigeon'\n", "transport is 'pigeon'", "auto, shm, tcp"),
     ],
 )
-def test_a_wrong_project_file_is_told_by_both_verbs(
+def test_both_verbs_report_an_invalid_project_file(
     folder: Path, text: str, words: str, hint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "farandole.toml").write_text(text)
@@ -109,7 +109,7 @@ def test_a_wrong_project_file_is_told_by_both_verbs(
     assert capsys.readouterr().err == told
 
 
-def test_help_is_given_whatever_the_project_file_says(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_is_shown_even_with_an_invalid_project_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "farandole.toml").write_text("[run\n")
     with pytest.raises(SystemExit) as exit_:
         main(["run", "--help"])
@@ -119,7 +119,7 @@ def test_help_is_given_whatever_the_project_file_says(folder: Path, capsys: pyte
 # --- as words of a command line ---------------------------------------------------------------------------------------
 
 
-def test_words() -> None:
+def test_options_of_the_project_file_become_arguments() -> None:
     options = {
         "hosts": Option("hosts"),
         "verbose": Option("verbose", is_switch=True),
@@ -139,7 +139,9 @@ def test_words() -> None:
     ]
 
 
-def test_what_is_given_leaves_no_place_for_what_the_file_says(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_on_the_command_line_replace_related_ones_of_the_project_file(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (folder / "farandole.toml").write_text('[run]\nhosts = "no-such-host:2"\nnetwork = ["lo"]\n')
     (folder / "hosts").write_text("localhost slots=1\n")
     assert main(["run", "--hostfile", "hosts", "--network", "127.0.0.1", "--dry-run", "true"]) == 0
@@ -155,7 +157,7 @@ def test_the_environment_wins_over_the_project_file() -> None:
     assert words(project, options, {"HOROVOD_START_TIMEOUT": "5", "HOROVOD_AUTOTUNE_WARMUP_SAMPLES": "9"}) == []
 
 
-def test_a_value_that_the_option_refuses() -> None:
+def test_a_value_that_does_not_suit_its_option_is_refused() -> None:
     project = Project(Path("farandole.toml"), {"include": []}, {})
     with pytest.raises(SpecError, match="include is \\[\\]"):
         words(project, {"include": Option("include", repeats=True)}, {})
@@ -186,7 +188,7 @@ def test_run_takes_options_from_the_project_file_and_flags_win(
     assert "WARN" not in plan.err
 
 
-def test_every_option_that_sets_a_setting_is_one() -> None:
+def test_every_flag_of_a_setting_is_an_option_of_run() -> None:
     assert FLAGS.keys() <= options_of_run().keys()
 
 
@@ -246,7 +248,7 @@ def test_secrets_are_not_shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
             assert value not in told.out + told.err
 
 
-def test_a_value_that_cannot_be_used(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_value_is_reported(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("FARANDOLE_TRANSPORT", "pigeon")
     assert main(["config"]) == 1
     assert "error: FARANDOLE_TRANSPORT is 'pigeon'" in capsys.readouterr().err
@@ -270,7 +272,7 @@ Seconds after which rank 0 warns that some ranks wait for others, and names them
 @pytest.mark.parametrize(
     "name", ["stall_warning_seconds", "FARANDOLE_STALL_WARNING_SECONDS", "--stall-warning", "stall-warning"]
 )
-def test_one_setting_by_any_of_its_names(
+def test_a_setting_is_found_by_any_of_its_names(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("HOROVOD_STALL_CHECK_TIME_SECONDS", "5")
@@ -279,7 +281,7 @@ def test_one_setting_by_any_of_its_names(
     assert capsys.readouterr().out == ONE
 
 
-def test_a_setting_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_setting_is_reported_with_the_closest_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["config", "start_timout"]) == 2
     told = capsys.readouterr().err
     assert told == "error: there is no setting 'start_timout'\nhint: did you mean start_timeout?\n"
@@ -297,7 +299,7 @@ def test_all_settings(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert lines["autotune"][1] == "true"
 
 
-def test_as_if_options_were_given(capsys: pytest.CaptureFixture[str]) -> None:
+def test_config_shows_values_with_given_options(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["config", "--json", "--with", "-np", "3", "--autotune", "--stall-warning", "7"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["project"] is None

@@ -93,7 +93,7 @@ def test_a_host_that_is_well() -> None:
         (with_(WELL, "gpus", other=("AMD (/dev/kfd)",)), "note", "AMD", ""),
     ],
 )
-def test_what_is_wrong_is_said_with_what_to_do(facts: Facts, level: str, words: str, todo: str) -> None:
+def test_problems_are_reported_with_the_next_step(facts: Facts, level: str, words: str, todo: str) -> None:
     found = [finding for finding in advise(facts) if words in finding.text]
     assert [finding.level for finding in found] == [level], advise(facts)
     assert todo in found[0].todo and bool(todo) == bool(found[0].todo)
@@ -115,7 +115,7 @@ def test_problems_come_first() -> None:
         (msgspec.structs.replace(ETHERNET, speed=100), "100 Mbit/s"),
     ],
 )
-def test_an_interface_that_is_no_good(interface: Interface, words: str) -> None:
+def test_an_unusable_interface_is_reported(interface: Interface, words: str) -> None:
     facts = msgspec.structs.replace(WELL, network=(interface, LOOPBACK))
     assert any(words in finding.text for finding in advise(facts))
 
@@ -148,13 +148,13 @@ def test_backends() -> None:
     assert not any(each.usable for each in backends(with_(WELL, "software", library=None)))
 
 
-def test_a_backend_that_cannot_be_used_here_says_why() -> None:
+def test_a_backend_that_cannot_be_used_is_shown_with_the_reason() -> None:
     lacking = with_(WELL, "software", backends=(NativeBackend(name="mpi", unusable="no library"),))
     found = backends(lacking)[-1]
     assert (found.name, found.usable, found.why) == ("mpi", False, "no library")
 
 
-def test_what_a_job_takes() -> None:
+def test_connections_that_a_job_uses() -> None:
     assert taken(WELL) == (
         ("one host", "shared memory"),
         ("several hosts", "shared memory within them, tcp between them"),

@@ -228,7 +228,7 @@ def test_lists_in_variables_of_nccl(wanted: str, name: str, is_match: bool) -> N
         (GPU_HOST, "note", "host memory in this version", ""),
     ],
 )
-def test_what_is_wrong_with_gpus_is_said_with_what_to_do(facts: Facts, level: str, words: str, todo: str) -> None:
+def test_problems_of_gpus_are_reported_with_the_next_step(facts: Facts, level: str, words: str, todo: str) -> None:
     found = [finding for finding in advise(facts) if words in finding.text]
     assert [finding.level for finding in found] == [level], advise(facts)
     assert todo in found[0].todo and bool(todo) == bool(found[0].todo)

@@ -112,12 +112,12 @@ def test_the_whole_text_of_one_host() -> None:
     assert render_host(GPU_HOST, FINDINGS) == GPU_HOST_TEXT
 
 
-def test_a_bug_report_names_nobody() -> None:
+def test_a_bug_report_contains_no_names() -> None:
     findings = (Finding("note", "clock", "the clock of earth is late", "wind it"), FINDINGS[1])
     assert bug_report(GPU_HOST, findings, "/home/ada") == BUG_REPORT
 
 
-def test_facts_that_could_not_be_found_out_can_be_told() -> None:
+def test_unknown_facts_are_shown_as_unknown() -> None:
     assert "unknown" in render_host(Facts(), advise(Facts()))
 
 

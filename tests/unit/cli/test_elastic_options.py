@@ -20,7 +20,7 @@ def read(*arguments: str) -> Elastic | None:
     return options.read_elastic(parser.parse_args(arguments))
 
 
-def test_a_job_is_elastic_when_something_says_so() -> None:
+def test_elastic_options_make_a_job_elastic() -> None:
     assert read("-np", "2") is None
     assert read("-H", "a,b", "--nnodes", "2") is None
     assert read("-np", "2", "--min-np", "1") == Elastic(1, None)
@@ -28,7 +28,7 @@ def test_a_job_is_elastic_when_something_says_so() -> None:
     assert read("-np", "3", "--spares", "1", "--grace", "5") == Elastic(3, None, spares=1, grace=5)
 
 
-def test_torchruns_spelling() -> None:
+def test_options_are_accepted_in_the_spelling_of_torchrun() -> None:
     assert read("--nnodes", "1:4", "--nproc-per-node", "2") == Elastic(2, 8, slots=2)
     assert read("--nnodes", "2:2", "--nproc-per-node", "2") is None
     with pytest.raises(SpecError, match="--nnodes 4:1 is not a number of hosts"):
@@ -41,7 +41,7 @@ def test_where_hosts_come_from() -> None:
     assert read("--min-np", "1", "--hosts-from", "dns:workers:8") == Elastic(1, None, discovery="dns:workers:8")
 
 
-def test_how_hosts_say_that_they_are_about_to_be_taken_away() -> None:
+def test_preemption_notices_come_from_a_file_or_a_command() -> None:
     by_file = read("--min-np", "1", "--preemption-file", "/run/leaving", "--preemption-interval", "2")
     assert by_file == Elastic(1, None, preemption_file="/run/leaving", preemption_interval=2)
     assert read("-np", "2", "--preemption-command", "check") == Elastic(2, None, preemption_command="check")
@@ -64,7 +64,7 @@ def test_how_hosts_say_that_they_are_about_to_be_taken_away() -> None:
         (["--min-np", "1", "--hosts-from", "file:/no/such/file"], "the host file cannot be read"),
     ],
 )
-def test_mistakes_are_told(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistakes_are_reported(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", *arguments, "--dry-run", "true"]) == 2
     said = capsys.readouterr().err
     assert message in said and "hint: " in said

@@ -59,7 +59,7 @@ def test_help_lists_some_verbs_and_help_all_every_one(capsys: pytest.CaptureFixt
     assert "\n  run " in short and "\n  bench " not in short
 
 
-def test_what_torchrun_takes_is_accepted(capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_of_torchrun_are_accepted(capsys: pytest.CaptureFixture[str]) -> None:
     words = ("--rdzv-backend", "c10d", "--rdzv-id", "7", "--node-rank", "0", "--max-restarts", "3", "--standalone")
     code, out, err = told(capsys, "run", *words, "--nproc-per-node", "2", "--dry-run", "true")
     assert (code, err) == (0, "") and out.startswith("2 workers on 1 host\n")
@@ -87,7 +87,7 @@ def test_every_verb_names_only_options_that_it_has_in_its_short_help(verb: str) 
         (["--json", "jobs"], "write farandole jobs --json ..."),
     ],
 )
-def test_what_may_have_been_meant(words: list[str], hint: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistyped_words_get_a_suggestion(words: list[str], hint: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = told(capsys, *words)
     assert (code, out) == (2, "") and err.startswith("error: ")
     assert f"\nhint: {hint} Otherwise see farandole" in err
@@ -105,12 +105,14 @@ def test_what_may_have_been_meant(words: list[str], hint: str, capsys: pytest.Ca
         (["kubernetes", "operator", "extra"], "unrecognized arguments: extra"),
     ],
 )
-def test_what_is_wrong_is_said_plainly(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_arguments_are_reported_plainly(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     code, _, err = told(capsys, *words)
     assert code == 2 and err.startswith(f"error: {message}\nhint: see farandole")
 
 
-def test_what_is_missing_is_said_with_the_usage(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_argument_is_reported_with_the_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert told(capsys, "scale")[2] == "error: JOB is missing\nhint: farandole scale JOB N [--on PLACE] [--json]\n"
     assert told(capsys, "queue")[2].startswith("error: ACTION is missing\nhint: farandole queue start|status|")
 

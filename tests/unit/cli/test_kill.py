@@ -10,12 +10,12 @@ from farandole.errors import SpecError
 
 
 @pytest.mark.parametrize("text", ["SIGKILL", "sigkill", "kill", "9"])
-def test_a_signal(text: str) -> None:
+def test_a_signal_is_read_by_name_and_number(text: str) -> None:
     assert read_signal(text) == 9
 
 
 @pytest.mark.parametrize(("text", "hint"), [("SIGKIL", "did you mean SIGKILL?"), ("0", "such as SIGKILL"), ("999", "")])
-def test_what_is_no_signal(text: str, hint: str) -> None:
+def test_an_unknown_signal_is_refused(text: str, hint: str) -> None:
     with pytest.raises(SpecError, match="there is no signal") as error:
         read_signal(text)
     assert error.value.hint.startswith(hint)
@@ -29,7 +29,7 @@ def test_a_job_of_the_queue_is_found_by_its_name() -> None:
     assert local_name(None, running) is None
 
 
-def test_ranks_that_are_not_there() -> None:
+def test_missing_ranks_are_refused() -> None:
     workers = Workers.__new__(Workers)  # Without its output, which needs a loop.
     workers.by_number = {}
     with pytest.raises(SpecError, match="no rank 0 yet"):

@@ -17,7 +17,7 @@ from farandole.control.cli.main import make_parser
         (["python", "train.py", "--metrics=f1", "--metrics"], None),
     ],
 )
-def test_the_command_stays_whole(words: list[str], metrics: str | None) -> None:
+def test_the_command_of_the_job_is_not_parsed(words: list[str], metrics: str | None) -> None:
     given = make_parser().parse_args(["run", "-np", "2", *words])
     assert given.metrics == metrics
     assert given.command == words[words.index("python") :]

@@ -66,7 +66,7 @@ def test_ways_of_two_hosts() -> None:
     assert findings(parse(TWO_HOSTS.splitlines())) == []
 
 
-def test_what_fell_back_and_why() -> None:
+def test_fallbacks_of_nccl_are_shown_with_the_reason() -> None:
     log = parse(SOCKETS.splitlines())
     assert describe(log) == [
         "NCCL 2.18.5",
