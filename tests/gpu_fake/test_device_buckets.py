@@ -28,7 +28,7 @@ class Worlds:
     def __init__(self, nurseries: Nurseries, fake_gpu: FakeGpu) -> None:
         self._nursery = nurseries["torch"]
         self._variables = {
-            **fake_gpu.environment(),
+            **fake_gpu.environment(devices=2),
             "FAKE_GPU_DELAY_US": "300",
             # What nobody waits for then shows however slow the machine is.
             "FAKE_GPU_LAZY_MS": "2000",
@@ -69,7 +69,7 @@ def train_on(device, kind, arguments, how, time="random"):
     return flat(model.cpu())
 
 
-@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
 @pytest.mark.parametrize("time", ["eager", "lazy", "random"])
 @pytest.mark.parametrize("set_to_none", [True, False])
 def test_equals_the_cpu_and_one_process_with_the_whole_batch(worlds, size, time, set_to_none):
@@ -252,17 +252,20 @@ def test_gradients_of_earlier_steps_that_are_kept_stay_as_they_are(worlds):
     def body():
         model = make_layers(2, 4).to(DEVICE)
         optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.0), model.named_parameters())
-        kept = []
-        for step in range(6):
+        kept, places = [], []
+        for step in range(9):
             optimizer.zero_grad()
             (model[1](torch.ones(1, 4, device=DEVICE)) * (step + hvd.rank())).sum().backward()
             optimizer.step()
             gradient = model[1].weight.grad
-            kept.append((gradient, gradient.data, gradient.detach().view(-1))[step % 3])
+            kept.append(gradient if step < 5 else (gradient.data, gradient.detach().view(-1))[step % 2])
+            places.append(model[1].bias.grad.data_ptr())
             del gradient
+        # Who keeps a gradient does not keep a bucket.
+        assert len(set(places[1:6])) == 1
         return [tensor.cpu().unique().tolist() for tensor in kept]
 
-    assert worlds.run(2, body) == [[[0.5 + step] for step in range(6)]] * 2
+    assert worlds.run(2, body) == [[[0.5 + step] for step in range(9)]] * 2
 
 
 def test_a_view_has_memory_of_its_own_and_the_strides_of_its_parameter(worlds):
@@ -384,6 +387,59 @@ def test_a_loop_of_steps_weights_the_samples_of_uneven_batches(worlds):
     for (result, requests), (other, _) in zip(worlds.run(3, body, DEVICE), on_cpu, strict=True):
         np.testing.assert_allclose(result, other, rtol=1e-5, atol=1e-7)
         assert requests[1:] == [2] * 7  # The bucket and the ballot.
+
+
+@pytest.mark.parametrize("places", [(f"{DEVICE}:0", f"{DEVICE}:1"), ("cpu", f"{DEVICE}:1")])
+def test_a_model_in_several_places(worlds, places):
+    def body(places):
+        model = make_layers(4, 5)
+        here, there = (model[:2].to(places[0]), model[2:].to(places[1]))
+        optimizer = hvd.DistributedOptimizer(make_optimizer(model), model.named_parameters())
+        loader = hvd.elastic.ElasticLoader(torch.utils.data.TensorDataset(torch.eye(5)), global_batch_size=2)
+        requests = []
+        for (x,) in hvd.elastic.steps(loader, epochs=2, model=model, optimizer=optimizer):
+            before = requests_so_far()
+            optimizer.zero_grad()
+            there(here(x.to(places[0])).to(places[1])).square().sum().backward()
+            optimizer.step()
+            requests.append(requests_so_far() - before)
+        return flat(model.cpu()), requests[1]
+
+    on_cpu = worlds.run(2, body, ("cpu", "cpu"))
+    for (result, requests), (other, _) in zip(worlds.run(2, body, places), on_cpu, strict=True):
+        np.testing.assert_allclose(result, other, rtol=1e-5, atol=1e-7)
+        assert requests == (6 if "cpu" in places else 3)  # With the ballot.
+
+
+def test_a_rank_that_has_joined(worlds):
+    def body():
+        model = make_layers(2, 4).to(DEVICE)
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.0), model.named_parameters())
+        found = []
+        for _ in range(2 + 2 * hvd.rank()):
+            optimizer.zero_grad()
+            model(torch.ones(1, 4, device=DEVICE)).sum().backward()
+            optimizer.step()
+            found.append(model[1].bias.grad.cpu().unique().tolist())
+        hvd.join()
+        return found
+
+    assert worlds.run(2, body) == [[[1.0]] * 2, [[1.0]] * 2 + [[0.5]] * 2]
+
+
+def test_gradients_that_require_gradients(worlds):
+    def body():
+        model = make_layers(2, 4).to(DEVICE)
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.0), model.named_parameters())
+        for step in range(3):
+            optimizer.zero_grad()
+            loss = model(torch.ones(1, 4, device=DEVICE)).sum() * (step + hvd.rank())
+            loss.backward(create_graph=True)
+            optimizer.step()
+            assert not model[1].bias.grad.requires_grad
+            assert model[1].bias.grad.cpu().unique().tolist() == [step + 0.5]
+
+    worlds.run(2, body)
 
 
 # --- streams ---------------------------------------------------------------------------------------------------------

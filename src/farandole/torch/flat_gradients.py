@@ -66,8 +66,7 @@ class FlatGradients:
         return fits
 
     def call(self, session: Session, share: float) -> GeneralCall:
-        if any(map(_old_gradient_is_kept, self._entries)):
-            self._allocate()
+        self._leave_what_is_kept()
         self._move_in()
         flat = self._flat
         if share == 0.0:
@@ -90,6 +89,20 @@ class FlatGradients:
             FRONT.note_writes([entry.in_view for entry in self._entries if entry.in_view is not None])
 
         return GeneralCall(allreduce_call(session, *how), store)
+
+    def _leave_what_is_kept(self) -> None:
+        """Give memory of its own to what the user has kept of earlier gradients."""
+        if any(entry.is_in_use() for entry in self._entries):
+            # Aliases cannot get other memory, so the bucket does. Gradients that were added up in the old one are
+            # copied from there.
+            self._flat.record_stream(current_stream(self._device))
+            self._allocate()
+            return
+        for entry in self._entries:
+            # Two references are ours: the attribute and the argument.
+            if getrefcount(entry.in_view) > 2 and entry.parameter.grad is not entry.in_view:
+                assert entry.in_view is not None
+                entry.in_view.data = entry.in_view.clone()
 
     def _allocate(self) -> None:
         """Make a new tensor, of which each entry gets its view. The space between views is zero, and stays zero."""
@@ -138,14 +151,6 @@ class FlatGradients:
         for stream in streams.values():
             current_stream(device).wait_stream(stream)
         return bool(streams)
-
-
-def _old_gradient_is_kept(entry: GradientEntry) -> bool:
-    """Return whether the user has kept an earlier gradient, or an alias of it, while the present one is another."""
-    if entry.parameter.grad is entry.in_view:
-        return False
-    # Here, two references are ours: the attribute and the argument.
-    return getrefcount(entry.in_view) > 2 or entry.is_in_use()
 
 
 def _in_place(entry: GradientEntry) -> torch.Tensor:
