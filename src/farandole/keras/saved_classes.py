@@ -1,4 +1,4 @@
-"""Under which names Keras saves distributed optimizers: those of what they wrap, so that any Keras loads the files."""
+"""The names under which Keras saves distributed optimizers: those of the wrapped ones, so that any Keras loads them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls as bytes, for workers that find no module of the test's."""
+"""Calls as bytes, for workers that cannot import the test's modules."""
 
 from __future__ import annotations
 

@@ -183,7 +183,7 @@ class World:
         return answers
 
     def _results(self, answers: Mapping[int, Answer | None]) -> list[Any]:
-        """Return the results by rank, or raise the error that is behind all others."""
+        """Return the results by rank, or raise the error that caused the others."""
         raised = [rank for rank, answer in sorted(answers.items()) if answer is not None and answer.traceback]
         gone = [rank for rank, answer in sorted(answers.items()) if answer is None]
         for rank in raised:

@@ -29,10 +29,10 @@ from farandole.worker.gradients.parameter_check import ParameterCheck
 
 
 class DeltaReducer:
-    """Puts the ranks' steps together."""
+    """Combines the steps of all ranks."""
 
     def __init__(self, named: Sequence[Named], compression: Any, process_set: ProcessSet) -> None:
-        """Look after these parameters.
+        """Reduce the steps of these parameters.
 
         Args:
             named: parameters with the names by which the ranks' deltas match.
@@ -44,7 +44,7 @@ class DeltaReducer:
         self._process_set = process_set
 
     def add(self, named: Sequence[Named]) -> None:
-        """Look after more parameters."""
+        """Reduce the steps of more parameters, too."""
         self._named += named
 
     def begin(self) -> list[tuple[str, torch.Tensor, torch.Tensor]]:

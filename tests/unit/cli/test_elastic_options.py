@@ -57,7 +57,7 @@ def test_preemption_notices_come_from_a_file_or_a_command() -> None:
         (["--min-np", "1", "--hosts-from", "nowhere"], "'nowhere' is not a valid host discovery"),
         (
             ["--min-np", "1", "--hosts-from", "file:x", "-H", "a:1"],
-            "-H and --hostfile do not go together with host discovery",
+            "-H and --hostfile cannot be combined with host discovery",
         ),
         (["--min-np", "1", "-np", "2", "--launcher", "srun"], "--launcher srun starts all workers at once"),
         (["--min-np", "1", "--preemption-interval", "-1"], "cannot be checked every -1 s"),

@@ -23,7 +23,7 @@ def starter(args: argparse.Namespace, environment: Mapping[str, str]) -> Starter
         environment: the environment of horovodrun.
 
     Raises:
-        SpecError: the arguments do not go together with MPI, or there is no mpirun.
+        SpecError: the arguments cannot be combined with MPI, or there is no mpirun.
     """
     asked = "--mpi" if args.use_mpi else "HOROVOD_CPU_OPERATIONS=MPI"
     if is_elastic(args):

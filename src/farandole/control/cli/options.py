@@ -208,7 +208,7 @@ def read_hosts(options: argparse.Namespace, elastic: Elastic | None = None) -> t
     hosts: tuple[Host, ...] = ()
     if elastic is not None and elastic.discovery:
         if options.hosts or options.hostfile:
-            raise SpecError("-H and --hostfile do not go together with host discovery", "omit one of them")
+            raise SpecError("-H and --hostfile cannot be combined with host discovery", "omit one of them")
         return workers, ()
     if options.hosts:
         hosts = parse_hosts(options.hosts)

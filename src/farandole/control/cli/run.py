@@ -228,7 +228,7 @@ def _starter(given: argparse.Namespace, elastic: bool) -> Starter | None:
     refused = {"--ship": given.ship, "--tee": given.tee, "--only-rank": given.only_rank, "--job": given.job}
     for flag, value in refused.items():
         if value:
-            raise SpecError(f"{flag} does not go together with --launcher {given.launcher}", "omit one of them")
+            raise SpecError(f"{flag} cannot be combined with --launcher {given.launcher}", "omit one of them")
     if elastic:
         what = f"--launcher {given.launcher} starts all workers at once, so the job cannot be elastic"
         raise SpecError(what, "omit --launcher or the elastic options")

@@ -45,7 +45,7 @@ class FieldReader:
             return default
         usable = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
         if not usable or not (value > 0 or (zero and value == 0)):
-            self.refuse(name, value, "a number from 0 on" if zero else "a number above 0")
+            self.refuse(name, value, "a number of at least 0" if zero else "a number above 0")
             return default
         return float(value)
 

@@ -21,7 +21,7 @@ class KerasBackend:
     """
 
     def __init__(self, hvd: ModuleType) -> None:
-        """Take the module of farandole for the backend."""
+        """Use this module of farandole for the backend."""
         self._hvd = hvd
         self.compression: Any = hvd.Compression
 

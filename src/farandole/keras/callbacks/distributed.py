@@ -45,7 +45,7 @@ class Distributed(Callback):
         self._tell("set_params", params)
 
     def set_model(self, model: Any) -> None:
-        """Take the model."""
+        """Receive the model from Keras."""
         super().set_model(model)
         self._tell("set_model", model)
 

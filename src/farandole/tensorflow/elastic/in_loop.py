@@ -84,7 +84,7 @@ def reduce_gradients(
     op: int = Average,
     process_set: ProcessSet = global_process_set,
 ) -> list[Any]:
-    """Return gradients reduced over all workers: the way of a training that needs no tape or optimizer of farandole.
+    """Return gradients reduced over all workers, for trainings that use no tape and no optimizer of farandole.
 
     In a loop of `steps` this is where the step counts. It works in eager mode and in a `tf.function`.
 

@@ -39,7 +39,7 @@ class SequenceSource:
     """Whatever has `__len__` and `__getitem__`, which returns one sample."""
 
     def __init__(self, sequence: Any) -> None:
-        """Take a sequence."""
+        """Read from a sequence."""
         self._sequence = sequence
         self.samples = len(sequence)
 

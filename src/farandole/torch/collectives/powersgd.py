@@ -171,7 +171,7 @@ class Matrix:
         return self._weights
 
     def _owe_the_rest(self) -> None:
-        """Take what is sent out of the residual; what is not finite has been delivered, and must not come again."""
+        """Subtract the sent part from the residual. Elements that are not finite count as sent: they must not recur."""
         is_finite = self._basis.isfinite().all()
         if not is_finite.is_cpu:
             self._own.addmm_(self._basis, self._weights.t(), alpha=-1).masked_fill_(~is_finite, 0.0)

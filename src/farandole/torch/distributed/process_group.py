@@ -106,7 +106,7 @@ class ProcessGroup(dist.ProcessGroup):
     # torch keeps a group's name in its backends, of which this one has none.
 
     def setGroupName(self, name: str) -> None:
-        """Take the name that torch gives the group."""
+        """Set the name that torch gives the group."""
         self._name = name
 
     def getGroupName(self) -> str:
@@ -114,7 +114,7 @@ class ProcessGroup(dist.ProcessGroup):
         return self._name
 
     def setGroupDesc(self, description: str) -> None:
-        """Take the description that torch gives the group."""
+        """Set the description that torch gives the group."""
         self._description = description
 
     def getGroupDesc(self) -> str:

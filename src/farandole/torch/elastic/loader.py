@@ -234,7 +234,7 @@ class ElasticLoader:
         self._ahead.advance()
 
     def abort(self, batch: Batch) -> None:
-        """Take a step as not done. `next` gives its samples again.
+        """Treat a step as not done. `next` gives its samples again.
 
         They are read anew, because the step may have changed them in place.
 

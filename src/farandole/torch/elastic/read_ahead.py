@@ -62,7 +62,7 @@ class Step:
         """The length of the stream, if it ends before all positions of this step."""
 
     def set_read(self, data: Any, end: int | None) -> None:
-        """Take what was read.
+        """Accept the samples that were read.
 
         Args:
             data: collated.

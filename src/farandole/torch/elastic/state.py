@@ -22,14 +22,14 @@ from farandole.worker.elastic.state import Kept, ObjectState, check_names
 
 
 class StateHandler(Kept):
-    """Looks after one attribute. After `sync`, `save` follows."""
+    """Manages one attribute. After `sync`, `save` follows."""
 
     def __init__(self, value: Any) -> None:
-        """Look after this value."""
+        """Manage this value."""
         self.value = value
 
     def set_value(self, value: Any) -> None:
-        """Look after another value instead, which counts as committed."""
+        """Manage another value instead, which counts as committed."""
         self.value = value
         self.save()
 
@@ -42,19 +42,19 @@ class Stateful(Protocol):
         """Return the state."""
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> Any:
-        """Take a state on."""
+        """Take over a state."""
 
 
 class StatefulHandler(StateHandler):
-    """Looks after anything that has a state dict."""
+    """Manages any value that has a state dict."""
 
     def __init__(self, value: Any) -> None:
-        """Look after this value, which counts as committed."""
+        """Manage this value, which counts as committed."""
         super().__init__(value)
         self.save()
 
     def save(self) -> None:
-        """Make what the value is now the committed one."""
+        """Commit the current value."""
         self._saved = copy.deepcopy(self.value.state_dict())
 
     def restore(self) -> None:

@@ -11,7 +11,7 @@ _PACKAGE = PACKAGE_FOLDER + os.sep
 
 
 def hide_own_frames(error: BaseException) -> None:
-    """Take this package's frames out of the tracebacks of an error and of those that it follows from.
+    """Remove this package's frames from the tracebacks of an error and of its causes.
 
     A traceback that has no other frames stays as it is.
     """

@@ -27,7 +27,7 @@ class NativeOptions:
     __slots__ = ("address", "array", "count")
 
     def __init__(self, array: ctypes.Array[NativeOption]) -> None:
-        """Take an array that nobody changes."""
+        """Wrap an array that does not change."""
         self.array = array
         self.address = ctypes.addressof(array)
         self.count = len(array)
@@ -76,7 +76,7 @@ class _Layout:
     MOST = 1024
 
     def __init__(self, names: tuple[str, ...]) -> None:
-        """Take the names, which native options will point to."""
+        """Keep the names, which native options will point to."""
         self._names = [name.encode() for name in names]
         self._values = struct.Struct(f"@{len(names)}d")
         self.pack = self._values.pack

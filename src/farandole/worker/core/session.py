@@ -93,12 +93,12 @@ class Session:
         settings = way.settings
         if settings.elastic and process_sets:
             raise InvalidRequestError(
-                "init(process_sets=...) does not go together with workers that come and go: a newcomer would register "
+                "init(process_sets=...) cannot be used in an elastic job: a new worker would register "
                 "them alone. Call add_process_set() on all ranks when the world has changed, as in a reset callback."
             )
         if settings.elastic and settings.backend == "mpi":
             raise InvalidRequestError(
-                "FARANDOLE_BACKEND=mpi does not go together with workers that come and go: an MPI world has a fixed "
+                "FARANDOLE_BACKEND=mpi cannot be used in an elastic job: an MPI world has a fixed "
                 "set of processes and does not outlive one of them. Unset it, or start a job of a fixed size."
             )
         engine = Engine(binding.load(settings.library), settings)

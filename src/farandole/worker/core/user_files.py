@@ -120,6 +120,6 @@ class MeetingFile:
             return ""
 
     def remove(self) -> None:
-        """Take the file away, if it is there."""
+        """Remove the file, if it exists."""
         with contextlib.suppress(OSError):
             self.path.unlink()

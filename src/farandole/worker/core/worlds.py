@@ -166,7 +166,7 @@ class Notices:
         return self._coming
 
     def heard(self, message: Heard) -> None:
-        """Take a notice."""
+        """Record a notice."""
         if isinstance(message, Changed):
             self._change = message
         elif isinstance(message, Revoked):

@@ -38,7 +38,7 @@ class GradientPasses(Protocol):
         """Begin a pass of a step.
 
         Args:
-            number: the number of the pass, from 0 on.
+            number: the number of the pass, counted from 0.
             sizes: samples of each pass of the step. The gradient of the step is that of all of them.
             measures: the squared norms of its gradients are wanted.
         """

@@ -44,7 +44,7 @@ class HostMessages:
         """When the first of several newcomers was here."""
 
     def put(self, message: tuple[Any, int]) -> None:
-        """Take a change that something else than the roster tells of: when, and what."""
+        """Record a change that was not reported by the roster: its time and its description."""
         self._told.append(message)
 
     def empty(self) -> bool:

@@ -24,7 +24,7 @@ class ArenaViews:
         self._without += entries
 
     def drop(self, entries: Sequence[Entry]) -> None:
-        """Take the views of all entries away: they belong to a session that has ended."""
+        """Drop the views of all entries: they belong to a session that has ended."""
         self._without = list(entries)
         for entry in entries:
             entry.view = entry.own_view = None

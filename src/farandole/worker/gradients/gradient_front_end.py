@@ -53,7 +53,7 @@ class GradientFrontEnd(Protocol):
         """Return whether gradients may travel through the arena: nothing is done to them on the way."""
 
     def forget_residuals(self) -> None:
-        """Forget what compression has not sent yet: it was being written when a world broke, or is another's."""
+        """Forget what compression has not sent yet: a broken world left it half written, or it is another rank's."""
 
     def present(self, bundles: Sequence[Bundle]) -> list[tuple[Entry, Any]]:
         """Return the gradients that there are, in the framework's own form, each with its entry."""

@@ -100,7 +100,7 @@ class ClockWatch:
         self._next_burst = 0.0
 
     def measured(self, answer: Probed) -> None:
-        """Take the roster's answer."""
+        """Handle the roster's answer."""
         self.clock.measured(answer.sent_ns, answer.now_ns, time.monotonic_ns(), answer.clock)
         self._answered.set()
 
@@ -200,7 +200,7 @@ class Recorder(Ticker):
         file.append(trace.begin())
 
     def receive(self, rank: int, batch: Batch) -> None:
-        """Take what another rank has sent. Any thread; returns at once."""
+        """Handle a message of another rank. For any thread; returns at once."""
         with self._lock:
             self._inbox.append((rank, batch))
             self._inbox_bytes += len(batch.events)

@@ -62,7 +62,7 @@ class Timeline(Protocol):
         """End it, and return when all is written. No-op if there is none."""
 
     def heard(self, sender: int, message: Message) -> None:
-        """Take a message of another rank. Quick; in the roster client's thread."""
+        """Handle a message of another rank, quickly: in the roster client's thread."""
 
     def gone(self, rank: int) -> None:
         """Record that another rank does not listen any more."""
@@ -153,7 +153,7 @@ class Recording:
             self._end()
 
     def heard(self, sender: int, message: Message) -> None:
-        """Take a message of another rank."""
+        """Handle a message of another rank."""
         reply: Message | None = None
         with self._changed:
             if isinstance(message, Batch) and self._recorder is not None and message.serial == self._serial:
@@ -308,7 +308,7 @@ class Sending:
         """Do nothing: rank 0 takes what it needs from us when it stops."""
 
     def heard(self, sender: int, message: Message) -> None:
-        """Take a message of rank 0."""
+        """Handle a message of rank 0."""
         if isinstance(message, On):
             self._turn_on(message)
         elif isinstance(message, Off):

@@ -82,7 +82,7 @@ class JobDisplay:
         return self._sinks is not None
 
     def output_from(self, number: int) -> tuple[tuple[OutputLine, ...], int]:
-        """See `RecentLines`."""
+        """Return the latest lines from this number on, and the number of the next line."""
         return self._recent.output_from(number)
 
     def show(self, peer: ClientConnection, message: Show) -> None:

@@ -305,7 +305,7 @@ class CheckpointBase(ABC):
 
     @abstractmethod
     def _state_of(self, value: Any) -> Any:
-        """Return what of a thing that is to be saved is written: nested mappings, lists, tuples, tensors, numbers."""
+        """Return the content to save of a value: nested mappings, lists, tuples, tensors and numbers."""
 
     @abstractmethod
     def _identify(self, value: Any) -> Hashable | None:
