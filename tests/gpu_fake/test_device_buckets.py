@@ -218,6 +218,30 @@ def test_options_give_what_they_give_on_the_cpu(worlds, arguments, how, set_to_n
         np.testing.assert_allclose(result, other, rtol=1e-6, atol=1e-7)
 
 
+def clipped(device):
+    """Train with clipping, and change the passes of a step on the way; return the parameters."""
+    model = make_model().to(device)
+    inputs, targets = (tensor[hvd.rank() :: hvd.size()].contiguous().to(device) for tensor in make_data())
+    optimizer = hvd.DistributedOptimizer(make_optimizer(model), model.named_parameters())
+    for step in range(6):
+        passes = 1 if step < 3 else 2
+        optimizer.set_backward_passes_per_step(passes)
+        optimizer.zero_grad(set_to_none=step % 2 == 0)
+        for _ in range(passes):
+            torch.nn.functional.mse_loss(model(inputs), targets).backward()
+        optimizer.synchronize()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 0.05)
+        with optimizer.skip_synchronize():
+            optimizer.step()
+    return flat(model.cpu())
+
+
+def test_clipping_and_another_number_of_passes(worlds):
+    on_cpu = worlds.run(2, clipped, "cpu")
+    for result, other in zip(worlds.run(2, clipped, DEVICE), on_cpu, strict=True):
+        np.testing.assert_allclose(result, other, rtol=1e-5, atol=1e-6)
+
+
 def in_two_branches(device, steps):
     """Train a model in which gradients come, stay away and are frozen; return its parameters."""
     torch.manual_seed(5)
