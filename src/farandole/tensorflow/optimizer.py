@@ -13,6 +13,7 @@ from farandole.errors import InvalidRequestError
 from farandole.tensorflow import reduction
 from farandole.tensorflow.compression import Compression
 from farandole.tensorflow.passes import Passes
+from farandole.tensorflow.variable_check import compare_variables
 from farandole.worker.collectives.compression import Compressor
 from farandole.worker.core.dtype import Adasum, Average
 from farandole.worker.core.group import ProcessSet, global_process_set
@@ -90,7 +91,8 @@ class _ReducingOptimizer(_Wrapper):
         pairs = super().compute_gradients(*args, **kwargs)
         gradients, variables = [gradient for gradient, _ in pairs], [variable for _, variable in pairs]
         reduced = self._reduction.reduce if self._passes is None else self._added_up
-        return list(zip(reduced(gradients, variables), variables, strict=True))
+        with tf.control_dependencies(compare_variables(self._reduction, variables, self._name)):
+            return list(zip(reduced(gradients, variables), variables, strict=True))
 
     def _added_up(self, gradients: list[Any], variables: list[Any]) -> list[Any]:
         assert self._passes is not None

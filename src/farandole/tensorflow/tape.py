@@ -10,6 +10,7 @@ import tensorflow as tf
 from farandole.errors import InvalidRequestError
 from farandole.tensorflow import reduction
 from farandole.tensorflow.compression import Compression
+from farandole.tensorflow.variable_check import compare_variables
 from farandole.worker.collectives.compression import Compressor
 from farandole.worker.core.dtype import Average
 from farandole.worker.core.group import ProcessSet, global_process_set
@@ -51,7 +52,9 @@ class _Distributed:
         """
         plain: Any = super()
         gradients = plain.gradient(target, sources, output_gradients, unconnected_gradients)
-        flat = self._farandole.reduce(tf.nest.flatten(gradients), tf.nest.flatten(sources))
+        variables = tf.nest.flatten(sources)
+        with tf.control_dependencies(compare_variables(self._farandole, variables, "DistributedGradientTape")):
+            flat = self._farandole.reduce(tf.nest.flatten(gradients), variables)
         structure = list(sources) if isinstance(sources, tuple) else sources
         return tf.nest.pack_sequence_as(structure, flat)
 
