@@ -1,4 +1,4 @@
-"""What torch calls at every `import torch` (its entry points `torch.backends`): our backend's name becomes known to it.
+"""The function that torch calls at every `import torch` (entry points `torch.backends`): it registers our backend.
 
 So a script that asks `dist.init_process_group("farandole")` needs no import of ours. What is behind the name is
 imported when the first process group is made. Nothing here may keep torch from being imported.

@@ -1,4 +1,4 @@
-"""Where NVIDIA's library for collectives is, and which version: found without importing a framework.
+"""The path and version of NVIDIA's library for collectives, found without importing a framework.
 
 NCCL is not a dependency of this package: PyTorch's CUDA builds bring it as the package `nvidia-nccl-cu12` or
 `nvidia-nccl-cu13`.

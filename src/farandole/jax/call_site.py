@@ -71,7 +71,7 @@ class CallSite:
         return tuple(shape)
 
     def is_identity(self, dtypes: Sequence[Any]) -> bool:
-        """Return whether a worker that is alone in its world computes it without the engine, by a factor at most.
+        """Return whether the result needs no engine: in a world of one, it is the input, at most times a factor.
 
         Args:
             dtypes: the element types of the arrays.

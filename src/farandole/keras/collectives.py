@@ -15,7 +15,7 @@ from farandole.worker.core.group import ProcessSet
 
 
 class KerasDialect(Dialect):
-    """How Keras' functions are worded."""
+    """The dialect of Keras' functions."""
 
     framework = "keras"
     noun = "value"

@@ -63,7 +63,7 @@ _OURS = ("apply_gradients", "_compute_gradients")
 
 
 def _at_the_last(is_last: Any, step: Callable[[], Any], iterations: Any) -> Any:
-    """Make the step if this is the last pass, else count the iteration."""
+    """Take the step if this is the last pass, else count the iteration."""
     import tensorflow as tf
 
     def at_the_end() -> Any:

@@ -139,7 +139,7 @@ class Distributed(ComputedGradients):
         return results
 
     def _step_and_combine(self, gradients: list[Any], variables: list[Any], given: list[Any] | None) -> None:
-        """Make a step of this rank's own, and combine the changes of all ranks."""
+        """Take a step of this rank's own, and combine the changes of all ranks."""
         before = [ops.copy(variable) for variable in variables]
         self._plain_apply(gradients, given)
         changes = [variable - start for variable, start in zip(variables, before, strict=True)]
@@ -212,7 +212,7 @@ def DistributedOptimizer(
         compression: the form in which gradients are sent, such as `Compression.bf16`; None: as they are.
         sparse_as_dense: whether sparse gradients become dense; else their rows are gathered.
         gradient_predivide_factor: with Average, divide by this before the sum and by size / this after it.
-        op: Average or Sum; with Adasum, each rank makes a step of its own, and the *changes* of the variables are
+        op: Average or Sum; with Adasum, each rank takes a step of its own, and the *changes* of the variables are
             combined.
         backward_passes_per_step: the number of calls of `apply` whose gradients each rank adds up before one
             reduction; the same as Keras' `gradient_accumulation_steps`, which may be set on the optimizer instead.
@@ -245,7 +245,7 @@ def DistributedOptimizer(
     if is_distributed(optimizer) or is_distributed(getattr(optimizer, "inner_optimizer", None)):
         raise InvalidRequestError("this optimizer is a DistributedOptimizer already; wrap the original one, once.")
     if op == Adasum and options.passes > 1:
-        raise InvalidRequestError("Adasum makes a step in each backward pass: backward_passes_per_step is 1 with it.")
+        raise InvalidRequestError("Adasum takes a step in each backward pass: backward_passes_per_step is 1 with it.")
     if legacy.is_optimizer(optimizer):
         return legacy.distributed(optimizer, options, name)
     if isinstance(optimizer, str):

@@ -1,4 +1,4 @@
-"""How MXNet's functions are worded. Nothing here needs MXNet, so that the stub can be written without it."""
+"""The dialect of MXNet's functions. Nothing here needs MXNet, so that the stub can be written without it."""
 
 from farandole.worker.collectives.compression import NoneCompressor
 from farandole.worker.collectives.declaration import Parameter

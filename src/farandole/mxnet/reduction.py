@@ -1,4 +1,4 @@
-"""How the gradients of one step are reduced, for the optimizer of the Module API and for gluon's trainer alike.
+"""The reduction of the gradients of one step, for the optimizer of the Module API and for gluon's trainer alike.
 
 Each gradient is reduced in place as soon as MXNet has computed it, under a name that is the same on all ranks. The
 gradients of the first layers have the highest priority, because the next step needs these weights first.

@@ -1,1 +1,1 @@
-"""What a training script imports to observe its own job."""
+"""The functions with which a training script observes its own job."""

@@ -1,4 +1,4 @@
-"""What a worker's engine does, as scalars for TensorBoard, written by the program's own writer."""
+"""The activity of a worker's engine, as scalars for TensorBoard, written by the program's own writer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How TensorFlow's functions for collectives are called and carried out; `functions` has them.
+"""The calls behind TensorFlow's functions for collectives; `functions` has the functions.
 
 Each works in eager mode, in a `tf.function`, and in a graph of `tf.compat.v1`. Ranks' calls match by name: in a graph,
 the default is made of the tensor's name, so that ranks which trace in another order still match; in eager mode, unnamed
@@ -24,7 +24,7 @@ from farandole.worker.core.group import ProcessSet, global_process_set
 
 
 class TensorFlowDialect(Dialect):
-    """How TensorFlow's functions are worded."""
+    """The dialect of TensorFlow's functions."""
 
     framework = "tensorflow"
     requirement = "a tensor, or what `tf.convert_to_tensor` makes one of; an allreduce takes `tf.IndexedSlices`, too."

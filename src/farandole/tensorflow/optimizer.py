@@ -241,7 +241,7 @@ def DistributedOptimizer(
         sparse_as_dense: whether `tf.IndexedSlices` become dense; else the rows of all ranks are gathered.
         backward_passes_per_step: the number of passes whose gradients each rank adds up before one reduction. In a
             graph only; its local variables are to be initialized (`tf.compat.v1.local_variables_initializer`).
-        op: Average or Sum; with Adasum, each rank makes a step of its own, and the *changes* of the variables are
+        op: Average or Sum; with Adasum, each rank takes a step of its own, and the *changes* of the variables are
             combined.
         gradient_predivide_factor: with Average, divide by this before the sum and by size / this after it.
         average_aggregated_gradients: whether the gradients of several passes are averaged; else they are summed.

@@ -26,11 +26,11 @@ class Passes:
         self._sparse_as_dense = sparse_as_dense
         self._sums: list[Any] = []
         self._done: Any = None
-        """How many passes there have been."""
+        """The number of passes so far."""
 
     @property
     def counter(self) -> Any:
-        """How many passes of the next step there have been, as a tensor."""
+        """The number of passes of the next step so far, as a tensor."""
         return tf.constant(0, tf.int64) if self._done is None else self._done % self._count
 
     def add(self, gradients: Sequence[Any], variables: Sequence[Any]) -> tuple[list[Any], Any]:

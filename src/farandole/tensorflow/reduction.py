@@ -1,4 +1,4 @@
-"""How the gradients of a step are reduced with TensorFlow, for tapes, optimizers and Keras.
+"""The reduction of the gradients of a step with TensorFlow, for tapes, optimizers and Keras.
 
 These functions are a `farandole.worker.gradients.wrapper_gradients.Backend`.
 """

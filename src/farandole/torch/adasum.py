@@ -1,4 +1,4 @@
-"""The optimizer of op=Adasum: each rank makes a step of its own, and the steps are put together.
+"""The optimizer of op=Adasum: each rank takes a step of its own, and the steps are put together.
 
 Adasum adds up what the ranks' vectors do not have in common and averages what they do (Maleki et al., "Scaling
 Distributed Training with Adaptive Summation", MLSys 2021). It works on *deltas*, by how much a step changes a

@@ -205,7 +205,7 @@ def DistributedOptimizer(
         compression: the form in which gradients are sent, such as `Compression.bf16`. What `Compression.int8`,
             `.topk` and `.powersgd` do not send is added to the next step's gradients; `load_state_dict` forgets it.
         backward_passes_per_step: gradients of that many backward passes are summed locally, then reduced once.
-        op: Average, Sum, Min, Max or Product. With Adasum, each rank makes a step of its own, and the *changes* of the
+        op: Average, Sum, Min, Max or Product. With Adasum, each rank takes a step of its own, and the *changes* of the
             parameters are reduced: see `farandole.torch.adasum`.
         gradient_predivide_factor: with Average, divide by this before the sum and by size / this after it.
         num_groups: the deprecated way to pass a number of `groups`.

@@ -70,7 +70,7 @@ class Setting:
     kind: tuple[type, ...]
     """The types that it may have in the file."""
     to_text: Callable[[Any], str] = _as_text
-    """How the variable gets it."""
+    """The way in which the variable gets its value."""
     only_with: str | None = None
     """The attribute without which this one is not passed on."""
     most: float | None = None

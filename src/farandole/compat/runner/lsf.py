@@ -6,7 +6,7 @@ import os
 
 
 class LSFUtils:
-    """What is known of a job of LSF, the batch system."""
+    """The known facts of a job of LSF, the batch system."""
 
     @staticmethod
     def using_lsf() -> bool:

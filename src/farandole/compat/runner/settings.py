@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass
 class BaseSettings:
-    """What every way to launch is told.
+    """The settings that every way to launch has in common.
 
     Horovod's users make these objects; of their fields, `gloo_run` uses those that say something about a job on this
     machine, and passes over the others.

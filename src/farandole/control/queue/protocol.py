@@ -123,7 +123,7 @@ class LogPiece(msgspec.Struct, frozen=True):
 
     data: bytes
     attempt: int
-    """Where to continue: a later attempt when this one has no more output."""
+    """The position to continue from: a later attempt when this one has no more output."""
     offset: int
     is_over: bool
     """Whether no more output will come."""

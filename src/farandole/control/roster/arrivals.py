@@ -1,4 +1,4 @@
-"""How long an incomplete world waits for workers to join, in jobs of fixed size and in elastic jobs.
+"""The time that an incomplete world waits for workers to join, in jobs of fixed size and in elastic jobs.
 
 Workers may take minutes to reach `init()`, for example to import a framework on a busy machine. So the time runs only
 once a worker waits in `init()`, and it restarts with every worker that joins or is started. A worker whose process has

@@ -47,7 +47,7 @@ class FixedState(msgspec.Struct, frozen=True, tag="fixed"):
     state_held: bool = False
     """Whether any worker has held the job's state."""
     hold: Hold = Hold("")
-    """What the job waits for."""
+    """The reason why the job waits."""
 
     @property
     def size(self) -> int:

@@ -83,7 +83,7 @@ class ElasticState(msgspec.Struct, frozen=True, tag="elastic"):
     training: int = 0
     """Number of the script's latest training whose state a worker has held; 0: trainings are not counted."""
     hold: Hold = Hold("")
-    """What the job waits for."""
+    """The reason why the job waits."""
     ended: str = ""
     """Why there will be no other world; "": the job has not ended."""
 

@@ -42,7 +42,7 @@ class Training:
         self._things = things
         self.checkpoints = LoopCheckpoints(checkpoint, things)
         self._seen = in_loop.count()
-        """How many reductions had been made after the last step."""
+        """The number of reductions after the last step."""
 
     def transfer(self, sources: Sequence[int], receivers: Sequence[int], *, may_stream: bool) -> None:
         """Give the receivers the state that each of the sources has, all of it at once. A collective of the world."""

@@ -35,7 +35,7 @@ _HEARTBEAT_MILLISECONDS = 1000
 
 @dataclasses.dataclass(frozen=True)
 class TfDataServiceConfig:
-    """How to reach a data service.
+    """The addresses of a data service.
 
     Attributes:
         dispatchers: one for all ranks of the training, or one for each.

@@ -1,4 +1,4 @@
-"""Where the processes of a data service find each other: dispatchers and workers say that they are there.
+"""The meeting point of the processes of a data service: dispatchers and workers announce themselves.
 
 One process serves it, all others are clients. Both sides prove that they hold the service's key before anything else is
 decoded (`base.wire.handshake`); a message is one frame of MessagePack, a request and its answer one connection.

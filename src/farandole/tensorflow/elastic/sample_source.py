@@ -1,4 +1,4 @@
-"""Where samples come from, for TensorFlow: arrays, sequences, and functions of indices.
+"""The sources of samples for TensorFlow: arrays, sequences, and functions of indices.
 
 What a worker reads in a step follows from the ledger, and changes when the world does. So a source is asked by indices;
 a pipeline of `tf.data` that goes through samples in an order of its own could give a lost worker's samples out again

@@ -30,7 +30,7 @@ class Members(NamedTuple):
     that was traced in one world may run in another."""
 
     size: Callable[[], Any]
-    """How many there are."""
+    """Their number."""
     position: Callable[[], Any]
     """The place of this rank among them."""
     rank: Callable[[], Any]

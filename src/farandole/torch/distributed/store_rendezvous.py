@@ -1,4 +1,4 @@
-"""How the members of a process group find each other: through the store that torch gives the backend.
+"""The rendezvous of the members of a process group, through the store that torch gives the backend.
 
 Every member writes its engine's *contact* into the store. The first member collects them and writes one message with
 all contacts and a secret it has just made. Every member reads it, connects to all others, and proves the secret. So

@@ -111,7 +111,7 @@ class Plan:
         self._rank = 0
         self._steps: deque[Step] = deque()
         self._asked = 0
-        """How many of the planned steps, from the current one on, the DataLoader has asked for."""
+        """The number of planned steps, from the current one on, that the DataLoader has asked for."""
 
     def begin(self, ledger: Ledger, counts: Sequence[int], rank: int) -> None:
         """Plan anew, from a ledger, for a world."""

@@ -1,4 +1,4 @@
-"""How samples are read, mostly in worker processes of torch's DataLoader: what those get, and what they do with it.
+"""The reading of samples, mostly in worker processes of torch's DataLoader: their input and their work.
 
 A *portion* is what one rank reads in one step. It is sent to a worker process as a *read request*, and arrives there as
 the list that torch's fetcher goes through: of the dataset's indices, or, if the dataset is read by ranges, of the
@@ -60,7 +60,7 @@ class Source(NamedTuple):
     """Whether it is asked with portions."""
     samples: int
     processes: int | None
-    """How many may read at most; None is any number."""
+    """The largest number of worker processes that may read; None: any number."""
 
 
 def source_of(dataset: Any) -> Source:

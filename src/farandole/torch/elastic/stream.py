@@ -40,7 +40,7 @@ class _Part(NamedTuple):
     """Tensors that travel together."""
 
     places: tuple[tuple[str, str], ...]
-    """Where the parameter is: the names of things, and of it in their `state_dict`. More than one if it is tied."""
+    """The places of the parameter: an object's name, and the key in its `state_dict`. Several if it is tied."""
     optimizer: str
     number: int
     """Of the parameter in the state of the optimizer; "" and 0 if it is not optimized."""

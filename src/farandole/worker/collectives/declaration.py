@@ -93,7 +93,7 @@ class Result(Enum):
     OWN_ROWS = auto()
     """This rank's share of the input's rows; see `own_rows`."""
     RECEIVED_ROWS = auto()
-    """How many rows come is learnt while they move. The result then is a `Received`."""
+    """The number of rows is learnt while they move. The result then is a `Received`."""
 
 
 class Received(NamedTuple):

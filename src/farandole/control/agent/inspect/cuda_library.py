@@ -1,4 +1,4 @@
-"""What libcuda, the library of NVIDIA's driver, says: asked in a process of its own, since a broken driver may hang."""
+"""The answers of libcuda, the library of NVIDIA's driver, asked in a process of its own: a broken driver may hang."""
 
 from __future__ import annotations
 

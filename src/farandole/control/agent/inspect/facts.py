@@ -203,7 +203,7 @@ class AdapterLink(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CudaDriver(msgspec.Struct, frozen=True, kw_only=True):
-    """What libcuda, the driver's library, says in a process of its own."""
+    """The answers of libcuda, the driver's library, in a process of its own."""
 
     version: int | None = None
     """The newest CUDA that it supports: 12040 is CUDA 12.4."""

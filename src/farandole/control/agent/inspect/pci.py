@@ -1,4 +1,4 @@
-"""Where GPUs and RDMA adapters are on the PCI bus, from /sys: what lies between two of them."""
+"""The places of GPUs and RDMA adapters on the PCI bus, from /sys, and the devices between two of them."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def _spec_of(job: Object) -> TrainingJobSpec | None:
 
 
 def _is_served(job: Object) -> bool:
-    """Return whether a queue of ours decides about a job: Kueue's users keep theirs."""
+    """Return whether one of our queues decides about a job; jobs that name a queue of Kueue are left to it."""
     labels = (job.get("metadata") or {}).get("labels") or {}
     return "kueue.x-k8s.io/queue-name" not in labels
 

@@ -17,7 +17,7 @@ class Finding:
     subject: str
     text: str
     todo: str = ""
-    """What to do about it; "" if nothing needs to be done."""
+    """The next step for the user; "": none is needed."""
 
 
 def in_order(findings: Iterable[Finding]) -> list[Finding]:

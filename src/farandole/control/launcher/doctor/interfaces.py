@@ -1,4 +1,4 @@
-"""Which network interfaces workers of other hosts could be reached through."""
+"""The network interfaces through which workers of other hosts could be reached."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What NCCL would choose on a host: the ways between its GPUs and to other hosts, as pure functions of the facts.
+"""The choices of NCCL on a host: the ways between its GPUs and to other hosts, as pure functions of the facts.
 
 The rules are those of NCCL's documentation and source (2.30), with the variables by which users change them. NCCL
 itself decides when it connects; its log shows that (`nccl_log`).
@@ -29,7 +29,7 @@ _NOT_FOR_TRAINING = "^docker,lo,virbr"
 
 @dataclass(frozen=True)
 class Way:
-    """How NCCL would move data between two GPUs of the host."""
+    """The way in which NCCL would move data between two GPUs of the host."""
 
     name: str
     why: str = ""

@@ -117,14 +117,14 @@ class Communicator:
 
 @dataclass
 class Log:
-    """What a log of NCCL says."""
+    """The content of a log of NCCL."""
 
     lines: int = 0
     """Number of NCCL's own lines."""
     versions: set[str] = field(default_factory=set)
     communicators: dict[str, Communicator] = field(default_factory=dict)
     networks: set[str] = field(default_factory=set)
-    """What processes would use between hosts, such as `IB`, `Socket`, or a plugin's name."""
+    """The network that processes would use between hosts, such as `IB`, `Socket`, or a plugin's name."""
     variables: dict[str, str] = field(default_factory=dict)
     reasons: dict[Reason, set[str]] = field(default_factory=dict)
     """By reason: the hosts on which NCCL gave it."""

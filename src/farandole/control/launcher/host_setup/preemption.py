@@ -27,7 +27,7 @@ _NOTICE, _NO_NOTICE = 0, 1
 
 @dataclass(frozen=True)
 class PreemptionCheck:
-    """How to check a host for a notice of preemption.
+    """The way to check a host for a notice of preemption.
 
     Attributes:
         command: the command to run there.

@@ -36,7 +36,7 @@ PLAIN = Look()
 
 @dataclass(frozen=True)
 class OutputOptions:
-    """How the output of a job is shown, as the user wants it.
+    """The options of the user for showing a job's output.
 
     Raises:
         SpecError: a value is not valid.

@@ -112,7 +112,7 @@ class End:
     """"": all that was to be done is done, or the user wants it."""
     hint: str = ""
     worker: int | None = None
-    """Whose failure is the reason, if it is one worker's."""
+    """The worker whose failure is the reason, if there is one."""
     stop_code: int | None = None
     """The exit code, if that was decided from outside."""
 

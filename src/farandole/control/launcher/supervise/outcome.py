@@ -20,7 +20,7 @@ TOGETHER_SECONDS = 120.0
 
 @dataclass(frozen=True)
 class JobOutcome:
-    """How a job ended."""
+    """The end of a job."""
 
     exit_code: int
     report: str = ""
