@@ -3,61 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from fake_gpu_device import DEVICE, FakeGpu
-from nurseries import Nurseries
 from small_trainings import flat, make_data, make_model, make_optimizer, train, train_alone
-from worlds import World
 
 import farandole.torch as hvd
-
-
-def _init() -> None:
-    FakeGpu.of_environment().load_for_farandole()
-    hvd.init()
-
-
-class Worlds:
-    """Worlds on a fake GPU for each rank, by their sizes."""
-
-    def __init__(self, nurseries: Nurseries, fake_gpu: FakeGpu) -> None:
-        self._nursery = nurseries["torch"]
-        self._variables = {
-            **fake_gpu.environment(devices=2),
-            "FAKE_GPU_DELAY_US": "300",
-            # What nobody waits for then shows however slow the machine is.
-            "FAKE_GPU_LAZY_MS": "2000",
-            # The request of the check of parameters would be counted in a first step.
-            "FARANDOLE_CHECK_PARAMETERS": "0",
-        }
-        self._worlds: dict[int, World] = {}
-
-    def run(self, size: int, body: Callable[..., Any], *arguments: Any) -> list[Any]:
-        """Run a function on all ranks of a world."""
-        world = self._worlds.get(size)
-        if world is None or world.broken:
-            if world is not None:
-                world.close()
-            world = self._worlds[size] = World(self._nursery, size, self._variables)
-            world.run(_init)
-        return world.run(body, *arguments)
-
-    def close(self) -> None:
-        """End all of them."""
-        for world in self._worlds.values():
-            world.close()
-
-
-@pytest.fixture(scope="module")
-def worlds(nurseries: Nurseries, fake_gpu: FakeGpu) -> Iterator[Worlds]:
-    worlds = Worlds(nurseries, fake_gpu)
-    yield worlds
-    worlds.close()
 
 
 def train_on(device, kind, arguments, how, time="random"):
@@ -464,93 +417,3 @@ def test_gradients_that_require_gradients(worlds):
             assert model[1].bias.grad.cpu().unique().tolist() == [step + 0.5]
 
     worlds.run(2, body)
-
-
-# --- streams ---------------------------------------------------------------------------------------------------------
-
-
-def train_in_two_streams(steps=4):
-    """Train two branches, each in a stream of its own; return whether all gradients were right."""
-    FakeGpu.of_environment().load().set_time("lazy")
-    model = torch.nn.ModuleList([torch.nn.Linear(4, 4, bias=False) for _ in range(2)]).to(DEVICE)
-    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.0), model.named_parameters())
-    main, side = torch.accelerator.current_stream(), torch.Stream(device=DEVICE)
-    found = []
-    for step in range(steps):
-        optimizer.zero_grad()
-        inputs = torch.full((1, 4), float(step + hvd.rank()), device=DEVICE)
-        side.wait_stream(main)
-        with side:
-            first = model[0](inputs).sum()
-        second = model[1](inputs).sum()
-        main.wait_stream(side)
-        (first + second).backward()
-        optimizer.step()
-        found.append([parameter.grad.cpu().unique().tolist() for parameter in model.parameters()])
-    return found == [[[step + 0.5]] * 2 for step in range(steps)]
-
-
-def test_gradients_of_several_streams(worlds):
-    assert worlds.run(2, train_in_two_streams) == [True, True]
-
-
-def without_a_wait_for_other_streams():
-    from farandole.torch.flat_gradients import FlatGradients
-
-    FlatGradients._join_streams = lambda self: bool(self._streams.clear())
-
-
-def without_a_wait_for_the_result():
-    from farandole.worker.core.engine import Engine
-
-    wait_on, other = Engine.wait_on, torch.Stream(device=DEVICE)
-    Engine.wait_on = lambda self, submission, stream: wait_on(
-        self, submission, stream._replace(address=other.native_handle)
-    )
-
-
-def without_an_event_at_submission():
-    from farandole.torch.collectives.tensors import RAW_STREAMS
-
-    other = torch.Stream(device=DEVICE)
-    RAW_STREAMS[DEVICE] = lambda index: other.native_handle
-
-
-def without_anybody_who_holds_the_bucket():
-    from farandole.torch import flat_gradients
-
-    make = flat_gradients.allreduce_call
-
-    def forgetful(session, tensors, *rest):
-        twins = [tensor.clone() for tensor in tensors]
-        call = make(session, twins, twins, *rest[1:])
-        call._finish = lambda _: None
-        return call
-
-    flat_gradients.allreduce_call = forgetful
-
-
-@pytest.mark.parametrize(
-    "mutation",
-    [
-        without_a_wait_for_other_streams,
-        without_a_wait_for_the_result,
-        without_an_event_at_submission,
-        without_anybody_who_holds_the_bucket,
-    ],
-    ids=lambda mutation: mutation.__name__,
-)
-def test_these_tests_see_what_is_missing(nurseries, fake_gpu, mutation):
-    worlds = Worlds(nurseries, fake_gpu)
-
-    def body():
-        mutation()
-        try:
-            return train_in_two_streams()
-        except RuntimeError:
-            return False
-
-    try:
-        assert not all(worlds.run(2, body))
-    finally:
-        worlds.close()

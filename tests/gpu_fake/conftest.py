@@ -1,0 +1,64 @@
+"""Worlds of workers with a fake GPU each, for tests of what is special to gradients there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from fake_gpu_device import FakeGpu
+from nurseries import Nurseries
+from worlds import World
+
+
+def _init() -> None:
+    import farandole.torch as hvd
+
+    FakeGpu.of_environment().load_for_farandole()
+    hvd.init()
+
+
+class Worlds:
+    """Worlds on a fake GPU for each rank, by their sizes."""
+
+    def __init__(self, nurseries: Nurseries, fake_gpu: FakeGpu) -> None:
+        self._nursery = nurseries["torch"]
+        self._variables = {
+            **fake_gpu.environment(devices=2),
+            "FAKE_GPU_DELAY_US": "300",
+            # What nobody waits for then shows however slow the machine is.
+            "FAKE_GPU_LAZY_MS": "2000",
+            # The request of the check of parameters would be counted in a first step.
+            "FARANDOLE_CHECK_PARAMETERS": "0",
+        }
+        self._worlds: dict[int, World] = {}
+
+    def run(self, size: int, body: Callable[..., Any], *arguments: Any) -> list[Any]:
+        """Run a function on all ranks of a world."""
+        world = self._worlds.get(size)
+        if world is None or world.broken:
+            if world is not None:
+                world.close()
+            world = self._worlds[size] = World(self._nursery, size, self._variables)
+            world.run(_init)
+        return world.run(body, *arguments)
+
+    def close(self) -> None:
+        """End all of them."""
+        for world in self._worlds.values():
+            world.close()
+
+
+@pytest.fixture(scope="module")
+def worlds(nurseries: Nurseries, fake_gpu: FakeGpu) -> Iterator[Worlds]:
+    worlds = Worlds(nurseries, fake_gpu)
+    yield worlds
+    worlds.close()
+
+
+@pytest.fixture
+def own_worlds(nurseries: Nurseries, fake_gpu: FakeGpu) -> Iterator[Worlds]:
+    """Return worlds that are broken afterwards."""
+    worlds = Worlds(nurseries, fake_gpu)
+    yield worlds
+    worlds.close()
