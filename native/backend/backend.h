@@ -15,6 +15,7 @@
 #include <string_view>
 
 #include "collective/algorithm_table.h"
+#include "device/gpu.h"
 #include "transport/arena.h"
 #include "transport/frame_multiplexer.h"
 
@@ -34,6 +35,11 @@ struct Need {
   MemoryKind memory = MemoryKind::kHost;
   size_t bytes = 0;                   // of this member's tensor
   std::string_view compression = {};  // of a compressed allreduce: the name of its algorithm
+  // Of a reduction.
+  reduce::Dtype dtype = reduce::Dtype::kF32;
+  reduce::Op op = reduce::Op::kSum;
+  bool averages = false;
+  bool has_factors = false;  // before or after it, besides what an average divides by
 };
 
 // What all workers of a world must have in common for their buckets to be cut alike.
@@ -43,12 +49,43 @@ struct Tuning {
   collective::Knobs knobs;
 };
 
+// How the tensors of GPUs are reduced. The numbers are part of the wire format.
+enum class GpuMode : uint8_t {
+  kAuto = 0,    // by a backend for device memory as soon as it is formed in a group, through host memory until then
+  kNccl = 1,    // the same, but requests wait until it is formed, and the world ends when it cannot be
+  kStaged = 2,  // through host memory
+};
+inline constexpr uint32_t kLastGpuMode = 2;
+
+// How long they may take, in seconds.
+struct GpuPatience {
+  // To form a communicator: it mostly takes below a second; loading kernels from a slow disk has taken a minute.
+  double forming = 120;
+  // To abort what was launched, in an elastic job: then this worker ends, as one that is lost.
+  double abort = 10;
+  // For streams to come to the end of what waits for a collective that was aborted; and in a job that is not elastic,
+  // where none is aborted, for the program to leave a wait for one that cannot end. Then its process ends.
+  double stuck = 20;
+};
+
+// What backends for device memory work with, in all worlds of an engine.
+struct GpuParts {
+  device::Gpus& gpus;
+  std::string library;      // a path that is asked for, or empty
+  bool is_elastic = false;  // another world may follow: the results of this one are waited for before they are used
+  GpuPatience patience{};
+};
+
 // What a backend works with in one world. It may open connections of its own among the ranks of the mesh.
 struct World {
   transport::FrameMultiplexer& frames;
   transport::Arena& arena;
   Tuning tuning;
+  const GpuParts* gpu = nullptr;  // outlives the backend; null: there are no requests in device memory
+  class Backend* host = nullptr;  // that of host memory, for one of device memory
 };
+
+class Formation;
 
 class Backend {
  public:
@@ -69,8 +106,13 @@ class Backend {
   // run it or not, the next job may be another one.
   virtual bool stage(const collective::Group& group, const collective::Choice& choice,
                      const collective::AllreduceJob& job) = 0;
-  // Block until done. Throw the world's error when it is revoked, at the latest within the failure deadline.
-  virtual void run(const collective::Group& group, const collective::Choice& choice, const collective::Job& job) = 0;
+  // Throws the world's error when it is revoked, at the latest within the failure deadline. In host memory: blocks
+  // until done, and returns null. In device memory: returns the mark after which it is done, in a stream that has
+  // waited for `after`; nothing else may be put into it before.
+  virtual device::MarkPointer run(const collective::Group& group, const collective::Choice& choice,
+                                  const collective::Job& job, std::span<const device::MarkPointer> after) = 0;
+  // Null: it runs in every group from the beginning.
+  virtual Formation* formation() noexcept { return nullptr; }
 
   // The world has been revoked: called once, after the last run(). Must not wait for other workers.
   virtual void revoke() noexcept = 0;
@@ -80,9 +122,13 @@ inline constexpr uint32_t kNoRow = UINT32_MAX;
 
 // What a backend can do, as data: the selection needs no instance.
 struct Capabilities {
-  uint32_t memory = 0;       // a bit for each MemoryKind that it takes
-  uint32_t operations = 0;   // a bit for each Operation
-  bool across_hosts = true;  // whether the members of a group may lie on several hosts
+  uint32_t memory = 0;                        // a bit for each MemoryKind that it takes
+  uint32_t operations = 0;                    // a bit for each Operation
+  bool across_hosts = true;                   // whether the members of a group may lie on several hosts
+  bool (*takes)(const Need& need) = nullptr;  // which requests of these; null: all
+  // Whether it launches its jobs in streams of GPUs: then it gets the marks of their inputs, and runs in a group only
+  // after it was formed there (see Formation).
+  bool launches = false;
 };
 template <typename Enumeration>
 constexpr uint32_t bit_of(Enumeration value) noexcept {
@@ -121,9 +167,10 @@ struct Selection {
   std::string_view reason;
 };
 // The first row that is in this build and can; for device memory, one that takes it before one that takes host memory.
-// A pure function, so that all members select alike. `hosts` as in transport::Mesh::hosts().
+// A pure function, so that all members select alike. `hosts` as in transport::Mesh::hosts(); `is_formed`: whether those
+// backends that have to be formed in this group are.
 Selection select(std::span<const Row* const> rows, const Need& need, const collective::Group& group,
-                 const std::vector<int>& hosts);
+                 const std::vector<int>& hosts, bool is_formed);
 // Why none can, for people: a clause for each row.
 std::string refusal_of(std::span<const Row* const> rows, const Need& need);
 

@@ -19,9 +19,10 @@ constexpr std::array<const Row*, 3> kTable = {&kNative, &kNccl, &kMpi};
 constexpr std::array<const Row*, 2> kForNative = {&kNative, &kNccl};
 constexpr std::array<const Row*, 2> kForMpi = {&kMpi, &kNccl};
 
-bool takes(const Row& row, const Need& need, MemoryKind memory) {
-  return row.absent == nullptr && (row.capabilities.memory & bit_of(memory)) != 0 &&
-         (row.capabilities.operations & bit_of(need.operation)) != 0;
+bool takes(const Row& row, const Need& need) {
+  return row.absent == nullptr && (row.capabilities.memory & bit_of(need.memory)) != 0 &&
+         (row.capabilities.operations & bit_of(need.operation)) != 0 &&
+         (row.capabilities.takes == nullptr || row.capabilities.takes(need));
 }
 
 }  // namespace
@@ -42,9 +43,9 @@ std::span<const Row* const> rows_for(std::string_view name) {
 }
 
 Selection select(std::span<const Row* const> rows, const Need& need, const collective::Group& group,
-                 const std::vector<int>& hosts) {
+                 const std::vector<int>& hosts, bool is_formed) {
   for (const Row* const row : rows) {
-    if (!takes(*row, need, need.memory)) {
+    if (!takes(*row, need) || (row->capabilities.launches && !is_formed)) {
       continue;
     }
     if (row->capabilities.across_hosts) {
@@ -57,7 +58,7 @@ Selection select(std::span<const Row* const> rows, const Need& need, const colle
   if (need.memory == MemoryKind::kDevice) {
     Need staged = need;
     staged.memory = MemoryKind::kHost;
-    if (const Selection selection = select(rows, staged, group, hosts); selection.row != nullptr) {
+    if (const Selection selection = select(rows, staged, group, hosts, is_formed); selection.row != nullptr) {
       return {selection.row, true, "no backend takes this operation in device memory, so it goes through host memory"};
     }
   }
@@ -76,6 +77,10 @@ std::string refusal_of(std::span<const Row* const> rows, const Need& need) {
       text += " does not take " + memory;
     } else if ((row->capabilities.operations & bit_of(need.operation)) == 0) {
       text += " does not do that operation";
+    } else if (row->capabilities.takes != nullptr && !row->capabilities.takes(need)) {
+      text += " does not do it with this data type, reduction and factors";
+    } else if (row->capabilities.launches) {
+      text += " is not formed among these members";
     } else {
       text += " needs all members on one host";
     }

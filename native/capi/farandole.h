@@ -19,7 +19,7 @@ extern "C" {
 #define FARANDOLE_API __attribute__((visibility("default")))
 
 /* Raised whenever a struct or the meaning of a function changes; the binding compares it at load. */
-#define FARANDOLE_ABI_VERSION 11
+#define FARANDOLE_ABI_VERSION 12
 
 enum farandole_status {
   FARANDOLE_OK = 0,
@@ -326,7 +326,8 @@ FARANDOLE_API int farandole_wait_all(farandole_engine* engine, const uint64_t* h
                                      double timeout_seconds);
 /* For requests in device memory: waits until all are launched, and gives the first error among them, in their order.
  * What is put into this stream of this GPU afterwards begins when the results are there; the calling thread does not
- * wait for the GPU. Results of unknown size are in host memory: see farandole_result. */
+ * wait for the GPU, except in an elastic job, where it waits until they are done. Results of unknown size are in memory
+ * of the engine: see farandole_result. */
 FARANDOLE_API int farandole_wait_on(farandole_engine* engine, const uint64_t* handles, size_t count, int32_t device,
                                     void* stream, double timeout_seconds);
 /* farandole_submit, then farandole_wait_all, in one call and quicker than the two: the calling thread does the engine's
@@ -335,10 +336,14 @@ FARANDOLE_API int farandole_wait_on(farandole_engine* engine, const uint64_t* ha
 FARANDOLE_API int farandole_run(farandole_engine* engine, const farandole_request* requests, size_t count,
                                 uint64_t* handles, double timeout_seconds);
 /* The result of a done or launched request. Allgather and alltoall: `*data`, in host memory, and the rows that came
- * from every member of the group, `sizes[group size]`. Add group: `sizes[0]` is the new group's id. Join: `sizes[0]` is
+ * from every member of the group, `sizes[group size]`; data is NULL when they are in the memory of a GPU: see
+ * farandole_take. Add group: `sizes[0]` is the new group's id. Join: `sizes[0]` is
  * the rank that joined last. Valid until release. */
 FARANDOLE_API int farandole_result(farandole_engine* engine, uint64_t handle, const void** data, const int64_t** sizes,
                                    size_t* sizes_count);
+/* Gives the rows of a done or launched request that are in the memory of a GPU, once: they are copied to `target`, in
+ * device memory, in this stream of this GPU, when they are there. The calling thread does not wait for the GPU. */
+FARANDOLE_API int farandole_take(farandole_engine* engine, uint64_t handle, void* target, int32_t device, void* stream);
 /* Forgets handles. A request that is not done goes on and its result is dropped; its tensors must stay. Handles that do
  * not exist are passed over, and then the status is FARANDOLE_INVALID_ARGUMENT. */
 FARANDOLE_API int farandole_release_all(farandole_engine* engine, const uint64_t* handles, size_t count);

@@ -212,6 +212,14 @@ int farandole_result(farandole_engine* engine, uint64_t handle, const void** dat
   });
 }
 
+int farandole_take(farandole_engine* engine, uint64_t handle, void* target, int32_t device, void* stream) {
+  return guarded([&] {
+    if (!engine->engine.take(handle, target, device, static_cast<farandole::device::Stream>(stream))) {
+      refuse("handle " + std::to_string(handle) + " has no rows in the memory of a GPU");
+    }
+  });
+}
+
 int farandole_release_all(farandole_engine* engine, const uint64_t* handles, size_t count) {
   return guarded([&] {
     if (!engine->engine.completions().release({handles, count})) {

@@ -92,6 +92,15 @@ void set_backend(Settings& settings, const Value& value) {
   settings.engine.backend = value.text();
 }
 
+void set_gpu(Settings& settings, const Value& value) {
+  constexpr std::array kModes = {"auto", "nccl", "staged"};  // in the order of backend::GpuMode
+  const auto mode = std::ranges::find(kModes, value.text());
+  if (mode == kModes.end()) {
+    refuse("there is no way '" + value.text() + "' for tensors of GPUs: use auto, nccl or staged");
+  }
+  settings.engine.gpu = static_cast<backend::GpuMode>(mode - kModes.begin());
+}
+
 void set_arena_bytes(Settings& settings, const Value& value) {
   if (value.bytes() != 0) {
     settings.endpoint.arena_bytes = value.bytes();
@@ -137,6 +146,9 @@ constexpr std::array kRows = {
     Row{"algorithm", set_algorithm},
     Row{"backend", set_backend},
     Row{"mpi_library", [](Settings& s, const Value& v) { s.start.library = v.text(); }},
+    Row{"gpu", set_gpu},
+    Row{"nccl_library", [](Settings& s, const Value& v) { s.engine.nccl_library = v.text(); }},
+    Row{"elastic", [](Settings& s, const Value& v) { s.engine.elastic = v.on(); }},
     Row{"start_timeout", [](Settings& s, const Value& v) { s.start.patience_seconds = v.seconds(); }},
     Row{"autotune", [](Settings& s, const Value& v) { s.engine.autotune = v.on(); }},
     Row{"autotune_warmup_samples", [](Settings& s, const Value& v) { s.engine.tuner.warmup_samples = v.count(); }},

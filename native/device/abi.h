@@ -2,6 +2,7 @@
 // The ABI of the driver is stable; a test compares these with cuda.h where that is installed.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -27,11 +28,17 @@ inline constexpr int kOrdinalAttribute = 9;
 inline constexpr unsigned kDeviceMemory = 2;
 inline constexpr unsigned kUnifiedMemory = 4;
 
+struct Uuid {  // CUuuid
+  std::array<std::byte, 16> bytes{};
+  bool operator==(const Uuid&) const = default;
+};
+
 struct Functions {
   Status (*init)(unsigned flags);
   Status (*driver_get_version)(int* version);
   Status (*device_get_count)(int* count);
   Status (*device_get)(Ordinal* device, int index);
+  Status (*device_get_uuid)(Uuid* uuid, Ordinal device);
   Status (*primary_ctx_retain)(Context* context, Ordinal device);
   Status (*primary_ctx_release)(Ordinal device);
   Status (*ctx_push)(Context context);
@@ -48,8 +55,11 @@ struct Functions {
   Status (*pointer_get_attribute)(void* value, int attribute, Address address);
   Status (*host_alloc)(void** memory, size_t bytes, unsigned flags);
   Status (*host_free)(void* memory);
+  Status (*alloc_async)(Address* address, size_t bytes, Stream stream);
+  Status (*free_async)(Address address, Stream stream);
   Status (*copy_to_host)(void* target, Address source, size_t bytes, Stream stream);
   Status (*copy_to_device)(Address target, const void* source, size_t bytes, Stream stream);
+  Status (*copy_on_device)(Address target, Address source, size_t bytes, Stream stream);
   Status (*error_name)(Status status, const char** name);
   Status (*error_string)(Status status, const char** text);
 };
@@ -61,6 +71,7 @@ void for_each_function(Functions& functions, Visit&& visit) {
   visit("cuDriverGetVersion", functions.driver_get_version);
   visit("cuDeviceGetCount", functions.device_get_count);
   visit("cuDeviceGet", functions.device_get);
+  visit("cuDeviceGetUuid_v2", functions.device_get_uuid);
   visit("cuDevicePrimaryCtxRetain", functions.primary_ctx_retain);
   visit("cuDevicePrimaryCtxRelease_v2", functions.primary_ctx_release);
   visit("cuCtxPushCurrent_v2", functions.ctx_push);
@@ -77,8 +88,11 @@ void for_each_function(Functions& functions, Visit&& visit) {
   visit("cuPointerGetAttribute", functions.pointer_get_attribute);
   visit("cuMemHostAlloc", functions.host_alloc);
   visit("cuMemFreeHost", functions.host_free);
+  visit("cuMemAllocAsync", functions.alloc_async);
+  visit("cuMemFreeAsync", functions.free_async);
   visit("cuMemcpyDtoHAsync_v2", functions.copy_to_host);
   visit("cuMemcpyHtoDAsync_v2", functions.copy_to_device);
+  visit("cuMemcpyDtoDAsync_v2", functions.copy_on_device);
   visit("cuGetErrorName", functions.error_name);
   visit("cuGetErrorString", functions.error_string);
 }

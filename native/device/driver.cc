@@ -9,8 +9,8 @@
 namespace farandole::device {
 namespace {
 
-// The first one whose driver API has all of the functions above.
-constexpr int kOldestVersion = 11020;
+// The first one whose driver API has all of the functions: cuDeviceGetUuid_v2 came with it.
+constexpr int kOldestVersion = 11040;
 
 [[noreturn]] void refuse(const std::string& why) { throw base::Error(base::Code::kUnavailable, why); }
 
@@ -35,7 +35,7 @@ Driver load() {
   for_each_function(driver.functions, [&](const char* name, auto& function) {
     function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(::dlsym(handle, name));
     if (function == nullptr) {
-      refuse("NVIDIA's driver has no " + std::string(name) + ": it is too old. Install one for CUDA 11.2 or newer");
+      refuse("NVIDIA's driver has no " + std::string(name) + ": it is too old. Install one for CUDA 11.4 or newer");
     }
   });
   if (const Status status = driver.functions.init(0); status != Status::kSuccess) {
@@ -44,7 +44,7 @@ Driver load() {
   driver.functions.driver_get_version(&driver.version);
   if (driver.version < kOldestVersion) {
     refuse("NVIDIA's driver is of CUDA " + std::to_string(driver.version / 1000) + "." +
-           std::to_string(driver.version % 1000 / 10) + ", which is too old. Install one for CUDA 11.2 or newer");
+           std::to_string(driver.version % 1000 / 10) + ", which is too old. Install one for CUDA 11.4 or newer");
   }
   driver.functions.device_get_count(&driver.devices);
   if (driver.devices == 0) {

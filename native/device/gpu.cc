@@ -31,22 +31,14 @@ Address address_of(const void* memory) { return reinterpret_cast<Address>(memory
 
 }  // namespace
 
-// While one of these lives, the GPU's context is the current one of this thread.
-class Gpu::Current {
- public:
-  explicit Current(const Gpu& gpu) : functions_(gpu.driver_.functions) {
-    check(functions_.ctx_push(gpu.context_), "making its context current", gpu.device_);
-  }
-  ~Current() {
-    Context popped = nullptr;
-    functions_.ctx_pop(&popped);
-  }
-  Current(const Current&) = delete;
-  Current& operator=(const Current&) = delete;
+Gpu::Current::Current(const Gpu& gpu) : functions_(gpu.driver_.functions) {
+  check(functions_.ctx_push(gpu.context_), "making its context current", gpu.device_);
+}
 
- private:
-  const Functions& functions_;
-};
+Gpu::Current::~Current() {
+  Context popped = nullptr;
+  functions_.ctx_pop(&popped);
+}
 
 // --- marks
 
@@ -66,13 +58,13 @@ bool Mark::is_reached() {
 }
 
 bool Sweep::is_reached(Mark& mark) {
-  if (std::ranges::find(behind_, &mark.gpu()) != behind_.end()) {
+  if (std::ranges::find(behind_, mark.stream()) != behind_.end()) {
     return false;
   }
   if (mark.is_reached()) {
     return true;
   }
-  behind_.push_back(&mark.gpu());
+  behind_.push_back(mark.stream());
   return false;
 }
 
@@ -105,8 +97,10 @@ Gpu::Gpu(Ordinal device) : driver_(driver()), device_(device) {
     int least = 0;
     int greatest = 0;
     check(functions.stream_priority_range(&least, &greatest), "asking for priorities of streams", device);
-    check(functions.stream_create(&to_host_, kStreamNonBlocking, greatest), "making a stream", device);
-    check(functions.stream_create(&to_device_, kStreamNonBlocking, greatest), "making a stream", device);
+    for (Stream* const stream : {&to_host_, &to_device_, &collectives_}) {
+      check(functions.stream_create(stream, kStreamNonBlocking, greatest), "making a stream", device);
+    }
+    check(functions.device_get_uuid(&uuid_, handle_), "asking for its UUID", device);
   } catch (...) {
     release();
     throw;
@@ -159,7 +153,7 @@ MarkPointer Gpu::mark_to_host() { return mark(to_host_); }
 MarkPointer Gpu::mark_to_device() { return mark(to_device_); }
 
 MarkPointer Gpu::mark_in(Stream stream) {
-  MarkPointer mark(new Mark(*this, take_event()));
+  MarkPointer mark(new Mark(*this, stream, take_event()));
   check(driver_.functions.event_record(mark->event_, stream), "recording an event", device_);
   return mark;
 }
@@ -171,9 +165,49 @@ void Gpu::copy_to_host(std::byte* target, const void* source, size_t bytes) {
 }
 
 void Gpu::copy_to_device(void* target, const std::byte* source, size_t bytes) {
+  copy_to_device(target, source, bytes, to_device_);
+}
+
+void Gpu::copy_to_device(void* target, const std::byte* source, size_t bytes, Stream stream) {
   const Current current(*this);
-  check(driver_.functions.copy_to_device(address_of(target), source, bytes, to_device_), "copying a tensor to it",
+  check(driver_.functions.copy_to_device(address_of(target), source, bytes, stream), "copying a tensor to it", device_);
+}
+
+void Gpu::copy(void* target, const void* source, size_t bytes, Stream stream) {
+  const Current current(*this);
+  check(driver_.functions.copy_on_device(address_of(target), address_of(source), bytes, stream), "copying a tensor",
         device_);
+}
+
+// --- memory
+
+Memory::Memory(Gpu& gpu, size_t bytes, Stream stream) : bytes_(bytes), stream_(stream) {
+  if (bytes > 0) {
+    const Gpu::Current current(gpu);
+    check(gpu.driver_.functions.alloc_async(&address_, bytes, stream), "allocating memory", gpu.device());
+    gpu_ = &gpu;
+  }
+}
+
+Memory::~Memory() {
+  if (gpu_ != nullptr && gpu_->driver_.functions.ctx_push(gpu_->context_) == Status::kSuccess) {
+    if (after_ != nullptr) {
+      gpu_->driver_.functions.stream_wait_event(stream_, after_->event_, 0);
+    }
+    gpu_->driver_.functions.free_async(address_, stream_);
+    Context popped = nullptr;
+    gpu_->driver_.functions.ctx_pop(&popped);
+  }
+}
+
+Memory Gpu::allocate_result(size_t bytes) {
+  Memory memory(*this, bytes, to_device_);
+  delay(collectives_, *mark_to_device());
+  return memory;
+}
+
+void* Memory::data() const noexcept {
+  return reinterpret_cast<void*>(address_);  // NOLINT(performance-no-int-to-ptr): the driver's addresses are numbers
 }
 
 // --- what is used again
@@ -241,7 +275,7 @@ void Gpu::release() noexcept {
     for (const Event event : events_) {
       functions.event_destroy(event);
     }
-    for (const Stream stream : {to_host_, to_device_}) {
+    for (const Stream stream : {to_host_, to_device_, collectives_}) {
       if (stream != nullptr) {
         functions.stream_destroy(stream);
       }

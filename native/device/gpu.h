@@ -1,4 +1,4 @@
-// One GPU as an engine uses it: two streams of its own for copies, marks in them, and pinned host memory.
+// One GPU as an engine uses it: streams of its own, for copies and for collectives, marks in them, and memory.
 //
 // Nothing here waits for the GPU. Work is put into a stream, a mark after it says later whether it is done, and another
 // stream can be made to wait for a mark.
@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -30,13 +31,16 @@ class Mark {
 
   // Whether everything that was in the stream before it is done. Throws Error(kUnavailable) when the GPU has failed.
   bool is_reached();
-  const Gpu& gpu() const noexcept { return gpu_; }
+  Gpu& gpu() const noexcept { return gpu_; }
+  Stream stream() const noexcept { return stream_; }
 
  private:
   friend class Gpu;
-  Mark(Gpu& gpu, Event event) : gpu_(gpu), event_(event) {}
+  friend class Memory;
+  Mark(Gpu& gpu, Stream stream, Event event) : gpu_(gpu), stream_(stream), event_(event) {}
 
   Gpu& gpu_;
+  const Stream stream_;
   const Event event_;
   std::atomic<bool> reached_ = false;
 };
@@ -44,21 +48,60 @@ using MarkPointer = std::shared_ptr<Mark>;
 // For an end, where somebody has to wait. False when the GPU has failed, too.
 bool wait_until_reached(Mark& mark, const base::Deadline& deadline) noexcept;
 
-// Looks through marks of one direction of copies, in the order in which they were made: after one that is not reached,
-// those of the same GPU are not asked for.
+// Looks through marks in the order in which they were made: after one that is not reached, those of the same stream are
+// not asked for.
 class Sweep {
  public:
   // Throws as Mark::is_reached() does.
   bool is_reached(Mark& mark);
 
  private:
-  std::vector<const Gpu*> behind_;
+  std::vector<Stream> behind_;
 };
 
 // Host memory that the GPU copies to and from by itself.
 struct Pinned {
   std::byte* memory = nullptr;
   size_t bytes = 0;
+};
+
+// Memory of a GPU, allocated in the order of a stream.
+class Memory {
+ public:
+  Memory() = default;
+  // Throws Error(kUnavailable) when there is not as much.
+  Memory(Gpu& gpu, size_t bytes, Stream stream);
+  // It is free in the order of that stream, and after the mark of free_after(); use_in() names another stream instead
+  // of both.
+  ~Memory();
+  Memory(Memory&& other) noexcept { swap(other); }
+  Memory& operator=(Memory&& other) noexcept {
+    Memory(std::move(other)).swap(*this);
+    return *this;
+  }
+
+  void* data() const noexcept;
+  size_t bytes() const noexcept { return bytes_; }
+  void free_after(MarkPointer mark) noexcept { after_ = std::move(mark); }
+  void use_in(Stream stream) noexcept {
+    stream_ = stream;
+    after_ = nullptr;
+  }
+
+ private:
+  void swap(Memory& other) noexcept {
+    std::swap(gpu_, other.gpu_);
+    std::swap(address_, other.address_);
+    std::swap(bytes_, other.bytes_);
+    std::swap(stream_, other.stream_);
+    std::swap(after_, other.after_);
+  }
+
+  Gpu* gpu_ = nullptr;
+  Address address_ = 0;
+  size_t bytes_ = 0;
+  Stream stream_ = nullptr;
+  MarkPointer after_;
 };
 
 class Gpu {
@@ -71,13 +114,29 @@ class Gpu {
   Gpu& operator=(const Gpu&) = delete;
 
   Ordinal device() const noexcept { return device_; }
+  // That of the GPU, whatever number processes know it by.
+  const Uuid& uuid() const noexcept { return uuid_; }
+  // In which collectives of this GPU's tensors run, in the order that was agreed on.
+  Stream collectives() const noexcept { return collectives_; }
+
+  // While one of these lives, the GPU's context is the current one of this thread.
+  class Current {
+   public:
+    explicit Current(const Gpu& gpu);
+    ~Current();
+    Current(const Current&) = delete;
+    Current& operator=(const Current&) = delete;
+
+   private:
+    const Functions& functions_;
+  };
 
   // Throws Error(kInvalidArgument) when the memory is not of this GPU; `owner` names it in the sentence.
   void check_address(const void* address, const std::string& owner) const;
   // Throws Error(kInvalidArgument) when a CUDA graph is being captured in the stream.
   void check_not_capturing(Stream stream) const;
 
-  // A mark after what is in a user's stream now.
+  // A mark after what is in a stream now.
   MarkPointer mark(Stream stream);
   // What is put into this stream of this GPU from now on begins after the mark, which may be another GPU's.
   void delay(Stream stream, const Mark& after) const;
@@ -85,9 +144,16 @@ class Gpu {
   void delay_to_host(const Mark& after) const { delay(to_host_, after); }
   void copy_to_host(std::byte* target, const void* source, size_t bytes);
   void copy_to_device(void* target, const std::byte* source, size_t bytes);
+  // The same, in another stream than that of copies.
+  void copy_to_device(void* target, const std::byte* source, size_t bytes, Stream stream);
+  // Within the memory of this GPU, or from or to that of another one of this process.
+  void copy(void* target, const void* source, size_t bytes, Stream stream);
   // After the copies in this direction that were begun until now.
   MarkPointer mark_to_host();
   MarkPointer mark_to_device();
+
+  // For a result of collectives, which may be put into their stream from now on.
+  Memory allocate_result(size_t bytes);
 
   Pinned take_pinned(size_t bytes);
   // To be used again as soon as the mark is reached; null: at once.
@@ -95,7 +161,7 @@ class Gpu {
 
  private:
   friend class Mark;
-  class Current;
+  friend class Memory;
   struct Returned {
     Pinned pinned;
     MarkPointer in_use_until;
@@ -112,6 +178,8 @@ class Gpu {
   Context context_ = nullptr;
   Stream to_host_ = nullptr;
   Stream to_device_ = nullptr;
+  Stream collectives_ = nullptr;
+  Uuid uuid_;
 
   base::Mutex mutex_;
   std::vector<Event> events_ GUARDED_BY(mutex_);               // not in use

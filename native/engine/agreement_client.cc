@@ -27,7 +27,7 @@ constexpr int64_t kGpuLookNs = 1'000'000;
 AgreementClient::AgreementClient(const Parts& parts, const Group& world)
     : parts_(parts), rank_(parts.mesh.rank()), reported_(rank_, world, parts.recorder), fast_path_(parts.mesh) {
   if (rank_ == 0) {
-    coordinator_.emplace(parts_.mesh.size());
+    coordinator_.emplace(parts_.mesh.size(), parts_.settings.gpu == backend::GpuMode::kNccl);
     inspector_.emplace(parts_.settings.stall_warning_seconds, parts_.settings.stall_shutdown_seconds);
   }
 }
@@ -41,6 +41,7 @@ void AgreementClient::begin() {
   config.piece_bytes = parts_.settings.piece_bytes;
   config.algorithm = parts_.settings.algorithm;
   config.backend = parts_.settings.backend;
+  config.gpu = parts_.settings.gpu;
   config.knobs = parts_.tuning.begin_tuning(collective::topology_of(*reported_.group(0), parts_.mesh.hosts()));
   issue(config);
 }
@@ -60,7 +61,10 @@ bool AgreementClient::has_work() const {
 
 void AgreementClient::take_turn(Notify notify) {
   parts_.mesh.world_status().throw_if_revoked();
-  parts_.outcomes.settle();
+  if (parts_.outcomes.has_launched()) {
+    formations_->check();
+    parts_.outcomes.settle();
+  }
   report_new_requests(notify);
   settle_fast_path(notify);
   receive_messages();
@@ -151,10 +155,12 @@ void AgreementClient::report_new_requests(Notify notify) {
     }
     ready.age_ns = base::now_ns() - fresh.front()->submitted_ns - later_ns / static_cast<int64_t>(fresh.size());
     for (std::unique_ptr<Pending>& pending : fresh) {
+      formations_->introduce(*reported_.group(pending->request.group), *pending, ready);
       reported_.add(std::move(pending), ready);
     }
     fast_path_.close(next_number());  // workers that wait there for this one take the slow path too
   }
+  formations_->report(ready);
   if (!ready.empty()) {
     send_ready(ready, notify);
   }
@@ -276,6 +282,9 @@ void AgreementClient::receive_messages() {
     }
   }
   if (coordinator_) {
+    for (const Coordinator::Introduced& introduced : coordinator_->take_introduced()) {
+      issue(formations_->prepare(introduced));
+    }
     for (const Decision& decision : coordinator_->decide(base::now_ns())) {
       issue(decision);
     }
@@ -324,6 +333,10 @@ void AgreementClient::obey(const Decision& decision) {
       runner_->set_knobs(decision.knobs);
       parts_.tuning.use(runner_->knobs());
       break;
+    case Decision::Type::kForm:
+    case Decision::Type::kUseFormed:
+      obey_formation(decision);
+      break;
   }
   if (parts_.outcomes.in_flight() > 0) {
     // What this worker has asked for by message, others must not wait for it to announce.
@@ -337,10 +350,36 @@ void AgreementClient::apply_initial_config(const Decision& decision) {
                                                         std::to_string(rank_) + " for " + parts_.settings.backend +
                                                         ": set FARANDOLE_BACKEND to the same on all workers");
   }
-  const backend::World world{parts_.frames, parts_.arena, {decision.piece_bytes, decision.algorithm, decision.knobs}};
+  if (decision.gpu != parts_.settings.gpu) {
+    throw base::Error(base::Code::kInvalidArgument,
+                      "rank 0 and rank " + std::to_string(rank_) +
+                          " treat tensors of GPUs in different ways: set FARANDOLE_GPU to the same on all workers");
+  }
+  const backend::World world{
+      parts_.frames, parts_.arena, {decision.piece_bytes, decision.algorithm, decision.knobs}, &parts_.gpu};
   runner_ =
       std::make_unique<BucketRunner>(parts_.settings.backends, parts_.mesh, world, parts_.recorder, parts_.outcomes);
+  formations_.emplace(runner_->formation(), decision.gpu);
   parts_.tuning.use(runner_->knobs(), decision.algorithm);
+}
+
+void AgreementClient::obey_formation(const Decision& decision) {
+  const Group* const group = reported_.group(decision.group);
+  if (decision.type == Decision::Type::kForm) {
+    if (group != nullptr) {
+      formations_->form(*group, decision);
+    }
+    return;
+  }
+  if (!decision.obstacle.empty() && rank_ == 0) {
+    base::log(base::Level::kWarning, 0,
+              "tensors of GPUs go through host memory, because NCCL cannot be used: " + decision.obstacle);
+  }
+  const device::Ordinal device = formations_->use(decision, group != nullptr);
+  if (device >= 0) {
+    runner_->use_formed(decision.group);
+    parts_.submissions.use_formed(decision.group, device);
+  }
 }
 
 void AgreementClient::obey_run(const Decision& decision) {
@@ -412,6 +451,8 @@ Runnable AgreementClient::take_agreed(uint32_t group, const Decision::Agreed& ag
     const auto id = static_cast<uint32_t>(agreed.signature.shape.at(0));
     reported_.remove_group(id);
     parts_.submissions.remove_group(id);
+    formations_->remove(id);
+    runner_->remove_group(id);
   }
   return runnable;
 }
@@ -472,10 +513,16 @@ void AgreementClient::end_world(const Error& why, bool certain) {
     parts_.outcomes.complete(std::move(pending), why.code(), why.what(), why.lost_rank());
   }
   parts_.outcomes.announce();
-  parts_.outcomes.settle_all(base::Deadline::after_seconds(kCopySeconds));
+  if (formations_) {
+    formations_->await_end();
+  }
+  parts_.outcomes.settle_all(base::Deadline::after_seconds(kCopySeconds), why);
 }
 
 void AgreementClient::revoke() noexcept {
+  if (parts_.settings.elastic) {
+    parts_.outcomes.lose_launched();
+  }
   if (runner_ != nullptr) {
     runner_->revoke();
   }

@@ -22,6 +22,7 @@
 #include "engine/bucket_runner.h"
 #include "engine/coordinator.h"
 #include "engine/fast_path.h"
+#include "engine/formations.h"
 #include "engine/messages.h"
 #include "engine/outcomes.h"
 #include "engine/pending.h"
@@ -52,6 +53,7 @@ class AgreementClient {
     transport::Mesh& mesh;
     transport::Arena& arena;
     transport::FrameMultiplexer& frames;
+    const backend::GpuParts& gpu;
   };
   AgreementClient(const Parts& parts, const collective::Group& world);
 
@@ -66,7 +68,9 @@ class AgreementClient {
   // When to look for stalls or at GPUs next, which signal nothing; 0: there is nothing to look for.
   int64_t next_alarm();
   // Whether something is on its way from a GPU, or to one: has_work() sees when it has come.
-  bool watches_gpus() const noexcept { return !arrivals_.empty() || parts_.outcomes.has_launched(); }
+  bool watches_gpus() const noexcept {
+    return !arrivals_.empty() || parts_.outcomes.has_launched() || (formations_ && formations_->is_forming());
+  }
   // Rank 0: looks for ranks that others wait for, when it is time.
   void inspect_stalls();
 
@@ -104,6 +108,7 @@ class AgreementClient {
   void obey(const Decision& decision);
   void apply_initial_config(const Decision& decision);
   void obey_run(const Decision& decision);
+  void obey_formation(const Decision& decision);
   // What is to be run; what was refused fails.
   std::vector<Runnable> take_decided(const Decision& decision);
   // `bit` is the one that the decision names it by, if it does.
@@ -121,7 +126,9 @@ class AgreementClient {
   FastPath fast_path_;
   std::optional<Coordinator> coordinator_;  // rank 0 only, as is the next
   std::optional<StallInspector> inspector_;
-  std::unique_ptr<BucketRunner> runner_;  // from the initial config on
+  // From the initial config on.
+  std::unique_ptr<BucketRunner> runner_;
+  std::optional<Formations> formations_;
   struct LastRequest {
     Kind kind = Kind::kBarrier;
     uint32_t group = 0;

@@ -25,8 +25,8 @@ class Arrivals {
 
   // Keeps those that are still on their way, and gives the others, with those that have arrived meanwhile.
   std::vector<std::unique_ptr<Pending>> exchange(std::vector<std::unique_ptr<Pending>> requests) {
-    const auto is_in_host_memory = [](const auto& pending) { return pending->mirror == nullptr; };
-    if (coming_.empty() && std::ranges::all_of(requests, is_in_host_memory)) {
+    const auto needs_no_copy = [](const auto& pending) { return pending->mirror == nullptr; };
+    if (coming_.empty() && std::ranges::all_of(requests, needs_no_copy)) {
       return requests;
     }
     std::ranges::move(requests, std::back_inserter(coming_));

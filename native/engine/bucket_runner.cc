@@ -21,14 +21,39 @@ Group pair_of(const Group& group, const Signature& signature, int rank) {
   return pair;
 }
 
+// A request that was made before its backend was formed, and is agreed on after that, has a mirror in vain.
+void take_from_device(Pending& pending, bool through_host) {
+  if (pending.mirror != nullptr && !through_host) {
+    pending.mirror->withdraw(pending.request);
+    pending.mirror.reset();
+  }
+}
+
+// What a bucket in device memory has to wait for.
+std::vector<device::MarkPointer> marks_of(std::span<Runnable* const> bucket) {
+  std::vector<device::MarkPointer> marks;
+  for (const Runnable* runnable : bucket) {
+    const Pending& pending = *runnable->pending;
+    if (pending.gpu() != nullptr && (marks.empty() || marks.back() != pending.ready)) {
+      marks.push_back(pending.ready);
+    }
+  }
+  return marks;
+}
+
 }  // namespace
 
 BucketRunner::BucketRunner(std::span<const backend::Row* const> rows, const transport::Mesh& mesh,
                            const backend::World& world, Recorder& recorder, Outcomes& outcomes)
     : rows_(rows), mesh_(mesh), recorder_(recorder), outcomes_(outcomes), knobs_(world.tuning.knobs) {
+  backend::World known = world;
   for (const backend::Row* const row : rows) {
-    if (row->absent == nullptr) {
-      instances_.push_back({row, row->make(world)});
+    const bool takes_host = (row->capabilities.memory & bit_of(backend::MemoryKind::kHost)) != 0;
+    if (row->absent == nullptr && (takes_host || world.gpu != nullptr)) {
+      instances_.push_back({row, row->make(known)});
+      if (known.host == nullptr) {
+        known.host = instances_.front().backend.get();  // host memory comes first
+      }
     }
   }
   set_knobs(world.tuning.knobs);
@@ -53,13 +78,22 @@ void BucketRunner::revoke() noexcept {
   }
 }
 
-backend::Backend& BucketRunner::select(const Group& group, const backend::Need& need) const {
-  const backend::Selection selection = backend::select(rows_, need, group, mesh_.hosts());
+backend::Formation* BucketRunner::formation() const noexcept {
+  for (const Instance& instance : instances_) {
+    if (backend::Formation* const formation = instance.backend->formation(); formation != nullptr) {
+      return formation;
+    }
+  }
+  return nullptr;
+}
+
+BucketRunner::Selected BucketRunner::select(const Group& group, const backend::Need& need) const {
+  const backend::Selection selection = backend::select(rows_, need, group, mesh_.hosts(), formed_.contains(group.id));
   const auto found = std::ranges::find(instances_, selection.row, &Instance::row);
   if (found == instances_.end()) {
     throw base::Error(Code::kInternal, backend::refusal_of(rows_, need));  // submit() has refused it
   }
-  return *found->backend;
+  return {*found->backend, selection.through_host};
 }
 
 std::vector<std::vector<size_t>> BucketRunner::plan(const Group& group, std::vector<Runnable>& runnables) const {
@@ -69,7 +103,9 @@ std::vector<std::vector<size_t>> BucketRunner::plan(const Group& group, std::vec
     const Signature& signature = runnable.pending->request.signature;
     Fusible fusible{signature.bytes(), {}, true};
     if (const auto need = need_of(signature)) {
-      runnable.backend = &select(group, *need);
+      const Selected selected = select(group, *need);
+      runnable.backend = &selected.backend;
+      take_from_device(*runnable.pending, selected.through_host);
       runnable.choice = runnable.backend->choose(group, *need);
       fusible.alone = !row_of(signature.kind).merges || !runnable.choice.algorithm->fusible;
     } else {
@@ -108,6 +144,7 @@ void BucketRunner::run(const Group& group, std::vector<Runnable> runnables,
 
 void BucketRunner::run_bucket(const Group& group, std::span<Runnable* const> bucket) {
   const Event started = recorder_.begin_bucket(group, bucket);
+  device::MarkPointer mark;
   const Runnable& first = *bucket.front();
   const Signature& signature = first.pending->request.signature;
   if (const auto make_job = row_of(signature.kind).make_job) {
@@ -115,17 +152,21 @@ void BucketRunner::run_bucket(const Group& group, std::span<Runnable* const> buc
     const std::optional<Group> pair =
         signature.kind == Kind::kTransfer ? std::optional(pair_of(group, signature, mesh_.rank())) : std::nullopt;
     const Group& members = pair ? *pair : group;
-    first.backend->run(members, first.choice, make_job(members, bucket, copied_));
+    mark = first.backend->run(members, first.choice, make_job(members, bucket, copied_), marks_of(bucket));
   }
   recorder_.end_bucket(started, bucket, std::exchange(copied_, {}));
   for (Runnable* runnable : bucket) {
-    complete(std::move(runnable->pending));
+    complete(std::move(runnable->pending), mark);
   }
   outcomes_.announce();
 }
 
-// What went through host memory is done when the GPU has the result.
-void BucketRunner::complete(std::unique_ptr<Pending> pending) {
+// What is in device memory is done when the GPU has the result.
+void BucketRunner::complete(std::unique_ptr<Pending> pending, const device::MarkPointer& mark) {
+  if (mark != nullptr && pending->completion != nullptr) {
+    outcomes_.launch(std::move(pending), mark);
+    return;
+  }
   const bool has_own_output =
       pending->mirror != nullptr && pending->mirror->has_output() && pending->completion->data.empty();
   if (has_own_output) {
@@ -142,7 +183,7 @@ void BucketRunner::stage(const Group& group, Pending& pending) {
     return;
   }
   const backend::Need need = *need_of(signature);
-  backend::Backend& backend = select(group, need);
+  backend::Backend& backend = select(group, need).backend;
   pending.is_staged = backend.stage(group, backend.choose(group, need),
                                     kinds::allreduce_job_of(pending.request, group.size(), copied_));
 }

@@ -9,11 +9,13 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "backend/backend.h"
+#include "backend/formation.h"
 #include "collective/group.h"
 #include "engine/outcomes.h"
 #include "engine/pending.h"
@@ -39,6 +41,11 @@ class BucketRunner {
   // When it throws, what did not run is in `unfinished`.
   void run(const collective::Group& group, std::vector<Runnable> runnables,
            std::vector<std::unique_ptr<Pending>>& unfinished);
+  // Backends that have to be formed run in this group from now on; or do not any more.
+  void use_formed(uint32_t group) { formed_.insert(group); }
+  void remove_group(uint32_t group) { formed_.erase(group); }
+  // Of the backend that has to be formed; null: there is none.
+  backend::Formation* formation() const noexcept;
   // The world has been revoked.
   void revoke() noexcept;
 
@@ -48,15 +55,20 @@ class BucketRunner {
     std::unique_ptr<backend::Backend> backend;
   };
 
-  backend::Backend& select(const collective::Group& group, const backend::Need& need) const;
+  struct Selected {
+    backend::Backend& backend;
+    bool through_host;
+  };
+  Selected select(const collective::Group& group, const backend::Need& need) const;
   std::vector<std::vector<size_t>> plan(const collective::Group& group, std::vector<Runnable>& runnables) const;
-  void complete(std::unique_ptr<Pending> pending);
+  void complete(std::unique_ptr<Pending> pending, const device::MarkPointer& mark);
   void run_bucket(const collective::Group& group, std::span<Runnable* const> bucket);
   const std::span<const backend::Row* const> rows_;
   const transport::Mesh& mesh_;
   Recorder& recorder_;
   Outcomes& outcomes_;
   std::vector<Instance> instances_;  // in the order of `rows_`
+  std::set<uint32_t> formed_;        // groups in which those that have to be formed are
   collective::Knobs knobs_;
   collective::Copied copied_;  // for the bucket that runs, also what was staged for it before
 };

@@ -75,6 +75,12 @@ std::shared_ptr<const Completion> Completions::find(Handle handle) const {
   return found == table_.end() ? nullptr : found->second;
 }
 
+std::shared_ptr<device::Memory> Completions::take_device_data(Handle handle) {
+  const base::MutexLock lock(mutex_);
+  const auto found = table_.find(handle);
+  return found == table_.end() ? nullptr : std::exchange(found->second->device_data, nullptr);
+}
+
 bool Completions::release(std::span<const Handle> handles) {
   bool all_known = true;
   const base::MutexLock lock(mutex_);

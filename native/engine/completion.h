@@ -51,9 +51,10 @@ struct Outcome {
 // known when it is done: before that, see() says whether it has failed.
 struct Completion : Outcome {
   Progress progress = Progress::kOpen;
-  base::Bytes data;            // allgather: the gathered elements
-  std::vector<int64_t> sizes;  // allgather: first dimensions by member; add group: the id
-  device::MarkPointer mark;    // of a launched one: after its result; otherwise null
+  base::Bytes data;                             // allgather: the gathered elements
+  std::shared_ptr<device::Memory> device_data;  // instead of it, when it ran in the memory of a GPU
+  std::vector<int64_t> sizes;                   // allgather: first dimensions by member; add group: the id
+  device::MarkPointer mark;                     // of a launched one: after its result; otherwise null
 
   // The rest belongs to the table.
   Handle handle = 0;
@@ -81,6 +82,8 @@ class Completions {
   void forget_names();
   // Null when there is no such handle.
   std::shared_ptr<const Completion> find(Handle handle) const;
+  // What a request that is launched has received in the memory of a GPU, once.
+  std::shared_ptr<device::Memory> take_device_data(Handle handle);
   // False when one of the handles does not exist; the others are released.
   bool release(std::span<const Handle> handles);
 

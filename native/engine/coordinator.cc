@@ -35,7 +35,8 @@ std::vector<int> Coordinator::GroupState::awaited_by(const Tally& tally) const {
   return ranks;
 }
 
-Coordinator::Coordinator(int world_size) : world_size_(world_size), joined_(static_cast<size_t>(world_size)) {
+Coordinator::Coordinator(int world_size, bool waits_for_formed)
+    : world_size_(world_size), waits_for_formed_(waits_for_formed), joined_(static_cast<size_t>(world_size)) {
   std::vector<int>& all = groups_[0].members;
   all.resize(static_cast<size_t>(world_size));
   std::iota(all.begin(), all.end(), 0);
@@ -54,6 +55,7 @@ void Coordinator::receive(int rank, const Ready& ready, int64_t now_ns, const He
   if (left_) {
     return;  // whatever else it asks for came too late; it will hear so
   }
+  receive_formations(rank, ready);
   const int64_t ready_ns = now_ns - ready.age_ns;
   for (const Ready::Known& known : ready.known) {
     GroupState& group = group_of(known.group, rank);
@@ -187,11 +189,69 @@ void Coordinator::complete(uint32_t group_id, GroupState& group, const std::stri
 }
 
 void Coordinator::add_complete(uint32_t group_id, GroupState& group, Complete complete) {
+  --open_tallies_;
+  if (is_held_back(group, complete)) {
+    group.held_back.push_back(std::move(complete));
+    return;
+  }
   if (group.complete.empty()) {
     touched_.push_back(group_id);
   }
   group.complete.push_back(std::move(complete));
-  --open_tallies_;
+}
+
+bool Coordinator::is_held_back(const GroupState& group, const Complete& complete) const {
+  if (!waits_for_formed_ || group.is_settled || group.introductions.size() < group.members.size()) {
+    return false;
+  }
+  const auto is_on_device = [](const Signature& signature) { return signature.memory == backend::MemoryKind::kDevice; };
+  if (complete.bit != kNoBit) {
+    return is_on_device(group.cache.at(complete.bit).signature);
+  }
+  // If some are not, they differ, and need not wait to be told so.
+  const auto& in_full = complete.tally.mapped().in_full;
+  return !in_full.empty() && std::ranges::all_of(in_full, [&](const auto& sent) { return is_on_device(sent.second); });
+}
+
+// Of a group that was removed meanwhile, nothing.
+void Coordinator::receive_formations(int rank, const Ready& ready) {
+  const auto find = [&](uint32_t id) { return groups_.contains(id) ? &group_of(id, rank) : nullptr; };
+  for (const Ready::Introduction& introduction : ready.introductions) {
+    if (GroupState* const group = find(introduction.group); group != nullptr) {
+      group->introductions[group->index_of(rank)] = introduction.bytes;
+      if (group->introductions.size() == group->members.size()) {
+        Introduced all{introduction.group, group->members, {}};
+        for (const auto& [index, bytes] : group->introductions) {
+          all.introductions.push_back(bytes);
+        }
+        introduced_.push_back(std::move(all));
+      }
+    }
+  }
+  for (const backend::Formation::Formed& formed : ready.formed) {
+    if (GroupState* const group = find(formed.group); group != nullptr) {
+      group->has_formed.resize(group->members.size());
+      group->has_formed[static_cast<size_t>(group->index_of(rank))] = true;
+      if (!formed.error.empty() && group->obstacle.empty()) {
+        group->obstacle = "rank " + std::to_string(rank) + ": " + formed.error;
+      }
+      if (std::ranges::all_of(group->has_formed, std::identity())) {
+        formed_.push_back(formed.group);
+      }
+    }
+  }
+}
+
+void Coordinator::settle_formation(uint32_t id, GroupState& group, std::vector<Decision>& decisions) {
+  Decision& decision = decisions.emplace_back();
+  decision.type = Decision::Type::kUseFormed;
+  decision.group = id;
+  decision.obstacle = group.obstacle;
+  group.is_settled = true;
+  for (Complete& complete : std::exchange(group.held_back, {})) {
+    ++open_tallies_;
+    add_complete(id, group, std::move(complete));
+  }
 }
 
 void Coordinator::join(int rank) {
@@ -249,6 +309,11 @@ Kind Coordinator::kind_of(const GroupState& group, const std::string& name, cons
 
 std::vector<Decision> Coordinator::decide(int64_t now_ns) {
   std::vector<Decision> decisions;
+  for (const uint32_t id : std::exchange(formed_, {})) {
+    if (const auto group = groups_.find(id); group != groups_.end()) {
+      settle_formation(id, group->second, decisions);
+    }
+  }
   for (const uint32_t id : std::exchange(touched_, {})) {
     std::ranges::move(decide_group(id, groups_.at(id), now_ns), std::back_inserter(decisions));
   }
@@ -410,7 +475,7 @@ std::string Coordinator::remove_group(uint32_t id) {
   }
   GroupState& group = found->second;
   spell_out_all(group);
-  if (!group.tallies.empty() || !group.complete.empty()) {
+  if (!group.tallies.empty() || !group.complete.empty() || !group.held_back.empty()) {
     return "Process set " + std::to_string(id) + " still has requests in flight, among them '" +
            (group.tallies.empty() ? name_of(group, group.complete.front()) : group.tallies.begin()->first) +
            "'. Finish them on all its ranks before removing it.";

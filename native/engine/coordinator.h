@@ -17,6 +17,7 @@
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "engine/messages.h"
@@ -26,7 +27,8 @@ namespace farandole::engine {
 
 class Coordinator {
  public:
-  explicit Coordinator(int world_size);
+  // `waits_for_formed`: what is in device memory is not decided upon while its group forms a backend for it.
+  explicit Coordinator(int world_size, bool waits_for_formed = false);
 
   // Told of every request in a message.
   using Heard = std::function<void(uint32_t group, const std::string& name, const Signature& signature)>;
@@ -34,6 +36,15 @@ class Coordinator {
   void receive(int rank, const Ready& ready, int64_t now_ns = 0, const Heard& heard = nullptr);
   // What can be decided now, in the order in which it came to be.
   std::vector<Decision> decide(int64_t now_ns = 0);
+
+  // A group all of whose members have introduced themselves: see backend/formation.h.
+  struct Introduced {
+    uint32_t group;
+    std::vector<int> members;
+    std::vector<base::Bytes> introductions;  // by index in the group
+  };
+  // Each one once.
+  std::vector<Introduced> take_introduced() { return std::exchange(introduced_, {}); }
 
   // A request that some members have made and others not, for the stall inspector.
   struct Waiting {
@@ -78,6 +89,12 @@ class Coordinator {
     // joined while there are any.
     std::vector<Tally> bit_tallies;
     std::vector<Complete> complete;  // no rank is waited for any more
+    // Of backends that have to be formed.
+    std::map<int, base::Bytes> introductions;  // by index
+    std::vector<bool> has_formed;              // by index; empty: none has
+    std::string obstacle;                      // why one of them could not
+    bool is_settled = false;                   // it is known whether they can be used
+    std::vector<Complete> held_back;           // until then
 
     int index_of(int rank) const;
     std::vector<int> awaited_by(const Tally& tally) const;
@@ -104,6 +121,9 @@ class Coordinator {
   void complete(uint32_t group_id, GroupState& group, const std::string& name);
   static std::string name_of(const GroupState& group, const Complete& complete);
   void add_complete(uint32_t group_id, GroupState& group, Complete complete);
+  bool is_held_back(const GroupState& group, const Complete& complete) const;
+  void receive_formations(int rank, const Ready& ready);
+  void settle_formation(uint32_t id, GroupState& group, std::vector<Decision>& decisions);
   void join(int rank);
   // Decides whether a request still waits, now that ranks have joined.
   void weigh(uint32_t group_id, GroupState& group, const std::string& name);
@@ -117,10 +137,13 @@ class Coordinator {
   std::string remove_group(uint32_t id);
 
   const int world_size_;
+  const bool waits_for_formed_;
   std::map<uint32_t, GroupState> groups_;
   std::deque<uint32_t> free_ids_;
   uint32_t next_id_ = 1;
   std::deque<uint32_t> touched_;  // groups with complete names, in the order of the first one
+  std::vector<Introduced> introduced_;
+  std::vector<uint32_t> formed_;  // groups whose members have all formed their backends, or failed to
   size_t open_tallies_ = 0;
   std::vector<bool> joined_;  // by rank
   int joined_count_ = 0;

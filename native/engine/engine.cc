@@ -43,7 +43,7 @@ void Engine::enter(std::unique_ptr<transport::Mesh> mesh, transport::Arena& aren
   agreement_.reset();  // of the last world, whose members have all left it by now: this mesh would not have formed
   agreement_ =
       std::make_unique<AgreementClient>(AgreementClient::Parts{settings_, submissions_, recorder_, outcomes_, tuning_,
-                                                               stall_queries_, *mesh_, *arena_, *frames_},
+                                                               stall_queries_, *mesh_, *arena_, *frames_, gpu_parts_},
                                         world);
   submissions_.begin_world(*mesh_, world);
   {

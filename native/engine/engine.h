@@ -90,6 +90,9 @@ class Engine {
   // The same until all are launched; from then on this stream of a GPU waits for their results.
   Waited wait_on(std::span<const Handle> handles, device::Ordinal device, device::Stream stream,
                  const base::Deadline& deadline, std::shared_ptr<const Completion>* failed = nullptr);
+  // Copies the rows that a request has received in the memory of a GPU to `target`, in this stream of this GPU, once.
+  // False: there are none.
+  bool take(Handle handle, void* target, device::Ordinal device, device::Stream stream);
   Completions& completions() noexcept { return completions_; }
   // 0 when there is no such group.
   size_t size_of_group(uint32_t group) const { return submissions_.size_of_group(group); }
@@ -146,6 +149,7 @@ class Engine {
 
   const EngineSettings settings_;
   device::Gpus gpus_;
+  const backend::GpuParts gpu_parts_{gpus_, settings_.nccl_library, settings_.elastic, settings_.gpu_patience};
   Completions completions_;
   Recorder recorder_;
   TuningDriver tuning_{settings_};

@@ -23,23 +23,26 @@ bool is_in_place(Kind kind) { return row_of(kind).memory != Memory::kInput; }
 
 }  // namespace
 
-HostMirror::HostMirror(device::Gpu& gpu, const device::Mark& ready, const collective::Group& group, Request& request)
-    : gpu_(gpu), output_(request.output), output_bytes_(output_bytes_of(request, group)) {
+HostMirror::HostMirror(const device::Mark& ready, const collective::Group& group, Request& request)
+    : gpu_(ready.gpu()),
+      input_(request.input),
+      output_(request.output),
+      output_bytes_(output_bytes_of(request, group)) {
   const size_t input_bytes = request.input == nullptr ? 0 : request.signature.bytes();
   output_offset_ = is_in_place(request.signature.kind) ? 0
                                                        : (input_bytes + transport::kArenaAlignment - 1) /
                                                              transport::kArenaAlignment * transport::kArenaAlignment;
-  pinned_ = gpu.take_pinned(std::max(input_bytes, output_offset_ + output_bytes_));
+  pinned_ = gpu_.take_pinned(std::max(input_bytes, output_offset_ + output_bytes_));
   // Without an input, too: before that nothing is to be written to the output.
-  gpu.delay_to_host(ready);
+  gpu_.delay_to_host(ready);
   if (input_bytes > 0) {
-    gpu.copy_to_host(pinned_.memory, request.input, input_bytes);
+    gpu_.copy_to_host(pinned_.memory, request.input, input_bytes);
     request.input = pinned_.memory;
   }
   if (request.output != nullptr) {
     request.output = pinned_.memory + output_offset_;
   }
-  last_ = gpu.mark_to_host();
+  last_ = gpu_.mark_to_host();
 }
 
 HostMirror::~HostMirror() { gpu_.give_back(pinned_, std::move(last_)); }
@@ -50,7 +53,12 @@ device::MarkPointer HostMirror::deliver() {
   return last_;
 }
 
-std::unique_ptr<HostMirror> HostMirrors::make(const collective::Group& group, Request& request) {
+void HostMirror::withdraw(Request& request) const noexcept {
+  request.input = input_;
+  request.output = output_;
+}
+
+device::MarkPointer DeviceInputs::ready(const Request& request) {
   if (request.device < 0) {
     kinds::refuse(std::string(name_of(request.signature.kind)) + " '" + request.name +
                   "': a request in device memory needs the number of its device, and the stream that its tensor is "
@@ -65,13 +73,11 @@ std::unique_ptr<HostMirror> HostMirrors::make(const collective::Group& group, Re
     }
   }
   const auto stream = static_cast<device::Stream>(request.stream);
-  if (gpu_ != &gpu || stream_ != stream) {
+  if (last_ == nullptr || &last_->gpu() != &gpu || last_->stream() != stream) {
     gpu.check_not_capturing(stream);
-    ready_ = gpu.mark(stream);
-    gpu_ = &gpu;
-    stream_ = stream;
+    last_ = gpu.mark(stream);
   }
-  return std::make_unique<HostMirror>(*gpu_, *ready_, group, request);
+  return last_;
 }
 
 }  // namespace farandole::engine

@@ -17,7 +17,7 @@ class HostMirror {
  public:
   // Begins to copy the input, as soon as the mark is reached. From then on the request's memory is pinned host memory.
   // The output is not written before that mark, either.
-  HostMirror(device::Gpu& gpu, const device::Mark& ready, const collective::Group& group, Request& request);
+  HostMirror(const device::Mark& ready, const collective::Group& group, Request& request);
   // What is being copied still may be: the pinned memory is not used by others before that.
   ~HostMirror();
   HostMirror(const HostMirror&) = delete;
@@ -29,30 +29,32 @@ class HostMirror {
   bool has_output() const noexcept { return output_bytes_ > 0; }
   // Begins to copy the result there.
   device::MarkPointer deliver();
+  // Instead of that: another backend takes the tensor where it is, which the request says again.
+  void withdraw(Request& request) const noexcept;
 
  private:
   device::Gpu& gpu_;
-  void* const output_;  // in device memory
+  // In device memory.
+  const void* const input_;
+  void* const output_;
   const size_t output_bytes_;
   device::Pinned pinned_;
   size_t output_offset_ = 0;
   device::MarkPointer last_;  // after the last copy
 };
 
-// Makes the mirrors of the requests of one call.
-class HostMirrors {
+// Looks at the requests of one call that are in device memory.
+class DeviceInputs {
  public:
-  explicit HostMirrors(device::Gpus& gpus) : gpus_(gpus) {}
-  // Throws Error(kInvalidArgument) when the request cannot have one, and Error(kUnavailable) when its GPU cannot be
-  // used.
-  std::unique_ptr<HostMirror> make(const collective::Group& group, Request& request);
+  explicit DeviceInputs(device::Gpus& gpus) : gpus_(gpus) {}
+  // The mark after which the input is complete and the output may be written. Requests that come from one stream share
+  // it. Throws Error(kInvalidArgument) when the request is not as it should be, and Error(kUnavailable) when its GPU
+  // cannot be used.
+  device::MarkPointer ready(const Request& request);
 
  private:
   device::Gpus& gpus_;
-  // Requests of one call that come from one stream share a mark.
-  device::Gpu* gpu_ = nullptr;
-  device::Stream stream_ = nullptr;
-  device::MarkPointer ready_;
+  device::MarkPointer last_;
 };
 
 }  // namespace farandole::engine

@@ -98,6 +98,16 @@ base::Bytes encode(const Ready& ready) {
     writer.put_string(fresh.name);
     put_signature(writer, fresh.signature);
   }
+  writer.put(static_cast<uint32_t>(ready.introductions.size()));
+  for (const Ready::Introduction& introduction : ready.introductions) {
+    writer.put(introduction.group);
+    writer.put_vector(introduction.bytes);
+  }
+  writer.put(static_cast<uint32_t>(ready.formed.size()));
+  for (const backend::Formation::Formed& formed : ready.formed) {
+    writer.put(formed.group);
+    writer.put_string(formed.error);
+  }
   writer.put(static_cast<uint32_t>(ready.answers.size()));
   for (const StallAnswer& answer : ready.answers) {
     writer.put(answer.query);
@@ -123,6 +133,14 @@ Ready decode_ready(std::span<const std::byte> bytes) {
     ready.fresh.push_back({group, std::move(name), get_signature(reader)});
   }
   for (auto count = reader.get<uint32_t>(); count > 0; --count) {
+    const auto group = reader.get<uint32_t>();
+    ready.introductions.push_back({group, reader.get_vector<std::byte>()});
+  }
+  for (auto count = reader.get<uint32_t>(); count > 0; --count) {
+    const auto group = reader.get<uint32_t>();
+    ready.formed.push_back({group, reader.get_string()});
+  }
+  for (auto count = reader.get<uint32_t>(); count > 0; --count) {
     const auto query = reader.get<uint64_t>();
     const bool of_program = reader.get<uint8_t>() != 0;
     ready.answers.push_back({query, of_program, reader.get_string()});
@@ -140,6 +158,7 @@ base::Bytes encode(const Decision& decision) {
       writer.put(decision.piece_bytes);
       writer.put_string(decision.algorithm);
       writer.put_string(decision.backend);
+      writer.put(decision.gpu);
       put_knobs(writer, decision.knobs);
       break;
     case Decision::Type::kRun:
@@ -173,6 +192,14 @@ base::Bytes encode(const Decision& decision) {
     case Decision::Type::kTune:
       put_knobs(writer, decision.knobs);
       break;
+    case Decision::Type::kForm:
+      writer.put(decision.group);
+      writer.put_vector(decision.key);
+      break;
+    case Decision::Type::kUseFormed:
+      writer.put(decision.group);
+      writer.put_string(decision.obstacle);
+      break;
   }
   return writer.take();
 }
@@ -187,6 +214,7 @@ Decision decode_decision(std::span<const std::byte> bytes) {
       decision.piece_bytes = reader.get<uint64_t>();
       decision.algorithm = reader.get_string();
       decision.backend = reader.get_string();
+      decision.gpu = reader.get<backend::GpuMode>();
       decision.knobs = get_knobs(reader);
       break;
     case Decision::Type::kRun:
@@ -221,6 +249,14 @@ Decision decode_decision(std::span<const std::byte> bytes) {
       break;
     case Decision::Type::kTune:
       decision.knobs = get_knobs(reader);
+      break;
+    case Decision::Type::kForm:
+      decision.group = reader.get<uint32_t>();
+      decision.key = reader.get_vector<std::byte>();
+      break;
+    case Decision::Type::kUseFormed:
+      decision.group = reader.get<uint32_t>();
+      decision.obstacle = reader.get_string();
       break;
     default:
       throw base::Error(base::Code::kInternal, "malformed message: no such decision");

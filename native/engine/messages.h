@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/formation.h"
 #include "base/bytes.h"
 #include "collective/knobs.h"
 #include "engine/request.h"
@@ -51,15 +52,25 @@ struct Ready {
     std::string name;
     Signature signature;
   };
+  // Its first request in device memory in a group: see backend/formation.h.
+  struct Introduction {
+    uint32_t group;
+    base::Bytes bytes;
+  };
   std::vector<Known> known;
   std::vector<New> fresh;
+  std::vector<Introduction> introductions;
+  std::vector<backend::Formation::Formed> formed;
   int64_t age_ns = 0;     // how long ago these were asked for when the message was sent; their mean
   bool leaving = false;   // wants the world to end
   bool finished = false;  // has done everything up to kLeft
   std::vector<StallAnswer> answers;
 
   void add_known(uint32_t group, uint32_t bit);
-  bool empty() const noexcept { return known.empty() && fresh.empty() && !leaving && !finished && answers.empty(); }
+  bool empty() const noexcept {
+    return known.empty() && fresh.empty() && introductions.empty() && formed.empty() && !leaving && !finished &&
+           answers.empty();
+  }
 };
 
 inline constexpr uint32_t kNoBit = UINT32_MAX;
@@ -73,7 +84,9 @@ struct Decision {
     kLeft = 3,           // a rank leaves in good order: the world ends here
     kGone = 4,           // every rank has done everything up to kLeft: no rank reads another one's memory any more
     kStallQuery = 5,     // others wait for this rank: what is it doing? Only to ranks that are waited for
-    kTune = 6            // from here on, collectives run with these knobs
+    kTune = 6,           // from here on, collectives run with these knobs
+    kForm = 7,           // the members of this group form the backends that have to be formed
+    kUseFormed = 8       // they are formed in this group, and run what is agreed on from here on; or they cannot be
   };
   struct Agreed {
     uint32_t bit = kNoBit;  // from now on this bit stands for the request
@@ -94,16 +107,22 @@ struct Decision {
   uint64_t piece_bytes = 0;
   std::string algorithm;
   std::string backend;
+  backend::GpuMode gpu = backend::GpuMode::kAuto;
   // kInitialConfig, kTune
   collective::Knobs knobs;
-  // kRun
+  // kRun, kForm, kUseFormed
   uint32_t group = 0;
+  // kRun
   std::vector<int32_t> absent;  // these members have joined and never asked: they run what is agreed without data
   int64_t settling_ns = 0;      // how long ago the last rank was ready when this was sent; the mean over requests
   int32_t last_rank = -1;       // which rank that was, for the last of these requests
   BitSet known;
   std::vector<Agreed> agreed;
   std::vector<Refused> refused;
+  // kForm
+  base::Bytes key;
+  // kUseFormed: why they cannot be formed there; empty: they are
+  std::string obstacle;
   // kLeft
   int32_t left_rank = -1;
   // kStallQuery

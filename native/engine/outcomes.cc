@@ -22,7 +22,11 @@ void Outcomes::finish(std::unique_ptr<Pending> pending, Outcome outcome) {
 
 void Outcomes::launch(std::unique_ptr<Pending> pending, device::MarkPointer mark) {
   --in_flight_;
-  pending->completion->mark = std::move(mark);
+  Completion& completion = *pending->completion;
+  if (completion.device_data != nullptr) {
+    completion.device_data->free_after(mark);
+  }
+  completion.mark = std::move(mark);
   newly_launched_.push_back(pending->completion);
   launched_.push_back(std::move(pending));
 }
@@ -56,9 +60,22 @@ void Outcomes::settle() {
   announce();
 }
 
-void Outcomes::settle_all(const base::Deadline& deadline) {
+void Outcomes::lose_launched() noexcept {
+  try {
+    settle();
+  } catch (const base::Error&) {
+    // A GPU has failed: nothing is known of what is left.
+  }
+  for (const std::unique_ptr<Pending>& pending : launched_) {
+    pending->is_lost = pending->gpu() != nullptr;
+  }
+}
+
+void Outcomes::settle_all(const base::Deadline& deadline, const base::Error& why) {
   for (std::unique_ptr<Pending>& pending : std::exchange(launched_, {})) {
-    if (device::wait_until_reached(*pending->completion->mark, deadline)) {
+    if (pending->is_lost) {
+      finish(std::move(pending), {why.code(), why.what(), why.lost_rank()});
+    } else if (device::wait_until_reached(*pending->completion->mark, deadline)) {
       finish(std::move(pending), {});
     } else {
       const std::string error =

@@ -38,8 +38,11 @@ class Outcomes {
   bool has_reached() const;
   // Those whose marks are reached are done, and users hear of it at once.
   void settle();
-  // The world is over: waits for launched ones, whose data have been exchanged; what is not done by the deadline fails.
-  void settle_all(const base::Deadline& deadline);
+  // What is launched is going to be aborted: what is done by now is done, and the rest fails in settle_all().
+  void lose_launched() noexcept;
+  // The world is over: waits for launched ones, whose data have been exchanged; what is lost, or not done by the
+  // deadline, fails.
+  void settle_all(const base::Deadline& deadline, const base::Error& why);
 
  private:
   void finish(std::unique_ptr<Pending> pending, Outcome outcome);

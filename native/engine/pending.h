@@ -38,9 +38,16 @@ struct Pending {
   int64_t negotiated_ns = 0;  // from then until this rank knew
   uint32_t name_number = kNone;
   uint32_t bucket = kNone;
-  bool is_waited_for = false;          // by a user, from the start
-  bool is_staged = false;              // see backend::Backend::stage
-  std::unique_ptr<HostMirror> mirror;  // null: its backend takes the tensor where it is
+  bool is_waited_for = false;  // by a user, from the start
+  bool is_staged = false;      // see backend::Backend::stage
+  // In device memory: the mark after which the input is complete; its mirror, or null if its backend takes the tensor
+  // where it is.
+  device::MarkPointer ready;
+  std::unique_ptr<HostMirror> mirror;
+  bool is_lost = false;  // it was launched, and is going to be aborted
+
+  // The GPU on which its backend runs it; null: it runs in host memory.
+  device::Gpu* gpu() const noexcept { return ready == nullptr || mirror != nullptr ? nullptr : &ready->gpu(); }
 };
 
 // An agreed request on its way into a bucket.

@@ -52,7 +52,9 @@ Waited Engine::wait(std::span<const Handle> handles, Progress progress, const ba
 
 Waited Engine::wait_on(std::span<const Handle> handles, device::Ordinal device, device::Stream stream,
                        const base::Deadline& deadline, std::shared_ptr<const Completion>* failed) {
-  const Waited waited = wait(handles, Progress::kLaunched, deadline, failed);
+  // In an elastic job, what the program uses must not be undone.
+  const Progress progress = settings_.elastic ? Progress::kDone : Progress::kLaunched;
+  const Waited waited = wait(handles, progress, deadline, failed);
   if (waited == Waited::kDone) {
     for (const Handle handle : handles) {
       if (const auto completion = completions_.find(handle); completion != nullptr && completion->mark != nullptr) {
@@ -61,6 +63,21 @@ Waited Engine::wait_on(std::span<const Handle> handles, device::Ordinal device, 
     }
   }
   return waited;
+}
+
+bool Engine::take(Handle handle, void* target, device::Ordinal device, device::Stream stream) {
+  if (completions_.poll(handle) != 1) {
+    return false;
+  }
+  const auto rows = completions_.take_device_data(handle);
+  if (rows == nullptr || rows->bytes() == 0) {
+    return false;
+  }
+  device::Gpu& gpu = gpus_.get(device);
+  gpu.delay(stream, *completions_.find(handle)->mark);
+  gpu.copy(target, rows->data(), rows->bytes(), stream);
+  rows->use_in(stream);
+  return true;
 }
 
 Engine::Helped Engine::help(const Completions::Awaited& awaited, Progress progress, const base::Deadline& deadline) {

@@ -4,6 +4,8 @@
 #include <functional>
 #include <map>
 
+#include "engine/kinds/reduction.h"
+
 namespace farandole::engine {
 
 const char* name_of(ReduceOp op) noexcept {
@@ -58,6 +60,10 @@ std::optional<backend::Need> need_of(const Signature& signature) {
   std::optional<backend::Need> need = need_of(signature.kind, signature.options());
   if (need) {
     need->bytes = signature.bytes();
+    need->dtype = signature.dtype;
+    need->op = kinds::reduction_of(signature.op);
+    need->averages = signature.op == ReduceOp::kAverage;
+    need->has_factors = signature.prescale != 1 || signature.postscale != 1;
   }
   return need;
 }

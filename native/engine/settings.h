@@ -28,6 +28,12 @@ struct EngineSettings {
   // The same on all ranks, which the first decision of a world makes sure of: what was asked for, and its rows.
   std::string backend = "native";
   std::span<const backend::Row* const> backends = backend::rows_for("native");
+  backend::GpuMode gpu = backend::GpuMode::kAuto;  // the same on all ranks, too
+  std::string nccl_library;                        // a path that is asked for, or empty
+  // Whether another world may follow. What is launched on a GPU is then done before the program uses it, so that it can
+  // be aborted with its world.
+  bool elastic = false;
+  backend::GpuPatience gpu_patience;
 };
 
 }  // namespace farandole::engine

@@ -44,6 +44,7 @@ void Submissions::begin_world(transport::Mesh& mesh, const Group& world) {
   groups_.clear();
   groups_[0] = world;
   closing_groups_.clear();
+  formed_.clear();
   ended_.reset();
   ending_.reset();
   leaving_ = false;
@@ -84,36 +85,40 @@ void Submissions::leave() {
 }
 
 // Without the mutex where the driver is called: it may take its time to allocate memory.
-std::vector<std::unique_ptr<HostMirror>> Submissions::make_mirrors(std::vector<Request>& requests) {
+std::vector<Submissions::Begun> Submissions::begin_on_gpus(std::vector<Request>& requests) {
   const auto is_on_host = [](const Request& request) { return request.signature.memory == backend::MemoryKind::kHost; };
   if (std::ranges::all_of(requests, is_on_host)) {
     return {};
   }
-  std::vector<std::unique_ptr<HostMirror>> mirrors(requests.size());
-  HostMirrors maker(gpus_);
+  std::vector<Begun> begun(requests.size());
+  DeviceInputs inputs(gpus_);
   for (size_t i = 0; i < requests.size(); ++i) {
     if (is_on_host(requests[i])) {
       continue;
     }
     Group group;
+    backend::Selection selection;
     {
       const base::MutexLock lock(mutex_);
       if (ended_) {
         throw *ended_;
       }
-      if (!check(requests[i]).through_host) {
-        continue;
-      }
+      selection = check(requests[i]);
       group = groups_.at(requests[i].group);
     }
-    mirrors[i] = maker.make(group, requests[i]);
+    if (selection.through_host || selection.row->capabilities.launches) {
+      begun[i].ready = inputs.ready(requests[i]);
+    }
+    if (selection.through_host) {
+      begun[i].mirror = std::make_unique<HostMirror>(*begun[i].ready, group, requests[i]);
+    }
   }
-  return mirrors;
+  return begun;
 }
 
 std::vector<Handle> Submissions::submit(std::vector<Request> requests, bool waits_at_once) {
   const int64_t now = base::now_ns();
-  std::vector<std::unique_ptr<HostMirror>> mirrors = make_mirrors(requests);
+  std::vector<Begun> begun = begin_on_gpus(requests);
   const base::MutexLock lock(mutex_);
   if (ended_) {
     throw *ended_;
@@ -152,8 +157,9 @@ std::vector<Handle> Submissions::submit(std::vector<Request> requests, bool wait
     pending->request = std::move(request);
     pending->submitted_ns = now;
     pending->is_waited_for = waits_at_once || comes_back;
-    if (!mirrors.empty()) {
-      pending->mirror = std::move(mirrors[i]);
+    if (!begun.empty()) {
+      pending->ready = std::move(begun[i].ready);
+      pending->mirror = std::move(begun[i].mirror);
     }
     queue_.push_back(std::move(pending));
   }
@@ -196,6 +202,7 @@ void Submissions::remove_group(uint32_t id) {
   const base::MutexLock lock(mutex_);
   groups_.erase(id);
   closing_groups_.erase(id);
+  formed_.erase(id);
 }
 
 void Submissions::keep_group(uint32_t id) {
@@ -206,6 +213,11 @@ void Submissions::keep_group(uint32_t id) {
 void Submissions::end_join() {
   const base::MutexLock lock(mutex_);
   joining_ = false;
+}
+
+void Submissions::use_formed(uint32_t group, device::Ordinal device) {
+  const base::MutexLock lock(mutex_);
+  formed_[group] = device;
 }
 
 bool Submissions::begin_short_sleep() {

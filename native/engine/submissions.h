@@ -73,6 +73,8 @@ class Submissions {
   void keep_group(uint32_t id);
   // All ranks have joined.
   void end_join();
+  // Backends for device memory are formed in this group, for tensors of this GPU.
+  void use_formed(uint32_t group, device::Ordinal device);
 
   // --- for the engine thread
   // Whether it is to sleep for WakeHeuristic::kShortSleepMs at most.
@@ -89,8 +91,13 @@ class Submissions {
  private:
   // Which backend runs it. Throws Error(kInvalidArgument) when none does, and when the request must not be made.
   backend::Selection check(const Request& request) const REQUIRES(mutex_);
-  // For each request the mirror that it needs, or null; nothing if none of them needs one. The GPUs begin to copy.
-  std::vector<std::unique_ptr<HostMirror>> make_mirrors(std::vector<Request>& requests);
+  // What a request in device memory begins with.
+  struct Begun {
+    device::MarkPointer ready;
+    std::unique_ptr<HostMirror> mirror;  // null: it needs none
+  };
+  // For each request; nothing if all of them are in host memory. The GPUs begin to copy.
+  std::vector<Begun> begin_on_gpus(std::vector<Request>& requests);
   std::string not_a_member(const Request& request, const collective::Group& group) const REQUIRES(mutex_);
 
   Completions& completions_;
@@ -106,6 +113,7 @@ class Submissions {
   bool sleeps_briefly_ GUARDED_BY(mutex_) = false;
   std::map<uint32_t, collective::Group> groups_ GUARDED_BY(mutex_);  // all of the world, whether a member or not
   std::unordered_set<uint32_t> closing_groups_ GUARDED_BY(mutex_);   // being removed: no new requests
+  std::map<uint32_t, device::Ordinal> formed_ GUARDED_BY(mutex_);    // groups in which device memory is used directly
   std::optional<base::Error> ended_ GUARDED_BY(mutex_);              // why the world is over
   std::optional<Ending> ending_ GUARDED_BY(mutex_);
   bool leaving_ GUARDED_BY(mutex_) = false;

@@ -219,12 +219,12 @@ def test_built_parts_are_known_before_init() -> None:
         "nccl_built",
         "ddl_built",
         "ccl_built",
-        "cuda_built",
         "rocm_built",
         "sycl_built",
     )
     assert not any(getattr(hvd, name)() for name in others)
-    assert hvd.nccl_built() < 2700  # A version number, as scripts compare it.
+    assert hvd.cuda_built()
+    assert isinstance(hvd.nccl_built(), int)  # A version number, as scripts compare it.
     with pytest.raises(ValueError, match="MPI"):
         hvd.mpi_threads_supported()
 

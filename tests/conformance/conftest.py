@@ -149,17 +149,28 @@ def shared_world(
     runtime, size, transport = request.param
     nursery = nurseries[runtime]
     # The first one of the runtime: all of them are ready when it is.
-    front = next(name for name, front in FRONT_ENDS.items() if front.runtime == runtime)
-    variables = {}
-    if runtime == OnFakeGpu.runtime:
+    name, front = next((name, front) for name, front in FRONT_ENDS.items() if front.runtime == runtime)
+    variables: dict[str, str] = {}
+    of_rank = _nothing_more
+    if isinstance(front, OnFakeGpu):
         fake_gpu: FakeGpu = request.getfixturevalue("fake_gpu")
-        variables = {**fake_gpu.environment(), "FAKE_GPU_DELAY_US": "300"}
+        variables = {**fake_gpu.environment(devices=size), "FAKE_GPU_DELAY_US": "300", "FARANDOLE_GPU": front.mode}
+        of_rank = _own_gpu
     if transport == "mpi":
-        shared = SharedWorld(lambda: _mpi_world(nursery, size, tmp_path_factory.mktemp("mpi")), front)
+        shared = SharedWorld(lambda: _mpi_world(nursery, size, tmp_path_factory.mktemp("mpi")), name)
     else:
-        shared = SharedWorld(lambda: World(nursery, size, {"FARANDOLE_TRANSPORT": transport, **variables}), front)
+        variables["FARANDOLE_TRANSPORT"] = transport
+        shared = SharedWorld(lambda: World(nursery, size, variables, of_rank=of_rank), name)
     yield shared
     shared.close()
+
+
+def _nothing_more(rank: int) -> dict[str, str]:
+    return {}
+
+
+def _own_gpu(rank: int) -> dict[str, str]:
+    return {"CUDA_VISIBLE_DEVICES": str(rank)}
 
 
 def _mpi_world(nursery: Nursery, size: int, directory: Path) -> World:

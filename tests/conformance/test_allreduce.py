@@ -58,6 +58,7 @@ def test_average_of_integers_is_truncated_toward_zero(world):
     world.run(body)
 
 
+@pytest.mark.needs("rounded once")
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_average_of_equal_values_is_that_value(world, dtype):
     """Where their sum is exact, the average is: it is divided by the size, not multiplied with a rounded 1/size."""
@@ -70,6 +71,7 @@ def test_average_of_equal_values_is_that_value(world, dtype):
     world.run(body)
 
 
+@pytest.mark.needs("rounded once")
 def test_half_precision_sums_in_single_precision(world):
     """2048 + 1 + 1 + 1 in float16 alone would stay 2048."""
 
@@ -112,6 +114,7 @@ def test_scales(world):
     world.run(body)
 
 
+@pytest.mark.needs("rounded once")
 def test_scales_are_exact(world):
     """Where Horovod's tests want equality: each factor is rounded to the type, whole numbers via float64."""
     if world.size > 2:

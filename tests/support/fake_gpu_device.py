@@ -47,6 +47,7 @@ class FakeGpu(NamedTuple):
         """Return the variables of a process; see the README for what they mean."""
         return {
             "LD_LIBRARY_PATH": os.pathsep.join(filter(None, [str(self.libraries), os.environ.get("LD_LIBRARY_PATH")])),
+            "FARANDOLE_NCCL_LIBRARY": str(self.libraries / "libnccl.so.2"),
             "FAKE_GPU_DEVICES": str(devices),
             "FAKE_GPU_TIME": time,
             "FAKE_GPU_SEED": str(seed),

@@ -29,6 +29,7 @@ class Runtime(NamedTuple):
 RUNTIMES = {
     "torch": Runtime(("torch",), ("torch._dynamo", "farandole.torch"), {}),
     "torch on a fake GPU": Runtime(("torch",), ("farandole.torch",), {}),
+    "torch on a fake GPU, by NCCL": Runtime(("torch",), ("farandole.torch",), {}),
     "tensorflow": Runtime(
         ("tensorflow", "keras"),
         ("farandole.tensorflow", "farandole.keras"),

@@ -76,16 +76,19 @@ Among Mpi::among(const Group& group) {
   return {communicators_.of(group.members), group.size(), static_cast<size_t>(group.index)};
 }
 
-void Mpi::run(const Group& group, const Choice& choice, const collective::Job& job) {
+device::MarkPointer Mpi::run(const Group& group, const Choice& choice, const collective::Job& job,
+                             std::span<const device::MarkPointer> after) {
   if (choice.index != kNoRow) {
-    native_.run(group, choice, job);
-  } else if (const auto* const allgathered = std::get_if<collective::AllgatherJob>(&job)) {
+    return native_.run(group, choice, job, after);
+  }
+  if (const auto* const allgathered = std::get_if<collective::AllgatherJob>(&job)) {
     allgather(progress_, rooms_, among(group), *allgathered);
   } else if (const auto* const broadcasted = std::get_if<collective::BroadcastJob>(&job)) {
     broadcast(progress_, rooms_, among(group), *broadcasted);
   } else {
     alltoall(progress_, rooms_, among(group), std::get<collective::AlltoallJob>(job));
   }
+  return nullptr;
 }
 
 }  // namespace mpi

@@ -31,7 +31,8 @@ class Mpi final : public Backend {
              const collective::AllreduceJob& job) override {
     return native_.stage(group, choice, job);
   }
-  void run(const collective::Group& group, const collective::Choice& choice, const collective::Job& job) override;
+  device::MarkPointer run(const collective::Group& group, const collective::Choice& choice, const collective::Job& job,
+                          std::span<const device::MarkPointer> after) override;
   void revoke() noexcept override { process_.give_up(); }
 
  private:

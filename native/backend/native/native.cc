@@ -94,13 +94,15 @@ bool Native::stage(const Group& group, const Choice& choice, const AllreduceJob&
   return true;
 }
 
-void Native::run(const Group& group, const Choice& choice, const collective::Job& job) {
+device::MarkPointer Native::run(const Group& group, const Choice& choice, const collective::Job& job,
+                                std::span<const device::MarkPointer>) {
   collective::Context with = context(group);
   collective::run(with, choice, job);
   // A compressed allreduce goes over links only, so no other worker's memory is read.
   if (group.size() > 1 && !std::holds_alternative<collective::CompressedJob>(job)) {
     require_same_generation(group);
   }
+  return nullptr;
 }
 
 namespace {

@@ -28,7 +28,8 @@ class Native final : public Backend {
   bool stage(const collective::Group& group, const collective::Choice& choice,
              const collective::AllreduceJob& job) override;
   // Throw the world's error as well when a worker whose memory was read has gone on to another generation meanwhile.
-  void run(const collective::Group& group, const collective::Choice& choice, const collective::Job& job) override;
+  device::MarkPointer run(const collective::Group& group, const collective::Choice& choice, const collective::Job& job,
+                          std::span<const device::MarkPointer> after) override;
   // Nothing: its waits watch the mesh, which is revoked already.
   void revoke() noexcept override {}
 

@@ -20,8 +20,7 @@ collective::Job make_job(const collective::Group&, std::span<Runnable* const> bu
   completion.sizes = runnable.sizes;
   job.output = request.output;
   if (!fits_given_output(request, runnable.sizes, request.signature.shape[0])) {
-    completion.data.resize(total);
-    job.output = completion.data.data();
+    job.output = memory_for_rows(*runnable.pending, total);
   }
   return job;
 }

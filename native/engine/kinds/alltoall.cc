@@ -42,8 +42,8 @@ void check(const Request& request, const Group& group, int) {
 }
 
 collective::Job make_job(const Group& group, std::span<Runnable* const> bucket, collective::Copied&) {
-  const Request& request = bucket.front()->pending->request;
-  Completion& completion = *bucket.front()->pending->completion;
+  Pending& pending = *bucket.front()->pending;
+  const Request& request = pending.request;
   collective::AlltoallJob job;
   job.input = request.input;
   job.rows = request.splits;
@@ -51,15 +51,14 @@ collective::Job make_job(const Group& group, std::span<Runnable* const> bucket, 
     job.rows.assign(group.size(), request.signature.shape[0] / static_cast<int64_t>(group.size()));
   }
   job.row_bytes = request.signature.row_bytes();
-  job.output = [&request, &completion, own = job.rows.front(),
+  job.output = [&pending, &request, own = job.rows.front(),
                 row_bytes = job.row_bytes](const std::vector<int64_t>& received) -> void* {
-    completion.sizes = received;
+    pending.completion->sizes = received;
     if (request.splits.empty() && fits_given_output(request, received, own)) {
       return request.output;
     }
     const int64_t rows = std::accumulate(received.begin(), received.end(), int64_t{0});
-    completion.data.resize(static_cast<size_t>(rows) * row_bytes);
-    return completion.data.data();
+    return memory_for_rows(pending, static_cast<size_t>(rows) * row_bytes);
   };
   return job;
 }

@@ -26,7 +26,7 @@ struct Rank {
     AllreduceJob job;
     job.pieces.push_back({values.data(), values.data(), values.size()});
     native.begin(++decision);
-    native.run(group, native.choose(group, {Operation::kAllreduce, MemoryKind::kHost, values.size() * 4}), job);
+    native.run(group, native.choose(group, {Operation::kAllreduce, MemoryKind::kHost, values.size() * 4}), job, {});
     return values;
   }
   std::unique_ptr<transport::Mesh> mesh;
@@ -54,7 +54,7 @@ TEST(Native, AGroupOfOneScalesAndMovesNothing) {
   job.postscale = {3, 4};     // 7.5, truncated to 7
   job.pieces.push_back({values.data(), values.data(), 2});
   rank.native.begin(1);
-  rank.native.run(rank.group, rank.native.choose(rank.group, {Operation::kAllreduce, MemoryKind::kHost, 8}), job);
+  rank.native.run(rank.group, rank.native.choose(rank.group, {Operation::kAllreduce, MemoryKind::kHost, 8}), job, {});
   EXPECT_EQ(values, (std::vector<int32_t>{7, -7}));
 }
 

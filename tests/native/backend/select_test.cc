@@ -25,7 +25,7 @@ constexpr Row kLocal = {"local", "", nullptr, {kHostBit, kAllOperations, false},
 
 std::string selected(std::span<const Row* const> rows, const Need& need, const collective::Group& group = world(),
                      const std::vector<int>& hosts = one_host()) {
-  const Selection selection = select(rows, need, group, hosts);
+  const Selection selection = select(rows, need, group, hosts, false);
   EXPECT_FALSE(selection.reason.empty());
   if (selection.row == nullptr) {
     return "none";

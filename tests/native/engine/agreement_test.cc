@@ -58,6 +58,8 @@ TEST(Messages, SurviveTheWire) {
   ready.leaving = true;
   ready.age_ns = 12;
   ready.answers.push_back({3, true, "train.py:7"});
+  ready.introductions.push_back({5, {std::byte{1}, std::byte{2}}});
+  ready.formed.push_back({5, "no"});
   const Ready again = decode_ready(encode(ready));
   EXPECT_EQ(bits_of(again.known.at(0).bits), (std::vector<uint32_t>{130}));
   EXPECT_EQ(again.known[0].group, 7U);
@@ -69,6 +71,10 @@ TEST(Messages, SurviveTheWire) {
   EXPECT_EQ(again.answers.at(0).query, 3U);
   EXPECT_TRUE(again.answers[0].of_program);
   EXPECT_EQ(again.answers[0].text, "train.py:7");
+  EXPECT_EQ(again.introductions.at(0).group, 5U);
+  EXPECT_EQ(again.introductions[0].bytes, ready.introductions[0].bytes);
+  EXPECT_EQ(again.formed.at(0).group, 5U);
+  EXPECT_EQ(again.formed[0].error, "no");
 
   Decision decision;
   decision.group = 9;
@@ -93,6 +99,20 @@ TEST(Messages, SurviveTheWire) {
   query.type = Decision::Type::kStallQuery;
   query.query = 5;
   EXPECT_EQ(decode_decision(encode(query)).query, 5U);
+
+  Decision form;
+  form.type = Decision::Type::kForm;
+  form.group = 5;
+  form.key = {std::byte{7}};
+  EXPECT_EQ(decode_decision(encode(form)).group, 5U);
+  EXPECT_EQ(decode_decision(encode(form)).key, form.key);
+
+  Decision use;
+  use.type = Decision::Type::kUseFormed;
+  use.group = 6;
+  use.obstacle = "why";
+  EXPECT_EQ(decode_decision(encode(use)).group, 6U);
+  EXPECT_EQ(decode_decision(encode(use)).obstacle, "why");
 }
 
 TEST(Messages, MalformedOnesAreErrors) {
@@ -106,6 +126,94 @@ TEST(Messages, MalformedOnesAreErrors) {
   const base::Bytes nonsense(40, std::byte{0xff});
   EXPECT_THROW(decode_ready(nonsense), base::Error);
   EXPECT_THROW(decode_decision(nonsense), base::Error);
+}
+
+Ready introduction(uint32_t group) {
+  Ready ready;
+  ready.introductions.push_back({group, {std::byte{1}}});
+  return ready;
+}
+
+Ready formed(uint32_t group, const std::string& error = "") {
+  Ready ready;
+  ready.formed.push_back({group, error});
+  return ready;
+}
+
+Signature on_device() {
+  Signature signature = tensor({4});
+  signature.memory = backend::MemoryKind::kDevice;
+  return signature;
+}
+
+TEST(Coordinator, AGroupIsIntroducedWhenAllMembersAre) {
+  Coordinator coordinator(2);
+  coordinator.receive(1, introduction(0));
+  EXPECT_TRUE(coordinator.take_introduced().empty());
+  coordinator.receive(0, introduction(0));
+  const auto all = coordinator.take_introduced();
+  ASSERT_EQ(all.size(), 1U);
+  EXPECT_EQ(all[0].members, (std::vector<int>{0, 1}));
+  EXPECT_EQ(all[0].introductions.size(), 2U);
+  EXPECT_TRUE(coordinator.take_introduced().empty());
+}
+
+TEST(Coordinator, WhatIsFormedIsUsedWhenAllHaveAndTheFirstErrorCounts) {
+  for (const bool fails : {false, true}) {
+    Coordinator coordinator(3);
+    for (int rank = 0; rank < 3; ++rank) {
+      coordinator.receive(rank, introduction(0));
+    }
+    coordinator.receive(0, formed(0));
+    coordinator.receive(2, formed(0, fails ? "broken" : ""));
+    EXPECT_TRUE(coordinator.decide().empty());
+    coordinator.receive(1, formed(0, fails ? "broken, too" : ""));
+    const std::vector<Decision> decisions = coordinator.decide();
+    ASSERT_EQ(decisions.size(), 1U);
+    EXPECT_EQ(decisions[0].type, Decision::Type::kUseFormed);
+    EXPECT_EQ(decisions[0].obstacle, fails ? "rank 2: broken" : "");
+  }
+}
+
+TEST(Coordinator, WhatComesOfARemovedGroupIsNothing) {
+  Coordinator coordinator(2);
+  coordinator.receive(0, introduction(17));
+  coordinator.receive(0, formed(17));
+  EXPECT_TRUE(coordinator.decide().empty());
+}
+
+TEST(Coordinator, HoldsBackWhatIsOnGpusUntilItIsSettled) {
+  for (const bool waits : {false, true}) {
+    Coordinator coordinator(2, waits);
+    for (int rank = 0; rank < 2; ++rank) {
+      coordinator.receive(rank, introduction(0));
+      coordinator.receive(rank, fresh("on GPUs", on_device()));
+      coordinator.receive(rank, fresh("on the host", tensor({4})));
+    }
+    std::vector<Decision> decisions = coordinator.decide();
+    ASSERT_EQ(decisions.size(), 1U);
+    EXPECT_EQ(decisions[0].agreed.size(), waits ? 1U : 2U);
+    EXPECT_FALSE(coordinator.something_waits());
+    coordinator.receive(0, formed(0));
+    coordinator.receive(1, formed(0));
+    decisions = coordinator.decide();
+    ASSERT_EQ(decisions.size(), waits ? 2U : 1U);
+    EXPECT_EQ(decisions[0].type, Decision::Type::kUseFormed);
+    if (waits) {
+      EXPECT_EQ(decisions[1].agreed.at(0).name, "on GPUs");
+    }
+  }
+}
+
+TEST(Coordinator, HoldsBackNothingThatIsAMismatch) {
+  Coordinator coordinator(2, true);
+  coordinator.receive(0, introduction(0));
+  coordinator.receive(1, introduction(0));
+  coordinator.receive(0, fresh("x", on_device()));
+  coordinator.receive(1, fresh("x", tensor({4})));
+  const std::vector<Decision> decisions = coordinator.decide();
+  ASSERT_EQ(decisions.size(), 1U);
+  EXPECT_EQ(decisions[0].refused.size(), 1U);
 }
 
 TEST(Coordinator, GivesABitTheSecondTime) {

@@ -9,7 +9,7 @@
 #include <numeric>
 #include <thread>
 
-#include "support/gpus.h"
+#include "support/every_kind_on_gpu.h"
 
 namespace farandole {
 namespace {
@@ -21,108 +21,28 @@ using engine::Engine;
 using engine::Handle;
 using engine::Kind;
 using testing::allreduce_on_gpu;
+using testing::counting;
 using testing::in_world;
 using testing::launch;
 using testing::on_gpu;
 using testing::Program;
+using testing::run_every_kind;
 using testing::Tensor;
 using World = testing::Kind;
 
 class DeviceRequests : public testing::Gpus {};
 
-// value, value + 1, ...
-std::vector<float> counting(size_t count, float value) {
-  std::vector<float> values(count);
-  std::iota(values.begin(), values.end(), value);
-  return values;
-}
-
-std::vector<float> joined(std::vector<std::vector<float>> parts) {
-  std::vector<float> all;
-  for (const auto& part : parts) {
-    all.insert(all.end(), part.begin(), part.end());
-  }
-  return all;
-}
-
-// Every kind of request once, among all ranks, of tensors of this many elements for each member.
-void run_every_kind(int size, int rank, Engine& engine, Program& program, size_t count) {
-  const auto members = static_cast<size_t>(size);
-  const auto rows = static_cast<int64_t>(count);
-  const float mine = static_cast<float>(rank) * 1000;
-  const auto sum_at = [&](size_t i) {
-    return static_cast<float>(testing::sum_of_ranks(size) * 1000) + static_cast<float>(size) * static_cast<float>(i);
-  };
-  std::vector<float> sums(count * members);
-  for (size_t i = 0; i < sums.size(); ++i) {
-    sums[i] = sum_at(i);
-  }
-  const std::vector<float> some_sums(sums.begin(), sums.begin() + static_cast<ptrdiff_t>(count));
-  std::vector<std::vector<float>> parts;
-  for (int other = 0; other < size; ++other) {
-    parts.push_back(counting(count, static_cast<float>(other) * 1000));
-  }
-
-  const Tensor input(program, counting(count, mine));
-  const Tensor output(program, count);
-  launch(engine, program, engine.submit({allreduce_on_gpu(program, "allreduce", input, output)}));
-  EXPECT_EQ(output.read(), some_sums);
-  EXPECT_EQ(input.read(), counting(count, mine));
-
-  const Tensor in_place(program, counting(count, mine));
-  launch(engine, program, engine.submit({allreduce_on_gpu(program, "in place", in_place, in_place)}));
-  EXPECT_EQ(in_place.read(), some_sums);
-
-  const Tensor sent(program, counting(count, mine));
-  engine::Request broadcast = on_gpu(program, Kind::kBroadcast, "broadcast", {rows}, &sent, &sent);
-  broadcast.signature.root = size - 1;
-  launch(engine, program, engine.submit({broadcast}));
-  EXPECT_EQ(sent.read(), parts.back());
-
-  const Tensor reduced(program, counting(count, mine));
-  engine::Request reduce = on_gpu(program, Kind::kReduce, "reduce", {rows}, &reduced, &reduced);
-  reduce.signature.root = size - 1;
-  launch(engine, program, engine.submit({reduce}));
-  EXPECT_EQ(reduced.read(), rank == size - 1 ? some_sums : counting(count, mine));
-
-  const Tensor gathered(program, count * members);
-  launch(engine, program, engine.submit({on_gpu(program, Kind::kAllgather, "allgather", {rows}, &input, &gathered)}));
-  EXPECT_EQ(gathered.read(), joined(parts));
-
-  const Tensor whole(program, counting(count * members, mine));
-  const Tensor own(program, count);
-  launch(engine, program,
-         engine.submit({on_gpu(program, Kind::kReducescatter, "reducescatter", {static_cast<int64_t>(members), rows},
-                               &whole, &own)}));
-  EXPECT_EQ(own.read(), std::vector<float>(sums.begin() + static_cast<ptrdiff_t>(count) * rank,
-                                           sums.begin() + static_cast<ptrdiff_t>(count) * (rank + 1)));
-
-  const Tensor exchanged(program, count * members);
-  launch(engine, program,
-         engine.submit({on_gpu(program, Kind::kAlltoall, "alltoall", {static_cast<int64_t>(members), rows}, &whole,
-                               &exchanged)}));
-  std::vector<std::vector<float>> received;
-  for (int other = 0; other < size; ++other) {
-    received.push_back(counting(count, static_cast<float>(other) * 1000 + static_cast<float>(count) * mine / 1000));
-  }
-  EXPECT_EQ(exchanged.read(), joined(received));
-
-  if (size > 1 && rank < 2) {
-    const Tensor moved(program, counting(count, mine));
-    engine::Request transfer = on_gpu(program, Kind::kTransfer, "transfer", {rows}, rank == 0 ? &moved : nullptr,
-                                      rank == 0 ? nullptr : &moved);
-    transfer.signature.peer = 1;
-    launch(engine, program, engine.submit({transfer}));
-    EXPECT_EQ(moved.read(), parts[0]);
-  }
-  testing::finish(engine, engine.submit({testing::request_of(Kind::kBarrier, "all here")}).front());
+engine::EngineSettings staged() {
+  engine::EngineSettings settings;
+  settings.gpu = backend::GpuMode::kStaged;
+  return settings;
 }
 
 TEST_F(DeviceRequests, EveryKindWhateverTheGpuTakesItsTimeFor) {
   for (const int size : {1, 2, 3, 4}) {
     for (unsigned seed = 1; seed <= 3; ++seed) {
       gpu_fake::fake_gpu_time(seed == 1 ? "lazy" : "random", seed, 1000);
-      in_world(size % 2 == 0 ? World::kShm : World::kTcp, size, {}, [size](int rank, Engine& engine) {
+      in_world(size % 2 == 0 ? World::kShm : World::kTcp, size, staged(), [size](int rank, Engine& engine) {
         Program program(rank);
         for (const size_t count : {0, 1, 1001}) {
           run_every_kind(size, rank, engine, program, count);
@@ -133,7 +53,7 @@ TEST_F(DeviceRequests, EveryKindWhateverTheGpuTakesItsTimeFor) {
 }
 
 TEST_F(DeviceRequests, RowsOfUnknownNumberComeInHostMemory) {
-  in_world(World::kShm, 3, {}, [](int rank, Engine& engine) {
+  in_world(World::kShm, 3, staged(), [](int rank, Engine& engine) {
     Program program(rank);
     const Tensor input(program, std::vector<float>(static_cast<size_t>(rank), 7));
     const auto gathered =
@@ -147,7 +67,7 @@ TEST_F(DeviceRequests, RowsOfUnknownNumberComeInHostMemory) {
 }
 
 TEST_F(DeviceRequests, NoThreadWaitsForTheGpu) {
-  in_world(World::kShm, 2, {}, [](int rank, Engine& engine) {
+  in_world(World::kShm, 2, staged(), [](int rank, Engine& engine) {
     Program program(rank);
     const Tensor tensor(program, size_t{1000});
     launch(engine, program, engine.submit({allreduce_on_gpu(program, "first", tensor, tensor)}));
@@ -175,7 +95,7 @@ TEST_F(DeviceRequests, NoThreadWaitsForTheGpu) {
 
 TEST_F(DeviceRequests, AnswersOfOneThatIsLaunchedComeBeforeItIsDone) {
   gpu_fake::fake_gpu_time("lazy", 1, 0);
-  in_world(World::kShm, 2, {}, [](int rank, Engine& engine) {
+  in_world(World::kShm, 2, staged(), [](int rank, Engine& engine) {
     Program program(rank);
     const Tensor tensor(program, counting(10, 1));
     std::atomic<bool> is_right_when_done = false;
@@ -207,7 +127,7 @@ TEST_F(DeviceRequests, AnswersOfOneThatIsLaunchedComeBeforeItIsDone) {
 
 TEST_F(DeviceRequests, SeveralStreamsAndGpusInOneProcess) {
   gpu_fake::fake_gpu_time("random", 3, 1000);
-  in_world(World::kShm, 2, {}, [](int rank, Engine& engine) {
+  in_world(World::kShm, 2, staged(), [](int rank, Engine& engine) {
     Program first(rank);
     Program second(rank + 2);
     Program third(rank + 2);
@@ -229,7 +149,7 @@ TEST_F(DeviceRequests, SeveralStreamsAndGpusInOneProcess) {
 }
 
 TEST_F(DeviceRequests, AWorkerThatHasJoinedTakesPartWithoutAGpu) {
-  in_world(World::kShm, 3, {}, [](int rank, Engine& engine) {
+  in_world(World::kShm, 3, staged(), [](int rank, Engine& engine) {
     if (rank == 2) {
       testing::finish(engine, engine.submit({testing::request_of(Kind::kJoin, "join")}).front());
       return;
@@ -245,7 +165,7 @@ TEST_F(DeviceRequests, AWorkerThatHasJoinedTakesPartWithoutAGpu) {
 }
 
 TEST_F(DeviceRequests, HostMemoryOnOneRankIsAMismatch) {
-  in_world(World::kShm, 2, {}, [](int rank, Engine& engine) {
+  in_world(World::kShm, 2, staged(), [](int rank, Engine& engine) {
     Program program(rank);
     const Tensor tensor(program, counting(3, 1));
     std::vector<float> values(3);
@@ -264,7 +184,7 @@ TEST_F(DeviceRequests, HostMemoryOnOneRankIsAMismatch) {
 }
 
 TEST_F(DeviceRequests, WhatCannotBeIsRefusedAtTheCall) {
-  in_world(World::kShm, 1, {}, [](int, Engine& engine) {
+  in_world(World::kShm, 1, staged(), [](int, Engine& engine) {
     Program program(0);
     const Tensor tensor(program, counting(3, 1));
     const auto refusal = [&](const engine::Request& request) {
@@ -300,7 +220,7 @@ TEST_F(DeviceRequests, WhatCannotBeIsRefusedAtTheCall) {
 
 TEST_F(DeviceRequests, AGpuThatFailsEndsTheWorldOnAllRanksWithTheDriversWords) {
   std::barrier both(2);
-  in_world(World::kShm, 2, {}, [&](int rank, Engine& engine) {
+  in_world(World::kShm, 2, staged(), [&](int rank, Engine& engine) {
     Program program(rank);
     const Tensor tensor(program, counting(3, 1));
     launch(engine, program, engine.submit({allreduce_on_gpu(program, "x", tensor, tensor)}));
@@ -334,7 +254,7 @@ TEST_F(DeviceRequests, AWorldThatEndsMeanwhileFailsThemAndKeepsTheirMemory) {
   testing::Meshes meshes(World::kShm, 2);
   std::barrier both(2);
   testing::on_all_ranks(2, [&](int rank) {
-    Engine engine({});
+    Engine engine(staged());
     Program program(rank);
     const Tensor tensor(program, counting(1000, 1));
     engine.enter(meshes.form(rank, 1), meshes.arena(rank));

@@ -66,7 +66,8 @@ class RecordingBackend final : public backend::Backend {
     recording_.add("stage");
     return native_.stage(group, choice, job);
   }
-  void run(const collective::Group& group, const collective::Choice& choice, const collective::Job& job) override {
+  device::MarkPointer run(const collective::Group& group, const collective::Choice& choice, const collective::Job& job,
+                          std::span<const device::MarkPointer> after) override {
     // In the order of the alternatives of Job.
     constexpr std::array kNames = {"allreduce", "compressed",    "allgather", "broadcast",
                                    "alltoall",  "reducescatter", "reduce"};
@@ -75,7 +76,7 @@ class RecordingBackend final : public backend::Backend {
     if (recording_.fails) {
       throw base::Error(base::Code::kUnavailable, "the backend of the test has failed");
     }
-    native_.run(group, choice, job);
+    return native_.run(group, choice, job, after);
   }
   void revoke() noexcept override { recording_.add("revoke"); }
 

@@ -14,7 +14,7 @@ from frontends.keras import OnJax, OnTensorFlow, OnTorch
 from frontends.mxnet import MXNet
 from frontends.numpy import Numpy
 from frontends.tensorflow import Eager, Function, Session
-from frontends.torch import OnFakeGpu, Torch
+from frontends.torch import ByNccl, OnFakeGpu, Torch
 
 __all__ = ["DTYPES", "FIRST", "FRONT_ENDS", "KEPT", "FrontEnd"]
 
@@ -23,6 +23,7 @@ FRONT_ENDS: dict[str, FrontEnd] = {
     for front in (
         Torch(),
         OnFakeGpu(),
+        ByNccl(),
         Numpy(),
         Eager(),
         Function(),

@@ -27,7 +27,16 @@ DTYPES = {
 
 # What all front ends have but those that are for a framework's values only; words of the marker `needs`.
 COMMON = frozenset(
-    {"alltoall", "grouped", "join", "process sets", "ragged", "ragged gradients", "scaled reducescatter"}
+    {
+        "alltoall",
+        "grouped",
+        "join",
+        "process sets",
+        "ragged",
+        "ragged gradients",
+        "rounded once",
+        "scaled reducescatter",
+    }
 )
 
 # Of two hosts, between which MPI carries the data: one worker on each, and two.

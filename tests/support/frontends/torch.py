@@ -132,10 +132,15 @@ class Torch(FrontEnd):
 
 
 class OnFakeGpu(Torch):
-    """farandole.torch with tensors on the fake GPU, whose streams have their own time. Each rank has a GPU."""
+    """farandole.torch with tensors on the fake GPU, whose streams have their own time. Each rank has a GPU.
+
+    Attributes:
+        mode: the setting `gpu`.
+    """
 
     name = "torch-fakegpu"
     runtime = "torch on a fake GPU"
+    mode = "staged"
     worlds = ((1, "shm"), (2, "tcp"), (3, "shm"), (4, "shm"))
     has = frozenset(
         {*COMMON, "broadcast in place", "feedback", "gradients", "handles", "in place", "int32 splits", "recipes"}
@@ -179,3 +184,12 @@ class OnFakeGpu(Torch):
         import torch
 
         return [(torch.ones(3, 4, device=DEVICE)[:, :2], "Tensor is required to be contiguous.")]
+
+
+class ByNccl(OnFakeGpu):
+    """The same, by the fake NCCL, which rounds after each addition, and multiplies by 1/size for an average."""
+
+    name = "torch-nccl"
+    runtime = "torch on a fake GPU, by NCCL"
+    mode = "nccl"
+    has = OnFakeGpu.has - {"rounded once"}

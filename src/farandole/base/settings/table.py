@@ -160,6 +160,14 @@ class Settings:
         None, values.text, "a path", unset="that of mpirun, or what the loader finds", engine=True
     )
     """The MPI library that the backend `mpi` uses, unless the process has already loaded one."""
+    gpu: str = setting("auto", values.gpu_mode, f"one of {', '.join(values.GPU_MODES)}", engine=True)
+    """How tensors of GPUs are reduced: `auto` by NCCL as soon as the ranks have formed a communicator, and through host
+    memory until then, or where that cannot be; `nccl` always by NCCL, or the job ends with the reason; `staged` always
+    through host memory."""
+    nccl_library: str | None = setting(
+        None, values.text, "a path", unset="the framework's, that of the wheel, or what the loader finds", engine=True
+    )
+    """The `libnccl.so.2` that is used for tensors of GPUs."""
     algorithm: str = setting("auto", values.text, "the name of an algorithm", engine=True)
     """Use one algorithm for all collectives, for tests and measurements. `auto` chooses the best one."""
     host_key: str = setting("", values.text, "any text", engine=True)
@@ -168,7 +176,7 @@ class Settings:
     """Address space of the memory that workers of a host share; 0 is the default."""
     staging_bytes: int = setting(0, values.count, "a number of bytes", unset="8 MiB", engine=True)
     """Part of this memory that is used to copy tensors from ordinary memory; 0 is the default."""
-    elastic: bool = setting(False, values.switch, "0 or 1", "HOROVOD_ELASTIC")
+    elastic: bool = setting(False, values.switch, "0 or 1", "HOROVOD_ELASTIC", engine=True)
     """Whether the job is elastic: workers may come and go. Set by farandole's launcher."""
     grace: float = setting(30.0, values.positive_seconds, "a number of seconds above 0")
     """Elastic jobs: seconds that a worker has after SIGTERM to leave in good order. Then it ends."""

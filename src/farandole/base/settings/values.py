@@ -12,6 +12,7 @@ LOG_LEVELS = {"trace": 1, "debug": 1, "info": 2, "warning": 3, "error": 4, "fata
 TRANSPORTS = ("auto", "shm", "tcp")
 RESUMES = ("auto", "never")
 BACKENDS = ("native", "mpi")
+GPU_MODES = ("auto", "nccl", "staged")
 LOG_FORMATS = ("text", "json")
 
 
@@ -107,6 +108,11 @@ def backend(value: str) -> str:
     """Parse the name of a backend. Horovod's backends other than MPI are `native` here."""
     name = value.lower()
     return "native" if name in ("gloo", "ccl") else _one_of(BACKENDS, name)
+
+
+def gpu_mode(value: str) -> str:
+    """Parse how tensors of GPUs are reduced: `auto`, `nccl` or `staged`."""
+    return _one_of(GPU_MODES, value.lower())
 
 
 def resume(value: str) -> str:

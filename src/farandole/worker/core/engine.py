@@ -14,6 +14,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from farandole.base import nccl_library
 from farandole.base.settings.table import Settings
 from farandole.base.wire.os_text import as_bytes
 from farandole.errors import FarandoleError
@@ -252,6 +253,8 @@ class Engine:
     def result(self, handle: int) -> tuple[int, tuple[int, ...]]:
         """Return the result of a request that is done or launched: the address of its data (0 if none), and its sizes.
 
+        Data in the memory of a GPU has the address 0; see `take`.
+
         For an allgather these are the first dimension of every rank of the group; for a new group, its id.
         The data is valid until `release`.
         """
@@ -260,6 +263,10 @@ class Engine:
         count = ctypes.c_size_t()
         self._check(self._library.farandole_result(self._pointer, handle, data, sizes, count))
         return data.value or 0, tuple(sizes[index] for index in range(count.value))
+
+    def take(self, handle: int, target: int, stream: GpuStream) -> None:
+        """Copy what a request has received in the memory of a GPU to `target`, in this stream, once."""
+        self._check(self._library.farandole_take(self._pointer, handle, target, *stream))
 
     # --- memory and looking inside -----------------------------------------------------------------------------
 
@@ -373,6 +380,7 @@ class Engine:
 
 def _native_settings(settings: Settings) -> ctypes.Array[NativeSetting]:
     texts = settings.for_engine()
+    texts["nccl_library"] = nccl_library.choose(settings.nccl_library or "")
     return (NativeSetting * len(texts))(*(NativeSetting(name.encode(), as_bytes(text)) for name, text in texts.items()))
 
 

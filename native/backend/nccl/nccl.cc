@@ -1,0 +1,315 @@
+#include "backend/nccl/nccl.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+#include <utility>
+
+#include "backend/nccl/introduction.h"
+#include "base/log.h"
+
+namespace farandole::backend {
+namespace nccl {
+namespace {
+
+using base::Code;
+using base::Error;
+using collective::Algorithm;
+using collective::Choice;
+using collective::Group;
+
+// Between two looks at a call that is not over.
+constexpr int64_t kPauseNs = 20'000;
+// Since then, communicators can be aborted together, which several of one process need.
+constexpr int kGroupAbortVersion = 22200;
+
+bool anywhere(const collective::Topology&) { return true; }
+
+constexpr Algorithm row(const char* name, const char* description) {
+  return {.name = "nccl", .collective = name, .description = description, .fits = anywhere, .fusible = true};
+}
+constexpr std::array<Algorithm, collective::kOperations> kAlgorithms = {
+    row("allreduce", "ncclAllReduce"),
+    row("allreduce", "none"),  // Adasum
+    row("allreduce", "none"),  // compressed
+    row("allgather", "ncclAllGather, or ncclBroadcast of each member's rows"),
+    row("broadcast", "ncclBroadcast"),
+    row("alltoall", "ncclSend and ncclRecv"),
+    row("reducescatter", "ncclReduceScatter, or ncclReduce of each member's rows"),
+    row("reduce", "ncclReduce"),
+    row("transfer", "ncclSend and ncclRecv"),
+};
+const Algorithm& algorithm_of(Operation operation) { return kAlgorithms.at(static_cast<size_t>(operation)); }
+
+bool may_share_gpus() {
+  const char* const value = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+  return value != nullptr && std::string_view(value) == "1";
+}
+
+[[noreturn]] void end_process(const std::string& why) {
+  base::log(base::Level::kError, -1, why);
+  std::_Exit(EXIT_FAILURE);
+}
+
+}  // namespace
+
+Nccl::Nccl(const World& world) : frames_(world.frames), gpu_(*world.gpu), host_(*world.host) {}
+
+Nccl::~Nccl() {
+  if (aborting_.joinable()) {
+    aborting_.join();
+  }
+  if (is_revoked_) {
+    // What could not be aborted NCCL may still use, until the process ends.
+    launch_.release();  // NOLINT(bugprone-unused-return-value)
+    return;
+  }
+  for (auto& [group, communicator] : communicators_) {
+    dropped_.push_back(std::move(communicator));
+  }
+  end_dropped();
+}
+
+Choice Nccl::choose(const Group&, const Need& need) const {
+  return {&algorithm_of(need.operation), kNoRow, "in the memory of GPUs: NCCL moves it"};
+}
+
+std::vector<int64_t> Nccl::exchange(const Group& group, const std::vector<int64_t>& sent) {
+  std::vector<int64_t> received(sent.size());
+  collective::AlltoallJob job;
+  job.input = sent.data();
+  job.rows.assign(sent.size(), 1);
+  job.row_bytes = sizeof(int64_t);
+  job.output = [&](const std::vector<int64_t>&) -> void* { return received.data(); };
+  Need need;
+  need.operation = Operation::kAlltoall;
+  need.bytes = sent.size() * sizeof(int64_t);
+  host_.run(group, host_.choose(group, need), job, {});
+  return received;
+}
+
+device::MarkPointer Nccl::run(const Group& group, const Choice& choice, const collective::Job& job,
+                              std::span<const device::MarkPointer> after) {
+  Communicator& communicator = *communicators_.at(group.id);
+  device::Gpu& gpu = communicator.gpu();
+  Peers peers{gpu,
+              communicator.handle(),
+              communicator.group().index,
+              static_cast<int>(communicator.group().size()),
+              {},
+              choice.algorithm == &algorithm_of(Operation::kTransfer)};
+  for (const int member : group.members) {
+    peers.ranks.push_back(communicator.group().index_of(member));
+  }
+  const device::Gpu::Current current(gpu);
+  for (const device::MarkPointer& mark : after) {
+    gpu.delay(gpu.collectives(), *mark);
+  }
+  launch_ = std::make_unique<Launch>(*library_, std::move(peers),
+                                     [&](const std::vector<int64_t>& sent) { return exchange(group, sent); });
+  launch_->begin(job);
+  frames_.wait([&] {
+    frames_.set_pause(kPauseNs);
+    return communicator.is_settled();
+  });
+  launch_->finish();
+  launch_.reset();
+  communicator.last = gpu.mark(gpu.collectives());
+  return communicator.last;
+}
+
+// --- forming
+
+base::Bytes Nccl::introduce(const Group& group, device::Gpu& gpu) {
+  Introduction introduction;
+  try {
+    library_ = &library(gpu_.library);
+    introduction.version = library_->version;
+  } catch (const Error& error) {
+    introduction.problem = error.what();
+  }
+  introduction.gpu = gpu.uuid();
+  introduction.shares = may_share_gpus();
+  communicators_[group.id] = std::make_unique<Communicator>(group, gpu);
+  return encode(introduction);
+}
+
+base::Bytes Nccl::prepare(const Group& group, std::span<const base::Bytes> introductions) {
+  std::vector<Introduction> members;
+  for (const base::Bytes& bytes : introductions) {
+    members.push_back(decode_introduction(bytes));
+  }
+  if (const std::string obstacle = find_obstacle(group.members, members); !obstacle.empty()) {
+    throw Error(Code::kUnavailable, obstacle);
+  }
+  UniqueId id;
+  const Library& known = library(gpu_.library);
+  known.check(known.functions.get_unique_id(&id), "making an id", nullptr);
+  return {id.bytes.begin(), id.bytes.end()};
+}
+
+void Nccl::form(const Group& group, std::span<const std::byte> key) {
+  UniqueId id;
+  if (key.size() != id.bytes.size()) {
+    throw Error(Code::kInternal, "malformed message: an id of NCCL has " + std::to_string(id.bytes.size()) + " bytes");
+  }
+  std::ranges::copy(key, id.bytes.begin());
+  end_dropped();
+  try {
+    communicators_.at(group.id)->form(*library_, id, gpu_.patience.forming);
+    ++forming_;
+  } catch (const Error& error) {
+    failed_.push_back({group.id, error.what()});
+  }
+}
+
+std::vector<Formation::Formed> Nccl::formed() {
+  std::vector<Formed> formed = std::exchange(failed_, {});
+  for (auto& [group, communicator] : communicators_) {
+    if (!communicator->is_forming()) {
+      continue;
+    }
+    try {
+      if (communicator->look()) {
+        formed.push_back({group, ""});
+        --forming_;
+      }
+    } catch (const Error& error) {
+      formed.push_back({group, error.what()});
+      --forming_;
+      communicator->give_up();  // an abort could wait for it
+    }
+  }
+  return formed;
+}
+
+void Nccl::drop(uint32_t group) noexcept {
+  if (const auto found = communicators_.find(group); found != communicators_.end()) {
+    forming_ -= found->second->is_forming() ? 1 : 0;
+    dropped_.push_back(std::move(found->second));
+    communicators_.erase(found);
+  }
+}
+
+// Not those that failed to form, or whose collectives cannot end: an abort could wait for them.
+void Nccl::end_dropped() noexcept {
+  std::erase_if(dropped_, [](const auto& communicator) {
+    const bool is_idle = communicator->last == nullptr ||
+                         device::wait_until_reached(*communicator->last, base::Deadline::after_seconds(0));
+    return !communicator->is_usable() || (is_idle && communicator->end());
+  });
+}
+
+void Nccl::check() {
+  for (const auto& [group, communicator] : communicators_) {
+    if (communicator->is_usable()) {
+      const device::Gpu::Current current(communicator->gpu());
+      communicator->is_settled();
+    }
+  }
+}
+
+// --- the end of a world
+
+void Nccl::revoke() noexcept {
+  is_revoked_ = true;
+  if (gpu_.is_elastic) {
+    begin_abort();
+  }
+}
+
+// NCCL may need as long as it likes, so another thread calls it.
+void Nccl::begin_abort() noexcept {
+  struct Aborted {
+    const device::Gpu* gpu;
+    Comm comm;
+  };
+  std::vector<Aborted> aborted;
+  for (auto& [group, communicator] : communicators_) {
+    if (const Comm comm = communicator->give_up(); comm != nullptr) {
+      aborted.push_back({&communicator->gpu(), comm});
+    }
+  }
+  if (aborted.empty()) {
+    is_aborted_ = true;
+    return;
+  }
+  aborting_ = std::thread([this, aborted = std::move(aborted)] {
+    const Functions& nccl = library_->functions;
+    const bool together = library_->version >= kGroupAbortVersion;
+    if (together) {
+      nccl.group_start();
+    }
+    for (const Aborted& each : aborted) {
+      const device::Gpu::Current current(*each.gpu);
+      nccl.comm_abort(each.comm);
+    }
+    if (together) {
+      nccl.group_end();
+    }
+    is_aborted_ = true;
+  });
+}
+
+void Nccl::await_end() noexcept {
+  if (!is_revoked_) {
+    return;
+  }
+  if (gpu_.is_elastic) {
+    const auto deadline = base::Deadline::after_seconds(gpu_.patience.abort);
+    while (!is_aborted_) {
+      if (deadline.passed()) {
+        end_process("NCCL does not abort its collectives. This worker ends, so that the others can go on");
+      }
+      std::this_thread::sleep_for(std::chrono::microseconds(200));
+    }
+    launch_.reset();
+  }
+  const auto deadline = base::Deadline::after_seconds(gpu_.patience.stuck);
+  for (const auto& [group, communicator] : communicators_) {
+    if (communicator->last == nullptr || device::wait_until_reached(*communicator->last, deadline)) {
+      continue;
+    }
+    const std::string gpu = "GPU " + std::to_string(communicator->gpu().device());
+    end_process(gpu_.is_elastic
+                    ? gpu +
+                          " does not end what was put into its streams, or has failed. This worker ends, so that the "
+                          "others can go on"
+                    : "the world has ended while " + gpu +
+                          " waits for another rank in a collective of NCCL, which "
+                          "cannot end. This worker ends");
+  }
+}
+
+}  // namespace nccl
+
+namespace {
+
+std::unique_ptr<Backend> make_nccl(const World& world) { return std::make_unique<nccl::Nccl>(world); }
+
+std::string probe_nccl(const std::string& path) {
+  const nccl::Library& found = nccl::library(path);
+  return "NCCL " + nccl::version_text(found.version) + " (" + found.path + ")";
+}
+
+constexpr uint32_t kNcclOperations =
+    kAllOperations & ~(bit_of(Operation::kAdasum) | bit_of(Operation::kCompressedAllreduce));
+
+}  // namespace
+
+extern const Row kNccl;
+const Row kNccl = {"nccl",
+                   "collectives among GPUs by NVIDIA's library",
+                   nullptr,
+                   {.memory = bit_of(MemoryKind::kDevice),
+                    .operations = kNcclOperations,
+                    .across_hosts = true,
+                    .takes = nccl::takes,
+                    .launches = true},
+                   make_nccl,
+                   nullptr,
+                   probe_nccl};
+
+}  // namespace farandole::backend

@@ -1,0 +1,53 @@
+// This rank's part in forming backends that run in a group only after that: see backend/formation.h. It goes on beside
+// the work of other backends, in three steps that rank 0 decides on as on everything else.
+//
+// Threads: for the thread with the progress lock.
+#pragma once
+
+#include <map>
+
+#include "backend/formation.h"
+#include "engine/coordinator.h"
+#include "engine/messages.h"
+#include "engine/pending.h"
+
+namespace farandole::engine {
+
+class Formations {
+ public:
+  // `formation` may be null: there is no such backend.
+  Formations(backend::Formation* formation, backend::GpuMode mode) : formation_(formation), mode_(mode) {}
+
+  // Before a request of this group is reported: the first one in device memory introduces this rank.
+  void introduce(const collective::Group& group, const Pending& pending, Ready& ready);
+  // What has been formed.
+  void report(Ready& ready);
+  bool is_forming() const noexcept { return formation_ != nullptr && formation_->is_forming(); }
+
+  // Rank 0: what is decided when all members of a group have introduced themselves.
+  Decision prepare(const Coordinator::Introduced& introduced) const;
+  // Of a group of this rank.
+  void form(const collective::Group& group, const Decision& decision) { formation_->form(group, decision.key); }
+  // The GPU of this rank's tensors in the group. Throws Error(kUnavailable) when it cannot be used, and has to be.
+  device::Ordinal use(const Decision& decision, bool is_member);
+  void remove(uint32_t group);
+
+  // Throws Error(kUnavailable) when one in use has failed.
+  void check() const {
+    if (formation_ != nullptr) {
+      formation_->check();
+    }
+  }
+  void await_end() const noexcept {
+    if (formation_ != nullptr) {
+      formation_->await_end();
+    }
+  }
+
+ private:
+  backend::Formation* const formation_;
+  const backend::GpuMode mode_;
+  std::map<uint32_t, device::Ordinal> introduced_;  // groups, and the GPU of this rank's tensors
+};
+
+}  // namespace farandole::engine
