@@ -29,7 +29,9 @@ bool is_eager() { return std::strcmp(gpu_fake::fake_gpu_time_mode(), "eager") ==
 char* find_memory(const void* memory, size_t bytes) {
   const auto address = reinterpret_cast<Address>(memory);
   unsigned type = 0;
+  // Device memory whose free stands in a stream is there until that stream has come to it.
   const bool is_known =
+      gpu_fake::fake_gpu_device_of(address) >= 0 ||
       gpu_fake::cuPointerGetAttribute(&type, gpu_fake::kPointerMemoryType, address) == gpu_fake::kSuccess;
   return is_known ? static_cast<char*>(gpu_fake::fake_gpu_touch(address, bytes)) : nullptr;
 }
