@@ -96,12 +96,16 @@ def test_all_kinds_of_trainings_survive_a_worker(name: str, make_job: Callable[.
     check(run(make_job(), options, 4), options)
 
 
-@pytest.mark.parametrize("time", ["lazy", "random"])
+@pytest.mark.parametrize(
+    ("time", "gpu"), [("lazy", "staged"), ("random", "staged"), ("random", "auto"), ("lazy", "nccl")]
+)
 def test_a_training_on_a_gpu_survives_workers(
-    fake_gpu: FakeGpu, time: str, make_job: Callable[..., ElasticJob]
+    fake_gpu: FakeGpu, time: str, gpu: str, make_job: Callable[..., ElasticJob]
 ) -> None:
+    """All of them have the one GPU, of which a worker sees its own streams only."""
+    variables = {**fake_gpu.environment(time=time), "FARANDOLE_GPU": gpu, "NCCL_MULTI_RANK_GPU_ENABLE": "1"}
     options = {"device": DEVICE, "optimizer": "momentum", "deaths": {1: (2, "backward"), 3: (4, "before step")}}
-    check(run(make_job(fake_gpu.environment(time=time)), options, 4), options)
+    check(run(make_job(variables), options, 4), options)
 
 
 @pytest.mark.parametrize("phase", ["begin", "reading", "backward", "before step", "after step"])
