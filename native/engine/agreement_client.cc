@@ -50,7 +50,7 @@ bool AgreementClient::has_work() const {
   if (parts_.frames.has_message() || fast_path_.is_settled(next_number())) {
     return true;
   }
-  if (parts_.outcomes.has_reached()) {
+  if (parts_.outcomes.has_launched() && parts_.outcomes.has_reached()) {
     return true;
   }
   if (runner_ == nullptr) {
