@@ -1,7 +1,7 @@
 // The seeded simulation: small worlds over the loopback transport, whose links stall, move a few bytes at a time, are
 // cut, and whose workers are killed at any operation, while they compute, disagree and join. Every seed must end with
 // every survivor holding right numbers, or the one same error; never hung, never wrong. Then the survivors form the
-// next generation and must compute right.
+// next generation and must compute right. Each rank has a fake GPU, too, and NCCL takes over its reductions in between.
 //
 //   FARANDOLE_SIMULATION_SEEDS  how many seeds (2000)
 //   FARANDOLE_SIMULATION_FIRST  the first one (0): to run one seed again, set this and SEEDS=1
@@ -16,6 +16,7 @@
 #include <random>
 #include <set>
 
+#include "support/gpu_steps.h"
 #include "support/worlds.h"
 
 namespace farandole {
@@ -392,13 +393,17 @@ std::optional<base::Error> run_out(Engine& engine, transport::Arena& arena, uint
 }
 
 // One rank's training. Gives what ended it, if anything did.
-std::optional<base::Error> train(Engine& engine, transport::Arena& arena, uint64_t seed, int rank, int size) {
+std::optional<base::Error> train(Engine& engine, transport::Arena& arena, uint64_t seed, int rank, int size,
+                                 int device) {
   std::mt19937_64 order(mix(seed) + static_cast<uint64_t>(rank));
   std::optional<base::Error> failure;
   for (int step = 0; step < kSteps && !failure; ++step) {
     failure = take_step(engine, arena, seed, step, rank, size, order);
     if (!failure) {
       failure = run_in_lockstep(engine, arena, seed, rank, size, order);
+    }
+    if (!failure) {
+      failure = testing::run_on_gpu(engine, device, rank, size, seed, order);
     }
   }
   return failure ? failure : run_out(engine, arena, seed, rank, size, order);
@@ -412,11 +417,12 @@ std::vector<Ending> run_generation(transport::LoopbackWorld& world, std::vector<
                                    const std::vector<int>& members, uint64_t seed) {
   std::vector<Ending> endings(members.size());
   testing::on_all_ranks(static_cast<int>(members.size()), [&](int rank) {
-    Engine& engine = *engines[static_cast<size_t>(members[static_cast<size_t>(rank)])];
+    const int member = members[static_cast<size_t>(rank)];
+    Engine& engine = *engines[static_cast<size_t>(member)];
     engine.abandon({-1, transport::Sign::kRevoked, "replaced"});
     engine.enter(world.mesh(rank), world.arena(rank));
     endings[static_cast<size_t>(rank)].error =
-        train(engine, world.arena(rank), seed, rank, static_cast<int>(members.size()));
+        train(engine, world.arena(rank), seed, rank, static_cast<int>(members.size()), member);
   });
   return endings;
 }
@@ -427,6 +433,9 @@ void run_seed(uint64_t seed) {
   EngineSettings settings;
   settings.knobs.fusion_threshold = scenario.threshold;
   settings.piece_bytes = 4096;
+  settings.elastic = true;
+  settings.gpu = static_cast<backend::GpuMode>(mix(seed) % 3);
+  gpu_fake::fake_gpu_time(seed % 2 == 0 ? "eager" : "random", static_cast<unsigned>(seed), 200);
   settings.autotune = scenario.tunes;
   settings.tuner = {.warmup_samples = 0, .steps_per_sample = 1, .max_samples = 30, .shortest_sample_ns = 0};
   std::vector<std::unique_ptr<Engine>> engines;
@@ -485,7 +494,9 @@ uint64_t number_from_environment(const char* name, uint64_t otherwise) {
   return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
 }
 
-TEST(Simulation, EverySeedEndsRight) {
+using Simulation = testing::Gpus;
+
+TEST_F(Simulation, EverySeedEndsRight) {
   const uint64_t first = number_from_environment("FARANDOLE_SIMULATION_FIRST", 0);
   const uint64_t seeds = number_from_environment("FARANDOLE_SIMULATION_SEEDS", 2000);
   for (uint64_t seed = first; seed < first + seeds; ++seed) {
