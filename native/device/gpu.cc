@@ -109,7 +109,7 @@ Gpu::Gpu(Ordinal device) : driver_(driver()), device_(device) {
 
 Gpu::~Gpu() { release(); }
 
-void Gpu::check_address(const void* address, const std::string& owner) const {
+Ordinal Gpu::device_of(const void* address) const {
   const Current current(*this);
   unsigned type = 0;
   int ordinal = -1;
@@ -118,7 +118,12 @@ void Gpu::check_address(const void* address, const std::string& owner) const {
   };
   const bool is_of_a_gpu = attribute(&type, kMemoryTypeAttribute) &&
                            (type == kDeviceMemory || type == kUnifiedMemory) && attribute(&ordinal, kOrdinalAttribute);
-  if (!is_of_a_gpu) {
+  return is_of_a_gpu ? ordinal : -1;
+}
+
+void Gpu::check_address(const void* address, const std::string& owner) const {
+  const Ordinal ordinal = device_of(address);
+  if (ordinal < 0) {
     throw Error(Code::kInvalidArgument, owner + " is said to be in the memory of GPU " + std::to_string(device_) +
                                             ", but the driver does not know this address");
   }

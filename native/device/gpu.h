@@ -131,6 +131,8 @@ class Gpu {
     const Functions& functions_;
   };
 
+  // The number of the GPU whose memory this is; -1: of none.
+  Ordinal device_of(const void* address) const;
   // Throws Error(kInvalidArgument) when the memory is not of this GPU; `owner` names it in the sentence.
   void check_address(const void* address, const std::string& owner) const;
   // Throws Error(kInvalidArgument) when a CUDA graph is being captured in the stream.

@@ -371,14 +371,13 @@ void AgreementClient::obey_formation(const Decision& decision) {
     }
     return;
   }
-  if (!decision.obstacle.empty() && rank_ == 0) {
+  if (!decision.obstacle.empty() && rank_ == 0 && parts_.settings.gpu == backend::GpuMode::kAuto) {
     base::log(base::Level::kWarning, 0,
               "tensors of GPUs go through host memory, because NCCL cannot be used: " + decision.obstacle);
   }
-  const device::Ordinal device = formations_->use(decision, group != nullptr);
-  if (device >= 0) {
+  if (formations_->use(decision, group != nullptr)) {
     runner_->use_formed(decision.group);
-    parts_.submissions.use_formed(decision.group, device);
+    parts_.submissions.use_formed(decision.group);
   }
 }
 

@@ -8,7 +8,7 @@ void Formations::introduce(const collective::Group& group, const Pending& pendin
     return;
   }
   device::Gpu& gpu = pending.ready->gpu();
-  introduced_[group.id] = gpu.device();
+  introduced_.insert(group.id);
   ready.introductions.push_back({group.id, formation_->introduce(group, gpu)});
 }
 
@@ -32,9 +32,9 @@ Decision Formations::prepare(const Coordinator::Introduced& introduced) const {
   return decision;
 }
 
-device::Ordinal Formations::use(const Decision& decision, bool is_member) {
+bool Formations::use(const Decision& decision, bool is_member) {
   if (decision.obstacle.empty()) {
-    return is_member ? introduced_.at(decision.group) : -1;
+    return is_member;
   }
   if (is_member) {
     formation_->drop(decision.group);
@@ -43,7 +43,7 @@ device::Ordinal Formations::use(const Decision& decision, bool is_member) {
     throw base::Error(base::Code::kUnavailable,
                       "FARANDOLE_GPU=nccl asks for NCCL, which cannot be used. " + decision.obstacle);
   }
-  return -1;
+  return false;
 }
 
 void Formations::remove(uint32_t group) {

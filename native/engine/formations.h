@@ -4,7 +4,7 @@
 // Threads: for the thread with the progress lock.
 #pragma once
 
-#include <map>
+#include <set>
 
 #include "backend/formation.h"
 #include "engine/coordinator.h"
@@ -28,8 +28,9 @@ class Formations {
   Decision prepare(const Coordinator::Introduced& introduced) const;
   // Of a group of this rank.
   void form(const collective::Group& group, const Decision& decision) { formation_->form(group, decision.key); }
-  // The GPU of this rank's tensors in the group. Throws Error(kUnavailable) when it cannot be used, and has to be.
-  device::Ordinal use(const Decision& decision, bool is_member);
+  // Whether the backend runs in this group, of which this rank is a member, from now on. Throws Error(kUnavailable)
+  // when it cannot, and has to.
+  bool use(const Decision& decision, bool is_member);
   void remove(uint32_t group);
 
   // Throws Error(kUnavailable) when one in use has failed.
@@ -47,7 +48,7 @@ class Formations {
  private:
   backend::Formation* const formation_;
   const backend::GpuMode mode_;
-  std::map<uint32_t, device::Ordinal> introduced_;  // groups, and the GPU of this rank's tensors
+  std::set<uint32_t> introduced_;  // groups
 };
 
 }  // namespace farandole::engine

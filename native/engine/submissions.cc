@@ -215,9 +215,9 @@ void Submissions::end_join() {
   joining_ = false;
 }
 
-void Submissions::use_formed(uint32_t group, device::Ordinal device) {
+void Submissions::use_formed(uint32_t group) {
   const base::MutexLock lock(mutex_);
-  formed_[group] = device;
+  formed_.insert(group);
 }
 
 bool Submissions::begin_short_sleep() {

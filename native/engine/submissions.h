@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <unordered_set>
@@ -73,8 +74,8 @@ class Submissions {
   void keep_group(uint32_t id);
   // All ranks have joined.
   void end_join();
-  // Backends for device memory are formed in this group, for tensors of this GPU.
-  void use_formed(uint32_t group, device::Ordinal device);
+  // Backends that have to be formed are formed in this group.
+  void use_formed(uint32_t group);
 
   // --- for the engine thread
   // Whether it is to sleep for WakeHeuristic::kShortSleepMs at most.
@@ -113,7 +114,7 @@ class Submissions {
   bool sleeps_briefly_ GUARDED_BY(mutex_) = false;
   std::map<uint32_t, collective::Group> groups_ GUARDED_BY(mutex_);  // all of the world, whether a member or not
   std::unordered_set<uint32_t> closing_groups_ GUARDED_BY(mutex_);   // being removed: no new requests
-  std::map<uint32_t, device::Ordinal> formed_ GUARDED_BY(mutex_);    // groups in which device memory is used directly
+  std::set<uint32_t> formed_ GUARDED_BY(mutex_);                     // groups in which such backends are formed
   std::optional<base::Error> ended_ GUARDED_BY(mutex_);              // why the world is over
   std::optional<Ending> ending_ GUARDED_BY(mutex_);
   bool leaving_ GUARDED_BY(mutex_) = false;

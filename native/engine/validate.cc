@@ -37,16 +37,10 @@ backend::Selection Submissions::check(const Request& request) const {
   if (!need) {
     return {};
   }
-  const auto formed = formed_.find(request.group);
   const backend::Selection selection =
-      backend::select(backends_, *need, found->second, mesh_->hosts(), formed != formed_.end());
+      backend::select(backends_, *need, found->second, mesh_->hosts(), formed_.contains(request.group));
   if (selection.row == nullptr) {
     refuse(kind + " '" + request.name + "': " + backend::refusal_of(backends_, *need));
-  }
-  if (selection.row->capabilities.launches && request.device != formed->second) {
-    refuse(kind + " '" + request.name + "': its tensor is on GPU " + std::to_string(request.device) +
-           ", but this rank's tensors in this process set have been on GPU " + std::to_string(formed->second) +
-           ", for which its members have formed a communicator. Move it there, or set FARANDOLE_GPU=staged.");
   }
   return selection;
 }

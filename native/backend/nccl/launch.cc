@@ -100,6 +100,7 @@ void Launch::finish() {
   if (last_) {
     last_();
   }
+  visitors_.send_back();
 }
 
 std::byte* Launch::scratch(size_t bytes) {

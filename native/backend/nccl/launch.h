@@ -9,6 +9,7 @@
 
 #include "backend/backend.h"
 #include "backend/nccl/library.h"
+#include "backend/nccl/visitors.h"
 
 namespace farandole::backend::nccl {
 
@@ -30,13 +31,18 @@ class Launch {
   // Exchanges these numbers with the members of the group, one with each: gives what they have sent.
   using Exchange = std::function<std::vector<int64_t>(const std::vector<int64_t>& sent)>;
 
-  Launch(const Library& library, Peers peers, Exchange exchange)
-      : library_(library), peers_(std::move(peers)), exchange_(std::move(exchange)) {}
+  Launch(const Library& library, device::Gpus& gpus, Peers peers, Exchange exchange)
+      : library_(library),
+        peers_(std::move(peers)),
+        exchange_(std::move(exchange)),
+        visitors_(gpus, peers_.gpu, peers_.rank) {}
   // Not before NCCL is done with the stream.
   ~Launch();
   Launch(const Launch&) = delete;
   Launch& operator=(const Launch&) = delete;
 
+  // For a job with tensors on other GPUs than the communicator's.
+  Visitors& visitors() noexcept { return visitors_; }
   // Makes the calls. What they began is not over before NCCL says so; then finish() is called, in the same context.
   // Throw Error(kUnavailable).
   void begin(const collective::Job& job);
@@ -62,6 +68,7 @@ class Launch {
   const Library& library_;
   const Peers peers_;
   const Exchange exchange_;
+  Visitors visitors_;
   std::vector<device::Memory> scratch_;
   std::vector<device::Pinned> pinned_;
   std::optional<Op> created_;

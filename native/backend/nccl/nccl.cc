@@ -107,9 +107,10 @@ device::MarkPointer Nccl::run(const Group& group, const Choice& choice, const co
   for (const device::MarkPointer& mark : after) {
     gpu.delay(gpu.collectives(), *mark);
   }
-  launch_ = std::make_unique<Launch>(*library_, std::move(peers),
+  launch_ = std::make_unique<Launch>(*library_, gpu_.gpus, std::move(peers),
                                      [&](const std::vector<int64_t>& sent) { return exchange(group, sent); });
-  launch_->begin(job);
+  const auto is_here = [&](const device::MarkPointer& mark) { return &mark->gpu() == &gpu; };
+  launch_->begin(std::ranges::all_of(after, is_here) ? job : launch_->visitors().bring(job));
   frames_.wait([&] {
     frames_.set_pause(kPauseNs);
     return communicator.is_settled();

@@ -201,6 +201,36 @@ TEST_F(NcclRequests, AWorkerThatHasJoinedAddsNothing) {
   });
 }
 
+TEST_F(NcclRequests, SeveralGpusInOneProcess) {
+  gpu_fake::fake_gpu_time("random", 9, 500);
+  in_world(World::kShm, 2, with(backend::GpuMode::kNccl), [](int rank, Engine& engine) {
+    Program first(rank);
+    const Tensor one(first, counting(5, 1));
+    launch(engine, first, engine.submit({allreduce_on_gpu(first, "its own", one, one)}));
+    EXPECT_EQ(one.read(), (std::vector<float>{2, 4, 6, 8, 10}));
+    Program second(rank + 2);
+    const Tensor a(first, counting(5, 1));
+    const Tensor b(second, counting(5, 2));
+    const Tensor in(second, counting(3, 1));
+    const Tensor out(second, size_t{3});
+    const std::vector<Handle> handles =
+        engine.submit({allreduce_on_gpu(first, "a", a, a), allreduce_on_gpu(second, "b", b, b),
+                       allreduce_on_gpu(second, "not in place", in, out)});
+    for (Program* const program : {&first, &second}) {
+      ASSERT_EQ(engine.wait_on(handles, program->device(), reinterpret_cast<device::Stream>(program->stream()),
+                               base::Deadline::after_seconds(testing::kPatience)),
+                engine::Waited::kDone);
+    }
+    engine.completions().release(handles);
+    EXPECT_EQ(a.read(), (std::vector<float>{2, 4, 6, 8, 10}));
+    EXPECT_EQ(b.read(), (std::vector<float>{4, 6, 8, 10, 12}));
+    EXPECT_EQ(out.read(), (std::vector<float>{2, 4, 6}));
+    run_every_kind(2, rank, engine, second, 7);
+    const Handle rows = engine.submit({on_gpu(second, Kind::kAllgather, "rows", {3}, &in, nullptr)}).front();
+    EXPECT_EQ(take(engine, second, rows, 6), (std::vector<float>{1, 2, 3, 1, 2, 3}));
+  });
+}
+
 TEST_F(NcclRequests, FactorsAndTheirOrder) {
   in_world(World::kShm, 2, with(backend::GpuMode::kNccl), [](int rank, Engine& engine) {
     Program program(rank);
