@@ -18,7 +18,10 @@ def register_backend() -> None:
         import torch.distributed as dist
 
         if dist.is_available() and NAME not in dist.Backend.backend_list:
-            dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu"])
+            import torch
+
+            devices = ["cpu"] if torch.version.cuda is None else ["cpu", "cuda"]
+            dist.Backend.register_backend(NAME, _create, extended_api=True, devices=devices)
     except Exception as error:
         warnings.warn(f"torch.distributed will not know the backend {NAME!r}: {error}", stacklevel=2)
 

@@ -16,9 +16,11 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "cuda/api.h"
@@ -259,6 +261,18 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
 };
 C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard);
 
+// Gives a storage other memory, with what it holds as far as there is room.
+void resize_storage(const c10::Storage& storage, size_t bytes) {
+  const c10::DeviceIndex before = std::exchange(t_device, storage.device().index());
+  c10::DataPtr memory = g_memory.allocate(bytes);
+  if (const size_t held = std::min(bytes, storage.nbytes()); held > 0) {
+    g_memory.copy_data(memory.get(), storage.data(), held);
+  }
+  storage.set_data_ptr_noswap(std::move(memory));
+  storage.set_nbytes(bytes);
+  t_device = before;
+}
+
 struct Hooks final : at::PrivateUse1HooksInterface {
   bool isBuilt() const override { return true; }
   bool isAvailable() const override { return device_count() > 0; }
@@ -274,6 +288,9 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   }
   at::Device getDeviceFromPtr(void* data) const override {
     return {kType, static_cast<c10::DeviceIndex>(gpu_fake::fake_gpu_device_of(address_of(data)))};
+  }
+  void resizePrivateUse1Bytes(const c10::Storage& storage, size_t bytes) const override {
+    resize_storage(storage, bytes);
   }
   at::Allocator* getPinnedMemoryAllocator() const override { return &g_pinned; }
   bool isPinnedPtr(const void* data) const override {
@@ -424,18 +441,8 @@ const at::Tensor& resize(const at::Tensor& self, c10::SymIntArrayRef sizes, std:
   const auto size = C10_AS_INTARRAYREF_SLOW(sizes);
   const auto elements = c10::multiply_integers(size) + self.storage_offset();
   const auto bytes = static_cast<size_t>(elements) * self.element_size();
-  const at::Storage& storage = self.storage();
-  if (bytes > storage.nbytes()) {
-    const OfDevice of(self.device());
-    c10::DataPtr grown = g_memory.allocate(bytes);
-    if (storage.nbytes() > 0) {
-      const On on(t_device);
-      check(gpu_fake::cuMemcpyAsync(address_of(grown.get()), address_of(storage.data()), storage.nbytes(),
-                                    current_stream(t_device)),
-            "copy");
-    }
-    storage.set_data_ptr_noswap(std::move(grown));
-    storage.set_nbytes(bytes);
+  if (bytes > self.storage().nbytes()) {
+    resize_storage(self.storage(), bytes);
   }
   self.unsafeGetTensorImpl()->set_sizes_contiguous(size);
   return self;

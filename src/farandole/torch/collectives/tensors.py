@@ -46,6 +46,11 @@ def current_stream(device: torch.device) -> Any:
     return getattr(torch, device.type).current_stream(device)
 
 
+def gpu_stream(device: torch.device) -> GpuStream:
+    """Return the current stream of a GPU, as the engine takes it."""
+    return GpuStream(device.index, RAW_STREAMS[device.type](device.index))
+
+
 _STRIDED = torch.strided
 _increment_version = torch.autograd.graph.increment_version
 
@@ -122,10 +127,7 @@ class Tensors(FrontEnd[torch.Tensor]):
 
     def stream_of(self, tensor: torch.Tensor) -> GpuStream | None:
         """Return the current stream of the tensor's GPU."""
-        if tensor.is_cpu:
-            return None
-        device = tensor.device
-        return GpuStream(device.index, RAW_STREAMS[device.type](device.index))
+        return None if tensor.is_cpu else gpu_stream(tensor.device)
 
     def empty(self, like: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
         """Return a host tensor, from which a copy to the device of `like` is quick."""

@@ -1,7 +1,7 @@
 """A backend for `torch.distributed`: DDP, FSDP2, DeviceMesh and what is built on them, on farandole's engine.
 
-Importing this registers the backend `"farandole"` for CPU tensors, unless torch has found it by itself
-(`farandole.autoload`).
+Importing this registers the backend `"farandole"` for tensors of CPUs and of GPUs of CUDA, unless torch has found it
+by itself (`farandole.autoload`).
 
 Example:
     >>> import torch.distributed as dist
@@ -16,6 +16,7 @@ from typing import Any
 
 import torch.distributed as dist
 
+from farandole.torch.collectives.tensors import RAW_STREAMS
 from farandole.torch.distributed.process_group import NAME, ProcessGroup
 
 __all__ = ["NAME", "ProcessGroup", "create"]
@@ -35,7 +36,7 @@ def create(options: Any, _: Any) -> ProcessGroup:
 
 def _register() -> None:
     if NAME not in dist.Backend.backend_list:
-        dist.Backend.register_backend(NAME, create, extended_api=True, devices=["cpu"])
+        dist.Backend.register_backend(NAME, create, extended_api=True, devices=["cpu", *RAW_STREAMS])
 
 
 _register()

@@ -1,7 +1,8 @@
 """From the arguments of c10d to native requests, and from their results to c10d's outputs.
 
 Each function makes one `Call`: requests that have no names yet, the outputs, and what brings the results there.
-Nothing is copied that the engine can use where it lies. Tensors that are not contiguous go through a copy.
+Nothing is copied that the engine can use where it lies, in host memory or in that of a GPU. Tensors that are not
+contiguous go through a copy.
 
 Two kinds of tensor: those that are *reduced* keep their shape and type, which all members must share; those that are
 only *moved* go as a flat row of elements, whatever their shape, and in types that the engine does not know as bytes.
@@ -16,7 +17,7 @@ from dataclasses import dataclass, field
 import torch
 
 from farandole.errors import InvalidRequestError
-from farandole.torch.collectives import DTYPES
+from farandole.torch.collectives.tensors import DTYPES, FRONT, RAW_STREAMS
 from farandole.worker.core.binding import NativeRequest
 from farandole.worker.core.dtype import DType, Kind
 from farandole.worker.core.engine import Engine
@@ -43,6 +44,11 @@ class Call:
     finish: Finish | None = None
     kept: list[torch.Tensor] = field(default_factory=list)
 
+    @property
+    def device(self) -> torch.device | None:
+        """The GPU whose memory the engine uses; None: host memory."""
+        return self.kept[0].device if self.kept and not self.kept[0].is_cpu else None
+
 
 # --- tensors -------------------------------------------------------------------------------------------------
 
@@ -51,12 +57,13 @@ def dense(tensor: torch.Tensor) -> torch.Tensor:
     """Return a tensor with the same elements, one after the other in memory: itself if it is so already.
 
     Raises:
-        InvalidRequestError: it is sparse, or not on the CPU.
+        InvalidRequestError: it is sparse, or on a device whose memory the engine does not use.
     """
-    if tensor.device.type != "cpu" or tensor.layout is not torch.strided:
+    if not (tensor.is_cpu or tensor.device.type in RAW_STREAMS) or tensor.layout is not torch.strided:
         raise InvalidRequestError(
-            f"the farandole backend works on dense CPU tensors, not on a {tensor.layout} tensor on {tensor.device}. "
-            "Move it to the CPU, or use a backend for its device in a group of its own."
+            f"the farandole backend works on dense tensors of {' and '.join(('cpu', *RAW_STREAMS))}, not on a "
+            f"{tensor.layout} tensor on {tensor.device}. Move it to the CPU, or use a backend for its device in a "
+            "group of its own."
         )
     return tensor if _is_packed(tensor) else tensor.detach().resolve_conj().resolve_neg().contiguous()
 
@@ -112,32 +119,53 @@ class Row:
         return self.tensor.element_size() // self.width
 
 
-def check_same_type(tensors: Sequence[torch.Tensor]) -> None:
-    if any(tensor.dtype != tensors[0].dtype for tensor in tensors):
-        kinds = sorted({str(tensor.dtype) for tensor in tensors})
-        raise InvalidRequestError(f"the tensors of one collective must have one type, not {', '.join(kinds)}.")
+def check_alike(tensors: Sequence[torch.Tensor]) -> None:
+    """Raise InvalidRequestError unless all tensors have one type and are on one device."""
+    check_same("have one type", [tensor.dtype for tensor in tensors])
+    check_same("be on one device", [tensor.device for tensor in tensors])
+
+
+def check_same(rule: str, found: Sequence[object]) -> None:
+    """Raise InvalidRequestError, with the rule that tensors of one collective must keep, unless all are the same."""
+    if len(kinds := set(found)) > 1:
+        several = ", ".join(sorted(map(str, kinds)))
+        raise InvalidRequestError(f"the tensors of one collective must {rule}, not {several}.")
 
 
 def write(address: int, tensor: torch.Tensor) -> None:
-    """Copy a tensor's elements from the engine's memory."""
+    """Copy a tensor's elements from the engine's memory, which is the host's; on a GPU, in its current stream."""
     if not tensor.numel():
         return
     size = tensor.numel() * tensor.element_size()
-    if _is_packed(tensor):
+    if tensor.is_cpu and _is_packed(tensor):
         ctypes.memmove(tensor.data_ptr(), address, size)
     else:
-        copy = torch.empty(tensor.shape, dtype=tensor.dtype)
+        copy = FRONT.empty(tensor, tensor.shape)
         ctypes.memmove(copy.data_ptr(), address, size)
-        tensor.detach().copy_(copy)
+        tensor.detach().copy_(copy, non_blocking=True)
 
 
-def _write_pieces(engine: Engine, handle: int, outputs: Sequence[torch.Tensor], width: int) -> None:
-    """Cut a native result into one output for each member, after checking that they are as long as what came."""
-    address, sizes = engine.result(handle)
-    check_sizes(sizes, [output.numel() * width for output in outputs], width)
+def write_received(engine: Engine, handle: int, sent: torch.Tensor, outputs: Sequence[torch.Tensor]) -> None:
+    """Copy what a request has received, of the type of `sent`, to outputs of that size, one after the other."""
+    address, _ = engine.result(handle)
+    stream = FRONT.stream_of(sent)
+    if not address and stream is not None:
+        counts = [output.numel() for output in outputs]
+        row = FRONT.empty_beside(sent, (sum(counts),))
+        if row.numel():
+            engine.take(handle, row.data_ptr(), stream)
+        for output, piece in zip(outputs, row.split(counts), strict=True):
+            output.detach().copy_(piece.view(output.shape))
+        return
     for output in outputs:
         write(address, output)
         address += output.numel() * output.element_size()
+
+
+def _write_pieces(engine: Engine, handle: int, row: Row, outputs: Sequence[torch.Tensor]) -> None:
+    """Cut a native result into one output for each member, after checking that they are as long as what came."""
+    check_sizes(engine.result(handle)[1], [output.numel() * row.width for output in outputs], row.width)
+    write_received(engine, handle, row.tensor, outputs)
 
 
 def check_sizes(sent: Sequence[int], expected: Sequence[int], width: int = 1) -> None:
@@ -161,7 +189,16 @@ def broadcast(label: str, tensors: Sequence[torch.Tensor], root: int) -> Call:
         address = row.tensor.data_ptr()
         shape = (*tensor.shape, row.width) if row.width > 1 else tensor.shape
         call.requests.append(
-            make_request(Kind.BROADCAST, "", dtype=row.dtype, root=root, shape=shape, input=address, output=address)
+            make_request(
+                Kind.BROADCAST,
+                "",
+                dtype=row.dtype,
+                root=root,
+                shape=shape,
+                input=address,
+                output=address,
+                stream=FRONT.stream_of(row.tensor),
+            )
         )
         call.kept.append(row.tensor)
         pairs.append((row.tensor, tensor))
@@ -171,13 +208,19 @@ def broadcast(label: str, tensors: Sequence[torch.Tensor], root: int) -> Call:
 
 def gather_request(row: Row, output: int | None = None) -> NativeRequest:
     return make_request(
-        Kind.ALLGATHER, "", dtype=row.dtype, shape=(row.count,), input=row.tensor.data_ptr(), output=output
+        Kind.ALLGATHER,
+        "",
+        dtype=row.dtype,
+        shape=(row.count,),
+        input=row.tensor.data_ptr(),
+        output=output,
+        stream=FRONT.stream_of(row.tensor),
     )
 
 
 def _place(output: torch.Tensor) -> int | None:
-    """Return where the engine can write a result of equal parts; None: it has to go through `_write`."""
-    return output.data_ptr() if output.device.type == "cpu" and _is_packed(output) else None
+    """Return where the engine can write a result of equal parts; None: it has to go through `write`."""
+    return output.data_ptr() if _is_packed(output) else None
 
 
 def allgather(label: str, outputs: Sequence[Sequence[torch.Tensor]], tensors: Sequence[torch.Tensor]) -> Call:
@@ -185,14 +228,14 @@ def allgather(label: str, outputs: Sequence[Sequence[torch.Tensor]], tensors: Se
     call = Call(label, [part for parts in outputs for part in parts])
     rows = []
     for parts, tensor in zip(outputs, tensors, strict=True):
-        check_same_type((*parts, tensor))
+        check_alike((*parts, tensor))
         rows.append(Row.of(tensor))
         call.requests.append(gather_request(rows[-1]))
         call.kept.append(rows[-1].tensor)
 
     def finish(engine: Engine, handles: Sequence[int]) -> None:
         for handle, parts, row in zip(handles, outputs, rows, strict=True):
-            _write_pieces(engine, handle, parts, row.width)
+            _write_pieces(engine, handle, row, parts)
 
     call.finish = finish
     return call
@@ -203,7 +246,7 @@ def allgather_flat(label: str, outputs: Sequence[torch.Tensor], tensors: Sequenc
     call = Call(label, list(outputs))
     rows = []
     for output, tensor in zip(outputs, tensors, strict=True):
-        check_same_type((output, tensor))
+        check_alike((output, tensor))
         if output.numel() != tensor.numel() * size:
             raise InvalidRequestError(
                 f"{label}: the output has {output.numel()} elements, the input {tensor.numel()}; the output needs "
@@ -216,10 +259,10 @@ def allgather_flat(label: str, outputs: Sequence[torch.Tensor], tensors: Sequenc
 
     def finish(engine: Engine, handles: Sequence[int]) -> None:
         for handle, output, row in zip(handles, outputs, rows, strict=True):
-            address, sizes = engine.result(handle)
+            sizes = engine.result(handle)[1]
             check_sizes(sizes, [row.count] * len(sizes), row.width)
-            if address:
-                write(address, output)
+            if _place(output) is None:
+                write_received(engine, handle, row.tensor, [output])
 
     call.finish = finish
     return call
@@ -234,17 +277,23 @@ def exchange(label: str, outputs: Sequence[torch.Tensor], inputs: Sequence[torch
         inputs: one for each member, empty where nothing goes.
         like: a tensor of the type of all of them.
     """
-    check_same_type((*outputs, *inputs, like))
+    check_alike((*outputs, *inputs, like))
     filled = [part.detach().reshape(-1) for part in inputs if part.numel()]
     whole = filled[0] if len(filled) == 1 else torch.cat(filled) if filled else like.new_empty(0)
     row = Row.of(whole)
     splits = [part.numel() * row.width for part in inputs]
     request = make_request(
-        Kind.ALLTOALL, "", dtype=row.dtype, shape=(row.count,), input=row.tensor.data_ptr(), splits=splits
+        Kind.ALLTOALL,
+        "",
+        dtype=row.dtype,
+        shape=(row.count,),
+        input=row.tensor.data_ptr(),
+        splits=splits,
+        stream=FRONT.stream_of(row.tensor),
     )
 
     def finish(engine: Engine, handles: Sequence[int]) -> None:
-        _write_pieces(engine, handles[0], outputs, row.width)
+        _write_pieces(engine, handles[0], row, outputs)
 
     return Call(label, list(outputs), [request], finish, [row.tensor])
 
@@ -261,7 +310,7 @@ def exchange_rows(
         sent: rows to each member; empty: equal parts.
         size: number of members.
     """
-    check_same_type((output, tensor))
+    check_alike((output, tensor))
     if output.numel() != tensor.numel() and not sent and not received:
         raise InvalidRequestError(
             f"all_to_all_single: the input has {tensor.numel()} elements, the output {output.numel()}. Without split "
@@ -274,21 +323,22 @@ def exchange_rows(
     splits = [rows * length for rows in sends]
     expected = [rows * (output.numel() // output.shape[0] if output.shape[0] else 0) * row.width for rows in receives]
     equal = not sent and not received
+    place = _place(output) if equal and output.data_ptr() != tensor.data_ptr() else None
     request = make_request(
         Kind.ALLTOALL,
         "",
         dtype=row.dtype,
         shape=(row.count,),
         input=row.tensor.data_ptr(),
-        output=_place(output) if equal and output.data_ptr() != tensor.data_ptr() else None,
+        output=place,
         splits=None if equal else splits,
+        stream=FRONT.stream_of(row.tensor),
     )
 
     def finish(engine: Engine, handles: Sequence[int]) -> None:
-        address, sizes = engine.result(handles[0])
-        check_sizes(sizes, expected, row.width)
-        if address:
-            write(address, output)
+        check_sizes(engine.result(handles[0])[1], expected, row.width)
+        if place is None:
+            write_received(engine, handles[0], row.tensor, [output])
 
     return Call("all_to_all_single", [output], [request], finish, [row.tensor])
 
@@ -329,6 +379,7 @@ def transfer(label: str, tensor: torch.Tensor, source: int, destination: int, ra
         shape=(row.count,),
         input=address if rank == source else None,
         output=address if rank == destination else None,
+        stream=FRONT.stream_of(row.tensor),
     )
     finish = copies_back([(row.tensor, tensor)]) if rank == destination else None
     return Call(label, [tensor], [request], finish, [row.tensor])

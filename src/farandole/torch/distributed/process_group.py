@@ -28,6 +28,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import Store
 
 from farandole.errors import InvalidRequestError
+from farandole.torch.collectives.tensors import RAW_STREAMS
 from farandole.torch.distributed import calls, reduce_calls
 from farandole.torch.distributed.calls import Call
 from farandole.torch.distributed.store_rendezvous import meet
@@ -36,7 +37,6 @@ from farandole.torch.distributed.works_in_flight import WorksInFlight
 from farandole.worker.core.engine import Block
 
 NAME = "farandole"
-CPU = torch.device("cpu")
 
 # How long leaving waits for the other members to leave too: their last calls may need this one's engine.
 DESTROY_SECONDS = 30.0
@@ -96,11 +96,12 @@ class ProcessGroup(dist.ProcessGroup):
 
     @property
     def _device_types(self) -> list[torch.device]:
-        return [CPU]
+        return [torch.device(device_type) for device_type in ("cpu", *RAW_STREAMS)]
 
     def _get_backend(self, device: torch.device) -> ProcessGroup:
-        if torch.device(device).type != "cpu":
-            raise RuntimeError(f"No backend type associated with device type {torch.device(device).type}")
+        device_type = torch.device(device).type
+        if device_type != "cpu" and device_type not in RAW_STREAMS:
+            raise RuntimeError(f"No backend type associated with device type {device_type}")
         return self
 
     # torch keeps a group's name in its backends, of which this one has none.

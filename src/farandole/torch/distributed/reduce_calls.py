@@ -11,16 +11,16 @@ import torch
 import torch.distributed as dist
 
 from farandole.errors import InvalidRequestError
-from farandole.torch.collectives import DTYPES
+from farandole.torch.collectives.tensors import DTYPES, FRONT
 from farandole.torch.distributed.calls import (
     Call,
     Row,
-    check_same_type,
+    check_alike,
     check_sizes,
     copies_back,
     dense,
     gather_request,
-    write,
+    write_received,
 )
 from farandole.worker.core.binding import NativeRequest
 from farandole.worker.core.dtype import Average, Kind, Max, Min, Product, Sum
@@ -126,6 +126,7 @@ def _reduce_request(kind: Kind, reduction: Reduction, shape: Sequence[int], targ
         shape=shape,
         input=source.data_ptr(),
         output=target.data_ptr(),
+        stream=FRONT.stream_of(source),
     )
 
 
@@ -141,10 +142,10 @@ def _bitwise_allreduce(call: Call, tensors: Sequence[torch.Tensor], op: Any) -> 
 
     def finish(engine: Engine, handles: Sequence[int]) -> None:
         for handle, (reduction, tensor) in zip(handles, finishes, strict=True):
-            address, sizes = engine.result(handle)
+            sizes = engine.result(handle)[1]
             check_sizes(sizes, [reduction.source.numel()] * len(sizes))
-            everyone = torch.empty((len(sizes), *reduction.source.shape), dtype=reduction.source.dtype)
-            write(address, everyone)
+            everyone = FRONT.empty_beside(reduction.source, (len(sizes), *reduction.source.shape))
+            write_received(engine, handle, reduction.source, [everyone])
             if call.outputs and reduction.bitwise is not None:
                 tensor.detach().copy_(fold(reduction.bitwise, everyone))
 
@@ -163,15 +164,21 @@ def _sparse_allreduce(label: str, tensors: Sequence[torch.Tensor], op: Any) -> C
     call = Call(label, [tensor], kept=[indices, values])
     for part in (indices, values):
         call.requests.append(
-            make_request(Kind.ALLGATHER, "", dtype=DTYPES[part.dtype], shape=part.shape, input=part.data_ptr())
+            make_request(
+                Kind.ALLGATHER,
+                "",
+                dtype=DTYPES[part.dtype],
+                shape=part.shape,
+                input=part.data_ptr(),
+                stream=FRONT.stream_of(part),
+            )
         )
 
     def finish(engine: Engine, handles: Sequence[int]) -> None:
         gathered = []
         for handle, part in zip(handles, (indices, values), strict=True):
-            address, sizes = engine.result(handle)
-            everyone = torch.empty((sum(sizes), *part.shape[1:]), dtype=part.dtype)
-            write(address, everyone)
+            everyone = FRONT.empty_beside(part, (sum(engine.result(handle)[1]), *part.shape[1:]))
+            write_received(engine, handle, part, [everyone])
             gathered.append(everyone)
         total = torch.sparse_coo_tensor(gathered[0].t(), gathered[1], tensor.shape, check_invariants=False)
         with torch.no_grad():  # detach() would make a sparse tensor that shares nothing.
@@ -188,7 +195,7 @@ def reduce_scatter(
     call = Call(label, list(outputs))
     pairs = []
     for output, tensor in zip(outputs, inputs, strict=True):
-        check_same_type((output, tensor))
+        check_alike((output, tensor))
         if tensor.numel() != output.numel() * size:
             raise InvalidRequestError(
                 f"{label}: the input has {tensor.numel()} elements, the output {output.numel()}; the input needs "

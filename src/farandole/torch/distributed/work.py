@@ -5,6 +5,9 @@ future is different: its callbacks have to run whether or not a thread waits. So
 thread, which waits for the works whose futures were asked for, in the order in which they were begun. That is the order
 in which they end: all members of a group begin the same collectives in the same order. Only transfers between two
 members end in any order, so each of their futures, which are hardly ever asked for, has a thread of its own.
+
+On a GPU, as with torch's NCCL backend, a thread waits until the members have agreed and the collective is launched, and
+its current stream waits for the result. `is_completed` asks the GPU.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ import torch
 import torch.distributed as dist
 
 from farandole.errors import FarandoleError
+from farandole.torch.collectives.tensors import current_stream, gpu_stream
 from farandole.torch.distributed.calls import Call
 from farandole.worker.core.engine import WAIT_SLICE_SECONDS, Engine
 from farandole.worker.core.submission import Submission
@@ -90,11 +94,15 @@ class Work(dist.Work):
         self._over = False
         self._error: Exception | None = None
         self._future: torch.futures.Future[list[torch.Tensor]] | None = None
+        # Of a call on a GPU: the stream in which it was made and, once it is over, the end of its work on the GPU.
+        self._device = call.device
+        self._begun_in = None if self._device is None else current_stream(self._device)
+        self._ready: torch.Event | None = None
 
     # --- waiting -------------------------------------------------------------------------------------------------
 
     def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
-        """Wait until the outputs are there.
+        """Wait until the outputs are there; on a GPU, the current stream waits, and the thread for the launch only.
 
         Args:
             timeout: ends the group when it is over; by default that of the call.
@@ -108,6 +116,8 @@ class Work(dist.Work):
             self.settle(time.monotonic() + seconds if seconds > 0 else None)
         if self._error is not None:
             raise dist.DistBackendError(str(self._error)) from self._error.__cause__
+        if self._device is not None and self._ready is not None:
+            current_stream(self._device).wait_event(self._ready)
         return True
 
     def settle(self, deadline: float | None = None) -> None:
@@ -128,6 +138,8 @@ class Work(dist.Work):
                     self._call.finish(self._engine, () if self._submission is None else tuple(self._submission.handles))
                 except Exception as error:
                     cause = error
+            if cause is None and self._call is not None and self._device is not None:
+                self._ready = self._end_on_gpu(self._device, self._call)
             if self._submission is not None:
                 self._engine.release(self._submission)
             self._call = None
@@ -138,12 +150,28 @@ class Work(dist.Work):
     def _wait_until(self, deadline: float) -> None:
         if self._submission is None:
             return
-        while not self._engine.wait_for(
-            self._submission, min(WAIT_SLICE_SECONDS, max(0.0, deadline - time.monotonic()))
-        ):
+        while not self._wait_for(self._submission, min(WAIT_SLICE_SECONDS, max(0.0, deadline - time.monotonic()))):
             if time.monotonic() >= deadline and not self._over:
                 self._give_up()
                 deadline = float("inf")  # It fails now, as fast as the engine can let go of the tensors.
+
+    def _wait_for(self, submission: Submission, seconds: float) -> bool:
+        if self._device is None:
+            return self._engine.wait_for(submission, seconds)
+        return self._engine.wait_on_for(submission, gpu_stream(self._device), seconds)
+
+    def _end_on_gpu(self, device: torch.device, call: Call) -> torch.Event | None:
+        """Return an event of the current stream, which waits for the outputs; None if they are there."""
+        if call.finish is None and (self._submission is None or self._is_done(self._submission)):
+            return None
+        current = current_stream(device)
+        if current != self._begun_in:
+            # Their memory belongs to the stream in which they were made, and that one need not wait for this call.
+            for tensor in call.kept:
+                tensor.record_stream(current)
+        event = torch.Event(device)
+        event.record(current)
+        return event
 
     def _give_up(self) -> None:
         waited = time.monotonic() - self._begun
@@ -159,10 +187,18 @@ class Work(dist.Work):
     # --- asking --------------------------------------------------------------------------------------------------
 
     def is_completed(self) -> bool:
-        """Return whether `wait` would return at once."""
-        if not self._over and (self._submission is None or self._engine.done(self._submission)):
+        """Return whether the outputs are there, or why there are none is known."""
+        if not self._over and (self._submission is None or self._is_done(self._submission)):
             self.settle()
-        return self._over
+        return self._over and (self._ready is None or self._ready.query())
+
+    def _is_done(self, submission: Submission) -> bool:
+        if self._device is None:
+            return self._engine.done(submission)
+        try:
+            return self._engine.wait_for(submission, 0.0)  # For `done`, what has been launched is enough.
+        except FarandoleError:
+            return True
 
     def is_over(self) -> bool:
         """Return whether the engine has let go of the tensors; unlike `is_completed`, finish nothing."""
@@ -182,11 +218,11 @@ class Work(dist.Work):
         return self._outputs
 
     def synchronize(self) -> None:
-        """Wait; on a CPU this is what it means."""
+        """Wait, as `wait` does."""
         self.wait()
 
     def block_current_stream(self) -> None:
-        """Wait: there is no stream on a CPU."""
+        """Wait: the members must have agreed before a stream can wait."""
         self.wait()
 
     def source_rank(self) -> int:
@@ -202,16 +238,18 @@ class Work(dist.Work):
         with self._lock:
             if self._future is not None:
                 return self._future
-            source: torch.futures.Future[None] = torch.futures.Future()
+            # On a GPU, callbacks have streams of their own, and a stream that waits for the future waits for theirs.
+            devices: list[int | str | torch.device] = [] if self._device is None else [self._device]
+            source: torch.futures.Future[None] = torch.futures.Future(devices=devices)
             # An error given to a Python future is a mere value for code that waits in C++, as DDP does. An error
             # raised by a callback is one for all.
             self._future = source.then(lambda _: self.result())
-        if self.is_completed():
+        if self.is_completed() or self._over:
             source.set_result(None)
         elif self._terms.transfer:
-            threading.Thread(target=_complete, args=(self, source), name="farandole-transfer", daemon=True).start()
+            threading.Thread(target=source.set_result, args=(None,), name="farandole-transfer", daemon=True).start()
         else:
-            self._completer.add(self, source)
+            self._completer.add(source)
         return self._future
 
 
@@ -242,12 +280,12 @@ class Completer:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._queue: SimpleQueue[tuple[Work, torch.futures.Future[None]] | None] = SimpleQueue()
+        self._queue: SimpleQueue[torch.futures.Future[None] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
 
-    def add(self, work: Work, source: torch.futures.Future[None]) -> None:
-        """Set `source` when `work` is over. Works come in the order in which they were begun."""
+    def add(self, source: torch.futures.Future[None]) -> None:
+        """Set a future whose callback waits for a work. They come in the order in which the works were begun."""
         with self._lock:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
@@ -255,9 +293,9 @@ class Completer:
         if threading.current_thread() is self._thread:
             # A callback begins another call and asks for its future. It may wait for it, and no other
             # thread would complete it meanwhile.
-            _complete(work, source)
+            source.set_result(None)
         else:
-            self._queue.put((work, source))
+            self._queue.put(source)
 
     def close(self) -> None:
         """End the thread, after what it has been given. All works must end soon: the group has been left."""
@@ -268,13 +306,8 @@ class Completer:
             thread.join(CLOSE_SECONDS)
 
     def _run(self) -> None:
-        while (item := self._queue.get()) is not None:
-            _complete(*item)
-
-
-def _complete(work: Work, source: torch.futures.Future[None]) -> None:
-    work.settle()
-    source.set_result(None)
+        while (source := self._queue.get()) is not None:
+            source.set_result(None)
 
 
 def failure(label: str, cause: Exception) -> Exception:

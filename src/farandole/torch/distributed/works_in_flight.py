@@ -15,7 +15,7 @@ from collections import Counter, deque
 import torch.distributed as dist
 
 from farandole.errors import FarandoleError, InvalidRequestError
-from farandole.torch.distributed.calls import Call
+from farandole.torch.distributed.calls import Call, check_same
 from farandole.torch.distributed.work import Completer, Terms, Work, failure
 from farandole.worker.core.dtype import Kind
 from farandole.worker.core.engine import WAIT_SLICE_SECONDS, Engine
@@ -148,6 +148,7 @@ class WorksInFlight:
     def _submit(self, call: Call) -> Submission | None:
         if not call.requests:
             return None
+        check_same("be on one device", [tensor.device for tensor in call.kept])
         submission = Submission(call.requests)
         try:
             self._engine.submit(submission)

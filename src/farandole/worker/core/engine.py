@@ -225,8 +225,12 @@ class Engine:
 
         The thread does not wait for the GPU. Ctrl-C interrupts the wait, not the requests.
         """
-        while not self._wait(self._library.farandole_wait_on, submission, *stream, WAIT_SLICE_SECONDS):
+        while not self.wait_on_for(submission, stream, WAIT_SLICE_SECONDS):
             pass
+
+    def wait_on_for(self, submission: Submission, stream: GpuStream, seconds: float) -> bool:
+        """As `wait_on`, at most `seconds` and deaf to Ctrl-C; return whether all are launched."""
+        return self._wait(self._library.farandole_wait_on, submission, *stream, seconds)
 
     def _wait(self, function: Callable[..., int], submission: Submission, *arguments: float) -> bool:
         started = time.monotonic_ns()
