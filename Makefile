@@ -5,6 +5,7 @@
 #   make images      build the container images without a registry, and run each (IMAGES='operator torch'; needs root)
 #   make test        native tests, then pytest (ROOM='elastic roster': only these rooms' tests)
 #   make test-frameworks   frameworks in versions that need an environment of their own (FRAMEWORKS='mxnet'); keeps a record of all
+#   make test-cuda-fake   PyTorch's build for CUDA (5.5 GB) on simulated GPUs, beside DDP; keeps a record
 #   make check       formats, lint, types, arrows between rooms (ALL=1: clang-tidy on every file, not only changed ones)
 #   make fix         format, and repair what ruff can repair
 #   make sanitize    native tests under AddressSanitizer and ThreadSanitizer; keeps a record of what has passed
@@ -22,7 +23,7 @@
 .SHELLFLAGS := -euc
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help setup demo pipeline images test test-frameworks check fix bench bench-elastic soak docs wheel wheel-test sanitize explore explore-simulation explore-models native native-tests clean
+.PHONY: help setup demo pipeline images test test-frameworks test-cuda-fake check fix bench bench-elastic soak docs wheel wheel-test sanitize explore explore-simulation explore-models native native-tests clean
 
 VENV := .venv
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
@@ -137,6 +138,9 @@ endif
 test-frameworks: setup
 	@$(if $(FRAMEWORKS),,python tools/verified.py record frameworks --) \
 	  python tools/frameworks.py $(FRAMEWORKS) $(if $(FRAMEWORKS),,--for-record)
+
+test-cuda-fake: setup native-tests
+	@python tools/verified.py record cuda-fake -- python tools/frameworks.py cuda-fake --for-record
 
 bench: setup $(VENV)/ready-to-bench $(VENV)/ready-to-test
 	@python -m benchmarks $(BENCH)

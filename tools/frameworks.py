@@ -1,8 +1,9 @@
 """Test front ends with versions of frameworks that need an environment of their own: `make test-frameworks`.
 
-`python tools/frameworks.py [NAME ...]` makes the environments of these rows of `ENVIRONMENTS`, or of all, and runs the
-tests of each. A row for which there is no Python is skipped, and the last lines say so. Another version is another
-row. `--for-record`, for `tools/verified.py`, tells a run of all rows from one of some by its exit code.
+`python tools/frameworks.py [NAME ...]` makes the environments of these rows of `ENVIRONMENTS`, or of all that are not
+made on demand only, and runs the tests of each. A row for which there is no Python is skipped, and the last lines say
+so. Another version is another row. `--for-record`, for `tools/verified.py`, tells a whole run from one of some rows by
+its exit code.
 """
 
 from __future__ import annotations
@@ -39,12 +40,14 @@ class Environment(NamedTuple):
             need comes on top.
         tests: arguments of pytest.
         alone: packages that are installed without what they ask for.
+        on_demand: whether it is made only when it is named, because it is large.
     """
 
     pythons: tuple[str, ...]
     packages: tuple[str, ...]
     tests: tuple[str, ...]
     alone: tuple[str, ...] = ()
+    on_demand: bool = False
 
 
 # tf_keras asks for the package tensorflow, and tensorflow-cpu is smaller.
@@ -114,6 +117,13 @@ ENVIRONMENTS = {
             "tests/conformance",
             *("-k", "mxnet", "--numprocesses", "2"),
         ),
+    ),
+    # PyTorch's build for CUDA, on a GPU that is not there: 5.5 GB. `make test-cuda-fake`.
+    "cuda-fake": Environment(
+        ("3.11", "3.12", "3.13"),
+        ("torch==2.14.1", "numpy==2.4.6", "nvidia-cuda-crt==13.5.37"),
+        ("tests/cuda_fake",),
+        on_demand=True,
     ),
 }
 
@@ -205,7 +215,8 @@ def main(names: Sequence[str]) -> int:
         print(f"error: there is no {unknown[0]}; there are: {', '.join(ENVIRONMENTS)}.", file=sys.stderr)
         return 2
     outcomes = {}
-    for name in names or ENVIRONMENTS:
+    usual = [name for name, environment in ENVIRONMENTS.items() if not environment.on_demand]
+    for name in names or usual:
         environment = ENVIRONMENTS[name]
         python = find_python(environment.pythons)
         if python is None:
@@ -217,7 +228,7 @@ def main(names: Sequence[str]) -> int:
         print(f"{name}: {outcome}")
     if "FAILED" in outcomes.values():
         return 1
-    is_whole = all(outcomes.get(name) == "passed" for name in ENVIRONMENTS)
+    is_whole = all(outcomes.get(name) == "passed" for name in names or usual)
     return 0 if is_whole or not for_record else SKIPPED
 
 

@@ -127,6 +127,19 @@ CHECKS = {
         {},
         without=("native/plugins/jax",),
     ),
+    # Whether PyTorch's tensors of CUDA take the way that the device of the fake GPU takes in `make test`.
+    "cuda-fake": Check(
+        (
+            "native/backend/nccl",
+            "native/device",
+            "src/farandole/torch",
+            "src/farandole/worker/gradients",
+            "tests/cuda_fake",
+            "tests/gpu_fake",
+            "tests/support/cuda_on_fake_gpu.py",
+        ),
+        {},
+    ),
 }
 
 GENERATED = "__pycache__"
