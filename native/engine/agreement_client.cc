@@ -282,7 +282,7 @@ void AgreementClient::receive_messages() {
     }
   }
   if (coordinator_) {
-    for (const Coordinator::Introduced& introduced : coordinator_->take_introduced()) {
+    for (const FormationTally::Introduced& introduced : coordinator_->formations().take_introduced()) {
       issue(formations_->prepare(introduced));
     }
     for (const Decision& decision : coordinator_->decide(base::now_ns())) {

@@ -190,7 +190,7 @@ void Coordinator::complete(uint32_t group_id, GroupState& group, const std::stri
 
 void Coordinator::add_complete(uint32_t group_id, GroupState& group, Complete complete) {
   --open_tallies_;
-  if (is_held_back(group, complete)) {
+  if (is_held_back(group_id, group, complete)) {
     group.held_back.push_back(std::move(complete));
     return;
   }
@@ -200,8 +200,8 @@ void Coordinator::add_complete(uint32_t group_id, GroupState& group, Complete co
   group.complete.push_back(std::move(complete));
 }
 
-bool Coordinator::is_held_back(const GroupState& group, const Complete& complete) const {
-  if (!waits_for_formed_ || group.is_settled || group.introductions.size() < group.members.size()) {
+bool Coordinator::is_held_back(uint32_t group_id, const GroupState& group, const Complete& complete) const {
+  if (!waits_for_formed_ || !formations_.is_forming(group_id, group.members.size())) {
     return false;
   }
   const auto is_on_device = [](const Signature& signature) { return signature.memory == backend::MemoryKind::kDevice; };
@@ -215,42 +215,15 @@ bool Coordinator::is_held_back(const GroupState& group, const Complete& complete
 
 // Of a group that was removed meanwhile, nothing.
 void Coordinator::receive_formations(int rank, const Ready& ready) {
-  const auto find = [&](uint32_t id) { return groups_.contains(id) ? &group_of(id, rank) : nullptr; };
   for (const Ready::Introduction& introduction : ready.introductions) {
-    if (GroupState* const group = find(introduction.group); group != nullptr) {
-      group->introductions[group->index_of(rank)] = introduction.bytes;
-      if (group->introductions.size() == group->members.size()) {
-        Introduced all{introduction.group, group->members, {}};
-        for (const auto& [index, bytes] : group->introductions) {
-          all.introductions.push_back(bytes);
-        }
-        introduced_.push_back(std::move(all));
-      }
+    if (groups_.contains(introduction.group)) {
+      formations_.introduce(introduction.group, group_of(introduction.group, rank).members, rank, introduction.bytes);
     }
   }
   for (const backend::Formation::Formed& formed : ready.formed) {
-    if (GroupState* const group = find(formed.group); group != nullptr) {
-      group->has_formed.resize(group->members.size());
-      group->has_formed[static_cast<size_t>(group->index_of(rank))] = true;
-      if (!formed.error.empty() && group->obstacle.empty()) {
-        group->obstacle = "rank " + std::to_string(rank) + ": " + formed.error;
-      }
-      if (std::ranges::all_of(group->has_formed, std::identity())) {
-        formed_.push_back(formed.group);
-      }
+    if (groups_.contains(formed.group)) {
+      formations_.hear(formed.group, group_of(formed.group, rank).members, rank, formed.error);
     }
-  }
-}
-
-void Coordinator::settle_formation(uint32_t id, GroupState& group, std::vector<Decision>& decisions) {
-  Decision& decision = decisions.emplace_back();
-  decision.type = Decision::Type::kUseFormed;
-  decision.group = id;
-  decision.obstacle = group.obstacle;
-  group.is_settled = true;
-  for (Complete& complete : std::exchange(group.held_back, {})) {
-    ++open_tallies_;
-    add_complete(id, group, std::move(complete));
   }
 }
 
@@ -309,9 +282,15 @@ Kind Coordinator::kind_of(const GroupState& group, const std::string& name, cons
 
 std::vector<Decision> Coordinator::decide(int64_t now_ns) {
   std::vector<Decision> decisions;
-  for (const uint32_t id : std::exchange(formed_, {})) {
-    if (const auto group = groups_.find(id); group != groups_.end()) {
-      settle_formation(id, group->second, decisions);
+  for (FormationTally::Settled& settled : formations_.take_settled()) {
+    Decision& decision = decisions.emplace_back();
+    decision.type = Decision::Type::kUseFormed;
+    decision.group = settled.group;
+    decision.obstacle = std::move(settled.obstacle);
+    GroupState& group = groups_.at(settled.group);
+    for (Complete& complete : std::exchange(group.held_back, {})) {
+      ++open_tallies_;
+      add_complete(settled.group, group, std::move(complete));
     }
   }
   for (const uint32_t id : std::exchange(touched_, {})) {
@@ -477,10 +456,13 @@ std::string Coordinator::remove_group(uint32_t id) {
   spell_out_all(group);
   if (!group.tallies.empty() || !group.complete.empty() || !group.held_back.empty()) {
     return "Process set " + std::to_string(id) + " still has requests in flight, among them '" +
-           (group.tallies.empty() ? name_of(group, group.complete.front()) : group.tallies.begin()->first) +
+           (!group.tallies.empty()    ? group.tallies.begin()->first
+            : !group.complete.empty() ? name_of(group, group.complete.front())
+                                      : name_of(group, group.held_back.front())) +
            "'. Finish them on all its ranks before removing it.";
   }
   groups_.erase(found);
+  formations_.remove(id);
   free_ids_.push_back(id);
   return "";
 }

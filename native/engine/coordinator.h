@@ -8,6 +8,9 @@
 // A rank that has joined is not waited for. An allreduce for which only such ranks are missing goes on without them:
 // they are absent from it, which the decision says, and run it without data. Anything else for which such a rank is
 // missing fails on the ranks that asked for it.
+//
+// It has more methods than most classes: one for each way in which a request can come to its decision, all of which work
+// on the one table of groups.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +20,9 @@
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
-#include <utility>
 #include <vector>
 
+#include "engine/formation_tally.h"
 #include "engine/messages.h"
 #include "engine/response_cache.h"
 
@@ -37,14 +40,8 @@ class Coordinator {
   // What can be decided now, in the order in which it came to be.
   std::vector<Decision> decide(int64_t now_ns = 0);
 
-  // A group all of whose members have introduced themselves: see backend/formation.h.
-  struct Introduced {
-    uint32_t group;
-    std::vector<int> members;
-    std::vector<base::Bytes> introductions;  // by index in the group
-  };
-  // Each one once.
-  std::vector<Introduced> take_introduced() { return std::exchange(introduced_, {}); }
+  // Who has come how far in forming the backends that have to be formed.
+  FormationTally& formations() noexcept { return formations_; }
 
   // A request that some members have made and others not, for the stall inspector.
   struct Waiting {
@@ -88,13 +85,8 @@ class Coordinator {
     // Of names that have been reported as bits only, by bit; the tally of any other name is in `tallies`. No rank has
     // joined while there are any.
     std::vector<Tally> bit_tallies;
-    std::vector<Complete> complete;  // no rank is waited for any more
-    // Of backends that have to be formed.
-    std::map<int, base::Bytes> introductions;  // by index
-    std::vector<bool> has_formed;              // by index; empty: none has
-    std::string obstacle;                      // why one of them could not
-    bool is_settled = false;                   // it is known whether they can be used
-    std::vector<Complete> held_back;           // until then
+    std::vector<Complete> complete;   // no rank is waited for any more
+    std::vector<Complete> held_back;  // while a backend for device memory is being formed
 
     int index_of(int rank) const;
     std::vector<int> awaited_by(const Tally& tally) const;
@@ -121,9 +113,8 @@ class Coordinator {
   void complete(uint32_t group_id, GroupState& group, const std::string& name);
   static std::string name_of(const GroupState& group, const Complete& complete);
   void add_complete(uint32_t group_id, GroupState& group, Complete complete);
-  bool is_held_back(const GroupState& group, const Complete& complete) const;
+  bool is_held_back(uint32_t group_id, const GroupState& group, const Complete& complete) const;
   void receive_formations(int rank, const Ready& ready);
-  void settle_formation(uint32_t id, GroupState& group, std::vector<Decision>& decisions);
   void join(int rank);
   // Decides whether a request still waits, now that ranks have joined.
   void weigh(uint32_t group_id, GroupState& group, const std::string& name);
@@ -142,8 +133,7 @@ class Coordinator {
   std::deque<uint32_t> free_ids_;
   uint32_t next_id_ = 1;
   std::deque<uint32_t> touched_;  // groups with complete names, in the order of the first one
-  std::vector<Introduced> introduced_;
-  std::vector<uint32_t> formed_;  // groups whose members have all formed their backends, or failed to
+  FormationTally formations_;
   size_t open_tallies_ = 0;
   std::vector<bool> joined_;  // by rank
   int joined_count_ = 0;

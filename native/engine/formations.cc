@@ -18,7 +18,7 @@ void Formations::report(Ready& ready) {
   }
 }
 
-Decision Formations::prepare(const Coordinator::Introduced& introduced) const {
+Decision Formations::prepare(const FormationTally::Introduced& introduced) const {
   Decision decision;
   decision.group = introduced.group;
   try {

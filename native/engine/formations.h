@@ -7,7 +7,7 @@
 #include <set>
 
 #include "backend/formation.h"
-#include "engine/coordinator.h"
+#include "engine/formation_tally.h"
 #include "engine/messages.h"
 #include "engine/pending.h"
 
@@ -25,7 +25,7 @@ class Formations {
   bool is_forming() const noexcept { return formation_ != nullptr && formation_->is_forming(); }
 
   // Rank 0: what is decided when all members of a group have introduced themselves.
-  Decision prepare(const Coordinator::Introduced& introduced) const;
+  Decision prepare(const FormationTally::Introduced& introduced) const;
   // Of a group of this rank.
   void form(const collective::Group& group, const Decision& decision) { formation_->form(group, decision.key); }
   // Whether the backend runs in this group, of which this rank is a member, from now on. Throws Error(kUnavailable)

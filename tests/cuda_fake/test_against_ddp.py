@@ -31,7 +31,8 @@ def libraries():
     return {line.split()[-1] for line in open("/proc/self/maps") if "/lib" in line}
 before = libraries()
 import farandole.torch
-print([each for each in sorted(libraries() - before) if "cuda" in each or "nccl" in each])
+loaded = [each.rpartition("/")[2] for each in libraries() - before]
+print([each for each in loaded if "cuda" in each or "nccl" in each])
 """
 
 

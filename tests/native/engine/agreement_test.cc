@@ -149,13 +149,13 @@ Signature on_device() {
 TEST(Coordinator, AGroupIsIntroducedWhenAllMembersAre) {
   Coordinator coordinator(2);
   coordinator.receive(1, introduction(0));
-  EXPECT_TRUE(coordinator.take_introduced().empty());
+  EXPECT_TRUE(coordinator.formations().take_introduced().empty());
   coordinator.receive(0, introduction(0));
-  const auto all = coordinator.take_introduced();
+  const auto all = coordinator.formations().take_introduced();
   ASSERT_EQ(all.size(), 1U);
   EXPECT_EQ(all[0].members, (std::vector<int>{0, 1}));
   EXPECT_EQ(all[0].introductions.size(), 2U);
-  EXPECT_TRUE(coordinator.take_introduced().empty());
+  EXPECT_TRUE(coordinator.formations().take_introduced().empty());
 }
 
 TEST(Coordinator, WhatIsFormedIsUsedWhenAllHaveAndTheFirstErrorCounts) {
@@ -179,6 +179,32 @@ TEST(Coordinator, WhatComesOfARemovedGroupIsNothing) {
   Coordinator coordinator(2);
   coordinator.receive(0, introduction(17));
   coordinator.receive(0, formed(17));
+  EXPECT_TRUE(coordinator.decide().empty());
+}
+
+TEST(Coordinator, WhatWasFormedInAGroupThatIsRemovedIsForgotten) {
+  Coordinator coordinator(3, true);
+  const auto add = [&] {
+    Signature group;
+    group.kind = Kind::kAddGroup;
+    group.shape = {0, 1};
+    return static_cast<uint32_t>(agree(coordinator, 3, fresh("add", group)).agreed.at(0).sizes.at(0));
+  };
+  const uint32_t id = add();
+  for (int rank = 0; rank < 2; ++rank) {
+    coordinator.receive(rank, introduction(id));
+    coordinator.receive(rank, formed(id));
+  }
+  Signature gone;
+  gone.kind = Kind::kRemoveGroup;
+  gone.shape = {id};
+  for (int rank = 0; rank < 3; ++rank) {
+    coordinator.receive(rank, fresh("remove", gone));
+  }
+  for (const Decision& decision : coordinator.decide()) {
+    EXPECT_TRUE(decision.refused.empty());
+  }
+  EXPECT_EQ(add(), id);
   EXPECT_TRUE(coordinator.decide().empty());
 }
 

@@ -68,6 +68,10 @@ def test_what_was_skipped_or_failed_is_told(
     assert frameworks.main(["old", "good"]) == 0
     assert frameworks.main(["old", "good", frameworks.FOR_RECORD]) == verified.IN_PART
     assert frameworks.main(["good", frameworks.FOR_RECORD]) == verified.IN_PART
+    # One on demand is a check of its own.
+    monkeypatch.setattr(frameworks, "ENVIRONMENTS", {"good": row._replace(on_demand=True), "bad": rows["bad"]})
+    assert frameworks.main(["good", frameworks.FOR_RECORD]) == 0
+    assert frameworks.main([]) == 1
     monkeypatch.setattr(frameworks, "ENVIRONMENTS", {"good": row})
     assert frameworks.main([frameworks.FOR_RECORD]) == 0
     monkeypatch.setattr(frameworks, "ENVIRONMENTS", rows)
