@@ -4,6 +4,8 @@
 #include <thread>
 #include <utility>
 
+#include "base/log.h"
+
 namespace farandole::backend::nccl {
 namespace {
 
@@ -43,21 +45,20 @@ bool Communicator::is_settled() const {
   return state != Result::kInProgress;
 }
 
-bool Communicator::end() noexcept {
+void Communicator::end() noexcept {
   try {
     const device::Gpu::Current current(gpu_);
     const auto deadline = base::Deadline::after_seconds(kEndingSeconds);
     library_->check(library_->functions.comm_finalize(comm_), "ending a communicator", comm_);
     while (!is_settled()) {
       if (deadline.passed()) {
-        return false;
+        return;
       }
       std::this_thread::sleep_for(std::chrono::microseconds(100));
     }
     library_->check(library_->functions.comm_destroy(give_up()), "ending a communicator", nullptr);
-    return true;
-  } catch (const base::Error&) {
-    return false;
+  } catch (const base::Error& error) {
+    base::log(base::Level::kWarning, -1, error.what());
   }
 }
 

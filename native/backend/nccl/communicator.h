@@ -39,8 +39,9 @@ class Communicator {
   // After the last launch, or null.
   device::MarkPointer last;
 
-  // In good order, together with the others, when nothing runs any more. False: it could not be ended in time.
-  bool end() noexcept;
+  // In good order, together with the others, when nothing runs any more. What cannot be ended in time stays until the
+  // process ends.
+  void end() noexcept;
   // Takes it out of NCCL's hands: the caller aborts what it gets; null: there is nothing to abort.
   Comm give_up() noexcept;
 

@@ -69,7 +69,12 @@ Nccl::~Nccl() {
   for (auto& [group, communicator] : communicators_) {
     dropped_.push_back(std::move(communicator));
   }
-  end_dropped();
+  for (const auto& communicator : dropped_) {
+    // One that was never used may have failed on another member, for which its end would wait.
+    if (communicator->is_usable() && communicator->last != nullptr) {
+      communicator->end();
+    }
+  }
 }
 
 Choice Nccl::choose(const Group&, const Need& need) const {
@@ -157,7 +162,6 @@ void Nccl::form(const Group& group, std::span<const std::byte> key) {
     throw Error(Code::kInternal, "malformed message: an id of NCCL has " + std::to_string(id.bytes.size()) + " bytes");
   }
   std::ranges::copy(key, id.bytes.begin());
-  end_dropped();
   try {
     communicators_.at(group.id)->form(*library_, id, gpu_.patience.forming);
     ++forming_;
@@ -192,15 +196,6 @@ void Nccl::drop(uint32_t group) noexcept {
     dropped_.push_back(std::move(found->second));
     communicators_.erase(found);
   }
-}
-
-// Not those that failed to form, or whose collectives cannot end: an abort could wait for them.
-void Nccl::end_dropped() noexcept {
-  std::erase_if(dropped_, [](const auto& communicator) {
-    const bool is_idle = communicator->last == nullptr ||
-                         device::wait_until_reached(*communicator->last, base::Deadline::after_seconds(0));
-    return !communicator->is_usable() || (is_idle && communicator->end());
-  });
 }
 
 void Nccl::check() {
@@ -244,8 +239,12 @@ void Nccl::begin_abort() noexcept {
       nccl.group_start();
     }
     for (const Aborted& each : aborted) {
-      const device::Gpu::Current current(*each.gpu);
-      nccl.comm_abort(each.comm);
+      try {
+        const device::Gpu::Current current(*each.gpu);
+        nccl.comm_abort(each.comm);
+      } catch (const Error&) {
+        // The GPU has failed, which await_end() sees.
+      }
     }
     if (together) {
       nccl.group_end();

@@ -52,15 +52,13 @@ class Nccl final : public Backend, public Formation {
  private:
   std::vector<int64_t> exchange(const collective::Group& group, const std::vector<int64_t>& sent);
   void begin_abort() noexcept;
-  // Ends those that were dropped and are idle.
-  void end_dropped() noexcept;
 
   transport::FrameMultiplexer& frames_;
   const GpuParts& gpu_;
   Backend& host_;
   const Library* library_ = nullptr;                                 // from the first introduction on
   std::map<uint32_t, std::unique_ptr<Communicator>> communicators_;  // by group
-  std::vector<std::unique_ptr<Communicator>> dropped_;
+  std::vector<std::unique_ptr<Communicator>> dropped_;  // they end with the world, when all members are done
   std::vector<Formed> failed_;  // to begin with
   int forming_ = 0;
   std::unique_ptr<Launch> launch_;  // while it runs, and from then on if the world broke meanwhile

@@ -315,6 +315,25 @@ TEST_F(NcclRequests, AnErrorOfNcclEndsTheWorldOnAllRanksInItsWords) {
   });
 }
 
+TEST_F(NcclRequests, AGpuWithoutMemoryEndsTheWorldInTheDriversWords) {
+  engine::EngineSettings settings = with(backend::GpuMode::kNccl);
+  settings.elastic = true;
+  in_world(World::kShm, 2, settings, [&](int rank, Engine& engine) {
+    Program program(rank);
+    const Tensor tensor(program, counting(3, 1));
+    launch(engine, program, engine.submit({allreduce_on_gpu(program, "x", tensor, tensor)}));
+    tensor.read();
+    testing::allreduce(engine, "both", {1});
+    if (rank == 0) {
+      gpu_fake::fake_gpu_fail("cuMemAllocAsync", 1, 2);
+    }
+    testing::allreduce(engine, "both again", {1});
+    const std::string error =
+        failure_of(engine, program, on_gpu(program, Kind::kAllgather, "rows", {3}, &tensor, nullptr));
+    EXPECT_NE(error.find("allocating memory failed with CUDA_ERROR_OUT_OF_MEMORY"), std::string::npos) << error;
+  });
+}
+
 // In a world that is lost, the launched collective of the others cannot end.
 void lose_a_worker(const engine::EngineSettings& settings, bool goes_on) {
   testing::Meshes meshes(World::kShm, 2);
@@ -380,6 +399,17 @@ TEST_F(NcclRequests, AWorkerWhoseAbortHangsEnds) {
   };
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(hang(), ::testing::ExitedWithCode(EXIT_FAILURE), "NCCL does not abort its collectives");
+}
+
+TEST_F(NcclRequests, AWorkerWhoseGpuHasFailedEnds) {
+  const auto fail = [] {
+    engine::EngineSettings settings = with(backend::GpuMode::kNccl);
+    settings.elastic = true;
+    nccl_fake::fake_nccl_fault("rank0:op2:sticky");
+    lose_a_worker(settings, /*goes_on=*/false);
+  };
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(fail(), ::testing::ExitedWithCode(EXIT_FAILURE), "or has failed. This worker ends");
 }
 
 TEST_F(NcclRequests, AWorkerOfAFixedJobThatIsStuckEnds) {
