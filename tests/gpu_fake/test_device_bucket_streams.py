@@ -88,4 +88,5 @@ def test_these_tests_see_what_is_missing(own_worlds, mutation):
         except RuntimeError:
             return False
 
-    assert not all(own_worlds.run(2, body))
+    # On a busy machine, the host may be slower than a stream that is late, and see nothing.
+    assert not all(all(own_worlds.run(2, body)) for _ in range(6))
