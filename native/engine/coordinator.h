@@ -9,8 +9,8 @@
 // they are absent from it, which the decision says, and run it without data. Anything else for which such a rank is
 // missing fails on the ranks that asked for it.
 //
-// It has more methods than most classes: one for each way in which a request can come to its decision, all of which work
-// on the one table of groups.
+// It has more methods than most classes: one for each way in which a request can come to its decision, all of which
+// work on the one table of groups.
 #pragma once
 
 #include <cstdint>

@@ -59,7 +59,7 @@ class Nccl final : public Backend, public Formation {
   const Library* library_ = nullptr;                                 // from the first introduction on
   std::map<uint32_t, std::unique_ptr<Communicator>> communicators_;  // by group
   std::vector<std::unique_ptr<Communicator>> dropped_;  // they end with the world, when all members are done
-  std::vector<Formed> failed_;  // to begin with
+  std::vector<Formed> failed_;                          // to begin with
   int forming_ = 0;
   std::unique_ptr<Launch> launch_;  // while it runs, and from then on if the world broke meanwhile
   bool is_revoked_ = false;
