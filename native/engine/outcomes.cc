@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/log.h"
+
 namespace farandole::engine {
 
 void Outcomes::complete(std::unique_ptr<Pending> pending, base::Code code, const std::string& error, int lost_rank) {
@@ -63,8 +65,8 @@ void Outcomes::settle() {
 void Outcomes::lose_launched() noexcept {
   try {
     settle();
-  } catch (const base::Error&) {
-    // A GPU has failed: nothing is known of what is left.
+  } catch (const base::Error& error) {
+    base::log(base::Level::kWarning, -1, error.what());  // nothing is known of what is left on this GPU
   }
   for (const std::unique_ptr<Pending>& pending : launched_) {
     pending->is_lost = pending->gpu() != nullptr;

@@ -242,8 +242,8 @@ void Nccl::begin_abort() noexcept {
       try {
         const device::Gpu::Current current(*each.gpu);
         nccl.comm_abort(each.comm);
-      } catch (const Error&) {
-        // The GPU has failed, which await_end() sees.
+      } catch (const Error& error) {
+        base::log(base::Level::kWarning, -1, error.what());  // the GPU has failed, which await_end() sees
       }
     }
     if (together) {
