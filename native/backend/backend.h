@@ -55,12 +55,13 @@ enum class GpuMode : uint8_t {
   kNccl = 1,    // the same, but requests wait until it is formed, and the world ends when it cannot be
   kStaged = 2,  // through host memory
 };
-inline constexpr uint32_t kLastGpuMode = 2;
 
 // How long they may take, in seconds.
 struct GpuPatience {
   // To form a communicator: it mostly takes below a second; loading kernels from a slow disk has taken a minute.
   double forming = 120;
+  // For NCCL to take up a call; the first one connects the members.
+  double launch = 600;
   // To abort what was launched, in an elastic job: then this worker ends, as one that is lost.
   double abort = 10;
   // For streams to come to the end of what waits for a collective that was aborted; and in a job that is not elastic,

@@ -26,7 +26,7 @@ void Communicator::form(const Library& library, const UniqueId& id, double patie
 
 bool Communicator::look() {
   const device::Gpu::Current current(gpu_);
-  if (is_settled()) {
+  if (is_settled("forming a communicator")) {
     state_ = State::kFormed;
     return true;
   }
@@ -38,10 +38,10 @@ bool Communicator::look() {
   return false;
 }
 
-bool Communicator::is_settled() const {
+bool Communicator::is_settled(const char* what) const {
   Result state = Result::kSuccess;
   library_->check(library_->functions.comm_get_async_error(comm_, &state), "asking for errors", comm_);
-  library_->check(state, "a collective", comm_);
+  library_->check(state, what, comm_);
   return state != Result::kInProgress;
 }
 
@@ -50,7 +50,7 @@ void Communicator::end() noexcept {
     const device::Gpu::Current current(gpu_);
     const auto deadline = base::Deadline::after_seconds(kEndingSeconds);
     library_->check(library_->functions.comm_finalize(comm_), "ending a communicator", comm_);
-    while (!is_settled()) {
+    while (!is_settled("ending a communicator")) {
       if (deadline.passed()) {
         return;
       }

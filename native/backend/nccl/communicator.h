@@ -33,8 +33,9 @@ class Communicator {
   // Whether it is over. Throws Error(kUnavailable) when it has failed or takes too long.
   bool look();
   bool is_usable() const noexcept { return state_ == State::kFormed; }
-  // Whether the last call, which did not block, is over. Throws Error(kUnavailable) when it has failed.
-  bool is_settled() const;
+  // Whether the last call, which did not block, is over. Throws Error(kUnavailable) when it has failed; `what` it was,
+  // for people.
+  bool is_settled(const char* what) const;
 
   // After the last launch, or null.
   device::MarkPointer last;

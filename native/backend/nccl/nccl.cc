@@ -66,9 +66,7 @@ Nccl::~Nccl() {
     launch_.release();  // NOLINT(bugprone-unused-return-value)
     return;
   }
-  for (auto& [group, communicator] : communicators_) {
-    dropped_.push_back(std::move(communicator));
-  }
+  drop_all();
   for (const auto& communicator : dropped_) {
     // One that was never used may have failed on another member, for which its end would wait.
     if (communicator->is_usable() && communicator->last != nullptr) {
@@ -116,9 +114,13 @@ device::MarkPointer Nccl::run(const Group& group, const Choice& choice, const co
                                      [&](const std::vector<int64_t>& sent) { return exchange(group, sent); });
   const auto is_here = [&](const device::MarkPointer& mark) { return &mark->gpu() == &gpu; };
   launch_->begin(std::ranges::all_of(after, is_here) ? job : launch_->visitors().bring(job));
+  const auto deadline = base::Deadline::after_seconds(gpu_.patience.launch);
   frames_.wait([&] {
     frames_.set_pause(kPauseNs);
-    return communicator.is_settled();
+    if (deadline.passed()) {
+      throw Error(Code::kUnavailable, "NCCL does not take up a collective; NCCL_DEBUG=INFO shows what it waits for");
+    }
+    return communicator.is_settled("a collective");
   });
   launch_->finish();
   launch_.reset();
@@ -198,11 +200,18 @@ void Nccl::drop(uint32_t group) noexcept {
   }
 }
 
+void Nccl::drop_all() noexcept {
+  for (auto& [group, communicator] : communicators_) {
+    dropped_.push_back(std::move(communicator));
+  }
+  communicators_.clear();
+}
+
 void Nccl::check() {
   for (const auto& [group, communicator] : communicators_) {
     if (communicator->is_usable()) {
       const device::Gpu::Current current(communicator->gpu());
-      communicator->is_settled();
+      communicator->is_settled("a collective");
     }
   }
 }
@@ -211,6 +220,7 @@ void Nccl::check() {
 
 void Nccl::revoke() noexcept {
   is_revoked_ = true;
+  drop_all();
   if (gpu_.is_elastic) {
     begin_abort();
   }
@@ -223,7 +233,7 @@ void Nccl::begin_abort() noexcept {
     Comm comm;
   };
   std::vector<Aborted> aborted;
-  for (auto& [group, communicator] : communicators_) {
+  for (const auto& communicator : dropped_) {
     if (const Comm comm = communicator->give_up(); comm != nullptr) {
       aborted.push_back({&communicator->gpu(), comm});
     }
@@ -268,7 +278,7 @@ void Nccl::await_end() noexcept {
     launch_.reset();
   }
   const auto deadline = base::Deadline::after_seconds(gpu_.patience.stuck);
-  for (const auto& [group, communicator] : communicators_) {
+  for (const auto& communicator : dropped_) {
     if (communicator->last == nullptr || device::wait_until_reached(*communicator->last, deadline)) {
       continue;
     }

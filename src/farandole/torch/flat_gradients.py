@@ -28,7 +28,7 @@ class FlatGradients:
     def __init__(
         self, entries: Sequence[GradientEntry], bucket: Bucket, options: ReduceOptions, compression: Any
     ) -> None:
-        """Move gradients into a new tensor. See `MakeFlatMemory`.
+        """Move gradients into a new tensor, as `MakeFlatMemory` says.
 
         Args:
             entries: the entries; each has a gradient.

@@ -63,7 +63,7 @@ class TensorGradients:
         return self.feedback is None and self.compression in elementwise and self._options.op != Adasum
 
     def flat_memory(self, entries: Sequence[Entry], bucket: Bucket) -> FlatGradients:
-        """Return the memory of a bucket. See `MakeFlatMemory`."""
+        """Return the memory of a bucket, made as `MakeFlatMemory` says."""
         tensors = [entry for entry in entries if isinstance(entry, GradientEntry)]
         return FlatGradients(tensors, bucket, self._options, self.compression)
 

@@ -1,7 +1,9 @@
 // Requests in the memory of GPUs that NCCL runs: as soon as it is formed, in the order that was agreed on, with right
 // numbers whatever the GPUs take their time for.
 #include <algorithm>
+#include <chrono>
 #include <memory>
+#include <thread>
 
 #include "nccl/hooks.h"
 #include "support/every_kind_on_gpu.h"
@@ -405,8 +407,14 @@ TEST_F(NcclRequests, AWorkerWhoseGpuHasFailedEnds) {
   const auto fail = [] {
     engine::EngineSettings settings = with(backend::GpuMode::kNccl);
     settings.elastic = true;
-    nccl_fake::fake_nccl_fault("rank0:op2:sticky");
-    lose_a_worker(settings, /*goes_on=*/false);
+    nccl_fake::fake_nccl_fault("rank0:op1:sticky");
+    in_world(World::kShm, 1, settings, [](int, Engine& engine) {
+      Program program(0);
+      const Tensor tensor(program, counting(3, 1));
+      failure_of(engine, program, allreduce_on_gpu(program, "x", tensor, tensor));
+      // Its engine ends the process.
+      std::this_thread::sleep_for(std::chrono::duration<double>(testing::kPatience));
+    });
   };
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(fail(), ::testing::ExitedWithCode(EXIT_FAILURE), "or has failed. This worker ends");
