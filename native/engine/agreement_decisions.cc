@@ -1,0 +1,220 @@
+// This worker's part in agreement, after rank 0 has decided: what it does for each type of decision.
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "engine/agreement_client.h"
+
+namespace farandole::engine {
+
+using base::Code;
+using base::Error;
+using collective::Group;
+using transport::Notify;
+
+void AgreementClient::obey_in_order(const Decision& decision) {
+  if (decision.type != Decision::Type::kStallQuery) {
+    if (fast_path_.holds_request() && decision.number == decisions_ + 2) {
+      run_fast_path();
+    }
+    if (decision.number != next_number()) {
+      throw Error(Code::kInternal, "decision " + std::to_string(decision.number) + " came after decision " +
+                                       std::to_string(decisions_) + ". This is a bug of farandole's");
+    }
+  }
+  obey(decision);
+}
+
+void AgreementClient::obey(const Decision& decision) {
+  if (decision.type != Decision::Type::kStallQuery) {
+    decisions_ = decision.number;
+  }
+  switch (decision.type) {
+    case Decision::Type::kInitialConfig:
+      apply_initial_config(decision);
+      break;
+    case Decision::Type::kRun:
+      obey_run(decision);
+      break;
+    case Decision::Type::kLeft:
+      end_world(Error(Code::kShutDown,
+                      "rank " + std::to_string(decision.left_rank) +
+                          " has shut down, so collectives can no longer complete in this world. If its script was not "
+                          "meant to be at its end, look at what it printed last",
+                      decision.left_rank),
+                /*certain=*/true);
+      break;
+    case Decision::Type::kGone:
+      everyone_finished_ = true;
+      break;
+    case Decision::Type::kStallQuery:
+      receive_stall_query(decision.query);
+      break;
+    case Decision::Type::kTune:
+      runner_->set_knobs(decision.knobs);
+      parts_.tuning.use(runner_->knobs());
+      break;
+    case Decision::Type::kForm:
+    case Decision::Type::kUseFormed:
+      obey_formation(decision);
+      break;
+  }
+  if (parts_.outcomes.in_flight() > 0) {
+    // What this worker has asked for by message, others must not wait for it to announce.
+    fast_path_.close(next_number());
+  }
+}
+
+void AgreementClient::apply_initial_config(const Decision& decision) {
+  if (decision.backend != parts_.settings.backend) {
+    throw base::Error(base::Code::kInvalidArgument, "rank 0 asks for the backend " + decision.backend + ", and rank " +
+                                                        std::to_string(rank_) + " for " + parts_.settings.backend +
+                                                        ": set FARANDOLE_BACKEND to the same on all workers");
+  }
+  if (decision.gpu != parts_.settings.gpu) {
+    throw base::Error(base::Code::kInvalidArgument,
+                      "rank 0 and rank " + std::to_string(rank_) +
+                          " treat tensors of GPUs in different ways: set FARANDOLE_GPU to the same on all workers");
+  }
+  const backend::World world{
+      parts_.frames, parts_.arena, {decision.piece_bytes, decision.algorithm, decision.knobs}, &parts_.gpu};
+  runner_ =
+      std::make_unique<BucketRunner>(parts_.settings.backends, parts_.mesh, world, parts_.recorder, parts_.outcomes);
+  formations_.emplace(runner_->formation(), decision.gpu);
+  parts_.tuning.use(runner_->knobs(), decision.algorithm);
+}
+
+void AgreementClient::obey_formation(const Decision& decision) {
+  const Group* const group = reported_.group(decision.group);
+  if (decision.type == Decision::Type::kForm) {
+    if (group != nullptr) {
+      formations_->form(*group, decision);
+    }
+    return;
+  }
+  if (!decision.obstacle.empty() && rank_ == 0 && parts_.settings.gpu == backend::GpuMode::kAuto) {
+    base::log(base::Level::kWarning, 0,
+              "tensors of GPUs go through host memory, because NCCL cannot be used: " + decision.obstacle);
+  }
+  if (formations_->use(decision, group != nullptr)) {
+    runner_->use_formed(decision.group);
+    parts_.submissions.use_formed(decision.group);
+  }
+}
+
+void AgreementClient::obey_run(const Decision& decision) {
+  runner_->begin(decision.number);
+  if (reported_.group(decision.group) == nullptr) {
+    return;  // not our group
+  }
+  const Group group = *reported_.group(decision.group);  // a copy: the decision may remove the group
+  std::vector<Runnable> runnables = take_decided(decision);
+  parts_.recorder.record_round(decision.group);
+  parts_.outcomes.announce();
+  parts_.recorder.measure_agreement(rank_, decision, runnables);
+  runner_->run(group, std::move(runnables), unfinished_);
+  if (const auto knobs = parts_.tuning.next(runner_->knobs())) {
+    Decision tune;
+    tune.type = Decision::Type::kTune;
+    tune.knobs = *knobs;
+    issue(tune);
+  }
+}
+
+std::vector<Runnable> AgreementClient::take_decided(const Decision& decision) {
+  const bool absent = std::ranges::find(decision.absent, rank_) != decision.absent.end();
+  std::vector<Runnable> runnables;
+  const auto take = [&](const Decision::Agreed& agreed, uint32_t bit) {
+    if (takes_part(agreed.signature, rank_)) {
+      runnables.push_back(take_agreed(decision.group, agreed, bit, absent));
+    }
+  };
+  try {
+    decision.known.for_each([&](uint32_t bit) { take(reported_.cache(decision.group)->at(bit), bit); });
+    for (const Decision::Agreed& agreed : decision.agreed) {
+      if (agreed.bit != kNoBit) {
+        reported_.put(decision.group, agreed);
+      }
+      take(agreed, kNoBit);
+    }
+    for (const Decision::Refused& refused : decision.refused) {
+      if (std::ranges::find(refused.asked, rank_) != refused.asked.end()) {
+        fail_refused(decision.group, refused);
+      }
+    }
+  } catch (...) {
+    // What was taken fails with the world.
+    for (Runnable& runnable : runnables) {
+      unfinished_.push_back(std::move(runnable.pending));
+    }
+    throw;
+  }
+  return runnables;
+}
+
+Runnable AgreementClient::take_agreed(uint32_t group, const Decision::Agreed& agreed, uint32_t bit, bool absent) {
+  if (absent) {
+    return {ReportedRequests::absent_part(group, agreed)};
+  }
+  if (agreed.signature.kind == Kind::kJoin) {
+    Runnable joined{reported_.take_join(), agreed.sizes};
+    parts_.submissions.end_join();
+    joined.pending->completion->sizes = agreed.sizes;
+    return joined;
+  }
+  Runnable runnable{reported_.take(group, agreed.name, bit), agreed.sizes};
+  if (agreed.signature.kind == Kind::kAddGroup) {
+    // Known before the handle is done, so that the group can be used at once.
+    add_group(agreed);
+    runnable.pending->completion->sizes = agreed.sizes;
+  } else if (agreed.signature.kind == Kind::kRemoveGroup) {
+    const auto id = static_cast<uint32_t>(agreed.signature.shape.at(0));
+    reported_.remove_group(id);
+    parts_.submissions.remove_group(id);
+    formations_->remove(id);
+    runner_->remove_group(id);
+  }
+  return runnable;
+}
+
+void AgreementClient::fail_refused(uint32_t group, const Decision::Refused& refused) {
+  std::unique_ptr<Pending> pending = reported_.take(group, refused.name, kNoBit);
+  if (pending->request.signature.kind == Kind::kRemoveGroup) {
+    parts_.submissions.keep_group(static_cast<uint32_t>(pending->request.signature.shape[0]));
+  }
+  parts_.outcomes.complete(std::move(pending), Code::kMismatch, refused.reason, -1);
+}
+
+void AgreementClient::add_group(const Decision::Agreed& agreed) {
+  Group group;
+  group.id = static_cast<uint32_t>(agreed.sizes.at(0));
+  group.members.assign(agreed.signature.shape.begin(), agreed.signature.shape.end());
+  std::ranges::sort(group.members);
+  group.index = group.index_of(rank_);
+  reported_.add_group(group);
+  parts_.submissions.add_group(group);
+}
+
+void AgreementClient::receive_stall_query(uint64_t query) {
+  Ready ready;
+  ready.answers.push_back({query, false, describe_last_request()});
+  send_ready(ready, Notify::kNow);
+  parts_.stall_queries.pass_on(query);
+}
+
+std::string AgreementClient::describe_last_request() const {
+  if (last_request_.name.empty()) {
+    return "has asked for nothing yet";
+  }
+  char age[32];
+  std::snprintf(age, sizeof age, "%.3g", static_cast<double>(base::now_ns() - last_request_.submitted_ns) / 1e9);
+  const bool waits = fast_path_.holds_request() ||  // then it is the last one
+                     (last_request_.kind == Kind::kJoin ? reported_.is_joined()
+                                                        : reported_.awaits(last_request_.group, last_request_.name));
+  return "asked last for " + std::string(name_of(last_request_.kind)) + " '" + as_one_line(last_request_.name) + "' " +
+         age + " s ago, which " + (waits ? "waits for others" : "is done");
+}
+
+}  // namespace farandole::engine
