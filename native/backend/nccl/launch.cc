@@ -84,8 +84,12 @@ bool takes(const Need& need) {
 }
 
 Launch::~Launch() {
-  for (const device::Pinned& pinned : pinned_) {
-    peers_.gpu.give_back(pinned, peers_.gpu.mark(stream()));
+  try {
+    for (const device::Pinned& pinned : pinned_) {
+      peers_.gpu.give_back(pinned, peers_.gpu.mark(stream()));
+    }
+  } catch (const base::Error&) {
+    return;  // the GPU has failed: nobody uses its pinned memory again
   }
 }
 

@@ -48,6 +48,15 @@ bool may_share_gpus() {
   return value != nullptr && std::string_view(value) == "1";
 }
 
+// Whether everything in the stream of collectives is done by then. False, too, when the GPU has failed.
+bool is_idle(device::Gpu& gpu, const base::Deadline& deadline) noexcept {
+  try {
+    return device::wait_until_reached(*gpu.mark(gpu.collectives()), deadline);
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 [[noreturn]] void end_process(const std::string& why) {
   base::log(base::Level::kError, -1, why);
   std::_Exit(EXIT_FAILURE);
@@ -228,27 +237,22 @@ void Nccl::revoke() noexcept {
 
 // NCCL may need as long as it likes, so another thread calls it.
 void Nccl::begin_abort() noexcept {
-  struct Aborted {
-    const device::Gpu* gpu;
-    Comm comm;
-  };
-  std::vector<Aborted> aborted;
   for (const auto& communicator : dropped_) {
     if (const Comm comm = communicator->give_up(); comm != nullptr) {
-      aborted.push_back({&communicator->gpu(), comm});
+      aborted_.push_back({&communicator->gpu(), comm});
     }
   }
-  if (aborted.empty()) {
+  if (aborted_.empty()) {
     is_aborted_ = true;
     return;
   }
-  aborting_ = std::thread([this, aborted = std::move(aborted)] {
+  aborting_ = std::thread([this] {
     const Functions& nccl = library_->functions;
     const bool together = library_->version >= kGroupAbortVersion;
     if (together) {
       nccl.group_start();
     }
-    for (const Aborted& each : aborted) {
+    for (const Aborted& each : aborted_) {
       try {
         const device::Gpu::Current current(*each.gpu);
         nccl.comm_abort(each.comm);
@@ -268,28 +272,40 @@ void Nccl::await_end() noexcept {
     return;
   }
   if (gpu_.is_elastic) {
-    const auto deadline = base::Deadline::after_seconds(gpu_.patience.abort);
-    while (!is_aborted_) {
-      if (deadline.passed()) {
-        end_process("NCCL does not abort its collectives. This worker ends, so that the others can go on");
-      }
-      std::this_thread::sleep_for(std::chrono::microseconds(200));
-    }
-    launch_.reset();
+    await_aborted();
+  } else {
+    await_launched();
   }
+}
+
+void Nccl::await_aborted() noexcept {
+  auto deadline = base::Deadline::after_seconds(gpu_.patience.abort);
+  while (!is_aborted_) {
+    if (deadline.passed()) {
+      end_process("NCCL does not abort its collectives. This worker ends, so that the others can go on");
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+  }
+  launch_.reset();
+  // Not the marks of launches: one that was broken off has none.
+  deadline = base::Deadline::after_seconds(gpu_.patience.stuck);
+  for (const Aborted& each : aborted_) {
+    if (!is_idle(*each.gpu, deadline)) {
+      end_process(
+          "GPU " + std::to_string(each.gpu->device()) +
+          " does not end what was put into its streams, or has failed. This worker ends, so that the others can "
+          "go on");
+    }
+  }
+}
+
+void Nccl::await_launched() noexcept {
   const auto deadline = base::Deadline::after_seconds(gpu_.patience.stuck);
   for (const auto& communicator : dropped_) {
-    if (communicator->last == nullptr || device::wait_until_reached(*communicator->last, deadline)) {
-      continue;
+    if (communicator->last != nullptr && !device::wait_until_reached(*communicator->last, deadline)) {
+      end_process("the world has ended while GPU " + std::to_string(communicator->gpu().device()) +
+                  " waits for another rank in a collective of NCCL, which cannot end. This worker ends");
     }
-    const std::string gpu = "GPU " + std::to_string(communicator->gpu().device());
-    end_process(gpu_.is_elastic
-                    ? gpu +
-                          " does not end what was put into its streams, or has failed. This worker ends, so that the "
-                          "others can go on"
-                    : "the world has ended while " + gpu +
-                          " waits for another rank in a collective of NCCL, which "
-                          "cannot end. This worker ends");
   }
 }
 

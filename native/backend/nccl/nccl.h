@@ -54,6 +54,8 @@ class Nccl final : public Backend, public Formation {
   // From here on, all communicators are in `dropped_`.
   void drop_all() noexcept;
   void begin_abort() noexcept;
+  void await_aborted() noexcept;
+  void await_launched() noexcept;
 
   transport::FrameMultiplexer& frames_;
   const GpuParts& gpu_;
@@ -65,6 +67,11 @@ class Nccl final : public Backend, public Formation {
   int forming_ = 0;
   std::unique_ptr<Launch> launch_;  // while it runs, and from then on if the world broke meanwhile
   bool is_revoked_ = false;
+  struct Aborted {
+    device::Gpu* gpu;
+    Comm comm;
+  };
+  std::vector<Aborted> aborted_;
   std::thread aborting_;
   std::atomic<bool> is_aborted_ = false;
 };
