@@ -14,6 +14,7 @@ from farandole.jax.arrays import Arrays
 from farandole.jax.compression import Compression
 from farandole.jax.elastic import in_loop
 from farandole.jax.functions import broadcast_async, grouped_allreduce
+from farandole.jax.parameter_check import OptimizerCheck
 from farandole.jax.trees import Tree, grouped_allreduce_with_residuals
 from farandole.numpy.variables import check_alike
 from farandole.worker.collectives.compression import NO_POWERSGD, Compressor, Feedback, PowerSGD, Recipe
@@ -146,12 +147,15 @@ def distributed(
         raise InvalidRequestError(f"compression must be one of hvd.Compression, not {compression!r}.")
     remembers = isinstance(compression, Recipe)
     wrapped = optax.with_extra_args_support(optimizer)
+    check = OptimizerCheck(process_set)
 
     def init(params: Any) -> DistributedState:
+        check.remember(params)
         zeros = jax.tree.map(lambda array: jnp.zeros(array.shape, jnp.float32), params) if remembers else ()
         return DistributedState(wrapped.init(params), zeros)
 
     def update(updates: Any, state: DistributedState, params: Any = None, **extra: Any) -> tuple[Any, Any]:
+        check.step(params)
         residuals = state.residuals
         if remembers and in_loop.is_on():
             raise InvalidRequestError(

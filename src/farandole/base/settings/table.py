@@ -184,10 +184,10 @@ class Settings:
     """Elastic jobs: seconds for which a worker looks for its roster if it has lost it. It goes on training
     meanwhile."""
     check_parameters: int = setting(1, values.count, "a number of steps")
-    """When a distributed optimizer of PyTorch or TensorFlow, a `DistributedGradientTape`, or a Keras model in `fit` and
-    `train_on_batch` compares the ranks' parameters, and warns if they differ: 1 at the beginning of the training, a
-    larger number also after each such number of steps, 0 never, for parameters that are meant to differ. In elastic
-    jobs and in graphs of `tf.compat.v1` nothing is compared."""
+    """When a distributed optimizer of PyTorch, TensorFlow or JAX, a `DistributedGradientTape`, or a Keras model in
+    `fit` and `train_on_batch` compares the ranks' parameters, and warns if they differ: 1 at the beginning of the
+    training, a larger number also after each such number of steps, 0 never, for parameters that are meant to differ. In
+    elastic jobs and in graphs of `tf.compat.v1` nothing is compared; in compiled steps of JAX only at the beginning."""
     elastic_keep_gradients: bool = setting(True, values.switch, "0 or 1")
     """Elastic jobs: whether a worker keeps its own gradients until the step counts, so that only collectives are
     repeated when the world breaks. This costs the memory of the gradients. Without it, the whole step is repeated."""

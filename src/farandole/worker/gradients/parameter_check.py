@@ -1,14 +1,17 @@
 """The check that all ranks train the same parameters: one small collective beside a first step, and more if asked for.
 
 Each rank makes one number of its parameters, a *digest*. The check begins with a step of the optimizer and its outcome
-is read in a later one, so no rank ever waits for it: a rank that leaves out its first step, as a gradient scaler may
-decide on some ranks only, delays no other rank. The ranks' digests are added up, and their squares, because a sum is
-the one collective in which ranks that have joined may take part: they have no more steps, and count as nothing.
+is read in a later one, or by a thread where steps are compiled, so no rank ever waits for it: a rank that leaves out
+its first step, as a gradient scaler may decide on some ranks only, delays no other rank. The ranks' digests are added
+up, and their squares, because a sum is the one collective in which ranks that have joined may take part: they have no
+more steps, and count as nothing.
 """
 
 from __future__ import annotations
 
 import struct
+import threading
+import time
 import zlib
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -20,7 +23,7 @@ from farandole.worker.collectives.allreduce import ALLREDUCE
 from farandole.worker.collectives.declaration import Form
 from farandole.worker.collectives.forms import Forms
 from farandole.worker.collectives.plain_memory import Block, PlainMemory
-from farandole.worker.core.basics import current
+from farandole.worker.core.basics import current, session_if_any
 from farandole.worker.core.dtype import DType, Sum
 from farandole.worker.core.group import ProcessSet
 from farandole.worker.core.session import Session
@@ -30,6 +33,8 @@ from farandole.worker.core.user_log import tell_user
 _DIGEST_BITS = 24
 # The number of ranks, the sums of digests and of their squares, and the sums of steps and of their squares.
 _FORMAT = "<5q"
+
+_LOOK_SECONDS = 0.1
 
 # The number of checks of each name so far. An optimizer that makes a single step never reads its check, and the next
 # one may have parameters of the same names. It is the same on all ranks, as their optimizers are.
@@ -45,31 +50,37 @@ class ParameterCheck:
     first step is not the others' first one.
     """
 
-    def __init__(self, name: str, process_set: ProcessSet, advice: str) -> None:
+    def __init__(self, name: str, process_set: ProcessSet, advice: str, *, steps_are_traced: bool = False) -> None:
         """Prepare the check.
 
         Args:
             name: the name by which the checks of all ranks are matched.
             process_set: the ranks that take part.
             advice: the line to add to a script whose ranks begin with different parameters.
+            steps_are_traced: whether a step may be compiled, so that `step` is called once and for all. Then a thread
+                reads the outcome.
         """
         self._name = name
         self._process_set = process_set
         self._advice = advice
+        self._steps_are_traced = steps_are_traced
         self._steps = 0
         self._has_warned = False
         self._call: tuple[Session, int] | None = None
 
-    def step(self, digest: Callable[[], int]) -> None:
+    def step(self, digest: Callable[[], int | None]) -> None:
         """Begin a check if one is due in this step, and tell the user the outcome of the last one.
 
         Args:
-            digest: returns the digest of this rank's parameters, as they are before the step.
+            digest: returns the digest of this rank's parameters, as they are before the step; None if they are not
+                known, whereupon this rank counts as nothing.
         """
-        if self._call is not None:
+        if self._call is not None and not self._steps_are_traced:
             self._look()
         if self._call is None and self._is_due():
             self._begin(digest())
+            if self._call is not None and self._steps_are_traced:
+                threading.Thread(target=self._await_outcome, name="farandole-parameters", daemon=True).start()
         self._steps += 1
 
     def _is_due(self) -> bool:
@@ -79,9 +90,10 @@ class ParameterCheck:
             return False
         return period > 0 and (self._steps == 0 or (period > 1 and self._steps % period == 0))
 
-    def _begin(self, digest: int) -> None:
+    def _begin(self, digest: int | None) -> None:
         _begun[self._name] += 1
-        values = 1, digest, digest * digest, self._steps, self._steps * self._steps
+        steps = self._steps
+        values = (0,) * 5 if digest is None else (1, digest, digest * digest, steps, steps * steps)
         block = Block(DType.I64, (len(values),), bytearray(struct.pack(_FORMAT, *values)))
         options = {"average": None, "op": Sum, "prescale": 1.0, "postscale": 1.0}
         name = f"parameters.{self._name}.{_begun[self._name]}"
@@ -89,16 +101,23 @@ class ParameterCheck:
         with suppress(FarandoleError):
             self._call = current(), _begin(block, name, self._process_set, options)
 
-    def _look(self) -> None:
+    def _await_outcome(self) -> None:
+        # A thread that waited in the engine would count as one that the training waits for.
+        while not self._look():
+            time.sleep(_LOOK_SECONDS)
+
+    def _look(self) -> bool:
+        """Tell the user the outcome of the check in flight if there is one; return whether there is none to come."""
         assert self._call is not None
         session, call = self._call
-        if session is not current():
-            self._call = None
-        elif session.handles.poll(call):
-            self._call = None
-            # If its world has ended, other calls say so.
-            with suppress(FarandoleError):
+        # If its world has ended, other calls say so. A session that is closed meanwhile no longer knows the call.
+        with suppress(FarandoleError, ValueError):
+            if session is session_if_any():
+                if not session.handles.poll(call):
+                    return False
                 self._tell(session, session.handles.synchronize(call))
+        self._call = None
+        return True
 
     def _tell(self, session: Session, sums: Any) -> None:
         count, digests, squares, steps, squares_of_steps = struct.unpack(_FORMAT, sums.data)
