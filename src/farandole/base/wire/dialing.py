@@ -20,6 +20,16 @@ MOST_SLOTS = 4096
 KEEPALIVE_SECONDS = 6
 
 
+class Surroundings(msgspec.Struct, frozen=True):
+    """The program that has started the dialer determines in which directory and with which Python workers run."""
+
+    directory: str
+    python: str
+    """Path of the interpreter."""
+    version: str
+    """Its version without the patch level, such as `3.12`."""
+
+
 class Hello(msgspec.Struct, frozen=True, tag="hello"):
     """The dialing host identifies itself."""
 
@@ -30,6 +40,14 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
     """Version of farandole on the host."""
     lives: bool
     """Whether an agent without a launcher is running there, which may have workers."""
+    instance: str = ""
+    """A random text of the dialing process: a second one of the same name waits until the first has ended."""
+    machine: str = ""
+    """Which machine the host is on, equal for two hosts that share one."""
+    devices: tuple[str, ...] = ()
+    """The GPUs that workers there may use, as for CUDA_VISIBLE_DEVICES; (): all, or none."""
+    own: Surroundings | None = None
+    """Where workers run; None: as the launcher says."""
 
 
 class Begin(msgspec.Struct, frozen=True, tag="begin"):

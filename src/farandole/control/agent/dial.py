@@ -11,12 +11,14 @@ server, and the launcher needs no right to start anything on it. In a pod this i
     again, so a launcher that is told that no agent lives here can rely on it.
 - When the agent ends, so does this process, with code 0 if the agent has.
 - SIGTERM is passed on: an agent of an elastic job leaves gracefully.
+- As the child of another program's process (see `dialer_process`), it ends with that one, and so does its agent.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -26,11 +28,23 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
+
 from farandole.base.installed import own_version
 from farandole.base.wire.channel import Channel
-from farandole.base.wire.dialing import KEEPALIVE_SECONDS, MOST_SLOTS, Bridged, Continue, Hello, Leave, Order
+from farandole.base.wire.dialing import (
+    KEEPALIVE_SECONDS,
+    MOST_SLOTS,
+    Bridged,
+    Continue,
+    Hello,
+    Leave,
+    Order,
+    Surroundings,
+)
 from farandole.base.wire.errors import AuthenticationFailed, WireError
 from farandole.base.wire.frames import Codec
+from farandole.base.wire.host_identity import here
 from farandole.control.agent.take_over import find_agent
 
 REST_SECONDS = 0.5
@@ -51,14 +65,25 @@ class Dialer:
         name: the name of this host shown to people.
         slots: number of workers that fit.
         patience: seconds for which to look for a launcher while no agent lives here.
+        devices: the GPUs that workers may use; (): all, or none.
+        own: the surroundings in which workers run here; None: the launcher determines them.
     """
 
-    def __init__(self, launcher: str, read_secret: Callable[[], bytes], name: str, slots: int, patience: float) -> None:
+    def __init__(
+        self,
+        launcher: str,
+        read_secret: Callable[[], bytes],
+        name: str,
+        slots: int,
+        patience: float,
+        devices: tuple[str, ...] = (),
+        own: Surroundings | None = None,
+    ) -> None:
         self._launcher = launcher
         self._read_secret = read_secret
-        self._name = name
-        self._slots = slots
         self._patience = patience
+        self._hello = Hello(name, slots, own_version(), False, secrets.token_hex(8), here()[0], devices, own)
+        self._told = ""
         self._agent: subprocess.Popen[bytes] | None = None
         self._pipes: tuple[int, int] | None = None
         """To the agent and from it, as long as they are open."""
@@ -68,42 +93,45 @@ class Dialer:
         """Dial, and connect the agent to the launcher; return the exit code of this process."""
         signal.signal(signal.SIGTERM, self._asked_to_go)
         looking_since = time.monotonic()
-        told = ""
         while True:
             if self._agent is not None and self._agent.poll() is not None:
                 return self._end_of_agent()
             if self._agent is None and (self._leaving or time.monotonic() - looking_since > self._patience):
-                return 0 if self._leaving else self._give_up(told)
+                return 0 if self._leaving else self._give_up()
             try:
-                self._serve(self._dial())
-                looking_since, told = time.monotonic(), ""
+                if self._serve(self._dial()):
+                    looking_since, self._told = time.monotonic(), ""
             except (OSError, WireError) as error:
-                if str(error) != told:
-                    told = str(error)
-                    _say(f"looking for the launcher at {self._launcher}: {told}")
+                self._tell(str(error), f"looking for the launcher at {self._launcher}: {error}")
             time.sleep(REST_SECONDS)
 
     def _dial(self) -> Channel:
         channel = Channel.connect(self._launcher, self._read_secret(), timeout=PROOF_SECONDS, limit=_FRAME_LIMIT)
-        hello = Hello(self._name, self._slots, own_version(), self._agent is not None)
+        hello = msgspec.structs.replace(self._hello, lives=self._agent is not None)
         channel.send(Codec[Hello](Hello).encode(hello))
         return channel
 
-    def _serve(self, channel: Channel) -> None:
-        """Wait for the launcher's orders and carry them out until the connection ends."""
+    def _serve(self, channel: Channel) -> bool:
+        """Wait for the launcher's orders and carry them out until the connection ends.
+
+        Returns:
+            Whether the launcher needed this host.
+        """
         try:
             # The kernel ends the wait when the launcher's machine is gone.
             channel.watch_over(KEEPALIVE_SECONDS)
             order = Codec[Order](Order).decode(channel.receive())
             if isinstance(order, Leave):
-                _say(f"the launcher continues without this host: {order.why}")
+                self._tell(order.why, f"the launcher continues without this host: {order.why}")
                 self._end_agent()
+                return False
             elif isinstance(order, Continue):
                 self._continue(channel, order)
             elif self._agent is None:
                 self._begin(channel)
             else:
                 self._end_agent()  # It does not know the agent.
+            return True
         finally:
             channel.close()
 
@@ -172,9 +200,27 @@ class Dialer:
             _say(f"the agent of the workers exited with code {code}")
         return 1 if code else 0
 
-    def _give_up(self, last: str) -> int:
-        _say(f"no launcher at {self._launcher} for {self._patience:g} s: {last or 'none has needed this host'}")
+    def _give_up(self) -> int:
+        last = self._told or "none has needed this host"
+        _say(f"no launcher at {self._launcher} for {self._patience:g} s: {last}")
         return 1
+
+    def _tell(self, what: str, text: str) -> None:
+        if what != self._told:
+            self._told = what
+            _say(text)
+
+    def end_with(self, parent: int) -> None:
+        """End at once, with the agent and its workers, when nothing more can be read from a descriptor.
+
+        Args:
+            parent: the descriptor of a pipe whose other end only the parent process has.
+        """
+        while os.read(parent, _CHUNK):
+            pass
+        if self._agent is not None and self._agent.returncode is None:
+            self._agent.terminate()  # It must not wait for another launcher.
+        os._exit(1)  # This ends the agent's standard input, too.
 
 
 def _kill_the_rest() -> None:
@@ -249,7 +295,14 @@ def main() -> None:
         prog="python -m farandole.control.agent.dial", description=__doc__.partition("\n")[0]
     )
     parser.add_argument("--launcher", required=True, metavar="HOST:PORT")
-    parser.add_argument("--secret-file", required=True, metavar="FILE", type=Path)
+    secret = parser.add_mutually_exclusive_group(required=True)
+    secret.add_argument("--secret-file", metavar="FILE", type=Path)
+    secret.add_argument(
+        "--child",
+        action="store_true",
+        help="read the secret from the first line of standard input, in hexadecimal, and end when that ends; let "
+        "workers run in this directory, with this Python",
+    )
     parser.add_argument("--name", default=socket.gethostname(), help="name of this host in messages")
     parser.add_argument("--slots", default=1, type=int, help="number of workers that fit (default: 1)")
     parser.add_argument(
@@ -259,9 +312,14 @@ def main() -> None:
         metavar="S",
         help="seconds to look for a launcher (default: %(default)g)",
     )
+    parser.add_argument("--devices", default="", metavar="D,...", help="GPUs that workers may use (default: all)")
     options = parser.parse_args()
     if not 1 <= options.slots <= MOST_SLOTS:
         parser.error(f"--slots: use a number from 1 to {MOST_SLOTS}")
+
+    devices = tuple(filter(None, options.devices.split(",")))
+    if options.child:
+        sys.exit(_run_as_child(options, devices))
 
     def read_secret() -> bytes:
         secret = options.secret_file.read_bytes().strip()
@@ -269,8 +327,18 @@ def main() -> None:
             raise AuthenticationFailed(f"the secret file {options.secret_file} is empty")
         return bytes(secret)
 
-    dialer = Dialer(options.launcher, read_secret, options.name, options.slots, options.patience)
-    sys.exit(dialer.run())
+    sys.exit(Dialer(options.launcher, read_secret, options.name, options.slots, options.patience, devices).run())
+
+
+def _run_as_child(options: argparse.Namespace, devices: tuple[str, ...]) -> int:
+    secret = bytes.fromhex(sys.stdin.readline())
+    if not secret:
+        return 1  # The parent has ended already.
+    own = Surroundings(os.getcwd(), sys.executable, f"{sys.version_info.major}.{sys.version_info.minor}")
+    dialer = Dialer(options.launcher, lambda: secret, options.name, options.slots, options.patience, devices, own)
+    # A pipe, unlike PR_SET_PDEATHSIG, does not end with the thread that has started this process.
+    threading.Thread(target=dialer.end_with, args=(sys.stdin.fileno(),), daemon=True).start()
+    return dialer.run()
 
 
 if __name__ == "__main__":

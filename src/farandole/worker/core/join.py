@@ -26,12 +26,12 @@ from farandole.base.settings.table import Settings
 from farandole.base.wire import interfaces
 from farandole.base.wire.address import parse_address
 from farandole.base.wire.errors import AuthenticationFailed
+from farandole.base.wire.host_identity import here
 from farandole.base.wire.rendezvous import RendezvousError, RosterUnreachable, World
 from farandole.base.wire.roster_client import RosterClient
 from farandole.errors import SettingError, StartError, WorkerLostError
 from farandole.worker.core.own_roster import OwnRoster
 from farandole.worker.core.user_files import MeetingFile, job_secret
-from farandole.worker.core.worlds import here
 
 LOOPBACK = "127.0.0.1"
 

@@ -12,13 +12,12 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import sys
 import threading
 from collections.abc import Sequence
 
 from farandole.base.settings.table import Settings
-from farandole.base.wire import clock
+from farandole.base.wire.host_identity import here
 from farandole.base.wire.rendezvous import (
     Accused,
     Changed,
@@ -41,13 +40,6 @@ from farandole.worker.core.tuning_files import use_kept
 # is made known by others or the roster: this is for what neither of them sees, such as a network that lets only some
 # through.
 FORM_SECONDS = 5.0
-
-
-def here() -> tuple[str, str]:
-    """Return which host this is, equal for two workers if they share one, and what people call it."""
-    hostname = socket.gethostname()
-    # Machines may share a name, and containers a kernel; what shares both is a host.
-    return f"{hostname} {clock.identity()}", hostname
 
 
 def enter(

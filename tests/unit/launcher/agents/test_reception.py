@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 
 import pytest
 
-from farandole.base.wire.dialing import Hello
+from farandole.base.installed import own_version
+from farandole.base.wire.dialing import Hello, Leave, Order, Surroundings
+from farandole.base.wire.errors import WireError
+from farandole.base.wire.frames import Codec
 from farandole.control.launcher.agents import reception
 from farandole.control.launcher.agents.reception import Reception
+from farandole.control.launcher.job.host_list import Host
+from farandole.errors import SpecError
 
 
 class FakeArrival:
@@ -27,7 +33,7 @@ def test_new_host_does_not_end_wait_for_hosts_that_lost_launcher(
     monkeypatch.setattr(reception, "LATE_ARRIVAL_SECONDS", 0.0)
 
     async def take_over() -> object:
-        one = Reception(7707, lambda: b"s" * 32, 60.0)
+        one = Reception([7707], lambda: b"s" * 32, 60.0)
         await one._arrived(FakeArrival("new", lives=False))  # type: ignore[arg-type]
         waiting = asyncio.create_task(one._awaited("old", lambda: False))
         await asyncio.sleep(0.1)
@@ -47,7 +53,7 @@ def test_no_host_is_given_up_before_any_finds_launcher(monkeypatch: pytest.Monke
     told: list[str] = []
 
     async def take_over() -> object:
-        one = Reception(7707, lambda: b"s" * 32, 60.0)
+        one = Reception([7707], lambda: b"s" * 32, 60.0)
         one._say = told.append
         waiting = asyncio.create_task(one._awaited("old", lambda: False))
         await asyncio.sleep(0.2)
@@ -63,7 +69,7 @@ def test_agent_beyond_its_patience_is_not_waited_for(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(reception, "FENCED_SECONDS", 0.0)
 
     async def take_over() -> object:
-        return await asyncio.wait_for(Reception(7707, lambda: b"s" * 32, 0.05)._awaited("old", lambda: False), 10)
+        return await asyncio.wait_for(Reception([7707], lambda: b"s" * 32, 0.05)._awaited("old", lambda: False), 10)
 
     assert asyncio.run(take_over()) is None
 
@@ -76,7 +82,7 @@ def test_host_without_workers_is_not_waited_for_while_others_stand_still(
     ended: set[str] = set()
 
     async def take_over() -> object:
-        one = Reception(7707, lambda: b"s" * 32, 600.0)
+        one = Reception([7707], lambda: b"s" * 32, 600.0)
         waiting = {name: asyncio.create_task(one._awaited(name, lambda name=name: name in ended)) for name in "ab"}
         ended.add("a")
         await asyncio.sleep(0.2)
@@ -89,3 +95,70 @@ def test_host_without_workers_is_not_waited_for_while_others_stand_still(
         return await asyncio.wait_for(waiting["b"], 10) is b
 
     assert asyncio.run(take_over())
+
+
+def test_first_free_port_of_a_range_is_used() -> None:
+    taken = Reception([0], lambda: b"s" * 32)
+    port = taken.listen()
+    other = Reception([port, 0], lambda: b"s" * 32)
+    assert other.listen() not in (port, 0)
+    with pytest.raises(SpecError, match=f"hosts cannot dial port {port}: "):
+        Reception([port], lambda: b"s" * 32).listen()
+    taken.stop_listening()
+    other.stop_listening()
+    again = Reception([port], lambda: b"s" * 32)
+    assert again.listen() == port
+    again.stop_listening()
+
+
+class FakeChannel:
+    """Keeps what is sent."""
+
+    def __init__(self) -> None:
+        self.sent: list[object] = []
+
+    async def send(self, payload: bytes) -> None:
+        self.sent.append(Codec[Order](Order).decode(payload))
+
+
+class FakeWriter:
+    """Can be closed."""
+
+    closed = False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class FakeAttempt(FakeArrival):
+    """An attempt of a task of another program."""
+
+    def __init__(self, name: str, instance: str, version: str = reception.OWN_PYTHON) -> None:
+        own = Surroundings("/work", sys.executable, version)
+        self.hello = Hello(name, 1, own_version(), False, instance, "machine", (), own)
+        self.channel = FakeChannel()
+        self.writer = FakeWriter()
+        self.is_open = True
+
+
+def test_second_attempt_of_a_task_waits_until_first_is_gone() -> None:
+    async def dial() -> None:
+        one = Reception([0], lambda: b"s" * 32)
+        first, second, again = FakeAttempt("0", "x"), FakeAttempt("0", "y"), FakeAttempt("0", "x")
+        for attempt in (first, second, again):
+            await one._arrived(attempt)  # type: ignore[arg-type]
+        assert second.channel.sent == [Leave("0 has dialed already, and lives")] and second.writer.closed
+        assert first.writer.closed and not again.writer.closed, "it has dialed again"
+        assert one.hosts() == (Host("0", 1, "", "machine", (), "/work"),)
+        again.is_open = False
+        third = FakeAttempt("0", "y")
+        await one._arrived(third)  # type: ignore[arg-type]
+        assert not third.channel.sent and one.hosts()
+
+    asyncio.run(dial())
+
+
+def test_host_with_another_python_is_refused() -> None:
+    with pytest.raises(WireError, match=r"task 3 has Python 2\.7, but the launcher has 3\."):
+        reception._check(FakeAttempt("task 3", "x", "2.7").hello)
+    reception._check(FakeAttempt("task 3", "x").hello)

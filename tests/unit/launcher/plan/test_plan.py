@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -382,6 +383,31 @@ def test_hosts_are_filled_in_order() -> None:
 def test_surplus_slots_stay_free() -> None:
     assert places("a:2 b:4 c:1", 3) == ["a 0/2 0/2", "a 1/2 0/1", "b 0/1 1/2"]
     assert places("a:0 b:2 c:2", 2) == ["b 0/2 0/1", "b 1/2 0/1"]
+
+
+def test_hosts_on_one_machine_share_its_ranks_and_devices() -> None:
+    hosts = (
+        Host("0", 1, machine="m", devices=("4",), directory="/zero"),
+        Host("1", 1, machine="n", devices=("4",)),
+        Host("2", 1, "/opt/python", machine="m", devices=("6",), directory="/two"),
+        Host("3", 2, machine="n"),
+    )
+    sites = {host.label: Site(local=False, cores=8) for host in hosts}
+    plan = make_plan(LaunchSpec((sys.executable, "x.py"), 4, hosts=hosts), BIG, Identity(), sites)
+    assert [host.name for host in plan.hosts] == ["0", "2", "1", "3"]
+    each = [{**host.environment, **worker.environment} for host in plan.hosts for worker in host.workers]
+    names = ("RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "FARANDOLE_CROSS_RANK", "FARANDOLE_HOSTNAME")
+    assert [[one[name] for name in names] for one in each] == [
+        ["0", "0", "2", "0", "0"],
+        ["1", "1", "2", "0", "0"],
+        ["2", "0", "2", "1", "1"],
+        ["3", "1", "2", "1", "1"],
+    ]
+    devices = [one.get("CUDA_VISIBLE_DEVICES") for one in each]
+    assert devices == ["4,6", "4,6", "4", "4"], "the one of its local rank is a worker's"
+    assert {one["OMP_NUM_THREADS"] for one in each} == {"4"}
+    assert [host.directory for host in plan.hosts] == ["/zero", "/two", BIG.directory, BIG.directory]
+    assert plan.hosts[1].command == ("/opt/python", "x.py") and "PATH" not in plan.hosts[1].environment
 
 
 def test_too_few_slots_are_refused() -> None:

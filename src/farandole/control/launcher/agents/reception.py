@@ -16,9 +16,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
+import re
 import socket
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +34,7 @@ from farandole.base.wire.secret_file import SecretFile
 from farandole.control.launcher.agents.agent_link import EXIT_SECONDS
 from farandole.control.launcher.agents.agent_lost import AgentLost
 from farandole.control.launcher.job.host_list import Host
+from farandole.control.launcher.wording import count
 from farandole.errors import SpecError
 
 # Counted from the first host that finds this launcher, if it is a new one: a name server may still give others the
@@ -46,6 +50,8 @@ LATE_ARRIVAL_SECONDS = 20.0
 # agent lives, nothing on that host keeps it from dialing, which it does twice a second.
 MISSED_ARRIVAL_SECONDS = 1.0
 HELLO_SECONDS = 10.0
+# Seconds to wait for the hosts of a job of fixed size.
+START_SECONDS = 600.0
 BRIDGED_SECONDS = 20.0
 # Seconds within which a dialer whose connection has ended dials again, unless it no longer exists.
 REDIAL_SECONDS = 4.0
@@ -53,7 +59,14 @@ REDIAL_SECONDS = 4.0
 FENCED_SECONDS = 3.0
 _REST_SECONDS = 0.05
 _FRAME_LIMIT = 1 << 16
+OWN_PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+# Hosts may all dial before the job runs.
+_BACKLOG = 4096
 _STREAM_LIMIT = 1 << 16
+
+
+class HostsMissing(SpecError):
+    """Too few hosts have dialed in time."""
 
 
 @dataclass
@@ -130,19 +143,37 @@ class Reception:
     """Accepts the hosts of one job.
 
     Args:
-        port: the port to listen on, on all addresses.
+        ports: the ports of which the first free one is used, on all addresses; 0 is any free port.
         read_secret: returns the secret that hosts must prove to hold; called each time, as a mounted file may be
             replaced.
-        outlive: seconds for which an agent waits for another launcher.
+        outlive: seconds for which an agent waits for another launcher; None: there will be none, and an agent that
+            loses its launcher ends at once.
+        start_timeout: seconds to wait for the hosts of a job of fixed size.
+
+    Example:
+        >>> reception = Reception([0], lambda: b"sixteen or more bytes")
+        >>> 0 < reception.listen() < 65536
+        True
+        >>> reception.stop_listening()
     """
 
-    def __init__(self, port: int, read_secret: Callable[[], bytes], outlive: float) -> None:
+    def __init__(
+        self,
+        ports: Iterable[int],
+        read_secret: Callable[[], bytes],
+        outlive: float | None = None,
+        start_timeout: float = START_SECONDS,
+    ) -> None:
         self.outlive = outlive
-        self._port = port
+        self._ports = tuple(ports)
         self._read_secret = read_secret
+        self._start_timeout = start_timeout
+        self._listener: socket.socket | None = None
         self._server: asyncio.Server | None = None
         self._waiting: dict[str, _Arrival] = {}
         self._taken: dict[str, tuple[Host, DialedAgent]] = {}
+        self._instances: dict[str, str] = {}
+        """The dialing process of each host that was taken last."""
         self._told_off: dict[str, float] = {}
         """When each host was last told to end its agent."""
         self._offered: dict[str, float] = {}
@@ -155,6 +186,9 @@ class Reception:
         """When the first host without an agent came. It says little about the others, as it had no launcher to lose."""
         self._has_told = False
         """Whether the user has been told that no host has come yet."""
+        self._turned_away = ""
+        """Why the last host that cannot take part was turned away."""
+        self._warnings: set[str] = set()
         self._say: Callable[[str], None] = lambda text: None
         self._welcoming: set[asyncio.Task[None]] = set()
 
@@ -177,7 +211,26 @@ class Reception:
             raise SpecError(f"the secret of hosts that dial cannot be read: {error}", "check the path") from None
         except AuthenticationFailed as error:
             raise SpecError(str(error), "give it 16 bytes or more: openssl rand -hex 32") from None
-        return cls(int(port), secret.read, outlive)
+        return cls([int(port)], secret.read, outlive)
+
+    def listen(self) -> int:
+        """Listen, and return the port. Hosts that dial are answered once the job runs. No-op the second time.
+
+        Raises:
+            SpecError: all ports are in use.
+        """
+        port: int = self._listening().getsockname()[1]
+        return port
+
+    def _listening(self) -> socket.socket:
+        self._listener = self._listener or _first_free(self._ports)
+        return self._listener
+
+    def stop_listening(self) -> None:
+        """Refuse hosts that dial. For a job that is not started after all."""
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
 
     async def start(self, say: Callable[[str], None], expecting: bool) -> None:
         """Start to listen.
@@ -187,7 +240,7 @@ class Reception:
             expecting: whether agents that have lost another launcher may come.
 
         Raises:
-            SpecError: the port is in use.
+            SpecError: all ports are in use.
         """
         self._say, self._expecting = say, expecting
         loop = asyncio.get_running_loop()
@@ -196,15 +249,13 @@ class Reception:
             reader = _Reader()
             return asyncio.StreamReaderProtocol(reader, lambda _, writer: self._accept(reader, writer))
 
-        try:
-            self._server = await loop.create_server(protocol, None, self._port, reuse_address=True)
-        except OSError as error:
-            raise SpecError(f"hosts cannot dial port {self._port}: {error.strerror}", "use another port") from None
+        self._server = await loop.create_server(protocol, sock=self._listening())
 
     async def close(self) -> None:
         """Accept no more hosts; those that wait are told to keep looking for a launcher."""
         if self._server is not None:
             self._server.close()
+        self.stop_listening()
         for task in self._welcoming:
             task.cancel()
         await asyncio.gather(*self._welcoming, return_exceptions=True)
@@ -218,8 +269,33 @@ class Reception:
         found = {name: host for name, (host, _) in self._taken.items()}
         for name, arrival in self._waiting.items():
             if not arrival.hello.lives:
-                found.setdefault(name, Host(name, arrival.hello.slots))
+                found.setdefault(name, _host_of(arrival.hello))
         return tuple(found.values())
+
+    async def gather(self, slots: int) -> tuple[Host, ...]:
+        """Wait for the hosts of a job of fixed size, and return them in the natural order of their names.
+
+        Args:
+            slots: the number of slots that they must have together.
+
+        Raises:
+            HostsMissing: they have not dialed in time.
+        """
+        began = told = time.monotonic()
+        while (have := sum(host.slots or 0 for host in self.hosts())) < slots:
+            now = time.monotonic()
+            if now - began > self._start_timeout:
+                raise HostsMissing(
+                    f"only {have} of {count(slots, 'slot')} had dialed this launcher after {self._start_timeout:g} s",
+                    f"the last that was turned away: {self._turned_away}"
+                    if self._turned_away
+                    else f"are the others still being started, and do they reach port {self.listen()} of this machine?",
+                )
+            if now - told > TELL_SECONDS:
+                told = math.inf
+                self._say(f"note: {have} of {count(slots, 'slot')} have dialed; waiting for the others")
+            await asyncio.sleep(_REST_SECONDS)
+        return tuple(sorted(self.hosts(), key=lambda host: _natural(host.name)))
 
     # --- arrivals -----------------------------------------------------------------------------------------------
 
@@ -239,7 +315,11 @@ class Reception:
                 writer.close()  # It only checked that this port is open, as readiness probes do.
                 return
             peer = (writer.get_extra_info("peername") or ("somebody",))[0]
-            self._say(f"warning: a host at {peer} that dialed was turned away: {error or 'it sent nothing'}")
+            self._turned_away = str(error) or "it sent nothing"
+            warning = f"warning: a host at {peer} that dialed was turned away: {self._turned_away}"
+            if warning not in self._warnings:  # It dials twice a second.
+                self._warnings.add(warning)
+                self._say(warning)
             writer.close()
             return
         _watch_over(writer)
@@ -247,6 +327,9 @@ class Reception:
 
     async def _arrived(self, arrival: _Arrival) -> None:
         name = arrival.hello.name
+        if self._is_second(arrival.hello):
+            await _send_leave(arrival, f"{name} has dialed already, and lives")
+            return
         if arrival.hello.lives:
             self._first_alive = self._first_alive or time.monotonic()
         else:
@@ -262,11 +345,21 @@ class Reception:
             await self._send_away(name, "it was given up when the connection to it had ended")
 
     async def _send_away(self, name: str, why: str) -> None:
-        arrival = self._waiting.pop(name)
         self._told_off[name] = time.monotonic()
-        with contextlib.suppress(WireError):
-            await arrival.channel.send(Codec[Order](Order).encode(Leave(why)))
-        arrival.writer.close()
+        await _send_leave(self._waiting.pop(name), why)
+
+    def _is_second(self, hello: Hello) -> bool:
+        """Return whether it is the second attempt of a task whose first one has dialed, and lives as far as is known.
+
+        A host that another program does not control, such as a pod, is never there twice: the former is gone.
+        """
+        if hello.own is None:
+            return False
+        self._tidy()
+        waiting = self._waiting.get(hello.name)
+        first = self._instances.get(hello.name, "") if waiting is None else waiting.hello.instance
+        is_there = waiting is not None or hello.name in self._taken
+        return is_there and first != hello.instance
 
     def _tidy(self) -> None:
         for name in [name for name, arrival in self._waiting.items() if not arrival.is_open]:
@@ -325,7 +418,7 @@ class Reception:
             return self._first_alive + (MISSED_ARRIVAL_SECONDS if holds_up else LATE_ARRIVAL_SECONDS)
         if self._first_new is not None:
             return max(began, self._first_new) + FIRST_ARRIVAL_SECONDS
-        return began + self.outlive + FENCED_SECONDS
+        return began + (self.outlive or 0.0) + FENCED_SECONDS
 
     def _report_wait(self, began: float) -> None:
         if self._has_told or self._first_alive is not None or time.monotonic() - began < TELL_SECONDS:
@@ -333,7 +426,7 @@ class Reception:
         self._has_told = True
         self._say(
             "note: no host of the job has come yet; living hosts keep training and look for this launcher "
-            f"for up to {self.outlive:g} s"
+            f"for up to {self.outlive or 0:g} s"
         )
 
     async def _bridge(self, host: Host, arrival: _Arrival, order: Order) -> DialedAgent:
@@ -348,17 +441,19 @@ class Reception:
             raise AgentLost(f"the connection that it had dialed broke: {error}") from None
         agent = DialedAgent(arrival.reader, arrival.writer)
         self._taken[host.name] = host, agent
+        self._instances[host.name] = arrival.hello.instance
         return agent
 
-    async def gone(self, name: str, silent: bool, since: float) -> None:
+    async def gone(self, name: str, silent: bool, since: float, alone: float) -> None:
         """Wait until nothing is left of a lost agent and its workers, as far as that can be known.
 
         Args:
             name: the name of its host.
             silent: whether it fell silent; otherwise its connection ended.
             since: when that was, on the monotonic clock.
+            alone: seconds after which an agent that does not wait for another launcher ends its workers.
         """
-        may_live = self.outlive + FENCED_SECONDS
+        may_live = (alone if self.outlive is None else self.outlive) + FENCED_SECONDS
         while time.monotonic() - since < may_live:
             if self._offered.get(name, 0.0) > since:
                 return  # The host says that no agent lives there.
@@ -368,11 +463,52 @@ class Reception:
             await asyncio.sleep(_REST_SECONDS)
 
 
+def _first_free(ports: Sequence[int]) -> socket.socket:
+    """Return a socket that listens on the first free one of these ports.
+
+    Raises:
+        SpecError: all are in use.
+    """
+    reason = ""
+    for port in ports:
+        try:
+            if socket.has_dualstack_ipv6():
+                return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=_BACKLOG)
+            return socket.create_server(("", port), backlog=_BACKLOG)
+        except OSError as error:
+            reason = error.strerror or str(error)
+    which = f"port {ports[0]}" if len(ports) == 1 else f"a port from {ports[0]} to {ports[-1]}"
+    raise SpecError(f"hosts cannot dial {which}: {reason}", "use another port")
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """Return a key by which `h10` comes after `h9`."""
+    parts = re.split(r"(\d+)", name)
+    return [(int(part), "") if part.isdecimal() else (0, part) for part in parts]
+
+
 def _check(hello: Hello) -> None:
     if hello.version != own_version():
         raise WireError(f"{hello.name} has farandole {hello.version}, but the launcher has {own_version()}")
     if not 1 <= hello.slots <= MOST_SLOTS or not hello.name:
         raise WireError(f"{hello.slots} is not a valid number of slots")
+
+    if hello.own is not None and hello.own.version != OWN_PYTHON:
+        # Functions are pickled, which does not work from one version to another.
+        raise WireError(f"{hello.name} has Python {hello.own.version}, but the launcher has {OWN_PYTHON}")
+
+
+def _host_of(hello: Hello) -> Host:
+    if hello.own is None:
+        return Host(hello.name, hello.slots, "", hello.machine, hello.devices)
+    python = "" if hello.own.python == sys.executable else hello.own.python
+    return Host(hello.name, hello.slots, python, hello.machine, hello.devices, hello.own.directory)
+
+
+async def _send_leave(arrival: _Arrival, why: str) -> None:
+    with contextlib.suppress(WireError):
+        await arrival.channel.send(Codec[Order](Order).encode(Leave(why)))
+    arrival.writer.close()
 
 
 def _is_over(agent: DialedAgent) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from farandole.control.launcher.agents.agent_client import AgentClient
 from farandole.control.launcher.agents.agent_lost import AgentLost
+from farandole.control.launcher.agents.reception import Reception
 from farandole.control.launcher.job.host_list import Host
 from farandole.control.launcher.job.ssh_and_ship import SshOptions
 
@@ -15,12 +16,14 @@ STARTED_AT_ONCE = 32
 
 
 async def start_agents(
-    hosts: Sequence[tuple[Host, bool]], ssh: SshOptions
+    hosts: Sequence[tuple[Host, bool]], ssh: SshOptions, reception: Reception | None = None
 ) -> tuple[list[AgentClient], dict[str, AgentLost]]:
     """Start an agent on every host at once, and wait until each is ready or has failed.
 
     Args:
         hosts: the hosts, and whether each is this machine.
+        ssh: the ssh options for reaching other hosts.
+        reception: where the hosts wait that have dialed; None: they are reached from here.
         ssh: the ssh options for reaching other hosts.
 
     Returns:
@@ -33,7 +36,10 @@ async def start_agents(
         async with room:
             agent = None
             try:
-                agent = await AgentClient.start(host, local, ssh)
+                if reception is None:
+                    agent = await AgentClient.start(host, local, ssh)
+                else:
+                    agent = AgentClient(host, local, await reception.begin(host))
                 await agent.ready()
                 return agent
             except BaseException as error:

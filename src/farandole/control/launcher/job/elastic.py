@@ -15,6 +15,7 @@ GRACE_SECONDS = 30.0
 # Clouds announce a preemption 30 s to 2 minutes before, and recommend checking at this interval.
 PREEMPTION_SECONDS = 5.0
 DISCOVERIES = ("script", "file", "dns", "dial")
+DIAL = "dial"
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Elastic:
     """The most workers; None: as many as there are slots."""
     discovery: str = ""
     """`script:PATH`, `file:PATH`, `dns:NAME[:SLOTS]`, or `dial:PORT:FILE` for hosts that dial in and hold the secret in
-    FILE; "": only the hosts of the spec."""
+    FILE; `DIAL` for those that dial the reception that `launch` gets; "": only the hosts of the spec."""
     slots: int | None = None
     """Slots of discovered hosts that come without a number."""
     timeout: float = TIMEOUT_SECONDS
@@ -65,7 +66,7 @@ class Elastic:
 
     @property
     def hosts_dial(self) -> bool:
-        """Whether hosts dial the launcher, and so outlive it."""
+        """Whether hosts dial a launcher that may have a successor, and so outlive it."""
         return self.discovery.startswith("dial:")
 
     @property
@@ -103,7 +104,7 @@ class Elastic:
 
     def _check_discovery(self) -> None:
         kind, _, what = self.discovery.partition(":")
-        if self.discovery and (kind not in DISCOVERIES or not what):
+        if self.discovery not in ("", DIAL) and (kind not in DISCOVERIES or not what):
             raise SpecError(
                 f"{self.discovery!r} is not a valid host discovery",
                 "write script:PATH, file:PATH, dns:NAME[:SLOTS] or dial:PORT:FILE",

@@ -52,6 +52,12 @@ class Host:
     """Number of workers that fit; None: the number asked for on each host, or one."""
     python: str = ""
     """The Python interpreter to use there; "": the same path as here."""
+    machine: str = ""
+    """Which machine it is on, if several hosts may share one; "": one of its own."""
+    devices: tuple[str, ...] = ()
+    """The GPUs that its workers may use, as for CUDA_VISIBLE_DEVICES; (): all, or none."""
+    directory: str = ""
+    """The directory in which its workers run; "": the launcher's."""
 
     @property
     def label(self) -> str:

@@ -10,6 +10,7 @@ import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from farandole.control.launcher.job.host_list import Host, with_slots
 from farandole.control.launcher.job.machine import Machine
@@ -80,7 +81,16 @@ def make_plan(
     exports = {**dict(spec.private), **read_exports(spec.exports, machine.environment)}
     threads_chosen = "OMP_NUM_THREADS" in machine.environment or "OMP_NUM_THREADS" in exports
     hosts = tuple(
-        _plan_host(spec, machine, host, known[host.label], workers, all_local(known), threads_chosen)
+        _plan_host(
+            spec,
+            machine,
+            host,
+            known[host.label],
+            workers,
+            _devices_beside(host, used),
+            all_local(known),
+            threads_chosen,
+        )
         for host, workers in zip(used, _place(used), strict=True)
     )
     return LaunchPlan(
@@ -111,6 +121,7 @@ def _plan_host(
     host: Host,
     site: Site,
     workers: tuple[WorkerPlan, ...],
+    devices: Sequence[str],
     all_local: bool,
     threads_chosen: bool,
 ) -> HostPlan:
@@ -122,11 +133,13 @@ def _plan_host(
         "HOROVOD_GLOO_RENDEZVOUS_PORT": port,
     }
     if not threads_chosen and site.cores:
-        environment["OMP_NUM_THREADS"] = str(max(1, site.cores // len(workers)))
+        environment["OMP_NUM_THREADS"] = str(max(1, site.cores // int(workers[0].environment["LOCAL_WORLD_SIZE"])))
     if not all_local and site.networks:
         del environment["FARANDOLE_LISTEN"]
         workers = tuple(_with_addresses(worker, site.networks, bool(spec.network)) for worker in workers)
-    if host.python:
+    if devices:
+        environment["CUDA_VISIBLE_DEVICES"] = ",".join(devices)
+    if host.python and not host.directory:
         path = machine.environment.get("PATH", os.defpath)
         environment["PATH"] = os.pathsep.join([os.path.dirname(host.python), path])
     starter = local_command(host.python) if site.local else ssh_command(host, spec.ssh)
@@ -136,11 +149,20 @@ def _plan_host(
         workers=workers,
         local=site.local,
         command=_command_on(host, site.command or spec.command),
-        directory=site.directory or machine.directory,
+        directory=site.directory or host.directory or machine.directory,
         environment=environment,
         started_by=shlex.join(starter).replace(sys.executable, "python"),
         networks=site.networks,
     )
+
+
+def _devices_beside(host: Host, used: Sequence[Host]) -> list[str]:
+    """Return the devices of all hosts on the machine of this one: there, a worker uses the one of its local rank."""
+    return [device for other in used if _machine_of(other) == _machine_of(host) for device in other.devices]
+
+
+def _machine_of(host: Host) -> str:
+    return host.machine or host.label
 
 
 def _command_on(host: Host, command: tuple[str, ...]) -> tuple[str, ...]:
@@ -188,21 +210,37 @@ def _used(hosts: Sequence[Host], size: int) -> tuple[Host, ...]:
     left = size
     for host in hosts:
         if left and host.slots:
-            used.append(Host(host.name, min(left, host.slots), host.python))
+            used.append(replace(host, slots=min(left, host.slots)))
             left -= used[-1].slots or 0
-    return tuple(used)
+    # The ranks of a machine are contiguous, though several hosts may be on it.
+    machines = list(dict.fromkeys(map(_machine_of, used)))
+    return tuple(sorted(used, key=lambda host: machines.index(_machine_of(host))))
 
 
 def _place(used: Sequence[Host]) -> list[tuple[WorkerPlan, ...]]:
     """Return the workers of each host."""
-    counts = [host.slots or 0 for host in used]
-    return [
-        tuple(_worker(used, counts, number, local_rank) for local_rank in range(count))
-        for number, count in enumerate(counts)
-    ]
+    machines: dict[str, list[str]] = {}
+    """The host of each worker, by the machine."""
+    for host in used:
+        machines.setdefault(_machine_of(host), []).extend([host.label] * (host.slots or 0))
+    names = {machine: labels[0] for machine, labels in machines.items()}
+    counts = {names[machine]: len(labels) for machine, labels in machines.items()}
+    placed: dict[str, list[WorkerPlan]] = {host.label: [] for host in used}
+    for number, labels in enumerate(machines.values()):
+        for local_rank, label in enumerate(labels):
+            placed[label].append(_worker(counts, number, local_rank))
+    return [tuple(workers) for workers in placed.values()]
 
 
-def _worker(used: Sequence[Host], counts: Sequence[int], number: int, local_rank: int) -> WorkerPlan:
+def _worker(machines: Mapping[str, int], number: int, local_rank: int) -> WorkerPlan:
+    """Return one worker.
+
+    Args:
+        machines: the number of workers on each machine, by the name of its first host.
+        number: which of these machines it is on.
+        local_rank: its rank there.
+    """
+    names, counts = list(machines), list(machines.values())
     across = [other for other, count in enumerate(counts) if count > local_rank]
     rank = sum(counts[:number]) + local_rank
     place = {
@@ -212,7 +250,7 @@ def _worker(used: Sequence[Host], counts: Sequence[int], number: int, local_rank
         "LOCAL_SIZE": counts[number],
         "CROSS_RANK": across.index(number),
         "CROSS_SIZE": len(across),
-        "HOSTNAME": used[number].label,
+        "HOSTNAME": names[number],
     }
     environment = {f"{prefix}{name}": str(value) for prefix in PLACE_PREFIXES for name, value in place.items()}
     environment |= {

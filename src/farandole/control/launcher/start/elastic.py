@@ -13,7 +13,7 @@ from farandole.control.launcher.discovery.discovery import Discovery, make_sourc
 from farandole.control.launcher.host_setup.host_setup import HostSetup
 from farandole.control.launcher.host_setup.preemption import PreemptionWatch
 from farandole.control.launcher.host_setup.prepare import Preparation
-from farandole.control.launcher.job.elastic import Elastic
+from farandole.control.launcher.job.elastic import DIAL, Elastic
 from farandole.control.launcher.job.host_list import Host, slots_of
 from farandole.control.launcher.job.machine import Machine
 from farandole.control.launcher.job.spec import LaunchSpec, check_command
@@ -165,7 +165,8 @@ class _ElasticLaunch:
         self._supervisor: Supervisor | None = None
         if left is None and (note := note_on_slots(spec, context.machine, self._named)):
             context.console.say(f"note: {note}")
-        self._reception = _reception(self._elastic)
+        self._reception = context.reception or _reception(self._elastic)
+        self._context = replace(self._context, reception=self._reception)
 
     @property
     def has_taken_over(self) -> bool:
@@ -244,7 +245,7 @@ class _ElasticLaunch:
 
 def _reception(elastic: Elastic) -> Reception | None:
     kind, _, place = elastic.discovery.partition(":")
-    return Reception.at(place, elastic.search_timeout) if kind == "dial" else None
+    return Reception.at(place, elastic.search_timeout) if kind == DIAL else None
 
 
 def _new_identity(spec: LaunchSpec) -> Identity:

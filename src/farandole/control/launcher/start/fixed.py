@@ -34,15 +34,15 @@ from farandole.control.launcher.wording import count
 from farandole.control.roster.events import Place
 
 
-def where_hosts_are(spec: LaunchSpec, machine: Machine) -> list[tuple[Host, bool]]:
-    """Return the hosts that get workers, and whether each is this machine.
+def where_hosts_are(spec: LaunchSpec, machine: Machine, *, dialed: bool = False) -> list[tuple[Host, bool]]:
+    """Return the hosts that get workers, and whether each counts as this machine; one that has dialed never does.
 
     Raises:
         SpecError: they have too few slots.
     """
     hosts = hosts_in_use(spec, machine)
-    if not spec.hosts:
-        return [(host, True) for host in hosts]
+    if dialed or not spec.hosts:
+        return [(host, not dialed) for host in hosts]
     return list(zip(hosts, LocalNames().which(hosts), strict=True))
 
 
@@ -57,10 +57,22 @@ async def launch_fixed(context: LaunchContext) -> JobOutcome:
     Raises:
         SpecError: the job cannot be started; nothing was.
     """
-    spec, machine = context.spec, context.machine
+    if context.reception is None:
+        return await _launch(context)
+    try:
+        await context.reception.start(context.console.say, expecting=False)
+        assert context.spec.num_proc is not None
+        hosts = await context.reception.gather(context.spec.num_proc)
+        return await _launch(replace(context, spec=replace(context.spec, hosts=hosts)))
+    finally:
+        await context.reception.close()
+
+
+async def _launch(context: LaunchContext) -> JobOutcome:
+    spec, machine, dialed = context.spec, context.machine, context.reception is not None
     job = secrets.token_hex(8)
     preparation = Preparation(spec, machine, context.console, context.log, job)
-    hosts = where_hosts_are(spec, machine)
+    hosts = where_hosts_are(spec, machine, dialed=dialed)
     all_local = all(local for _, local in hosts)
     if all_local:
         check_command(spec.command, machine.directory, machine.environment)
@@ -79,7 +91,7 @@ async def _agents_on(
 ) -> AsyncIterator[list[AgentClient]]:
     if not all(local for _, local in hosts):
         preparation.show(f"reaching {count(len(hosts), 'host')}")
-    agents, lost = await start_agents(hosts, context.spec.ssh)
+    agents, lost = await start_agents(hosts, context.spec.ssh, context.reception)
     context.console.show_status(None)
     try:
         if lost:
@@ -150,17 +162,15 @@ def _master(first: AgentClient, sites: Mapping[str, Site]) -> str:
 
 def _places(plan: LaunchPlan) -> tuple[Place, ...]:
     """Return each worker's place by rank, for the roster."""
-
-    def cross_size(local_rank: int) -> int:
-        return sum(len(host.workers) > local_rank for host in plan.hosts)
-
-    places = {
-        worker.rank: Place(
-            host.name, worker.local_rank, len(host.workers), worker.cross_rank, cross_size(worker.local_rank)
-        )
-        for host in plan.hosts
-        for worker in host.workers
-    }
+    places = {}
+    for host in plan.hosts:
+        for worker in host.workers:
+            hostname, local_size, cross_size = (
+                worker.environment[f"FARANDOLE_{name}"] for name in ("HOSTNAME", "LOCAL_SIZE", "CROSS_SIZE")
+            )
+            places[worker.rank] = Place(
+                hostname, worker.local_rank, int(local_size), worker.cross_rank, int(cross_size)
+            )
     return tuple(places[rank] for rank in range(plan.size))
 
 

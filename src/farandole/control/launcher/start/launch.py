@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from farandole.control.launcher.agents.reception import Reception
 from farandole.control.launcher.job.machine import Machine
 from farandole.control.launcher.job.spec import LaunchSpec
 from farandole.control.launcher.output.console import Console
@@ -26,6 +27,7 @@ async def launch(
     observer: Observer | None = None,
     failover_files: FailoverStore | None = None,
     name: str = "",
+    reception: Reception | None = None,
 ) -> JobOutcome:
     """Run a job to its end and return its outcome. Closes the console.
 
@@ -40,6 +42,8 @@ async def launch(
         failover_files: the storage of the facts that a successor of this process needs. If it has any, this process is
             the successor, and takes the job over.
         name: the name of the job; "" if it has none.
+        reception: accepts the hosts of the job, which dial; closed at the end. A job of fixed size needs `num_proc`
+            then, an elastic one has `DIAL` as its discovery. None: the launcher reaches the hosts.
 
     Raises:
         NothingLeft: this is the successor, and nothing of the job is alive; the console is still open.
@@ -51,7 +55,7 @@ async def launch(
             console.say(f"farandole: {reason}")
 
     try:
-        context = LaunchContext(spec, machine, console, log, started, call, observer or Observer(), name)
+        context = LaunchContext(spec, machine, console, log, started, call, observer or Observer(), name, reception)
         if spec.elastic is None:
             outcome = await launch_fixed(context)
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 
 import msgspec
 
@@ -66,7 +67,7 @@ class ElasticJob:
 
     def add_host(self, host: Host, slots: int) -> str:
         """Let workers run on another host, or on more slots of a host that the job has; return what happens now."""
-        self._supervisor.hosts.known.add(Host(host.name, slots, host.python))
+        self._supervisor.hosts.known.add(replace(host, slots=slots))
         self._hosts_changed()
         return f"host {host.label} has {count(slots, 'slot')} now; workers start there as far as the job needs them"
 

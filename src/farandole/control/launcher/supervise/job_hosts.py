@@ -14,7 +14,7 @@ from collections.abc import Callable
 from farandole.control.agent.protocol import End, FromAgent, Leaving, Outlive
 from farandole.control.launcher.agents.agent_client import AgentClient
 from farandole.control.launcher.agents.agent_lost import AgentLost
-from farandole.control.launcher.agents.reception import FENCED_SECONDS
+from farandole.control.launcher.agents.reception import FENCED_SECONDS, Reception
 from farandole.control.launcher.discovery.host_set import HostSet
 from farandole.control.launcher.host_setup.host_setup import HostSetup, JobHost, NotReady
 from farandole.control.launcher.job.host_list import Host
@@ -44,6 +44,7 @@ class JobHosts:
         self,
         spec: LaunchSpec,
         setup: HostSetup | None,
+        reception: Reception | None,
         workers: Workers,
         control: WorkerControl,
         happened: Callable[[Event], None],
@@ -57,6 +58,7 @@ class JobHosts:
         Args:
             spec: the launch of the job.
             setup: makes hosts ready while the job runs; None if all were ready before.
+            reception: accepts hosts that dial; None: all are reached from here.
             workers: the workers of the job.
             control: receives the agents' messages about workers.
             happened: called with events about hosts.
@@ -71,6 +73,7 @@ class JobHosts:
         self.survivors: list[str] = []
         self._spec = spec
         self._setup = setup
+        self._reception = reception
         self._workers = workers
         self._control = control
         self._happened = happened
@@ -215,9 +218,8 @@ class JobHosts:
             left = await sweep_here(job_host.mark)
             self.survivors += [f"process {pid} on {job_host.host.label}" for pid in left]
             return
-        reception = None if self._setup is None else self._setup.reception
-        if reception is not None:
-            await reception.gone(job_host.host.label, lost.silent, lost.at)
+        if self._reception is not None:
+            await self._reception.gone(job_host.host.label, lost.silent, lost.at, self._spec.host_timeout)
             return
         if not lost.silent and await sweep_elsewhere(job_host.host, self._spec.ssh, job_host.mark):
             return

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from farandole.control.launcher.agents.reception import Reception
 from farandole.control.launcher.job.machine import Machine
 from farandole.control.launcher.job.spec import LaunchSpec
 from farandole.control.launcher.output.console import Console
@@ -32,3 +33,5 @@ class LaunchContext:
     """Is told of failures at once."""
     name: str = ""
     """The name of the job; "" if it has none."""
+    reception: Reception | None = None
+    """Accepts the hosts of the job, which dial; None: the launcher reaches them."""

@@ -107,7 +107,16 @@ class Supervisor:
         )
         outlive = 0.0 if spec.elastic is None or store is None else spec.elastic.search_timeout
         self.hosts = JobHosts(
-            spec, setup, self.workers, control, self.happened, lambda: self.ends, self.background, context.log, outlive
+            spec,
+            setup,
+            context.reception,
+            self.workers,
+            control,
+            self.happened,
+            lambda: self.ends,
+            self.background,
+            context.log,
+            outlive,
         )
         self.measures = JobMeasures()
         self._kill_at = math.inf

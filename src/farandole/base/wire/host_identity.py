@@ -1,0 +1,14 @@
+"""Which host a process is on."""
+
+from __future__ import annotations
+
+import socket
+
+from farandole.base.wire import clock
+
+
+def here() -> tuple[str, str]:
+    """Return which host this is, equal for two processes if they share one, and what people call it."""
+    hostname = socket.gethostname()
+    # Machines may share a name, and containers a kernel; what shares both is a host.
+    return f"{hostname} {clock.identity()}", hostname
