@@ -121,7 +121,7 @@ ENVIRONMENTS = {
     # PyTorch's build for CUDA, on a GPU that is not there: 5.5 GB. `make test-cuda-fake`.
     "cuda-fake": Environment(
         ("3.11", "3.12", "3.13"),
-        ("torch==2.14.1", "numpy==2.4.6", "nvidia-cuda-crt==13.5.37"),
+        ("torch==2.14.1", "numpy==2.4.6", "nvidia-cuda-crt==13.5.37", "nvidia-cuda-cccl==13.0.85"),
         ("tests/cuda_fake",),
         on_demand=True,
     ),

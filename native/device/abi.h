@@ -1,5 +1,5 @@
 // What this room needs of NVIDIA's driver API, without its header: a few functions, and the numbers that they take.
-// The ABI of the driver is stable; a test compares these with cuda.h where that is installed.
+// The ABI of the driver is stable; `make test-cuda-fake` compares these with cuda.h.
 #pragma once
 
 #include <array>

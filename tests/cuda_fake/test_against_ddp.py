@@ -57,9 +57,11 @@ def test_parameters_are_those_of_ddp(size: int, gpu: str, tmp_path: Path) -> Non
     reports = [json.loads(line[line.index("{") :]) for line in done.stdout.splitlines() if '{"' in line]
     assert len(reports) == size, done.stdout
     for report in reports:
-        assert len(report) == 12
+        assert len(report) == 18
         for name, found in report.items():
-            assert found["difference"] < 1e-6, name
+            # Where 1 / size is rounded, the two differ in the last bit, and halves then round otherwise now and then.
+            rounds = size == 3 and name.endswith(("autocast", "mixed precision"))
+            assert found["difference"] < (1e-4 if rounds else 1e-6), name
             assert found["way"] > 0.01, name
             if gpu != "auto":
                 assert (found["launches"] > 0) == (gpu == "nccl"), name

@@ -21,9 +21,10 @@ def _init() -> None:
 class Worlds:
     """Worlds on a fake GPU for each rank, by their sizes."""
 
-    def __init__(self, nurseries: Nurseries, fake_gpu: FakeGpu) -> None:
+    def __init__(self, nurseries: Nurseries, fake_gpu: FakeGpu, gpu: str = "auto") -> None:
         self._nursery = nurseries["torch"]
         self._variables = {
+            "FARANDOLE_GPU": gpu,
             **fake_gpu.environment(devices=2),
             "FAKE_GPU_DELAY_US": "300",
             # What nobody waits for then shows however slow the machine is.
@@ -56,9 +57,9 @@ def worlds(nurseries: Nurseries, fake_gpu: FakeGpu) -> Iterator[Worlds]:
     worlds.close()
 
 
-@pytest.fixture
-def own_worlds(nurseries: Nurseries, fake_gpu: FakeGpu) -> Iterator[Worlds]:
+@pytest.fixture(params=["nccl", "staged"])
+def own_worlds(request: pytest.FixtureRequest, nurseries: Nurseries, fake_gpu: FakeGpu) -> Iterator[Worlds]:
     """Return worlds that are broken afterwards."""
-    worlds = Worlds(nurseries, fake_gpu)
+    worlds = Worlds(nurseries, fake_gpu, gpu=request.param)
     yield worlds
     worlds.close()

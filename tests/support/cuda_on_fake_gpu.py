@@ -90,7 +90,7 @@ class OnHost(TorchDispatchMode):
 
         given = {name: value for name, value in named.items() if name != "device"}
         here, named_here = tree_map(fetch, (tuple(arguments), given))
-        result = function(*here, **named_here)
+        result = _carried_out(function, here, named_here)
         written = _written(function, arguments, named)
         for number in written & host.keys():
             tensor, flat = host[number]
@@ -103,6 +103,17 @@ class OnHost(TorchDispatchMode):
             return where.get(value.data_ptr()) if value.data_ptr() in where else _on_gpu(value)
 
         return tree_map(bring, result)
+
+
+def _carried_out(function: Any, arguments: Any, named: Any) -> Any:
+    """Return an operator's result on the CPU, which lacks those that take halves and return floats, and the reverse."""
+    name = function._schema.name
+    if name in ("aten::_softmax", "aten::_log_softmax") and arguments[2]:
+        return function(arguments[0].float(), arguments[1], False)
+    if name in ("aten::_softmax_backward_data", "aten::_log_softmax_backward_data"):
+        gradient, output, dim, dtype = arguments
+        return function(gradient, output, dim, output.dtype).to(dtype)
+    return function(*arguments, **named)
 
 
 def _is_on_gpu(value: Any) -> bool:

@@ -1,5 +1,5 @@
 // What this backend needs of NCCL, without its header: a few functions, and the numbers that they take. The ABI of
-// libnccl.so.2 is stable; a test compares these with nccl.h where that is installed.
+// libnccl.so.2 is stable; `make test-cuda-fake` compares these with nccl.h.
 #pragma once
 
 #include <array>

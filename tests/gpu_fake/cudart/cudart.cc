@@ -34,8 +34,9 @@ cudaError_t done(int code) {
 }
 
 gpu_fake::Context* context_of(int device) {
-  static std::mutex mutex;
-  static std::map<int, gpu_fake::Context*> contexts;
+  // Never destroyed, as the rest: PyTorch's threads go on while the process exits.
+  static std::mutex& mutex = *new std::mutex;
+  static auto& contexts = *new std::map<int, gpu_fake::Context*>;
   const std::lock_guard lock(mutex);
   gpu_fake::Context*& context = contexts[device];
   if (context == nullptr) {
@@ -61,7 +62,7 @@ gpu_fake::Event* driver_event(cudaEvent_t event) { return reinterpret_cast<gpu_f
 Address address_of(const void* memory) { return reinterpret_cast<Address>(memory); }
 
 std::map<const void*, std::string>& kernels() {
-  static std::map<const void*, std::string> names;
+  static auto& names = *new std::map<const void*, std::string>;
   return names;
 }
 
