@@ -41,6 +41,8 @@ class Environment(NamedTuple):
         tests: arguments of pytest.
         alone: packages that are installed without what they ask for.
         on_demand: whether it is made only when it is named, because it is large.
+        is_installed: whether farandole is installed there, so that its entry points are found, and not only read from
+            where it is.
     """
 
     pythons: tuple[str, ...]
@@ -48,6 +50,7 @@ class Environment(NamedTuple):
     tests: tuple[str, ...]
     alone: tuple[str, ...] = ()
     on_demand: bool = False
+    is_installed: bool = False
 
 
 # tf_keras asks for the package tensorflow, and tensorflow-cpu is smaller.
@@ -125,6 +128,21 @@ ENVIRONMENTS = {
         ("tests/cuda_fake",),
         on_demand=True,
     ),
+    # Libraries that train on PyTorch: 1.5 GB. `make test-ecosystem`.
+    "pytorch-ecosystem": Environment(
+        ("3.11", "3.12", "3.13"),
+        (
+            *("torch==2.13.0", "numpy==2.4.6", "safetensors==0.8.0", "scikit-learn==1.9.1"),
+            *("lightning==2.6.6", "transformers==5.24.0", "accelerate==1.15.0"),
+        ),
+        (
+            "tests/ecosystem",
+            "tests/integration/docs/test_code_blocks.py",
+            *("-k", "ecosystem or lightning or transformers or accelerate", "--numprocesses", "2"),
+        ),
+        on_demand=True,
+        is_installed=True,
+    ),
 }
 
 
@@ -180,7 +198,7 @@ def prepare(name: str, environment: Environment, python: str) -> Path:
     requirements = [*environment.packages, *needed(project)]
     alone = environment.alone
     pins = constraints((ROOT / "constraints.txt").read_text(), [*environment.packages, *alone])
-    digest = hashlib.sha256(repr((python, requirements, alone, pins)).encode()).hexdigest()
+    digest = hashlib.sha256(repr((python, requirements, alone, pins, environment.is_installed)).encode()).hexdigest()
     stamp = folder / "ready"
     if stamp.exists() and stamp.read_text() == digest:
         return made
@@ -191,6 +209,8 @@ def prepare(name: str, environment: Environment, python: str) -> Path:
     subprocess.run([*pip, "--constraint", folder / "constraints.txt", *requirements], check=True)
     if alone:
         subprocess.run([*pip, "--no-deps", *alone], check=True)
+    if environment.is_installed:
+        subprocess.run([*pip, "--no-deps", "--editable", ROOT], check=True)
     stamp.write_text(digest)
     return made
 
@@ -200,8 +220,8 @@ def prepare(name: str, environment: Environment, python: str) -> Path:
 
 def test(python: Path, tests: Sequence[str]) -> bool:
     """Run tests in an environment, and return whether they passed. The library must have been built."""
-    # Neither farandole nor its drop-in is installed there: both are read from where they are. A fork is no place for
-    # many threads, and the machine has other work.
+    # The drop-in is not installed there, and mostly not farandole either: both are read from where they are. A fork is
+    # no place for many threads, and the machine has other work.
     variables = {"PYTHONPATH": os.fspath(ROOT / "src"), "OMP_NUM_THREADS": "1"}
     done = subprocess.run([python, "-m", "pytest", *tests], cwd=ROOT, env={**os.environ, **variables}, check=False)
     return done.returncode == 0

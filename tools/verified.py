@@ -127,6 +127,19 @@ CHECKS = {
         {},
         without=("native/plugins/jax",),
     ),
+    # Whether libraries that train on PyTorch do so with farandole.
+    "ecosystem": Check(
+        (
+            "docs/how-to/accelerate.md",
+            "docs/how-to/lightning.md",
+            "docs/how-to/transformers.md",
+            "src/farandole/autoload.py",
+            "src/farandole/torch",
+            "tests/ecosystem",
+            "tools/frameworks.py",
+        ),
+        {},
+    ),
     # Whether PyTorch's tensors of CUDA take the way that the device of the fake GPU takes in `make test`.
     "cuda-fake": Check(
         (
