@@ -21,16 +21,16 @@ def _init() -> None:
 class Worlds:
     """Worlds on a fake GPU for each rank, by their sizes."""
 
-    def __init__(self, nurseries: Nurseries, fake_gpu: FakeGpu, gpu: str = "auto") -> None:
+    def __init__(self, nurseries: Nurseries, fake_gpu: FakeGpu, **variables: str) -> None:
         self._nursery = nurseries["torch"]
         self._variables = {
-            "FARANDOLE_GPU": gpu,
             **fake_gpu.environment(devices=2),
             "FAKE_GPU_DELAY_US": "300",
             # What nobody waits for then shows however slow the machine is.
             "FAKE_GPU_LAZY_MS": "2000",
             # The request of the check of parameters would be counted in a first step.
             "FARANDOLE_CHECK_PARAMETERS": "0",
+            **variables,
         }
         self._worlds: dict[int, World] = {}
 
@@ -60,6 +60,20 @@ def worlds(nurseries: Nurseries, fake_gpu: FakeGpu) -> Iterator[Worlds]:
 @pytest.fixture(params=["nccl", "staged"])
 def own_worlds(request: pytest.FixtureRequest, nurseries: Nurseries, fake_gpu: FakeGpu) -> Iterator[Worlds]:
     """Return worlds that are broken afterwards."""
-    worlds = Worlds(nurseries, fake_gpu, gpu=request.param)
+    worlds = Worlds(nurseries, fake_gpu, FARANDOLE_GPU=request.param)
     yield worlds
     worlds.close()
+
+
+@pytest.fixture
+def worlds_with(nurseries: Nurseries, fake_gpu: FakeGpu) -> Iterator[Callable[..., Worlds]]:
+    """Return a function that makes worlds whose workers have these variables, too."""
+    made: list[Worlds] = []
+
+    def make(**variables: str) -> Worlds:
+        made.append(Worlds(nurseries, fake_gpu, **variables))
+        return made[-1]
+
+    yield make
+    for worlds in made:
+        worlds.close()
