@@ -388,6 +388,26 @@ def test_a_model_in_several_places(worlds, places):
         assert requests == (6 if "cpu" in places else 3)  # With the ballot.
 
 
+def test_loaded_optimizer_state_is_beside_its_parameter_on_one_of_several_gpus(worlds):
+    def body():
+        from farandole.torch.optimizer_state import load_in_place
+
+        parameters = [torch.nn.Parameter(torch.ones(3, device=f"{DEVICE}:{index}")) for index in range(2)]
+        optimizer = torch.optim.Adam(parameters)
+        for parameter in parameters:
+            parameter.grad = torch.ones_like(parameter)
+        optimizer.step()
+        state = optimizer.state_dict()
+        for each in state["state"].values():
+            each["exp_avg"] = each["exp_avg"].to(f"{DEVICE}:0")
+        load_in_place(optimizer, state)
+        optimizer.step()
+        assert [optimizer.state[each]["exp_avg"].device.index for each in parameters] == [0, 1]
+        assert {optimizer.state[each]["step"].device.type for each in parameters} == {"cpu"}
+
+    worlds.run(1, body)
+
+
 def test_a_rank_that_has_joined(worlds):
     def body():
         model = make_layers(2, 4).to(DEVICE)

@@ -87,6 +87,22 @@ class FakeGpu(NamedTuple):
         return driver
 
 
+def plan_nccl_fault(rank: int, fault: str, operation: int = 1) -> None:
+    """Let a fault happen in an operation of NCCL that this process, with this rank, begins: 1 is the next one.
+
+    The README has their names.
+    """
+    nccl = ctypes.CDLL(os.environ["FARANDOLE_NCCL_LIBRARY"])
+    nccl.fake_nccl_fault(f"rank{rank}:op{operation}:{fault}".encode())
+
+
+def nccl_count(name: str) -> int:
+    """Return a counter of the fake NCCL in this process (tests/gpu_fake/nccl/hooks.h)."""
+    nccl = ctypes.CDLL(os.environ["FARANDOLE_NCCL_LIBRARY"])
+    nccl.fake_nccl_count.restype = ctypes.c_uint64
+    return int(nccl.fake_nccl_count(name.encode()))
+
+
 class Driver:
     """The hooks of the fake driver (tests/gpu_fake/cuda/hooks.h)."""
 

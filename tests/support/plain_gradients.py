@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+import zlib
 from array import array
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -123,6 +124,7 @@ class Session:
         self.retry = retry
         self.notices = retry
         self.settings = SimpleNamespace(elastic_keep_gradients=keeps)
+        self.times_made_alike = 0
 
     def enter(self, world: World) -> None:
         self.world = self.engine.world = world
@@ -257,11 +259,13 @@ class GradientFrontEnd:
 class PlainFlat:
     """The flat memory of a bucket of entries."""
 
-    def __init__(self, options: ReduceOptions, entries: Sequence[Any], bucket: Bucket) -> None:
+    def __init__(self, options: ReduceOptions, entries: Sequence[Any], bucket: Bucket, *, keeps: bool) -> None:
         self.is_outgrown = False
         self._options, self._entries = options, entries
         self._floats = (ctypes.c_float * (bucket.size // 4))()
-        self._begins = [offset // 4 for _, offset in bucket.placements]
+        self._source = (ctypes.c_float * (bucket.size // 4))() if keeps else self._floats
+        begins = [offset // 4 for _, offset in bucket.placements]
+        self._pieces = [slice(begin, begin + entry.count) for entry, begin in zip(entries, begins, strict=True)]
         for entry, (_, offset) in zip(entries, bucket.placements, strict=True):
             entry.view = View(self._floats, offset, 4 * entry.count)
 
@@ -272,18 +276,25 @@ class PlainFlat:
         self.is_outgrown = any(entry.frozen or entry.sparse for entry in self._entries)
         return not self.is_outgrown
 
-    def call(self, session: Any, share: float) -> GeneralCall:
-        pieces = [slice(begin, begin + entry.count) for entry, begin in zip(self._entries, self._begins, strict=True)]
-        for entry, piece in zip(self._entries, pieces, strict=True):
+    def put(self, share: float) -> None:
+        for entry, piece in zip(self._entries, self._pieces, strict=True):
             entry.absent = entry.gradient is None
-            self._floats[piece] = [value * share for value in entry.gradient or [0.0] * entry.count]
-        address = ctypes.addressof(self._floats)
+            self._source[piece] = [value * share if share else 0.0 for value in entry.gradient or [0.0] * entry.count]
+
+    def scale(self, factor: float) -> None:
+        self._source[:] = [value * factor for value in self._source]
+
+    def checksum(self) -> int:
+        return zlib.crc32(self._floats)
+
+    def call(self, session: Any) -> GeneralCall:
+        addresses = ctypes.addressof(self._source), ctypes.addressof(self._floats)
         name, shape = f"allreduce.{self._entries[0].name}", (len(self._floats),)
-        request = request_of(name, DType.F32, shape, address, address, self._options, session)
+        request = request_of(name, DType.F32, shape, *addresses, self._options, session)
 
         def store(_: Any) -> None:
-            for entry, piece in zip(self._entries, pieces, strict=True):
-                entry.gradient = array("f", self._floats[piece])
+            for entry, piece in zip(self._entries, self._pieces, strict=True):
+                entry.gradient = memoryview(self._floats).cast("B").cast("f")[piece]
 
         return GeneralCall(Pending(session.engine, Submission([request]), lambda _: None), store)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from elastic_worlds import ElasticJob
-from fake_gpu_device import DEVICE, FakeGpu
+from fake_gpu_device import DEVICE, FakeGpu, nccl_count, plan_nccl_fault
 
 SAMPLES = 22
 
@@ -132,11 +132,14 @@ def train(options: dict[str, Any]) -> dict[str, Any]:
     lagging = _Lagging(options["lag"], worker, loop, optimizer._reducer) if "lag" in options else None
     sums = []
     passes = 0
+    fault_step, fault = options.get("NCCL faults", {}).get(worker, (-1, ""))
     for x, y, _ in loop:
         passes += 1
         while loop.step == options.get("waits_at") and not will_have(options["until"]):
             time.sleep(0.01)
         die_at("begin")
+        if loop.step == fault_step:
+            plan_nccl_fault(hvd.rank(), fault)
         x, y = x.to(device), y.to(device)
         optimizer.zero_grad(set_to_none=not options.get("zeroes in place"))
         loss = torch.nn.functional.mse_loss(model(x), y)
@@ -163,6 +166,7 @@ def train(options: dict[str, Any]) -> dict[str, Any]:
         if options.get("schedule"):
             things["schedule"].step()
     result = {
+        "aborts": nccl_count("aborts") if device == DEVICE else 0,
         "step": loop.step,
         "size": hvd.size(),
         "used": used,

@@ -26,7 +26,13 @@ class FlatGradients:
     """
 
     def __init__(
-        self, entries: Sequence[GradientEntry], bucket: Bucket, options: ReduceOptions, compression: Any
+        self,
+        entries: Sequence[GradientEntry],
+        bucket: Bucket,
+        options: ReduceOptions,
+        compression: Any,
+        *,
+        keeps: bool,
     ) -> None:
         """Move gradients into a new tensor, as `MakeFlatMemory` says.
 
@@ -35,6 +41,7 @@ class FlatGradients:
             bucket: the plan of the tensor.
             options: the options of the reduction.
             compression: a `Compressor` that does the same to each element.
+            keeps: whether there is a twin.
         """
         self.is_outgrown = False
         self._entries = entries
@@ -45,7 +52,11 @@ class FlatGradients:
         # In which gradients of this step have come, by their addresses.
         self._streams: dict[int, Any] = {}
         self._allocate()
-        self._move_in()
+        self._twin = torch.zeros_like(self._flat) if keeps else None
+        if self._twin is not None:
+            for entry in entries:
+                entry.look_into_twin(self._twin)
+        self._move_in([entry.in_view for entry in entries])
 
     def came(self) -> None:
         device = self._device
@@ -65,30 +76,48 @@ class FlatGradients:
         self.is_outgrown = not fits
         return fits
 
-    def call(self, session: Session, share: float) -> GeneralCall:
+    @torch.no_grad()
+    def put(self, share: float) -> None:
         self._leave_what_is_kept()
-        self._move_in()
-        flat = self._flat
+        for entry in self._entries:
+            _put_in_place(entry)
+        self._move_in([entry.in_view if self._twin is None else entry.in_own_view for entry in self._entries])
         if share == 0.0:
-            flat.zero_()  # What does not count may be anything, also not a number.
+            self._source.zero_()
         elif share != 1.0:
-            flat.mul_(share)
-        sent, context = self._compression.compress(flat)
-        options = self._options
+            self._source.mul_(share)
+
+    @torch.no_grad()
+    def scale(self, factor: float) -> None:
+        self._source.mul_(factor)
+
+    def call(self, session: Session) -> GeneralCall:
+        source, flat, options = self._source, self._flat, self._options
+        sent, context = self._compression.compress(source)
+        # What compression has made is nobody's own gradient.
+        output = flat if sent is source else sent
         name = f"allreduce.{self._entries[0].name}"
-        how = [sent], [sent], [name], options.op, options.prescale, options.postscale, options.group(session)
+        how = [sent], [output], [name], options.op, options.prescale, options.postscale, options.group(session)
 
         def store(_: Any) -> None:
-            if sent is not flat:
-                flat.copy_(self._compression.decompress(sent, context))
-            # Both may have been made in another stream.
-            for tensor in (sent, flat):
+            if output is not flat:
+                flat.copy_(self._compression.decompress(output, context))
+            # All may have been made in another stream.
+            for tensor in (source, output, flat):
                 tensor.record_stream(current_stream(self._device))
             for entry in self._entries:
                 entry.take_back()
             FRONT.note_writes([entry.in_view for entry in self._entries if entry.in_view is not None])
 
         return GeneralCall(allreduce_call(session, *how), store)
+
+    def checksum(self) -> int:
+        return int(self._flat.view(torch.int64).sum())
+
+    @property
+    def _source(self) -> torch.Tensor:
+        """What this rank's own gradients are sent from."""
+        return self._flat if self._twin is None else self._twin
 
     def _leave_what_is_kept(self) -> None:
         """Give memory of its own to what the user has kept of earlier gradients."""
@@ -99,8 +128,7 @@ class FlatGradients:
             self._allocate()
             return
         for entry in self._entries:
-            # Two references are ours: the attribute and the argument.
-            if getrefcount(entry.in_view) > 2 and entry.parameter.grad is not entry.in_view:
+            if getrefcount(entry.in_view) > entry.references and entry.parameter.grad is not entry.in_view:
                 assert entry.in_view is not None
                 entry.in_view.data = entry.in_view.clone()
 
@@ -119,22 +147,23 @@ class FlatGradients:
         self._flat = flat if all_in_order else flat.unsqueeze(0)
 
     @torch.no_grad()
-    def _move_in(self) -> None:
-        """Copy gradients that do not lie in their views; zeros where there are none."""
+    def _move_in(self, places: Sequence[torch.Tensor | None]) -> None:
+        """Copy gradients that do not lie in their places; zeros where there are none."""
         came_in_others = self._join_streams()
-        views, gradients, empty = [], [], []
-        for entry in self._entries:
-            in_view, gradient = _in_place(entry), entry.parameter.grad
-            if gradient is in_view:
+        filled, gradients, empty = [], [], []
+        for entry, place in zip(self._entries, places, strict=True):
+            assert place is not None
+            gradient = entry.parameter.grad
+            if gradient is place:
                 continue
             if gradient is None and entry.sparse_dim is None:
                 entry.absent = True
-                empty.append(in_view)
+                empty.append(place)
             else:
-                views.append(in_view)
+                filled.append(place)
                 gradients.append(entry.dense())
-        if views:
-            torch._foreach_copy_(views, gradients)
+        if filled:
+            torch._foreach_copy_(filled, gradients)
         if empty:
             torch._foreach_zero_(empty)
         if came_in_others:
@@ -153,8 +182,8 @@ class FlatGradients:
         return bool(streams)
 
 
-def _in_place(entry: GradientEntry) -> torch.Tensor:
-    """Return an entry's `in_view`: a new one, if the last one has got other memory."""
-    in_view = entry.in_view
-    assert in_view is not None
-    return in_view if in_view.data_ptr() == entry.address else entry.look_into_view()
+def _put_in_place(entry: GradientEntry) -> None:
+    """Let an entry's `in_view` be a new one, if the last one has got other memory."""
+    assert entry.in_view is not None
+    if entry.in_view.data_ptr() != entry.address:
+        entry.look_into_view()

@@ -148,6 +148,11 @@ class GradientEntry(Entry):
         self.owners = _count_owners(self.storage._cdata)
         return in_view
 
+    def look_into_twin(self, twin: torch.Tensor) -> None:
+        """Let `in_own_view` be the piece of a device bucket's twin that is where the view is in the bucket."""
+        assert self.view is not None
+        self.in_own_view = _tensor_in(twin, self.view.offset, self.parameter)
+
     def _put_into(self, in_view: torch.Tensor, share: float) -> bool:
         parameter = self.parameter
         if not parameter.requires_grad:

@@ -146,8 +146,10 @@ def load_in_place(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> No
     """Load a state dict as it is, and keep the group and state objects: schedulers and wrapped optimizers share them.
 
     PyTorch's own loader casts the tensors of a parameter's state to the parameter's type, and rebuilds containers as
-    other ones. The rest of what it does, hooks and the classes' own defaults among it, is done here too.
+    other ones. The rest of what it does, hooks and the classes' own defaults among it, is done here too. Tensors on the
+    wrong one of several devices of a type go to that of their parameter.
     """
+    state = _beside_parameters(optimizer, state)
     groups, states = optimizer.param_groups, optimizer.state
     # Of the hooks that change what is loaded, this one is the last.
     hook = optimizer.register_load_state_dict_pre_hook(_hide_states)
@@ -166,6 +168,23 @@ def load_in_place(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> No
         states.clear()
         states.update(optimizer.state)
         optimizer.state = states
+
+
+def _beside_parameters(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> dict[str, Any]:
+    numbers = [number for saved in state["param_groups"] for number in saved["params"]]
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    devices = {number: parameter.device for number, parameter in zip(numbers, parameters, strict=False)}
+
+    def moved(value: Any, device: torch.device) -> Any:
+        if isinstance(value, torch.Tensor):
+            return value.to(device) if value.device.type == device.type else value
+        return {name: moved(each, device) for name, each in value.items()} if type(value) is dict else value
+
+    states = {
+        key: moved(value, devices[key]) if key in devices and devices[key].type != "cpu" else value
+        for key, value in state["state"].items()
+    }
+    return {**state, "state": states}
 
 
 class _Hidden:

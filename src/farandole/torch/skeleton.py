@@ -39,7 +39,7 @@ class Place(NamedTuple):
 
     def on_own_device(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return the tensor on the sender's type of device, or where it is if this process has no such device."""
-        return tensor.to(self.device) if self.device == "cuda" and torch.cuda.is_available() else tensor
+        return tensor.to(self.device) if self.device != "cpu" and _is_available(self.device) else tensor
 
 
 class Skeleton(NamedTuple):
@@ -79,6 +79,11 @@ def tensors_by_path(value: Any, path: tuple[Any, ...] = ()) -> dict[tuple[Any, .
     elif isinstance(value, (list, tuple)):
         items = enumerate(value)
     return {place: each for key, item in items for place, each in tensors_by_path(item, (*path, key)).items()}
+
+
+def _is_available(device_type: str) -> bool:
+    module = getattr(torch, device_type, None)
+    return module is not None and hasattr(module, "is_available") and module.is_available()
 
 
 def _place(tensor: torch.Tensor) -> Place:

@@ -62,10 +62,10 @@ class TensorGradients:
         elementwise = Compression.none, Compression.fp16, Compression.bf16
         return self.feedback is None and self.compression in elementwise and self._options.op != Adasum
 
-    def flat_memory(self, entries: Sequence[Entry], bucket: Bucket) -> FlatGradients:
+    def flat_memory(self, entries: Sequence[Entry], bucket: Bucket, *, keeps: bool) -> FlatGradients:
         """Return the memory of a bucket, made as `MakeFlatMemory` says."""
         tensors = [entry for entry in entries if isinstance(entry, GradientEntry)]
-        return FlatGradients(tensors, bucket, self._options, self.compression)
+        return FlatGradients(tensors, bucket, self._options, self.compression, keeps=keeps)
 
     def watch(self, entry: Entry, reducer: weakref.ref[GradientReceiver]) -> Callable[[], None]:
         assert isinstance(entry, GradientEntry)

@@ -96,6 +96,11 @@ def test_all_kinds_of_trainings_survive_a_worker(name: str, make_job: Callable[.
     check(run(make_job(), options, 4), options)
 
 
+def on_one_gpu(fake_gpu: FakeGpu, way: str, time: str = "random") -> dict[str, str]:
+    """Return the variables of workers that share a GPU; `way` is by what they reduce, as FARANDOLE_GPU has it."""
+    return {**fake_gpu.environment(time=time), "FARANDOLE_GPU": way, "NCCL_MULTI_RANK_GPU_ENABLE": "1"}
+
+
 @pytest.mark.parametrize(
     ("time", "gpu"), [("lazy", "staged"), ("random", "staged"), ("random", "auto"), ("lazy", "nccl")]
 )
@@ -103,9 +108,26 @@ def test_a_training_on_a_gpu_survives_workers(
     fake_gpu: FakeGpu, time: str, gpu: str, make_job: Callable[..., ElasticJob]
 ) -> None:
     """All of them have the one GPU, of which a worker sees its own streams only."""
-    variables = {**fake_gpu.environment(time=time), "FARANDOLE_GPU": gpu, "NCCL_MULTI_RANK_GPU_ENABLE": "1"}
     options = {"device": DEVICE, "optimizer": "momentum", "deaths": {1: (2, "backward"), 3: (4, "before step")}}
-    check(run(make_job(variables), options, 4), options)
+    check(run(make_job(on_one_gpu(fake_gpu, gpu, time)), options, 4), options)
+
+
+@pytest.mark.parametrize(
+    ("fault", "victims"), [("die", {1}), ("sticky", {1}), ("async_error", set())], ids=lambda value: str(value)
+)
+def test_a_step_that_breaks_in_a_collective_of_nccl_is_finished_with_kept_gradients(
+    fake_gpu: FakeGpu, fault: str, victims: set[int], make_job: Callable[..., ElasticJob]
+) -> None:
+    """What NCCL was about to reduce is destroyed by the abort, as it is where a buffer was half reduced."""
+    options = {
+        "device": DEVICE,
+        "optimizer": "adam",
+        "NCCL faults": {1: (3, fault)},
+        "deaths": dict.fromkeys(victims),
+    }
+    results = run(make_job(on_one_gpu(fake_gpu, "nccl")), options, 3)
+    check(results, options)
+    assert all(result["aborts"] for result in results)
 
 
 @pytest.mark.parametrize("phase", ["begin", "reading", "backward", "before step", "after step"])
@@ -116,12 +138,13 @@ def test_a_repeated_step_is_the_mean_over_the_remaining_samples(
     check(run(make_job(), options, 4), options)
 
 
-@pytest.mark.parametrize("kind", [{}, {"backward_passes_per_step": 2}])
+@pytest.mark.parametrize("kind", [{}, {"backward_passes_per_step": 2}, {"device": DEVICE}])
 def test_without_kept_gradients_the_batch_is_given_out_again(
-    kind: dict[str, Any], make_job: Callable[..., ElasticJob]
+    kind: dict[str, Any], fake_gpu: FakeGpu, make_job: Callable[..., ElasticJob]
 ) -> None:
-    options = {"optimizer": "momentum", "deaths": {1: (1, "before step"), 2: (2, "backward")}, **kind}
-    check(run(make_job({"FARANDOLE_ELASTIC_KEEP_GRADIENTS": "0"}), options, 4), options)
+    options = {"optimizer": "momentum", "deaths": {1: (1, "before step"), 2: (4, "backward")}, **kind}
+    variables = on_one_gpu(fake_gpu, "auto") if "device" in kind else {}
+    check(run(make_job({"FARANDOLE_ELASTIC_KEEP_GRADIENTS": "0", **variables}), options, 4), options)
 
 
 @pytest.mark.parametrize(("compression", "tolerance"), [("bf16", 0.01), ("int8", 0.05)])
@@ -185,6 +208,17 @@ def test_a_worker_gets_missed_gradients_from_the_others(
     assert len(results[0]["used"][step]) == 6
 
 
+@pytest.mark.parametrize("compression", ["none", "bf16"])
+def test_a_worker_on_a_gpu_gets_missed_gradients_from_the_others(
+    compression: str, fake_gpu: FakeGpu, make_job: Callable[..., ElasticJob], tmp_path: Path
+) -> None:
+    lag = {"step": 3, "lags": 1, "dies": 2, "got": str(tmp_path / "got")}
+    options = {"device": DEVICE, "model": "float", "compression": compression, "lag": lag, "deaths": {2: None}}
+    results = run(make_job(on_one_gpu(fake_gpu, "nccl")), options, 3)
+    assert [result["handed over"] for result in results] == [False, True]
+    check(results, options, 0.01)
+
+
 def test_a_worker_that_keeps_no_gradients_gets_missed_ones_too(
     make_job: Callable[..., ElasticJob], tmp_path: Path
 ) -> None:
@@ -211,10 +245,14 @@ def test_a_worker_that_cannot_get_missed_gradients_leaves(make_job: Callable[...
 # --- growing and shrinking -------------------------------------------------------------------------------------------
 
 
-def test_a_world_shrinks_to_one_and_grows_again(make_job: Callable[..., ElasticJob]) -> None:
+@pytest.mark.parametrize("device", ["cpu", DEVICE])
+def test_a_world_shrinks_to_one_and_grows_again(
+    device: str, fake_gpu: FakeGpu, make_job: Callable[..., ElasticJob]
+) -> None:
     from farandole.worker.elastic.batches import LinearScaling
 
     options = {
+        "device": device,
         "optimizer": "adam",
         "batch": {"batch_size": 2},
         "rate": LinearScaling(),
@@ -223,7 +261,7 @@ def test_a_world_shrinks_to_one_and_grows_again(make_job: Callable[..., ElasticJ
         "waits_at": 6,
         "until": 3,
     }
-    job = make_job()
+    job = make_job(on_one_gpu(fake_gpu, "auto") if device == DEVICE else None)
     workers = job.add(3)
     job.start(train, options)
     wait_until(lambda: job.service.world == (2,))

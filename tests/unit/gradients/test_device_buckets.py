@@ -17,9 +17,9 @@ def threads_as_ranks(monkeypatch):
     monkeypatch.setattr(device_buckets, "LIMITS", (64, 128))
 
 
-def batches_of(step, *arguments, steps=3, session=None, check=None, **how):
+def batches_of(step, *arguments, steps=3, session=None, check=None, world=None, **how):
     """Return the names of the requests of each call of each step, on two ranks that do the same."""
-    world = World(2)
+    world = world or World(2)
 
     def body(rank):
         training = Rank(Session(world) if session is None else session(world), *arguments, **how)
@@ -103,13 +103,30 @@ def test_frozen_and_thawed_gradients_make_new_buckets():
     assert sorted(batches[4]) == alone("b", "d")  # `c` has had a bucket of its own.
 
 
-def test_elastic_jobs_take_the_general_way():
-    def session(world):
-        session = Session(world)
-        session.notices = object()
-        return session
+def elastic(world):
+    session = Session(world)
+    session.notices = object()
+    return session
 
-    assert batches_of(all_four, SIZES, devices=ON_ONE, session=session) == [alone(*"dcba")] * 3
+
+def test_elastic_jobs_have_buckets():
+    batches = batches_of(all_four, SIZES, devices=ON_ONE, session=elastic)
+    assert batches == [alone(*"dcba"), *[alone("d", "c", "a")] * 2]
+
+
+@pytest.mark.parametrize("in_a_loop_of_steps", [True, False])
+def test_buckets_are_made_anew_when_ranks_may_have_come_that_do_not_know_them(in_a_loop_of_steps):
+    worlds = [World(2, 1), World(2, 2)]
+
+    def step(training, number, rank):
+        if number == 2 and in_a_loop_of_steps:
+            training.session.times_made_alike += 1
+        elif number == 2:
+            training.session.enter(worlds[1])
+        all_four(training, number, rank)
+
+    batches = batches_of(step, SIZES, devices=ON_ONE, steps=4, session=elastic, world=worlds[0])
+    assert batches == [alone(*"dcba"), alone("d", "c", "a")] * 2
 
 
 def test_another_session_begins_without_buckets():

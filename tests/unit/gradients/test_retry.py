@@ -9,6 +9,7 @@ import pytest
 from plain_gradients import Rank, Session, World, patch, run
 
 from farandole.errors import WorkerLostError
+from farandole.worker.gradients import device_buckets
 
 ASKED = [False, True]
 
@@ -51,10 +52,20 @@ def threads_as_ranks(monkeypatch):
     patch(monkeypatch)
 
 
-def start(world, counts, *, keeps=True, groups=None, **how):
+def start(world, counts, *, keeps=True, groups=None, devices=None, **how):
     retry = Retry(**how)
     session = retry.session = Session(world, retry=retry, keeps=keeps)
-    return retry, Rank(session, counts, groups=groups)
+    return retry, Rank(session, counts, groups=groups, devices=devices)
+
+
+ON_DEVICE = {"a": "gpu", "b": "gpu"}
+PLACES = pytest.mark.parametrize("devices", [None, ON_DEVICE], ids=["host", "device"])
+
+
+@pytest.fixture
+def small_buckets(monkeypatch):
+    """Let each gradient on a device have a bucket of its own."""
+    monkeypatch.setattr(device_buckets, "LIMITS", (1, 1))
 
 
 def test_a_ballot_travels_with_the_last_gradients():
@@ -73,12 +84,13 @@ def test_a_ballot_travels_with_the_last_gradients():
     assert late == ([ASKED] * 2, ["elastic.ballot.a"])
 
 
-def test_samples_count_alike_whatever_share_a_rank_has():
+@PLACES
+def test_samples_count_alike_whatever_share_a_rank_has(devices):
     """One that counts for nothing may have no number at all."""
     world = World(2)
 
     def body(rank):
-        _, training = start(world, {"a": 3}, share=2.0 * rank)
+        _, training = start(world, {"a": 3}, share=2.0 * rank, devices=devices and {"a": "gpu"})
         for _ in range(3):
             training.backward(a=5 if rank else math.nan)
             training.reducer.finish()
@@ -89,11 +101,13 @@ def test_samples_count_alike_whatever_share_a_rank_has():
 
 @pytest.mark.parametrize("keeps", [True, False])
 @pytest.mark.parametrize("turned", ["frozen", "sparse"])
-def test_samples_count_alike_where_a_bundle_leaves_its_views(keeps, turned):
+@PLACES
+def test_samples_count_alike_where_a_bundle_leaves_its_views(keeps, turned, devices):
     world = World(2)
 
     def body(rank):
-        _, training = start(world, {"a": 3, "b": 2}, keeps=keeps, groups=[["a", "b"]], share=0.5 + rank)
+        how = {"groups": [["a", "b"]], "share": 0.5 + rank, "devices": devices}
+        _, training = start(world, {"a": 3, "b": 2}, keeps=keeps, **how)
         for step in range(4):
             if step == 2:
                 setattr(training.entries["b"], turned, True)
@@ -104,13 +118,14 @@ def test_samples_count_alike_where_a_bundle_leaves_its_views(keeps, turned):
     run(2, body)
 
 
-def test_rank_that_cannot_give_its_gradients_later_asks_all_to_meet():
+@PLACES
+def test_rank_that_cannot_give_its_gradients_later_asks_all_to_meet(devices):
     world = World(2)
 
     def body(rank):
-        retry, training = start(world, {"a": 3})
+        retry, training = start(world, {"a": 3, "b": 1}, devices=devices)
         for step in range(5):
-            training.backward(a=1)
+            training.backward(a=1, b=1)
             training.reducer.finish()
             if rank and step == 3:
                 training.front_end.writes += 1
@@ -123,20 +138,24 @@ def test_rank_that_cannot_give_its_gradients_later_asks_all_to_meet():
 
 
 @pytest.mark.parametrize("steps_before", [0, 2], ids=["general way", "views"])
-def test_the_survivor_finishes_the_step_with_its_own_gradients(steps_before):
+@PLACES
+@pytest.mark.usefixtures("small_buckets")
+def test_the_survivor_finishes_the_step_with_its_own_gradients(steps_before, devices):
     world = World(2)
     begun = threading.Barrier(2)
 
     def body(rank):
-        retry, training = start(world, {"a": 2, "b": 2})
+        # The share of the world that breaks is not that of the next one.
+        retry, training = start(world, {"a": 2, "b": 2}, devices=devices, share=0.5)
         for _ in range(steps_before):
             training.backward(a=rank, b=rank)
             training.reducer.finish()
         if rank == 0:
             training.backward(a=8, b=9)
             begun.wait()
+            retry.share = 0.25
             training.reducer.finish()
-            assert training.values() == {"a": 8.0, "b": 9.0}
+            assert training.values() == {"a": 2.0, "b": 2.25}
             assert len(retry.counted) == steps_before + 1
             assert training.front_end.forgotten > 0
             return
@@ -179,9 +198,10 @@ def test_reduced_gradients_can_be_given_to_others_until_they_are_overwritten():
     assert not reduced.are_intact()
 
 
-def test_each_byte_is_compared_in_the_first_step_with_views():
+@PLACES
+def test_each_byte_is_compared_in_the_first_step_with_views(devices):
     world = World(1)
-    retry, training = start(world, {"a": 2})
+    retry, training = start(world, {"a": 2}, devices=devices and {"a": "gpu"})
     for _ in range(2):
         training.backward(a=7)
         training.reducer.finish()

@@ -53,6 +53,8 @@ class Session:
         retry: makes broken calls again in the next world; None: they fail.
         trained: whether this worker holds the job's state, and others may get it from here.
         trainings: how many loops of training this process has made.
+        times_made_alike: how often the ranks of a loop of training have been made alike, because there may be ranks
+            that know nothing of earlier steps. It changes between the same two steps on all ranks.
     """
 
     def __init__(self, settings: Settings, engine: Engine, met: JoinedWorld) -> None:
@@ -71,6 +73,7 @@ class Session:
         self.retry: Retry | None = None
         self.trained = False
         self.trainings = 0
+        self.times_made_alike = 0
         self._preemption: Preemption | None = None
         self._failed = False
         # By id. Several objects may stand for one group: init() may be given the same ranks again.

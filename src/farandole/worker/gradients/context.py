@@ -19,16 +19,17 @@ class Context:
         options: the options of the reduction.
         session: None before the first step.
         generation: the generation of the world in which the step began.
+        times_made_alike: that of the session when the step began.
         keeps: this rank's own gradients are kept until the step counts.
         has_next_world: when the world breaks, there may be a next one.
     """
 
-    __slots__ = ("generation", "has_next_world", "keeps", "options", "session")
+    __slots__ = ("generation", "has_next_world", "keeps", "options", "session", "times_made_alike")
 
     def __init__(self, options: ReduceOptions) -> None:
         self.options = options
         self.session: Session | None = None
-        self.generation = 0
+        self.generation = self.times_made_alike = 0
         self.keeps = False
         self.has_next_world = False
 

@@ -4,21 +4,32 @@ A gradient on a device costs kernels and events, whatever its size, so bundles o
 the order in which a backward pass finishes gradients. The first bucket is small, so that the reduction begins early.
 
 Buckets are made of what all ranks know alike: which gradients there are, in which order, and which of them are trained
-and dense. A step in which that changes takes the general way, and new buckets are made at its end. In elastic jobs,
-where ranks come and go at different steps, gradients on devices always take the general way.
+and dense. A step in which that changes takes the general way, and new buckets are made at its end. When ranks may have
+come that were not there in earlier steps, there are no buckets for one step, which shows all ranks the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
+from typing import Protocol
 
-from farandole.worker.core.session import Session
 from farandole.worker.gradients.buckets import Bucket, plan_buckets
 from farandole.worker.gradients.entry import Bundle, Entry
 from farandole.worker.gradients.flat_memory import FlatMemory
 
-MakeFlatMemory = Callable[[Sequence[Entry], Bucket], FlatMemory]
-"""Makes the memory of a bucket of these entries, in the order of its placements, and moves their gradients into it."""
+
+class MakeFlatMemory(Protocol):
+    """Makes the memory of a bucket."""
+
+    def __call__(self, entries: Sequence[Entry], bucket: Bucket, *, keeps: bool) -> FlatMemory:
+        """Make it, and move gradients into it.
+
+        Args:
+            entries: the entries of the gradients, in the order of the bucket's placements.
+            bucket: the plan of the memory.
+            keeps: whether it has a twin, which keeps this rank's own gradients.
+        """
+
 
 LIMITS = 1 << 20, 25 << 20
 """The largest sizes of the first and of each other bucket of one device and element type, in bytes."""
@@ -39,6 +50,18 @@ class _DeviceBucket(Bundle):
         super().__init__(entries)
         self.parts = parts
         self.flat = flat
+
+    def put(self, share: float, keeps: bool) -> bool:
+        if self.kept:  # It was launched before, in a world that has ended meanwhile.
+            return not self.flat.is_outgrown
+        if not self.flat.fits():
+            return False
+        self.flat.put(share)
+        self.share, self.kept = share, keeps
+        return True
+
+    def _scale(self, factor: float) -> None:
+        self.flat.scale(factor)
 
 
 class DeviceBuckets:
@@ -65,24 +88,27 @@ class DeviceBuckets:
             self._candidates += bundles
 
     def drop(self) -> None:
-        """Put all bundles back: the buckets belong to a session that has ended."""
+        """Put all bundles back: the session has ended, or ranks may have come that do not know the buckets."""
         self._dissolve(self._buckets)
         self._candidates = list(self._given)
 
-    def give(self, session: Session) -> list[Bundle]:
+    def give(self, *, keeps: bool) -> list[Bundle]:
         """Make buckets of gradients that turned out to be dense.
+
+        Args:
+            keeps: whether the buckets keep this rank's own gradients.
 
         Returns:
             The bundles that are new in the reducer's list.
         """
         outgrown = [bucket for bucket in self._buckets if bucket.flat.is_outgrown]
         parts = self._dissolve(outgrown) if outgrown else []
-        if not self._candidates or session.notices is not None:
+        if not self._candidates:
             return parts
-        formed = self._form()
+        formed = self._form(keeps)
         return [*formed, *(part for part in parts if part in self._bundles)]
 
-    def _form(self) -> list[_DeviceBucket]:
+    def _form(self, keeps: bool) -> list[_DeviceBucket]:
         alone: dict[Hashable, list[Entry]] = {}
         formed: list[_DeviceBucket] = []
         candidates, self._candidates = self._candidates, []
@@ -96,21 +122,21 @@ class DeviceBuckets:
             elif len(entries) == 1:
                 alone.setdefault(device, []).extend(entries)
             else:
-                formed += self._made(entries, ())
+                formed += self._made(entries, (), keeps)
         for entries in alone.values():
-            formed += self._made(entries, LIMITS)
+            formed += self._made(entries, LIMITS, keeps)
         if formed:
             self._replace({part for bucket in formed for part in bucket.parts}, formed)
             self._buckets += formed
         return formed
 
-    def _made(self, entries: Sequence[Entry], limits: Sequence[int]) -> list[_DeviceBucket]:
+    def _made(self, entries: Sequence[Entry], limits: Sequence[int], keeps: bool) -> list[_DeviceBucket]:
         assert self._make_memory is not None
         buckets = []
         for bucket in plan_buckets([entry.layout() for entry in entries], limits):
             inside = [entries[number] for number, _ in bucket.placements]
             parts = list({id(entry.bundle): entry.bundle for entry in inside}.values())
-            buckets.append(_DeviceBucket(inside, parts, self._make_memory(inside, bucket)))
+            buckets.append(_DeviceBucket(inside, parts, self._make_memory(inside, bucket, keeps=keeps)))
         return buckets
 
     def _dissolve(self, buckets: Sequence[_DeviceBucket]) -> list[Bundle]:

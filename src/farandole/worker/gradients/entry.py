@@ -216,9 +216,12 @@ class Bundle:
     def weight(self, share: float) -> None:
         """Weight gradients that have been put for the world in which they will be reduced."""
         if share != self.share and self.share:
-            for entry in self.entries:
-                entry.scale(share / self.share)
+            self._scale(share / self.share)
         self.share = share
+
+    def _scale(self, factor: float) -> None:
+        for entry in self.entries:
+            entry.scale(factor)
 
     def has_begun(self) -> bool:
         """Return whether the bundle is launched, or has nothing to launch."""

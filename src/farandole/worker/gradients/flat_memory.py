@@ -11,6 +11,9 @@ from farandole.worker.gradients.general_call import GeneralCall
 class FlatMemory(Protocol):
     """The memory of one bucket.
 
+    Where this rank's own gradients are kept until the step counts, the bucket has a *twin* of the same size: they are
+    sent from the twin, and the reduced ones come to the bucket.
+
     Attributes:
         is_outgrown: the gradients of a step did not fit into it, and took the general way.
     """
@@ -23,5 +26,17 @@ class FlatMemory(Protocol):
     def fits(self) -> bool:
         """Return whether all gradients of this step can travel in it; otherwise it is outgrown."""
 
-    def call(self, session: Session, share: float) -> GeneralCall:
-        """Move the gradients into it, multiplied by `share`, and return the call that reduces them."""
+    def put(self, share: float) -> None:
+        """Move the gradients to where they are sent from, multiplied by `share`.
+
+        With a share of 0 they may be anything, also not a number.
+        """
+
+    def scale(self, factor: float) -> None:
+        """Multiply what `put` has put."""
+
+    def call(self, session: Session) -> GeneralCall:
+        """Return the call that reduces what `put` has put."""
+
+    def checksum(self) -> int:
+        """Return a number that changes when the reduced gradients in it are changed. Waits for the device."""

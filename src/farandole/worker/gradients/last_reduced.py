@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from farandole.worker.gradients.entry import Bundle, Entry
+from farandole.worker.gradients.flat_memory import FlatMemory
 from farandole.worker.gradients.gradient_front_end import GradientFrontEnd
 
 
@@ -25,6 +26,8 @@ class LastReduced:
         self._kept: list[tuple[Entry, Any]] = []
         self._versions: list[int] = []
         self._checksums: list[int] | None = None
+        self._buckets: list[FlatMemory] = []
+        """Those on devices that the checksums are of."""
 
     def keep(self, *, examine: bool = False) -> None:
         """Keep those of a step that counts.
@@ -35,13 +38,17 @@ class LastReduced:
         # This runs in every step, so that it must be short.
         self._kept = self._front_end.present(self._bundles)
         self._versions = self._front_end.versions(self._kept)
-        self._checksums = self._sums() if examine else None
+        if examine:
+            self._buckets = [bundle.flat for bundle in self._bundles if bundle.flat is not None]
+            self._checksums = self._sums()
+        else:
+            self._buckets, self._checksums = [], None
 
     def forget(self) -> None:
         """Keep none any more."""
         for entry, _ in self._kept:
             entry.let_go()
-        self._kept, self._versions, self._checksums = [], [], None
+        self._kept, self._versions, self._buckets, self._checksums = [], [], [], None
 
     def are_intact(self) -> bool:
         """Return whether they are unchanged."""
@@ -62,9 +69,9 @@ class LastReduced:
         self.keep()
 
     def _sums(self) -> list[int]:
-        # None of those on devices: they are not asked for, as elastic jobs have no device buckets.
-        return [
+        in_host_memory = [
             zlib.crc32(entry.view.bytes())
             for entry, gradient in self._kept
             if entry.view is not None and entry.device is None and entry.lies_in_view(gradient)
         ]
+        return in_host_memory + [bucket.checksum() for bucket in self._buckets]

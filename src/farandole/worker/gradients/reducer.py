@@ -157,9 +157,12 @@ class Reducer:
         if self.observer is not None and not self.step_is_lost:
             self.observer.reduced(entry for bundle in self._bundles for entry in bundle.entries)
         self._watching.watch_trained()
-        session = self._context.entered
-        self._reset_counts(self._buckets.give(session))
-        self._ballot.first_in_views = self._front_end.uses_views and self._views.give(session)
+        if self.step_is_lost:
+            return  # Which gradients there are is not the same on all ranks.
+        in_buckets = self._buckets.give(keeps=self._context.keeps)
+        self._reset_counts(in_buckets)
+        in_arena = self._front_end.uses_views and self._views.give(self._context.entered)
+        self._ballot.first_in_views = bool(in_buckets) or in_arena
 
     def reset(self) -> None:
         """Forget the passes seen so far, and what compression has not sent. Reductions in flight are waited for.
@@ -208,13 +211,15 @@ class Reducer:
             self._queue.add(bundle)
             return
         session = context.entered
-        if bundle.flat is not None and bundle.flat.fits():
-            bundle.generation = session.world.generation
-            self._begin(bundle, bundle.flat.call(session, context.share()))
+        bundle.generation = session.world.generation
+        if bundle.flat is not None and bundle.put(context.share(), context.keeps):
+            bundle.weight(context.share())
+            self._begin(bundle, bundle.flat.call(session))
             return
         self._keep(bundle)
         # A parameter that is frozen (not trained) takes no part.
         entries = [entry for entry in bundle.entries if entry.trained]
+        self._ballot.on_general_way = self._ballot.on_general_way or bool(entries)
         sparse = [entry for entry in entries if entry.travels_sparse]
         dense = [entry for entry in entries if entry not in sparse]
         if dense:
@@ -225,7 +230,6 @@ class Reducer:
     def _keep(self, bundle: Bundle) -> None:
         """Keep this rank's own gradients, which are about to be reduced where they are, and weight them."""
         context = self._context
-        bundle.generation = context.entered.world.generation
         if context.retry is None:
             return
         share = context.share()
@@ -237,7 +241,7 @@ class Reducer:
 
     def _begin(self, bundle: Bundle, general: GeneralCall) -> None:
         self._calls.begin(self._context.entered, general.call, general.store, bundle)
-        bundle.launched = self._ballot.on_general_way = True
+        bundle.launched = True
 
     def _launch_rest(self) -> None:
         for bundle in self._bundles:
@@ -271,7 +275,7 @@ class Reducer:
             if error is not None and not retry.broken(error):
                 raise error
             if error is None and self._are_of_this_world():
-                self._reduced.keep(examine=self._ballot.first_in_views)
+                self._reduced.keep(examine=self._ballot.first_in_views and self._context.has_next_world)
                 retry.count(self._ballot.outcome(), self._reduced)
                 return
             if retry.recover(self._reduced):
@@ -328,8 +332,13 @@ class Reducer:
         has_next_world = session.retry is not None and session.notices is not None
         context.has_next_world = has_next_world
         keeps = has_next_world and session.settings.elastic_keep_gradients
-        generation = session.world.generation
-        if session is not context.session or keeps != context.keeps or generation != context.generation:
+        changed = (
+            session is not context.session
+            or keeps != context.keeps
+            or session.world.generation != context.generation
+            or session.times_made_alike != context.times_made_alike
+        )
+        if changed:
             self._follow(session, keeps)
         return session.world.size > 1 or session.notices is not None
 
@@ -342,7 +351,10 @@ class Reducer:
                 self._enter(session)
             elif generation != context.generation and session.retry is None:
                 self.reset()
-            context.generation = generation
+                self._buckets.drop()
+            elif session.times_made_alike != context.times_made_alike:
+                self._buckets.drop()
+            context.generation, context.times_made_alike = generation, session.times_made_alike
 
     def _enter(self, session: Session) -> None:
         self._buckets.drop()
