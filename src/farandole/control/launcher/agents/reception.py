@@ -31,8 +31,9 @@ from farandole.base.wire.dialing import MOST_SLOTS, Begin, Bridged, Continue, He
 from farandole.base.wire.errors import AuthenticationFailed, ConnectionLost, WireError
 from farandole.base.wire.frames import Codec
 from farandole.base.wire.secret_file import SecretFile
-from farandole.control.launcher.agents.agent_link import EXIT_SECONDS
 from farandole.control.launcher.agents.agent_lost import AgentLost
+from farandole.control.launcher.agents.dialed_agent import DialedAgent, DialedReader, lead_nowhere
+from farandole.control.launcher.agents.reception_port import ReceptionPort
 from farandole.control.launcher.job.host_list import Host
 from farandole.control.launcher.wording import count
 from farandole.errors import SpecError
@@ -60,9 +61,6 @@ FENCED_SECONDS = 3.0
 _REST_SECONDS = 0.05
 _FRAME_LIMIT = 1 << 16
 OWN_PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
-# Hosts may all dial before the job runs.
-_BACKLOG = 4096
-_STREAM_LIMIT = 1 << 16
 
 
 class HostsMissing(SpecError):
@@ -74,7 +72,7 @@ class _Arrival:
     """A host that has dialed, and waits."""
 
     hello: Hello
-    reader: _Reader
+    reader: DialedReader
     writer: asyncio.StreamWriter
     channel: AsyncChannel
 
@@ -82,61 +80,6 @@ class _Arrival:
     def is_open(self) -> bool:
         """Whether the connection is open, as far as is known."""
         return not self.reader.over.is_set()
-
-
-class _Reader(asyncio.StreamReader):
-    """Stream reader that knows whether the other side has closed, even while there is no reader."""
-
-    def __init__(self) -> None:
-        super().__init__(limit=_STREAM_LIMIT)
-        self.over = asyncio.Event()
-
-    def feed_eof(self) -> None:
-        self.over.set()
-        super().feed_eof()
-
-    def set_exception(self, exc: BaseException) -> None:
-        self.over.set()
-        super().set_exception(exc)  # type: ignore[arg-type]
-
-
-class DialedAgent:
-    """The connection to an agent whose host has dialed: an `AgentLink`."""
-
-    def __init__(self, reader: _Reader, writer: asyncio.StreamWriter) -> None:
-        self.input = writer
-        self.output: asyncio.StreamReader = reader
-        self._over = reader.over
-
-    def is_ready(self) -> None:
-        """Do nothing: there is no output other than messages."""
-
-    def leads_to(self, pid: int) -> None:
-        """Do nothing: the agent is on another machine."""
-
-    def said(self) -> str:
-        """Return nothing: output of the host is in its own log."""
-        return ""
-
-    def kill(self) -> None:
-        """End the connection. The host dials again, and is then told to end its agent."""
-        self.input.transport.abort()
-        self._over.set()
-
-    async def wait(self) -> object:
-        """Wait until the connection has ended."""
-        return await self._over.wait()
-
-    async def exit_code(self) -> int | None:
-        """Return 0 if the other side has closed, None if it does not."""
-        try:
-            await asyncio.wait_for(self._over.wait(), EXIT_SECONDS)
-        except (TimeoutError, asyncio.TimeoutError):
-            return None
-        return 0
-
-    def close(self) -> None:
-        """Do nothing: no resources are held."""
 
 
 class Reception:
@@ -165,15 +108,12 @@ class Reception:
         start_timeout: float = START_SECONDS,
     ) -> None:
         self.outlive = outlive
-        self._ports = tuple(ports)
+        self._port = ReceptionPort(ports)
         self._read_secret = read_secret
         self._start_timeout = start_timeout
-        self._listener: socket.socket | None = None
         self._server: asyncio.Server | None = None
         self._waiting: dict[str, _Arrival] = {}
         self._taken: dict[str, tuple[Host, DialedAgent]] = {}
-        self._instances: dict[str, str] = {}
-        """The dialing process of each host that was taken last."""
         self._told_off: dict[str, float] = {}
         """When each host was last told to end its agent."""
         self._offered: dict[str, float] = {}
@@ -184,11 +124,8 @@ class Reception:
         """When the first host with a living agent came."""
         self._first_new: float | None = None
         """When the first host without an agent came. It says little about the others, as it had no launcher to lose."""
-        self._has_told = False
-        """Whether the user has been told that no host has come yet."""
-        self._turned_away = ""
-        """Why the last host that cannot take part was turned away."""
-        self._warnings: set[str] = set()
+        self._said: list[str] = []
+        """What was said that need not be repeated."""
         self._say: Callable[[str], None] = lambda text: None
         self._welcoming: set[asyncio.Task[None]] = set()
 
@@ -219,18 +156,12 @@ class Reception:
         Raises:
             SpecError: all ports are in use.
         """
-        port: int = self._listening().getsockname()[1]
+        port: int = self._port.listen().getsockname()[1]
         return port
-
-    def _listening(self) -> socket.socket:
-        self._listener = self._listener or _first_free(self._ports)
-        return self._listener
 
     def stop_listening(self) -> None:
         """Refuse hosts that dial. For a job that is not started after all."""
-        if self._listener is not None:
-            self._listener.close()
-            self._listener = None
+        self._port.close()
 
     async def start(self, say: Callable[[str], None], expecting: bool) -> None:
         """Start to listen.
@@ -246,10 +177,10 @@ class Reception:
         loop = asyncio.get_running_loop()
 
         def protocol() -> asyncio.StreamReaderProtocol:
-            reader = _Reader()
+            reader = DialedReader()
             return asyncio.StreamReaderProtocol(reader, lambda _, writer: self._accept(reader, writer))
 
-        self._server = await loop.create_server(protocol, sock=self._listening())
+        self._server = await loop.create_server(protocol, sock=self._port.listen())
 
     async def close(self) -> None:
         """Accept no more hosts; those that wait are told to keep looking for a launcher."""
@@ -287,9 +218,8 @@ class Reception:
             if now - began > self._start_timeout:
                 raise HostsMissing(
                     f"only {have} of {count(slots, 'slot')} had dialed this launcher after {self._start_timeout:g} s",
-                    f"the last that was turned away: {self._turned_away}"
-                    if self._turned_away
-                    else f"are the others still being started, and do they reach port {self.listen()} of this machine?",
+                    f"are the others still being started, and do they reach port {self.listen()} of this machine?"
+                    + "".join(f"\n  {each}" for each in self._said),
                 )
             if now - told > TELL_SECONDS:
                 told = math.inf
@@ -299,12 +229,12 @@ class Reception:
 
     # --- arrivals -----------------------------------------------------------------------------------------------
 
-    def _accept(self, reader: _Reader, writer: asyncio.StreamWriter) -> None:
+    def _accept(self, reader: DialedReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.get_running_loop().create_task(self._welcome(reader, writer))
         self._welcoming.add(task)
         task.add_done_callback(self._welcoming.discard)
 
-    async def _welcome(self, reader: _Reader, writer: asyncio.StreamWriter) -> None:
+    async def _welcome(self, reader: DialedReader, writer: asyncio.StreamWriter) -> None:
         channel = AsyncChannel(reader, writer, _FRAME_LIMIT)
         try:
             await channel.accept(self._read_secret())
@@ -315,15 +245,16 @@ class Reception:
                 writer.close()  # It only checked that this port is open, as readiness probes do.
                 return
             peer = (writer.get_extra_info("peername") or ("somebody",))[0]
-            self._turned_away = str(error) or "it sent nothing"
-            warning = f"warning: a host at {peer} that dialed was turned away: {self._turned_away}"
-            if warning not in self._warnings:  # It dials twice a second.
-                self._warnings.add(warning)
-                self._say(warning)
+            self._say_once(f"warning: a host at {peer} that dialed was turned away: {error or 'it sent nothing'}")
             writer.close()
             return
         _watch_over(writer)
         await self._arrived(_Arrival(hello, reader, writer, channel))
+
+    def _say_once(self, text: str) -> None:
+        if text not in self._said:  # Hosts dial twice a second.
+            self._said.append(text)
+            self._say(text)
 
     async def _arrived(self, arrival: _Arrival) -> None:
         name = arrival.hello.name
@@ -356,15 +287,14 @@ class Reception:
         if hello.own is None:
             return False
         self._tidy()
-        waiting = self._waiting.get(hello.name)
-        first = self._instances.get(hello.name, "") if waiting is None else waiting.hello.instance
-        is_there = waiting is not None or hello.name in self._taken
-        return is_there and first != hello.instance
+        if hello.name in self._waiting:
+            return self._waiting[hello.name].hello.instance != hello.instance
+        return hello.name in self._taken and self._taken[hello.name][1].instance != hello.instance
 
     def _tidy(self) -> None:
         for name in [name for name, arrival in self._waiting.items() if not arrival.is_open]:
             self._waiting.pop(name).writer.close()
-        for name in [name for name, (_, agent) in self._taken.items() if agent.output.at_eof() or _is_over(agent)]:
+        for name in [name for name, (_, agent) in self._taken.items() if agent.is_over]:
             del self._taken[name]
 
     # --- connecting ---------------------------------------------------------------------------------------------
@@ -395,7 +325,7 @@ class Reception:
         if arrival is not None and arrival.hello.lives:
             with contextlib.suppress(AgentLost):
                 return await self._bridge(host, arrival, Continue(tuple(sockets)))
-        return await _leading_nowhere()
+        return await lead_nowhere()
 
     async def settle(self) -> None:
         """Stop expecting agents that have lost another launcher; tell unknown ones to end."""
@@ -421,10 +351,9 @@ class Reception:
         return began + (self.outlive or 0.0) + FENCED_SECONDS
 
     def _report_wait(self, began: float) -> None:
-        if self._has_told or self._first_alive is not None or time.monotonic() - began < TELL_SECONDS:
+        if self._first_alive is not None or time.monotonic() - began < TELL_SECONDS:
             return
-        self._has_told = True
-        self._say(
+        self._say_once(
             "note: no host of the job has come yet; living hosts keep training and look for this launcher "
             f"for up to {self.outlive or 0:g} s"
         )
@@ -439,9 +368,8 @@ class Reception:
         except (WireError, TimeoutError, asyncio.TimeoutError) as error:
             arrival.writer.close()
             raise AgentLost(f"the connection that it had dialed broke: {error}") from None
-        agent = DialedAgent(arrival.reader, arrival.writer)
+        agent = DialedAgent(arrival.reader, arrival.writer, arrival.hello.instance)
         self._taken[host.name] = host, agent
-        self._instances[host.name] = arrival.hello.instance
         return agent
 
     async def gone(self, name: str, silent: bool, since: float, alone: float) -> None:
@@ -461,24 +389,6 @@ class Reception:
             if not silent and not told_off and time.monotonic() - since > REDIAL_SECONDS:
                 return
             await asyncio.sleep(_REST_SECONDS)
-
-
-def _first_free(ports: Sequence[int]) -> socket.socket:
-    """Return a socket that listens on the first free one of these ports.
-
-    Raises:
-        SpecError: all are in use.
-    """
-    reason = ""
-    for port in ports:
-        try:
-            if socket.has_dualstack_ipv6():
-                return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=_BACKLOG)
-            return socket.create_server(("", port), backlog=_BACKLOG)
-        except OSError as error:
-            reason = error.strerror or str(error)
-    which = f"port {ports[0]}" if len(ports) == 1 else f"a port from {ports[0]} to {ports[-1]}"
-    raise SpecError(f"hosts cannot dial {which}: {reason}", "use another port")
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
@@ -511,10 +421,6 @@ async def _send_leave(arrival: _Arrival, why: str) -> None:
     arrival.writer.close()
 
 
-def _is_over(agent: DialedAgent) -> bool:
-    return agent._over.is_set()
-
-
 def _watch_over(writer: asyncio.StreamWriter) -> None:
     sock = writer.get_extra_info("socket")
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -522,13 +428,3 @@ def _watch_over(writer: asyncio.StreamWriter) -> None:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 2)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 1)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4)
-
-
-async def _leading_nowhere() -> DialedAgent:
-    """Return the link to an agent that has ended."""
-    here, there = socket.socketpair()
-    there.close()
-    reader = _Reader()
-    loop = asyncio.get_running_loop()
-    transport, protocol = await loop.create_connection(lambda: asyncio.StreamReaderProtocol(reader), sock=here)
-    return DialedAgent(reader, asyncio.StreamWriter(transport, protocol, reader, loop))

@@ -14,15 +14,15 @@ from collections.abc import Callable
 from farandole.control.agent.protocol import End, FromAgent, Leaving, Outlive
 from farandole.control.launcher.agents.agent_client import AgentClient
 from farandole.control.launcher.agents.agent_lost import AgentLost
-from farandole.control.launcher.agents.reception import FENCED_SECONDS, Reception
+from farandole.control.launcher.agents.reception import FENCED_SECONDS
 from farandole.control.launcher.discovery.host_set import HostSet
 from farandole.control.launcher.host_setup.host_setup import HostSetup, JobHost, NotReady
 from farandole.control.launcher.job.host_list import Host
-from farandole.control.launcher.job.spec import LaunchSpec
 from farandole.control.launcher.slots import job_events as events
 from farandole.control.launcher.slots.job_events import Event
 from farandole.control.launcher.supervise.background import Background
 from farandole.control.launcher.supervise.ending import sweep_elsewhere, sweep_here
+from farandole.control.launcher.supervise.launch_context import LaunchContext
 from farandole.control.launcher.supervise.worker_control import WorkerControl
 from farandole.control.launcher.supervise.workers import Workers
 
@@ -42,44 +42,39 @@ class JobHosts:
 
     def __init__(
         self,
-        spec: LaunchSpec,
+        context: LaunchContext,
         setup: HostSetup | None,
-        reception: Reception | None,
         workers: Workers,
         control: WorkerControl,
         happened: Callable[[Event], None],
         ends: Callable[[], bool],
         background: Background,
-        log: Callable[[str], None],
         outlive: float,
     ) -> None:
         """Start without hosts.
 
         Args:
-            spec: the launch of the job.
+            context: the context of the launch.
             setup: makes hosts ready while the job runs; None if all were ready before.
-            reception: accepts hosts that dial; None: all are reached from here.
             workers: the workers of the job.
             control: receives the agents' messages about workers.
             happened: called with events about hosts.
             ends: returns whether the job is being ended.
             background: the background tasks of the job.
-            log: takes lines that are printed with --verbose only.
             outlive: seconds for which an agent of this machine waits for another launcher when this one is killed; 0 if
                 there will be none.
         """
         self.known = HostSet()
         self.ready: dict[str, JobHost] = {}
         self.survivors: list[str] = []
-        self._spec = spec
+        self._context = context
+        self._spec = context.spec
         self._setup = setup
-        self._reception = reception
         self._workers = workers
         self._control = control
         self._happened = happened
         self._ends = ends
         self._background = background
-        self._log = log
         self._outlive = outlive
         self._followed = True
         self._setting_up: dict[str, asyncio.Task[None]] = {}
@@ -218,8 +213,8 @@ class JobHosts:
             left = await sweep_here(job_host.mark)
             self.survivors += [f"process {pid} on {job_host.host.label}" for pid in left]
             return
-        if self._reception is not None:
-            await self._reception.gone(job_host.host.label, lost.silent, lost.at, self._spec.host_timeout)
+        if self._context.reception is not None:
+            await self._context.reception.gone(job_host.host.label, lost.silent, lost.at, self._spec.host_timeout)
             return
         if not lost.silent and await sweep_elsewhere(job_host.host, self._spec.ssh, job_host.mark):
             return
@@ -229,4 +224,4 @@ class JobHosts:
             await asyncio.sleep(max(0.0, alone + FENCED_SECONDS - since))
         elif not lost.silent:
             # Without an answer nothing is known; the agent there ends its workers by itself.
-            self._log(f"host {job_host.host.label} cannot be reached to see whether anything is left there")
+            self._context.log(f"host {job_host.host.label} cannot be reached to see whether anything is left there")

@@ -107,16 +107,7 @@ class Supervisor:
         )
         outlive = 0.0 if spec.elastic is None or store is None else spec.elastic.search_timeout
         self.hosts = JobHosts(
-            spec,
-            setup,
-            context.reception,
-            self.workers,
-            control,
-            self.happened,
-            lambda: self.ends,
-            self.background,
-            context.log,
-            outlive,
+            context, setup, self.workers, control, self.happened, lambda: self.ends, self.background, outlive
         )
         self.measures = JobMeasures()
         self._kill_at = math.inf
