@@ -13,13 +13,15 @@ if TYPE_CHECKING:
     from farandole.control.launcher.function import run as run
     from farandole.worker.core.basics import count_step as count_step
     from farandole.worker.core.basics import stats as stats
+    from farandole.worker.core.value_reports import report as report
     from farandole.worker.observe.observer import start_timeline as start_timeline
     from farandole.worker.observe.observer import stop_timeline as stop_timeline
 
-__all__ = ["__version__", "count_step", "run", "start_timeline", "stats", "stop_timeline", "submit"]
+__all__ = ["__version__", "count_step", "report", "run", "start_timeline", "stats", "stop_timeline", "submit"]
 
 _HOMES = {
     "count_step": "farandole.worker.core.basics",
+    "report": "farandole.worker.core.value_reports",
     "run": "farandole.control.launcher.function",
     "start_timeline": "farandole.worker.observe.observer",
     "stats": "farandole.worker.core.basics",

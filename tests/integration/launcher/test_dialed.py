@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -24,7 +25,7 @@ from farandole.control.launcher.job.machine import Machine
 from farandole.control.launcher.job.spec import LaunchSpec
 from farandole.control.launcher.output.console import Console, text_writer
 from farandole.control.launcher.start.launch import launch
-from farandole.control.launcher.supervise.outcome import JobOutcome
+from farandole.control.launcher.supervise.outcome import JobOutcome, Observer
 from farandole.errors import JobFailed
 
 SECRET = b"0123456789abcdef"
@@ -43,6 +44,13 @@ class Job:
         # Workers get nothing from the environment of the launcher, which may be on another machine.
         machine = Machine("driver", 1, 0, "/", {})
         console = Console(text_writer(self.printed), text_writer(self.printed))
+        self.values: list[tuple[int | None, Any]] = []
+        values = self.values
+
+        class Values(Observer):
+            def value_reported(self, rank: int | None, payload: bytes) -> None:
+                values.append((rank, pickle.loads(payload)))
+
         self.background = BackgroundJob()
         self.background.begin(
             launch(
@@ -51,6 +59,7 @@ class Job:
                 console,
                 started=self.background.started,
                 call=pickle_call(function, args, {}),
+                observer=Values(),
                 reception=self.reception,
             )
         )
@@ -109,6 +118,24 @@ def test_fixed_job_runs_on_hosts_that_dial(job: Callable[..., Job], tmp_path: Pa
     expected = [(rank, rank, 3, "3", str(tmp_path), "4,5,7") for rank in range(3)]
     assert one.results() == expected, "one machine, whose hosts are in the natural order of their names"
     assert "generation" not in one.printed.getvalue(), one.printed.getvalue()
+
+
+def reports() -> int:
+    import farandole
+
+    for step in range(3):
+        farandole.report({"rank": int(os.environ["FARANDOLE_RANK"]), "step": step})
+    return 7
+
+
+@pytest.mark.parametrize("elastic", [None, Elastic(2, 2, discovery=DIAL)])
+def test_values_are_reported_to_observer(job: Callable[..., Job], elastic: Elastic | None) -> None:
+    one = job(reports, elastic=elastic)
+    one.dial("a", slots=2)
+    assert one.results() == [7, 7]
+    assert sorted(one.values, key=str) == [
+        (rank if elastic is None else None, {"rank": rank, "step": step}) for rank in range(2) for step in range(3)
+    ], "a worker that has not joined has no rank yet"
 
 
 def fails_in_rank_1() -> None:

@@ -114,7 +114,7 @@ def test_public_names() -> None:
     code = "import sys, farandole; n = dir(farandole); print([m for m in sys.modules if m.startswith('farandole')]);"
     assert (
         python(code + "print(*[x for x in n if x in farandole.__all__])")
-        == "['farandole']\n__version__ count_step run start_timeline stats stop_timeline submit\n"
+        == "['farandole']\n__version__ count_step report run start_timeline stats stop_timeline submit\n"
     )
 
 

@@ -14,7 +14,7 @@ PACKAGE = DOCS.parent / "src" / "farandole"
 # Errors of which a user sees no more than what another one makes of them, and kinds of one that has an entry.
 NO_ENTRY = {
     "cluster and workload of a simulation": {"ClusterError", "TraceError", "UnknownPolicyError"},
-    "said by an error of the launcher": {"NothingLeft", "NotTakenOver", "HostsRefused"},
+    "said by an error of the launcher": {"HostsMissing", "HostsRefused", "NothingLeft", "NotTakenOver"},
 }
 
 

@@ -180,6 +180,13 @@ class Measures(msgspec.Struct, frozen=True, tag="measures"):
     """The launcher's names of the hosts; (): not known."""
 
 
+class ReportedValue(msgspec.Struct, frozen=True, tag="value"):
+    """A value for the program that has started the job. It may be lost."""
+
+    payload: bytes
+    """Pickled. The launcher unpickles it only where a function was given that takes it."""
+
+
 class Holds(msgspec.Struct, frozen=True, tag="holds"):
     """This worker holds the job's state from now on."""
 
@@ -309,7 +316,20 @@ class Ending(msgspec.Struct, frozen=True, tag="ending"):
 
 
 FromWorker = (
-    Hello | Join | Leave | Holds | Leaving | Failure | Progress | Measures | FetchCall | Result | Listen | Relay | Probe
+    Hello
+    | Join
+    | Leave
+    | Holds
+    | Leaving
+    | Failure
+    | Progress
+    | Measures
+    | ReportedValue
+    | FetchCall
+    | Result
+    | Listen
+    | Relay
+    | Probe
 )
 Heard = Relayed | Absent | Probed | Changed | Coming | Revoked | ScheduledBatch | Ending
 FromRoster = World | RequestRefused | Call | Accepted | Heard

@@ -57,6 +57,7 @@ from farandole.base.wire.rendezvous import (
     Progress,
     Relay,
     RendezvousError,
+    ReportedValue,
     RequestRefused,
     Result,
     RosterUnreachable,
@@ -229,6 +230,10 @@ class RosterClient:
     def report_measures(self, measures: Measures) -> None:
         """Report the training's measurements to the launcher."""
         self._notify(measures)
+
+    def report_value(self, payload: bytes) -> None:
+        """Give a pickled value to the launcher. It may be lost with the connection."""
+        self._notify(ReportedValue(payload))
 
     def fetch_call(self) -> bytes:
         """Return the pickled call of a job that `farandole.run` started."""

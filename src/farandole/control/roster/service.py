@@ -33,6 +33,7 @@ from farandole.base.wire.rendezvous import (
     Probed,
     Progress,
     Relay,
+    ReportedValue,
     RequestRefused,
     Result,
     Revoked,
@@ -61,7 +62,7 @@ from farandole.control.roster.membership import accusations
 from farandole.control.roster.timeouts import HoldTimer
 from farandole.control.roster.translate import event_of, joined, notices_so_far, world_of, world_on_arrival
 
-Report = Failure | Progress | Measures
+Report = Failure | Progress | Measures | ReportedValue
 
 
 def _has_intact_world(state: RosterState) -> bool:
@@ -252,7 +253,7 @@ class RosterService:
             self._happened(event_of(worker, message))
         elif isinstance(message, Failure):
             self._fail(worker, message)
-        elif isinstance(message, Progress | Measures):
+        elif isinstance(message, Progress | Measures | ReportedValue):
             self._reported(worker, message)
         elif isinstance(message, FetchCall):
             await client.send(_answer_with(self._call))

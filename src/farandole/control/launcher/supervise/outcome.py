@@ -47,13 +47,24 @@ class Running(Protocol):
 
 
 class Observer:
-    """Is told of failures while workers run; this one ignores them. Called in the loop's thread."""
+    """Is told of failures and of reported values while workers run; this one ignores them.
+
+    Called in the loop's thread, so its methods must return quickly.
+    """
 
     def worker_failed(self, rank: int, code: int) -> None:
         """Handle a worker's failure; `code` is its exit code, or 128 plus the number of a signal."""
 
     def ends_others(self, rank: int) -> None:
         """Handle that the other workers are ended because this one has failed."""
+
+    def value_reported(self, rank: int | None, payload: bytes) -> None:
+        """Handle a value of `farandole.report`.
+
+        Args:
+            rank: the rank of its worker, as far as it has one.
+            payload: the pickled value.
+        """
 
 
 def outcome_of(

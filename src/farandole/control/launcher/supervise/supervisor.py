@@ -16,7 +16,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 
 from farandole.base.wire.frames import FRAME_LIMIT, LARGEST_FRAME
-from farandole.base.wire.rendezvous import Failure, Progress
+from farandole.base.wire.rendezvous import Failure, Measures, Progress
 from farandole.control.agent.protocol import End as EndAgent
 from farandole.control.agent.protocol import SendSignal
 from farandole.control.launcher.failure.failure_text import as_shell
@@ -210,8 +210,13 @@ class Supervisor:
             self.history.progress(worker, report, self.workers, self.state)
             if self._elastic and report.steps and not self.state.progressed:
                 self.happened(events.Progressed())
-        else:
+        elif isinstance(report, Measures):
             self.measures.add(report)
+        else:
+            # Before its world begins, a worker of an elastic job has no rank.
+            world, known = self.state.world, None if self._elastic else worker
+            rank = world.index(worker) if worker in world else known
+            self._context.observer.value_reported(rank, report.payload)
 
     def worker_over(self, worker: Worker) -> None:
         """Record that a worker has certainly ended, and sends nothing more."""
