@@ -1,4 +1,4 @@
-"""Mutations of plain data: what people and their tools get wrong in a YAML file, and worse."""
+"""Mutations of plain data and of bytes: what people and their tools get wrong in a YAML file, and worse."""
 
 from __future__ import annotations
 
@@ -46,3 +46,21 @@ def _change(node: Any, key: Any, rng: random.Random) -> None:
         node[rng.choice(["name", "spec", "status", "replicas", "x"])] = copy.deepcopy(node[key])
     else:
         node[key] = copy.deepcopy(rng.choice(_VALUES))
+
+
+def change_bytes(payload: bytes, rng: random.Random) -> bytes:
+    """Return bytes with one to four places changed: bits, numbers, cuts, repetitions."""
+    changed = bytearray(payload)
+    for _ in range(rng.randint(1, 4)):
+        at = rng.randint(0, len(changed))
+        end = rng.randint(at, min(len(changed), at + 16))
+        how = rng.randrange(4)
+        if how == 0 and at < len(changed):
+            changed[at] ^= 1 << rng.randrange(8)
+        elif how == 1:
+            del changed[at:end]
+        elif how == 2:
+            changed[at:at] = changed[at:end] * rng.choice((1, 2, 50))
+        else:
+            changed[at:end] = rng.choice((b"\x00", b"\x7f", b"\xff", b"\xff\xff\xff\xff", b"\x91" * 2000, b"\xc1"))
+    return bytes(changed)

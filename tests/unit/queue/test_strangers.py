@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import os
+import random
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
+from message_samples import of_struct, structs_of
+from mutations import mutated
 from queue_world import BOB, FakeDaemon, World, hosts
 
+from farandole.base.wire.encoding import encode
+from farandole.base.wire.errors import BadMessage
+from farandole.base.wire.frames import Codec
 from farandole.base.wire.rendezvous import Measures
 from farandole.control.jobs.spec import from_dict
 from farandole.control.jobs.status import to_dict
 from farandole.control.queue.attempt import Attempt, AttemptRequest
+from farandole.control.queue.daemon import QueueDaemon
 from farandole.control.queue.measures import report_of
 from farandole.control.queue.model import AttemptFact, AttemptReport, AttemptState, Owner
-from farandole.control.queue.protocol import MESSAGE_LIMIT, Submit
+from farandole.control.queue.protocol import MESSAGE_LIMIT, Ask, QueueRequest, Submit
 from farandole.control.queue.settings import QueueSettings
 
 ME = Owner(os.geteuid(), os.getegid(), "me")
@@ -80,3 +88,26 @@ def test_list_of_jobs_fits_into_a_message_with_any_content(tmp_path: Path) -> No
     assert listed[0].command[0] == "python" and listed[0].command[-1].endswith("…")
     assert daemon.state.status("a").command == tuple(words)
     daemon.close()
+
+
+SPEC = {"name": "text", "command": ["python", "train.py"], "num_proc": 2, "resources": {}, "kind": "training"}
+
+
+def test_requests_changed_by_chance_are_answered_or_refused(tmp_path: Path) -> None:
+    daemon = QueueDaemon(tmp_path)
+    codec: Codec[QueueRequest] = Codec(QueueRequest)
+    rng = random.Random(2)
+    asks = [of_struct(kind) for kind in structs_of(Ask)]
+    asks += [{"type": "submit", "spec": SPEC, "environment": {}, "directory": "/", "key": "k"}] * len(asks)
+    answered = 0
+    for _ in range(int(os.environ.get("FARANDOLE_FUZZ_FRAMES", "1000"))):
+        request: dict[str, Any] = {"ask": mutated(rng.choice(asks), rng, keep=("type",)), "token": ""}
+        try:
+            understood = codec.decode(encode(request))
+        except (BadMessage, TypeError, OverflowError):
+            continue
+        answer = daemon._server._answer(understood, 65534)
+        assert encode(answer) and "internal error" not in str(answer), (request, answer)
+        answered += 1
+    assert answered > 0
+    daemon._store.close()

@@ -47,6 +47,14 @@ def decode(payload: bytes, kind: Any) -> Any:
         msgspec.DecodeError: the payload is not such a value.
     """
     try:
+        return _decode(payload, kind)
+    except (RecursionError, UnicodeDecodeError, TypeError) as error:
+        # Nesting that is too deep, a text that is not UTF-8, and a key that cannot be one: msgspec lets them pass.
+        raise msgspec.DecodeError(str(error)) from error
+
+
+def _decode(payload: bytes, kind: Any) -> Any:
+    try:
         return _decoder(kind).decode(payload)
     except msgspec.ValidationError:
         plain = msgspec.msgpack.decode(payload, ext_hook=_within)
@@ -115,9 +123,9 @@ def decode_json(text: bytes | str, kind: type[Value]) -> Value:
     """
     try:
         return msgspec.json.decode(text, type=kind)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         try:
             plain = json.loads(text)
-        except ValueError:
-            raise error from None
+        except (ValueError, RecursionError):
+            raise msgspec.DecodeError(str(error)) from None
         return msgspec.convert(plain, kind, str_keys=True)

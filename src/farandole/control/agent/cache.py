@@ -24,8 +24,7 @@ import stat
 import time
 from collections.abc import Iterator
 
-import msgspec
-
+from farandole.base.wire import encoding
 from farandole.control.agent.protocol import Entry, File, Link
 
 KEPT_SECONDS = 30 * 24 * 3600.0
@@ -40,7 +39,7 @@ _FRESH_SECONDS = 60.0
 _PARTIALS_AT_ONCE = 64
 _LOCK = b".farandole.lock"
 _PLACED = b".farandole.placed"
-_NOTHING_PLACED = msgspec.msgpack.encode(())
+_NOTHING_PLACED = encoding.encode(())
 
 
 def default_directory() -> bytes:
@@ -74,7 +73,7 @@ class Tree:
 
     def seal(self, entries: tuple[Entry, ...]) -> None:
         """Record that all entries are in place."""
-        _write(os.path.join(self.path, _PLACED), msgspec.msgpack.encode(entries))
+        _write(os.path.join(self.path, _PLACED), encoding.encode(entries))
 
     def close(self) -> None:
         """Release it to pruning."""
@@ -223,7 +222,7 @@ class Cache:
             yield from _remove_all(tree)
             return
         with open(placed, "rb") as file:
-            entries = msgspec.msgpack.decode(file.read(), type=tuple[Entry, ...])
+            entries = encoding.decode(file.read(), tuple[Entry, ...])
         roots = [os.path.join(tree, name) for name in _list(tree) if name not in (_LOCK, _PLACED)]
         shipped = {os.path.join(root, entry.path): entry for root in roots for entry in entries}
         for root in roots:

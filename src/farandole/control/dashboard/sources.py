@@ -92,7 +92,7 @@ class UrlSource:
         """Return what its launcher says."""
         try:
             view = decode_json(self._get(f"/view?lines_from={lines_from}"), JobView)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except msgspec.DecodeError as error:
             hint = "is it the metrics of a job? those of a worker show no job"
             raise Refused(f"{self._url} tells nothing of a job: {error}", hint) from None
         begun = view.moments[0].at if view.moments else None

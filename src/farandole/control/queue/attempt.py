@@ -353,5 +353,5 @@ def _read(path: Path, kind: type[_Content], owner: Owner | None) -> _Content | N
     try:
         with open(_open_plain(path, owner), "rb") as file:
             return decode_json(file.read(_FILE_BYTES), kind)
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except (OSError, msgspec.DecodeError):
         return None  # Nothing that a user writes there may end the daemon.

@@ -26,6 +26,7 @@ import msgspec
 
 from farandole.base import external_launcher
 from farandole.base.settings.table import Settings
+from farandole.base.wire import encoding
 from farandole.base.wire.rendezvous import World
 from farandole.errors import FarandoleError, InvalidRequestError, NotInitializedError
 
@@ -79,7 +80,7 @@ class Publication:
         )
         written = os.memfd_create("farandole-identity")
         with os.fdopen(written, "wb", closefd=False) as file:
-            file.write(msgspec.msgpack.encode(public))
+            file.write(encoding.encode(public))
         if self._descriptor is None:
             self._descriptor = written
         else:
@@ -150,8 +151,8 @@ def _of_environment(environment: Mapping[str, str]) -> Identity | None:
     if not (pid.isdecimal() and descriptor.isdecimal()) or int(pid) == os.getpid() or not _is_part_of_a_program():
         return None
     try:
-        identity = msgspec.msgpack.decode(Path(f"/proc/{pid}/fd/{descriptor}").read_bytes(), type=Identity)
-    except (OSError, msgspec.MsgspecError):
+        identity = encoding.decode(Path(f"/proc/{pid}/fd/{descriptor}").read_bytes(), Identity)
+    except (OSError, msgspec.DecodeError):
         return None  # The worker has ended, or has left its world; the file is something else's by now.
     is_meant = identity.pid == int(pid) and identity.placement == placement_in(environment)
     return identity if is_meant else None

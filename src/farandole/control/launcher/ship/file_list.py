@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from farandole.base.wire import encoding
 from farandole.control.agent.protocol import Directory, Entry, File, Link
 from farandole.control.launcher.job.ssh_and_ship import ShipLimit
 from farandole.control.launcher.ship.ignore import Rules, decide, entered, outer_rules, tracked_though_ignored
@@ -135,7 +136,7 @@ class Hashes:
         try:
             os.makedirs(folder, mode=0o700, exist_ok=True)
             with open(new, "wb") as file:
-                file.write(msgspec.msgpack.encode(self._seen))
+                file.write(encoding.encode(self._seen))
             os.replace(new, self._path)
             _forget_old(folder)
         except OSError:
@@ -154,7 +155,8 @@ def _state(found: os.stat_result) -> tuple[int, int, int, int]:
 def _load(path: str) -> dict[bytes, _Known]:
     try:
         with open(path, "rb") as file:
-            return msgspec.msgpack.decode(file.read(), type=dict[bytes, _Known])
+            known: dict[bytes, _Known] = encoding.decode(file.read(), dict[bytes, _Known])
+            return known
     except (OSError, msgspec.DecodeError):
         return {}
 
