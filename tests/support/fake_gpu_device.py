@@ -151,7 +151,7 @@ def _device_module(torch: ModuleType, devices: int) -> ModuleType:
     module.set_device = accelerator.set_device_index  # type: ignore[attr-defined]
     module.is_initialized = lambda: True  # type: ignore[attr-defined]
     module.current_stream = accelerator.current_stream  # type: ignore[attr-defined]
-    module.Stream = lambda priority=0: torch.Stream(device=DEVICE)  # type: ignore[attr-defined]
+    module.Stream = lambda device=DEVICE, priority=0: torch.Stream(device=device)  # type: ignore[attr-defined]
     module.Event = lambda: torch.Event(DEVICE)  # type: ignore[attr-defined]
     module.stream = lambda stream: stream  # type: ignore[attr-defined]
     module.synchronize = accelerator.synchronize  # type: ignore[attr-defined]

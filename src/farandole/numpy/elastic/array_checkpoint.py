@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import numpy as np
@@ -32,7 +32,7 @@ class ArrayCheckpoint(CheckpointBase):
     def _describe(self, tensor: Any) -> tuple[str, tuple[int, ...], int]:
         return tensor.dtype.name, tensor.shape, tensor.nbytes
 
-    def _copied(self, sources: Tensors, before: Tensors) -> dict[str, Any]:
+    def _copied(self, sources: Tensors, before: Tensors) -> tuple[dict[str, Any], Callable[[], None]]:
         copies: dict[str, Any] = {}
         for name, source in sources.items():
             last = before.get(name)
@@ -40,4 +40,4 @@ class ArrayCheckpoint(CheckpointBase):
             copy: Any = last if fits else np.empty(source.shape, source.dtype)
             np.copyto(copy, source)
             copies[name] = copy
-        return copies
+        return copies, lambda: None

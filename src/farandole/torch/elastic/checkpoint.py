@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, MutableMapping
+from collections.abc import Callable, Hashable, MutableMapping, Sequence
 from typing import Any
 
 import torch
 
 from farandole.errors import InvalidRequestError
+from farandole.torch.collectives.tensors import RAW_STREAMS
 from farandole.torch.elastic.tensor_files import open_format
 from farandole.torch.optimizer_state import load_in_place
 from farandole.worker.elastic.checkpoint.checkpoint_base import CheckpointBase
@@ -46,18 +47,27 @@ class Checkpoint(CheckpointBase):
     def _describe(self, tensor: Any) -> tuple[str, tuple[int, ...], int]:
         return str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), tensor.numel() * tensor.element_size()
 
-    def _copied(self, sources: Tensors, before: Tensors) -> dict[str, Any]:
-        copies = {}
-        devices = set()
+    def _copied(self, sources: Tensors, before: Tensors) -> tuple[dict[str, Any], Callable[[], None]]:
+        """Copy tensors; those of a GPU in a stream of their own, for which no thread waits here."""
+        copies: dict[str, Any] = {}
+        on_gpus: dict[torch.device, list[tuple[torch.Tensor, torch.Tensor]]] = {}
         for name, tensor in sources.items():
             source = tensor.detach()
-            copies[name] = _buffer(before.get(name), source)
-            copies[name].copy_(source, non_blocking=source.is_cuda)
-            devices.add(source.device)
-        for device in devices:
-            if device.type == "cuda":
-                torch.cuda.current_stream(device).synchronize()
-        return copies
+            copies[name] = copy = _buffer(before.get(name), source)
+            if _is_on_gpu(source):
+                on_gpus.setdefault(source.device, []).append((copy, source))
+            else:
+                copy.copy_(source)
+        events = [_begin_copies(device, pairs) for device, pairs in on_gpus.items()]
+
+        def wait() -> None:
+            try:
+                for event in events:
+                    event.synchronize()
+            except RuntimeError as error:
+                raise OSError(f"the copy from the memory of a GPU has failed: {error}") from error
+
+        return copies, wait
 
     def _fits(self, target: Any, value: Any) -> bool:
         return not isinstance(target, torch.Tensor) or getattr(value, "shape", None) == target.shape
@@ -100,10 +110,29 @@ def _on_devices(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> dict
     return {**state, "state": {key: moved(v, key) if key in devices else v for key, v in state["state"].items()}}
 
 
+def _is_on_gpu(tensor: torch.Tensor) -> bool:
+    return tensor.is_cuda or tensor.device.type in RAW_STREAMS
+
+
+def _begin_copies(device: torch.device, pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> Any:
+    """Begin to copy tensors from a GPU, each to a buffer of pinned memory; return the event of their end.
+
+    What is put into the current stream from now on comes after the copies: it may change the tensors.
+    """
+    backend = getattr(torch, device.type)
+    current, side = backend.current_stream(device), backend.Stream(device=device)
+    side.wait_stream(current)
+    with backend.stream(side):
+        for copy, source in pairs:
+            copy.copy_(source, non_blocking=True)
+    current.wait_stream(side)
+    return side.record_event()
+
+
 def _buffer(before: Any, source: torch.Tensor) -> torch.Tensor:
     if before is not None and before.shape == source.shape and before.dtype == source.dtype:
         return before
-    return torch.empty(source.shape, dtype=source.dtype, device="cpu", pin_memory=source.is_cuda)
+    return torch.empty(source.shape, dtype=source.dtype, device="cpu", pin_memory=_is_on_gpu(source))
 
 
 def _check_kind(tensor: torch.Tensor) -> None:

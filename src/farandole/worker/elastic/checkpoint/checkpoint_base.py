@@ -194,15 +194,18 @@ class CheckpointBase(ABC):
         return False
 
     def _part(self, attempt: AttemptId, rank: int, writers: int, manifest: Manifest, tensors: Tensors) -> Part:
-        pieces = self._snapshot(tensors, manifest.tensors, rank)
+        pieces, wait_for_copies = self._snapshot(tensors, manifest.tensors, rank)
 
         def write(folder: Path) -> tuple[str, ...]:
+            wait_for_copies()
             return self._format.write(folder, rank, writers, pieces)
 
         layout = hashlib.sha256(msgspec.json.encode(manifest.tensors)).hexdigest()
         return Part(attempt, rank, writers, manifest, layout, write, self._patience)
 
-    def _snapshot(self, tensors: Tensors, entries: Mapping[str, TensorEntry], rank: int) -> dict[str, Any]:
+    def _snapshot(
+        self, tensors: Tensors, entries: Mapping[str, TensorEntry], rank: int
+    ) -> tuple[dict[str, Any], Callable[[], None]]:
         """Copy this rank's pieces, into the memory of the last copy where it fits: fresh memory is slow."""
         sources = {}
         for name, entry in entries.items():
@@ -210,8 +213,8 @@ class CheckpointBase(ABC):
                 if piece.shard == rank:
                     tensor = tensors[name]
                     sources[name] = tensor if len(entry.pieces) == 1 else tensor[piece.begin : piece.end]
-        self._buffers = self._copied(sources, self._buffers)
-        return self._buffers
+        self._buffers, wait_for_copies = self._copied(sources, self._buffers)
+        return self._buffers, wait_for_copies
 
     def _entries(self, tensors: Tensors, writers: int) -> dict[str, TensorEntry]:
         described = {name: self._describe(tensor) for name, tensor in tensors.items()}
@@ -320,8 +323,13 @@ class CheckpointBase(ABC):
         """Return the name of a tensor's type, its shape, and its bytes."""
 
     @abstractmethod
-    def _copied(self, sources: Tensors, before: Tensors) -> dict[str, Any]:
-        """Return copies of tensors in ordinary memory, in that of the copies before where it fits."""
+    def _copied(self, sources: Tensors, before: Tensors) -> tuple[dict[str, Any], Callable[[], None]]:
+        """Copy tensors to ordinary memory, to that of the copies before where it fits.
+
+        Returns:
+            The copies, and a function that waits until they are whole, for the thread that writes them. The caller may
+            change the tensors at once.
+        """
 
     @abstractmethod
     def _fits(self, target: Any, value: Any) -> bool:
