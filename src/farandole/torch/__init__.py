@@ -15,6 +15,7 @@ from farandole.torch.collectives import barrier, join, poll, sparse_allreduce_as
 from farandole.torch.collectives import functions as _functions
 from farandole.torch.collectives.functions import *  # noqa: F403 - Each collective that is declared.
 from farandole.torch.compression import Compression
+from farandole.torch.local_device import local_device
 from farandole.torch.objects import allgather_object, broadcast_object
 from farandole.torch.optimizer_state import broadcast_optimizer_state
 from farandole.torch.parameters import broadcast_parameters
@@ -83,6 +84,7 @@ __all__ = [
     "is_homogeneous",
     "is_initialized",
     "join",
+    "local_device",
     "local_rank",
     "local_size",
     "mpi_built",
