@@ -46,6 +46,8 @@ class Kind(NamedTuple):
     """One after the other."""
     parts: int = 0
     """In which the state goes to newcomers while the others train; 0: it goes at once."""
+    on_device: bool = False
+    """Gradients travel in device buckets with a twin, from the second step of each set of ranks on."""
     while_forming: bool = False
     """Faults happen most of all to workers that are about to form a world."""
 
@@ -111,12 +113,22 @@ class Optimizer:
         """This worker changes its reduced gradients when it has taken its step."""
         self._begun: dict[str, tuple[int, Any]] = {}
         self._own = 0.0
+        self._on_device = kind.on_device
+        self._twins: dict[str, tuple[float, float]] = {}
+        """What is sent from a device, and by what this rank's own gradient was multiplied for that."""
+        self._buckets: dict[str, float] = {}
+        """Where reductions come to, and what an abort leaves undefined."""
+        self._has_buckets = False
+        self._times_made_alike = 0
         self._is_lost = False
         self._reduced: float | None = None
         self._is_intact = True
 
     def backward(self, own: float) -> None:
         self._own = own
+        self._twins = {}
+        if self._times_made_alike != self._session.times_made_alike:
+            self._times_made_alike, self._has_buckets = self._session.times_made_alike, False
         self._begin("0")
         again = self._session.retry
         assert again is not None
@@ -130,6 +142,7 @@ class Optimizer:
         if self._is_lost:
             self._is_lost = False
             return None
+        self._has_buckets = self._on_device
         if self._changes:
             self._is_intact = False
         return self._reduced
@@ -143,7 +156,7 @@ class Optimizer:
                     self._begin(part)
             results = [each for part in ("0", "1", "ballot") if (each := self._finish(part)) is not None]
             if len(results) == 3 and len({generation for generation, _ in self._begun.values()}) == 1:
-                means = [sum(each) / len(each) for each in results[:2]]
+                means = [self._buckets[part] for part in ("0", "1")]
                 assert means[0] == means[1]
                 self._reduced, self._is_intact = means[0], True
                 again.count([any(asked) for asked in zip(*results[2], strict=True)], self)
@@ -171,11 +184,16 @@ class Optimizer:
         again = self._session.retry
         assert again is not None
         generation = self._session.world.generation
+        name = f"{self._name}.{part}"
         own: Any = self._own * again.share
         if part == "ballot":
             own = list(again.ballot(self._changes or not self._keeps))
+        elif self._has_buckets:
+            # On ranks that do not agree on this, it is another request.
+            name += ".bucket"
+            own = self._put_into_twin(part, again.share)
         try:
-            self._begun[part] = generation, self._session.engine.begin(f"{self._name}.{part}", pickle.dumps(own))
+            self._begun[part] = generation, self._session.engine.begin(name, pickle.dumps(own))
         except HorovodInternalError:
             self._begun.pop(part, None)
 
@@ -183,11 +201,22 @@ class Optimizer:
         if part not in self._begun:
             return None
         try:
-            everyone = self._session.engine.wait(self._begun[part][1])
+            everyone = list(map(pickle.loads, self._session.engine.wait(self._begun[part][1])))
         except HorovodInternalError:
             del self._begun[part]
+            # The result, or a part of it, may have come although the request has failed.
+            self._buckets[part] = float("nan")
             return None
-        return list(map(pickle.loads, everyone))
+        if part != "ballot":
+            self._buckets[part] = sum(everyone) / len(everyone)
+        return everyone
+
+    def _put_into_twin(self, part: str, share: float) -> float:
+        own, before = self._twins.get(part, (self._own * share, share))
+        if before not in (share, 0.0):
+            own *= share / before
+        self._twins[part] = own, share
+        return own
 
 
 class Trained:

@@ -165,6 +165,24 @@ KINDS = {
     "gives out again in changing worlds": Kind(
         workers=4, faults=4, keeps_gradients=False, changes=("kill", "add", "drain")
     ),
+    "on devices": Kind(workers=4, on_device=True, faults=4, changes=("kill", "add"), calls_after=True),
+    "on devices, newcomers of a large state": Kind(
+        workers=3, on_device=True, samples=23, faults=6, parts=3, changes=("kill", "add", "add", "drain")
+    ),
+    "on devices, while worlds are formed": Kind(
+        workers=4,
+        on_device=True,
+        faults=6,
+        early=True,
+        while_forming=True,
+        changes=("kill", "add", "drain", "evict", "suspect"),
+    ),
+    "on devices, gives out again": Kind(
+        workers=4, on_device=True, keeps_gradients=False, faults=4, changes=("kill", "add", "drain")
+    ),
+    "on devices, two loops and tails": Kind(
+        workers=4, on_device=True, samples=11, loops=2, faults=5, changes=("kill", "add", "drain")
+    ),
     "all": Kind(
         workers=4, faults=5, changes=("kill", "add", "drain", "evict", "suspect"), calls_before=True, calls_after=True
     ),
