@@ -7,6 +7,7 @@
 #   make test-frameworks   frameworks in versions that need an environment of their own (FRAMEWORKS='mxnet'); keeps a record of all
 #   make test-cuda-fake   PyTorch's build for CUDA (5.5 GB) on simulated GPUs, beside DDP; keeps a record
 #   make test-ecosystem   Lightning, transformers and accelerate (1.5 GB) on farandole; keeps a record
+#   make test-parquet   farandole.parquet, with pyarrow; keeps a record
 #   make check       formats, lint, types, arrows between rooms (ALL=1: clang-tidy on every file, not only changed ones)
 #   make fix         format, and repair what ruff can repair
 #   make sanitize    native tests under AddressSanitizer and ThreadSanitizer; keeps a record of what has passed
@@ -24,7 +25,7 @@
 .SHELLFLAGS := -euc
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help setup demo pipeline images test test-frameworks test-cuda-fake test-ecosystem check fix bench bench-elastic soak docs wheel wheel-test sanitize explore explore-simulation explore-models native native-tests clean
+.PHONY: help setup demo pipeline images test test-frameworks test-cuda-fake test-ecosystem test-parquet check fix bench bench-elastic soak docs wheel wheel-test sanitize explore explore-simulation explore-models native native-tests clean
 
 VENV := .venv
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
@@ -145,6 +146,9 @@ test-cuda-fake: setup native-tests
 
 test-ecosystem: setup
 	@python tools/verified.py record ecosystem -- python tools/frameworks.py pytorch-ecosystem --for-record
+
+test-parquet: setup
+	@python tools/verified.py record parquet -- python tools/frameworks.py parquet --for-record
 
 bench: setup $(VENV)/ready-to-bench $(VENV)/ready-to-test
 	@python -m benchmarks $(BENCH)

@@ -143,6 +143,16 @@ ENVIRONMENTS = {
         on_demand=True,
         is_installed=True,
     ),
+    # pyarrow is 150 MB, and only `farandole.parquet` needs it. `make test-parquet`.
+    "parquet": Environment(
+        ("3.11", "3.12", "3.13"),
+        (
+            *("pyarrow==26.0.1", "fsspec==2026.9.0"),
+            *("torch==2.13.0", "numpy==2.4.6", "safetensors==0.8.0", "keras==3.15.1"),
+        ),
+        ("tests/parquet", "tests/integration/docs/test_code_blocks.py", "-k", "parquet or pyarrow"),
+        on_demand=True,
+    ),
 }
 
 

@@ -68,7 +68,7 @@ ABOVE_THE_MODELS = (
         "kubeflow",
         "mxnet",
     ),
-    *("numpy", "observe", "tensorflow", "torch", "worker/core/lib", "worker/observe"),
+    *("numpy", "observe", "parquet", "tensorflow", "torch", "worker/core/lib", "worker/observe"),
     *(
         f"control/{room}"
         for room in (
@@ -150,6 +150,19 @@ CHECKS = {
             "tests/cuda_fake",
             "tests/gpu_fake",
             "tests/support/cuda_on_fake_gpu.py",
+        ),
+        {},
+    ),
+    # Whether rows of Parquet files arrive, and the blocks of its page run.
+    "parquet": Check(
+        (
+            "docs/how-to/parquet.md",
+            "src/farandole/parquet",
+            "src/farandole/torch/elastic",
+            "src/farandole/worker/elastic/ledger.py",
+            "src/farandole/worker/elastic/ranges.py",
+            "tests/parquet",
+            "tests/support/parquet_files.py",
         ),
         {},
     ),

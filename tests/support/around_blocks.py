@@ -25,6 +25,13 @@ BEFORE = {
     "how-to/checkpoints.md": _TORCH + "scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1); last = 100\n",
     "how-to/compression.md": _TORCH + "gradients = [torch.ones(1000)]\n",
     "how-to/observing.md": _TORCH,
+    "how-to/parquet.md": """
+import os, numpy, pyarrow, pyarrow.parquet
+os.makedirs("/shared/train", exist_ok=True)
+table = pyarrow.table({"pixels": list(numpy.ones((640, 16), "float32")), "label": numpy.arange(640) % 10})
+pyarrow.parquet.write_table(table, f"/shared/train/{os.environ['FARANDOLE_RANK']}.parquet", row_group_size=100)
+import farandole.torch as hvd; hvd.init(); hvd.barrier()
+""",
     "how-to/torch_distributed.md": _TORCH,
     "how-to/profiling.md": _TORCH,
     "how-to/metrics.md": _TORCH

@@ -26,13 +26,18 @@ def code(block: Block, folder: str) -> str:
         text = "".join(
             line[4:] if line.startswith((">>> ", "... ")) else "\n" for line in text.splitlines(keepends=True)
         )
+    return within(text, folder)
+
+
+def within(text: str, folder: str) -> str:
+    """Return code whose paths in /shared are in a folder instead."""
     return text.replace('"/shared', f'"{folder}')
 
 
 def run_page(page: str, folder: str) -> None:
     """Run the blocks of a page in their order and with the same names."""
     names: dict[str, Any] = {"__name__": "__main__"}
-    execute(BEFORE.get(page, ""), f"before {page}", 1, names)
+    execute(within(BEFORE.get(page, ""), folder), f"before {page}", 1, names)
     python = [block for block in blocks(DOCS / page) if block.language in {"python", "pycon"}]
     for i, block in enumerate(python):
         script = re.match(r"script (\S+)", block.told)

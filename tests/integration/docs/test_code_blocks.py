@@ -27,8 +27,9 @@ FRAMEWORKS = {
     "torch, elastic": ["explanation/elastic.md", "get-started/numpy.md", "get-started/pytorch.md"],
     "tensorflow": ["get-started/keras.md", "get-started/tensorflow.md", "reference/tensorflow.md"],
     "jax": ["get-started/jax.md", "reference/jax.md"],
-    # It has an environment of its own: see tools/frameworks.py.
+    # They have environments of their own: see tools/frameworks.py.
     "mxnet": ["get-started/mxnet.md"],
+    "pyarrow": ["how-to/parquet.md"],
 }
 # Pages whose blocks start jobs by themselves.
 ALONE = ["how-to/notebook.md", "how-to/testing.md"]
@@ -52,7 +53,7 @@ def start(command: list[str], folder: Path, **environment: str) -> str:
 
 
 def needed(what: str) -> None:
-    for name in re.findall("tensorflow|keras|jax|mxnet|accelerate|lightning|transformers", what):
+    for name in re.findall("tensorflow|keras|jax|mxnet|accelerate|lightning|transformers|pyarrow", what):
         if importlib.util.find_spec(name) is None:
             pytest.skip(f"{name} is not installed")
 

@@ -180,6 +180,17 @@ def test_wrong_loops_are_refused_with_a_clear_error(nursery: Nursery) -> None:
         expect(lambda: hvd.elastic.steps(loader, params={"w": jnp.ones(2)}))
         expect(lambda: hvd.elastic.steps([1, 2]))
         expect(lambda: hvd.elastic.ElasticLoader((np.ones(3), np.ones(4)), batch_size=2))
+
+        class Ranges:
+            def __len__(self) -> int:
+                return 20
+
+            def farandole_read(self, ranges: Any) -> dict[str, Any]:
+                return {"x": np.concatenate([np.arange(*each) for each in ranges])}
+
+        ranged = hvd.elastic.ElasticLoader(Ranges(), batch_size=2)
+        assert ranged.next(2, 1).data["x"].tolist() == [2, 3]
+        expect(lambda: hvd.elastic.ElasticLoader(Ranges(), batch_size=2, shuffle=True))
         loop = hvd.elastic.steps(loader, state=hvd.elastic.TrainState(w=jnp.ones(2)))
         expect(lambda: list(loop))
         remembering = hvd.distributed(optax.sgd(1.0), compression=hvd.Compression.int8)
@@ -192,7 +203,10 @@ def test_wrong_loops_are_refused_with_a_clear_error(nursery: Nursery) -> None:
         world.close()
     for sentence, words in zip(
         said,
-        ("TrainState(params=...)", "ElasticLoader(...)", "as many rows", "reduced no gradients", "another compression"),
+        (
+            *("TrainState(params=...)", "ElasticLoader(...)", "as many rows", "read in its own order"),
+            *("reduced no gradients", "another compression"),
+        ),
         strict=True,
     ):
         assert words in sentence

@@ -42,6 +42,19 @@ def load_all_kinds() -> None:
     assert batch.data is None
     assert sequence.borrow(batch)["square"].numpy().tolist() == [[0.0], [1.0]]
 
+    class Ranges:
+        def __len__(self) -> int:
+            return 20
+
+        def farandole_read(self, ranges: Any) -> dict[str, Any]:
+            return {"x": np.concatenate([np.arange(*each) for each in ranges])}
+
+    ranged = ElasticLoader(Ranges(), batch_size=2)
+    batch = ranged.next(2, 1)
+    assert batch is not None
+    assert batch.data["x"].numpy().tolist() == [2, 3]
+    assert ranged.borrow(batch)["x"].numpy().tolist() == [0, 1]
+
     asked: list[int] = []
 
     def load(indices: object) -> object:

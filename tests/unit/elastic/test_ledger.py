@@ -133,6 +133,66 @@ def test_the_ledger_after_a_step_is_the_same_as_when_it_is_committed(seed: int) 
         ledger = ledger.commit(shares, [rank for rank in range(len(counts)) if chance.random() < 0.3])
 
 
+# --- ranks that read apart ---------------------------------------------------------------------------------------
+
+
+def test_each_rank_goes_on_in_a_region_of_its_own() -> None:
+    ledger = Ledger(samples=1000, apart=True)
+    first = ledger.take([8, 8, 8])
+    assert first == (((0, 8),), ((334, 342),), ((667, 675),))
+    ledger = ledger.commit(first)
+    assert ledger.take([8, 8, 8]) == (((8, 16),), ((342, 350),), ((675, 683),))
+
+
+def test_what_a_lost_rank_read_is_read_again_and_regions_are_drawn_anew() -> None:
+    ledger = Ledger(samples=90, apart=True)
+    ledger = ledger.commit(ledger.take([5, 5, 5]), lost=[1])
+    assert ledger.left == 80
+    assert (ledger.returned, ledger.cursor) == (((5, 60),), 65)
+    assert ledger.take([5, 5]) == (((5, 10),), ((45, 50),))
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_rank_reads_few_ranges_while_the_world_stays(seed: int) -> None:
+    chance = random.Random(seed)
+    counts = [chance.randint(1, 9) for _ in range(chance.randint(1, 6))]
+    ledger = Ledger(samples=chance.randint(500, 3000), apart=True)
+    ends: list[int] | None = None
+    while ledger.left:
+        shares, ledger = ledger.step(counts)
+        if not all(shares):
+            break  # The last step has fewer samples than there are ranks.
+        assert all(len(share) == 1 for share in shares)
+        begins = [share[0][0] for share in shares]
+        assert ends is None or begins == ends
+        ends = [share[0][1] for share in shares]
+    assert ledger.left == 0
+
+
+@pytest.mark.parametrize("shares", [(((4, 11),),), (((0, 2), (0, 2)),), (((1, 3), (2, 4)),)])
+def test_shares_that_were_not_to_be_read_are_refused(shares: tuple[Share, ...]) -> None:
+    with pytest.raises(ValueError, match="to be read were"):
+        Ledger(samples=10, apart=True).commit(shares)
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_ranks_that_read_apart_read_each_sample_once(seed: int) -> None:
+    chance = random.Random(seed)
+    ledger = Ledger(samples=chance.choice([0, 1, 7, 100, 512]), apart=True, drop_last=chance.random() < 0.2)
+    used: Counter[int] = Counter()
+    counts = [1]
+    while ledger.left and not (ledger.drop_last and ledger.left < sum(counts)):
+        shares, after = ledger.step(counts)
+        assert after == ledger.commit(shares)
+        lost = [rank for rank in range(len(counts)) if chance.random() < 0.1]
+        used.update(p for rank, share in enumerate(shares) if rank not in lost for p in positions(share))
+        ledger = ledger.commit(shares, lost)
+        if chance.random() < 0.2:
+            counts = [chance.randrange(5) for _ in range(chance.randint(1, 6))] + [1]
+    assert set(used.values()) <= {1}
+    assert sum(used.values()) == ledger.samples - ledger.left
+
+
 # --- a stream ----------------------------------------------------------------------------------------------------
 
 

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 from loader_datasets import Ranged, Stream, Training, numbers, rest_of_epoch, step
 from torch.utils.data import (
@@ -154,3 +155,48 @@ def test_a_dataset_that_returns_other_samples_than_asked_for_is_noticed() -> Non
 
     with pytest.raises(RuntimeError, match=r"Short.farandole_read\(\(\(0, 4\),\)\) returned 1 samples.*4 positions"):
         ElasticLoader(Short(20), batch_size=4).next(1, 0)
+
+
+class InColumns(Ranged):
+    """Numbers that are read by ranges, all together."""
+
+    farandole_apart = True
+
+    def farandole_read(self, ranges: Sequence[tuple[int, int]]) -> Any:
+        numbers = list(super().farandole_read(ranges))
+        return {"number": np.asarray(numbers), "name": np.asarray([str(each) for each in numbers], dtype=object)}
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_columns_become_a_dict_of_tensors(num_workers: int) -> None:
+    loader = ElasticLoader(InColumns(20), batch_size=2, num_workers=num_workers)
+    batch = loader.next(2, 1)
+    loader.close()
+    assert batch is not None
+    assert batch.data["number"].tolist() == [10, 11]  # In a region of its own.
+    assert list(batch.data["name"]) == ["10", "11"]
+
+
+def test_columns_are_given_to_the_users_function() -> None:
+    loader = ElasticLoader(InColumns(20), batch_size=2, collate_fn=lambda columns: columns["number"].sum())
+    batch = loader.next(1, 0)
+    assert batch is not None
+    assert batch.data == 1
+
+
+def test_columns_of_other_lengths_than_asked_for_are_noticed() -> None:
+    class Uneven(Ranged):
+        def farandole_read(self, ranges: Sequence[tuple[int, int]]) -> Any:
+            return {"a": np.arange(4), "b": np.arange(5)}
+
+    with pytest.raises(RuntimeError, match=r"returned 4 or 5 samples, but there are 4 positions"):
+        ElasticLoader(Uneven(20), batch_size=4).next(1, 0)
+
+
+def test_a_dataset_that_is_read_apart_gives_each_sample_once() -> None:
+    class Apart(Ranged):
+        farandole_apart = True
+
+    training = Training(lambda: ElasticLoader(Apart(97), global_batch_size=8), seed=3, most=4)
+    assert training.epoch() == training.epoch() == Counter(range(97))
+    training.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -11,18 +11,21 @@ import numpy as np
 from farandole.errors import InvalidRequestError
 from farandole.numpy.elastic.loader import IndexLoader
 from farandole.worker.elastic.batches import BatchPolicy
+from farandole.worker.elastic.ranges import is_ranged
 
 
 class ElasticLoader(IndexLoader):
     """Loads batches, shared among the ranks of the current world.
 
     Args:
-        source: arrays in any structure, whose first dimension is the samples; or, with `load`, the number of samples.
+        source: arrays in any structure, whose first dimension is the samples; or a dataset with `__len__` and
+            `farandole_read(ranges)`, such as `farandole.parquet.ParquetSource`; or, with `load`, the number of samples.
             The same on all ranks.
         batch_size: samples of each worker in a step.
         global_batch_size: or the samples of all workers together; in a larger world some workers have none.
         batches: or your own policy: an object with `counts(world_size)`, the number of samples of each rank.
-        shuffle: whether samples come in a pseudo-random order, another one in each epoch.
+        shuffle: whether samples come in a pseudo-random order, another one in each epoch. None: unless the source is
+            read by ranges.
         seed: the seed of that order, the same on all ranks.
         drop_last: leave out the last step of an epoch if it would be short, so that functions are compiled for one
             size.
@@ -42,12 +45,15 @@ class ElasticLoader(IndexLoader):
         batch_size: int | None = None,
         global_batch_size: int | None = None,
         batches: BatchPolicy | None = None,
-        shuffle: bool = True,
+        shuffle: bool | None = None,
         seed: int = 0,
         drop_last: bool = False,
         load: Callable[[Any], Any] | None = None,
     ) -> None:
-        if load is None:
+        ranged = source if load is None and is_ranged(source) else None
+        if ranged is not None:
+            samples = len(source)
+        elif load is None:
             samples, load = _of_arrays(source)
         elif isinstance(source, int) and source >= 0:
             samples = source
@@ -65,10 +71,17 @@ class ElasticLoader(IndexLoader):
             shuffle=shuffle,
             seed=seed,
             drop_last=drop_last,
+            ranged=ranged,
         )
 
     def _once(self, indices: Any) -> Any:
+        assert self._load is not None  # It is, unless the source is read by ranges.
         return self._load(indices)
+
+    def _stacked(self, samples: Sequence[Any] | dict[str, Any]) -> Any:
+        if isinstance(samples, dict):
+            return samples
+        return jax.tree.map(lambda *values: np.stack(values), *samples)
 
 
 def _of_arrays(source: Any) -> tuple[int, Callable[[Any], Any]]:

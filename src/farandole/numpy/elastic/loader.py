@@ -7,7 +7,7 @@ read in a step without asking.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import msgspec
@@ -16,6 +16,7 @@ import numpy as np
 from farandole.errors import InvalidRequestError
 from farandole.worker.elastic.batches import BatchPolicy, ConstantGlobalBatch, ConstantWorkerBatch
 from farandole.worker.elastic.ledger import Ledger, Share
+from farandole.worker.elastic.ranges import RangeReader, reads_apart, refusal_to_shuffle
 
 Place = tuple[Ledger, tuple[int, ...], int]
 """The facts that determine what a rank reads: the ledger, the number of samples for each rank, and the rank."""
@@ -35,7 +36,10 @@ class Batch(msgspec.Struct, frozen=True, eq=False):
 
 
 class IndexLoader(ABC):
-    """Loads batches by the indices of their samples. A front end's `ElasticLoader` says how to read them."""
+    """Loads batches by the indices of their samples, or by ranges of positions from a dataset that is read like that.
+
+    A front end's `ElasticLoader` defines how the samples of indices are read.
+    """
 
     def __init__(
         self,
@@ -44,14 +48,22 @@ class IndexLoader(ABC):
         batch_size: int | None,
         global_batch_size: int | None,
         batches: BatchPolicy | None,
-        shuffle: bool,
+        shuffle: bool | None,
         seed: int,
         drop_last: bool,
+        ranged: Any = None,
     ) -> None:
-        """Share `samples` samples out; the front end's loader describes the other arguments."""
+        """Share `samples` samples out, of a dataset that is read by ranges if `ranged` is one.
+
+        The front end's loader describes the other arguments.
+        """
+        if shuffle and ranged is not None:
+            raise InvalidRequestError(refusal_to_shuffle(ranged))
         self._policy = _policy(batch_size, global_batch_size, batches)
         self._samples = samples
-        self._ledger = Ledger(samples, seed, shuffle=shuffle, drop_last=drop_last)
+        self._ranges = None if ranged is None else RangeReader(ranged)
+        shuffle = ranged is None if shuffle is None else shuffle
+        self._ledger = Ledger(samples, seed, shuffle=shuffle, drop_last=drop_last, apart=reads_apart(ranged))
         self._current: tuple[Place, Batch] | None = None
         """Of the step of now: what it follows from, and its batch."""
         self._follows: Place | None = None
@@ -61,8 +73,14 @@ class IndexLoader(ABC):
     def _once(self, indices: Any) -> Any:
         """Return a batch of these samples."""
 
+    @abstractmethod
+    def _stacked(self, samples: Sequence[Any] | dict[str, Any]) -> Any:
+        """Return a batch of what was read by ranges: a list of samples, or columns."""
+
     def _read(self, place: Place, share: Share) -> Any:
         """Return this rank's batch of a step."""
+        if self._ranges is not None:
+            return self._stacked(self._ranges.read(place[0].epoch, share))
         return self._once(np.asarray(place[0].indices(share), np.int64))
 
     @property
@@ -113,6 +131,9 @@ class IndexLoader(ABC):
         """Return two samples of other ranks' parts of a step, for a rank that has none; they are not to count."""
         positions = [position for share in batch.shares for begin, end in share for position in range(begin, end)[:2]]
         first, second = (positions * 2)[:2]
+        if self._ranges is not None:
+            pair = ((first, first + 1), (second, second + 1))
+            return self._stacked(self._ranges.read(batch.ledger.epoch, pair))
         return self._once(np.asarray([batch.ledger.index(first), batch.ledger.index(second)], np.int64))
 
     def commit(self, batch: Batch, lost: Collection[int] = ()) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
+
+import tensorflow as tf
 
 from farandole.errors import InvalidRequestError
 from farandole.numpy.elastic.loader import IndexLoader, Place
-from farandole.tensorflow.elastic.sample_source import Pipeline, source_of
+from farandole.tensorflow.elastic.sample_source import Pipeline, source_of, stacked
 from farandole.worker.elastic.batches import BatchPolicy
 from farandole.worker.elastic.ledger import Share
+from farandole.worker.elastic.ranges import is_ranged
 
 
 class ElasticLoader(IndexLoader):
@@ -17,11 +20,13 @@ class ElasticLoader(IndexLoader):
 
     Args:
         source: arrays or tensors in any structure of tuples and dicts, whose first dimension is the samples; or a
-            sequence, whose elements are samples; or, with `load`, the number of samples. The same on all ranks.
+            sequence, whose elements are samples; or a dataset with `__len__` and `farandole_read(ranges)`, such as
+            `farandole.parquet.ParquetSource`; or, with `load`, the number of samples. The same on all ranks.
         batch_size: samples of each worker in a step.
         global_batch_size: or the samples of all workers together; in a larger world some workers have none.
         batches: or your own policy: an object with `counts(world_size)`, the number of samples of each rank.
-        shuffle: whether samples come in a pseudo-random order, another one in each epoch.
+        shuffle: whether samples come in a pseudo-random order, another one in each epoch. None: unless the source is
+            read by ranges.
         seed: the seed of that order, the same on all ranks.
         drop_last: leave out the last step of an epoch if it would be short.
         load: makes a batch: it gets the indices of its samples, an int64 vector of any length, and TensorFlow runs it
@@ -45,7 +50,7 @@ class ElasticLoader(IndexLoader):
         batch_size: int | None = None,
         global_batch_size: int | None = None,
         batches: BatchPolicy | None = None,
-        shuffle: bool = True,
+        shuffle: bool | None = None,
         seed: int = 0,
         drop_last: bool = False,
         load: Callable[[Any], Any] | None = None,
@@ -54,7 +59,10 @@ class ElasticLoader(IndexLoader):
     ) -> None:
         self._source = None
         self._pipeline = None
-        if load is None:
+        ranged = source if load is None and is_ranged(source) else None
+        if ranged is not None:
+            samples = len(source)
+        elif load is None:
             self._source = source_of(source)
             samples = self._source.samples
         elif isinstance(source, int) and source >= 0:
@@ -73,6 +81,7 @@ class ElasticLoader(IndexLoader):
             shuffle=shuffle,
             seed=seed,
             drop_last=drop_last,
+            ranged=ranged,
         )
 
     def _read(self, place: Place, share: Share) -> Any:
@@ -87,3 +96,8 @@ class ElasticLoader(IndexLoader):
             return self._pipeline.once(indices)
         assert self._source is not None
         return self._source.read(indices)
+
+    def _stacked(self, samples: Sequence[Any] | dict[str, Any]) -> Any:
+        if isinstance(samples, dict):
+            return {name: tf.convert_to_tensor(column) for name, column in samples.items()}
+        return stacked(samples)

@@ -45,10 +45,14 @@ class SequenceSource:
 
     def read(self, indices: Any) -> Any:
         """Return tensors of these samples, stacked."""
-        samples = [self._sequence[int(index)] for index in indices]
-        return tf.nest.map_structure(
-            lambda *values: tf.convert_to_tensor(np.stack([np.asarray(value) for value in values])), *samples
-        )
+        return stacked([self._sequence[int(index)] for index in indices])
+
+
+def stacked(samples: Sequence[Any]) -> Any:
+    """Return tensors of samples, stacked."""
+    return tf.nest.map_structure(
+        lambda *values: tf.convert_to_tensor(np.stack([np.asarray(value) for value in values])), *samples
+    )
 
 
 Source = ArraySource | SequenceSource

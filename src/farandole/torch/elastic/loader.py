@@ -19,6 +19,7 @@ from farandole.torch.elastic.read_ahead import ReadAhead, Step
 from farandole.torch.elastic.reading import source_of
 from farandole.worker.elastic.batches import BatchPolicy, ConstantGlobalBatch, ConstantWorkerBatch
 from farandole.worker.elastic.ledger import UNBOUNDED, Ledger, Share
+from farandole.worker.elastic.ranges import refusal_to_shuffle
 
 
 class Batch(msgspec.Struct, frozen=True, eq=False):
@@ -58,7 +59,9 @@ class ElasticLoader:
       epoch ends where the stream does. One process reads at most. Samples of lost workers are read by going through the
       stream again from its beginning;
     - with `__len__` and `farandole_read(ranges)`, which returns the samples at ranges of positions, each (begin, end),
-      in their order. It is asked for nothing else, so any number of processes may read.
+      in their order. It is asked for nothing else, so any number of processes may read. Instead of samples it may
+      return *columns*, a dict of arrays whose first dimension is the samples; the batch is then a dict of tensors. With
+      the attribute `farandole_apart = True`, each rank reads in a region of its own, which suits data in large blocks.
 
     The last two are not shuffled here; if they have `set_epoch(epoch)`, it is called before they are read.
 
@@ -77,7 +80,7 @@ class ElasticLoader:
         drop_last: leave out the last step of an epoch if it would be short. What lost workers have given back may be in
             it.
         num_workers: worker processes of this rank; 0 reads in this process.
-        collate_fn: makes a batch of a list of samples; None is torch's.
+        collate_fn: makes a batch of a list of samples, or of columns; None is torch's.
         prefetch_factor: the number of batches that each worker process reads ahead; None is 2.
         pin_memory: put the batches into pinned memory.
         worker_init_fn: called in each worker process, with its number.
@@ -119,10 +122,7 @@ class ElasticLoader:
         self._counts: Callable[[int], tuple[int, ...]] = lru_cache(policy.counts) if batches is None else policy.counts
         source = source_of(dataset)
         if shuffle and source.by_ranges:
-            raise ValueError(
-                f"a {type(dataset).__name__} is read in its own order and cannot be shuffled: omit shuffle, and "
-                "shuffle within the dataset, the same way on all ranks (set_epoch(epoch) tells it the epoch)."
-            )
+            raise ValueError(refusal_to_shuffle(dataset))
         if source.processes is not None and num_workers > source.processes:
             warnings.warn(
                 f"a {type(dataset).__name__} is one stream, which one worker process reads, not {num_workers}: give it "
@@ -135,7 +135,7 @@ class ElasticLoader:
         self._samples = source.samples
         self._has_own_order = source.by_ranges
         shuffle = not source.by_ranges if shuffle is None else shuffle
-        self._ledger = Ledger(source.samples, seed, shuffle=shuffle, drop_last=drop_last)
+        self._ledger = Ledger(source.samples, seed, shuffle=shuffle, drop_last=drop_last, apart=source.apart)
         settings = {
             "prefetch_factor": prefetch_factor,
             "pin_memory": pin_memory,

@@ -21,10 +21,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 import torch
-from torch.utils.data import IterableDataset, TensorDataset
+from torch.utils.data import IterableDataset, TensorDataset, default_collate, default_convert
 
 from farandole.torch.elastic.order import indices
 from farandole.worker.elastic.ledger import UNBOUNDED, Ledger, Share
+from farandole.worker.elastic.ranges import RangeReader, is_ranged, reads_apart, tell_epoch
 
 _PR_SET_PDEATHSIG = 1
 # The element types for which `index_select` works in every version of torch; for some others it works in none.
@@ -61,6 +62,8 @@ class Source(NamedTuple):
     samples: int
     processes: int | None
     """The largest number of worker processes that may read; None: any number."""
+    apart: bool = False
+    """Whether each rank reads in a region of its own."""
 
 
 def source_of(dataset: Any) -> Source:
@@ -69,8 +72,9 @@ def source_of(dataset: Any) -> Source:
     Raises:
         ValueError: it cannot be read position by position, again and again.
     """
-    if hasattr(dataset, "farandole_read"):
-        return Source(RangeReader(dataset), True, _length(dataset, "offers farandole_read()"), None)
+    if is_ranged(dataset):
+        samples = _length(dataset, "offers farandole_read()")
+        return Source(PortionReader(dataset), True, samples, None, reads_apart(dataset))
     if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__getitem__"):
         if not hasattr(dataset, "__iter__") or (
             isinstance(dataset, Iterator) and not isinstance(dataset, IterableDataset)
@@ -92,35 +96,19 @@ def _length(dataset: Any, what: str) -> int:
         raise ValueError(f"a dataset that {what} must have a length: give {type(dataset).__name__} __len__.") from None
 
 
-class RangeReader:
-    """Asks a dataset for ranges of positions, by its method `farandole_read`.
-
-    Args:
-        dataset: its `farandole_read(ranges)` takes a sequence of (begin, end) and returns the samples at these
-            positions, in this order, as an iterable. If it has `set_epoch`, that is told before.
-    """
+class PortionReader:
+    """Reads portions of a dataset that is asked for ranges of positions."""
 
     def __init__(self, dataset: Any) -> None:
-        self._dataset = dataset
-        self._epoch: int | None = None
+        self._ranges = RangeReader(dataset)
 
-    def __getitem__(self, portion: Portion) -> tuple[list[Any], int]:
-        """Return the samples, and the portion's goal.
+    def __getitem__(self, portion: Portion) -> tuple[Any, int]:
+        """Return the samples, as a list or as columns, and the portion's goal.
 
         Raises:
             RuntimeError: there are more or fewer samples than positions.
         """
-        if self._epoch != portion.ledger.epoch:
-            self._epoch = portion.ledger.epoch
-            _tell_epoch(self._dataset, self._epoch)
-        samples = list(self._dataset.farandole_read(portion.share))
-        asked = sum(end - begin for begin, end in portion.share)
-        if len(samples) != asked:
-            raise RuntimeError(
-                f"{type(self._dataset).__name__}.farandole_read({portion.share}) returned {len(samples)} samples, but "
-                f"there are {asked} positions: it must return the sample of each."
-            )
-        return samples, portion.goal
+        return self._ranges.read(portion.ledger.epoch, portion.share), portion.goal
 
 
 class StreamReader:
@@ -170,7 +158,7 @@ class StreamReader:
             if run is not None and run.position <= position:
                 return run
         assert self._epoch is not None
-        _tell_epoch(self._dataset, self._epoch)
+        tell_epoch(self._dataset, self._epoch)
         run = _Run(iter(self._dataset))
         if self._ahead is None or self._ahead.is_same_iterator(run):
             self._ahead = run
@@ -211,16 +199,12 @@ class _Run:
             yield sample
 
 
-def _tell_epoch(dataset: Any, epoch: int) -> None:
-    if hasattr(dataset, "set_epoch"):
-        dataset.set_epoch(epoch)
-
-
 class Collate:
     """Makes a batch of what was read.
 
     Args:
-        collate_fn: the function that makes a batch of a list of samples.
+        collate_fn: the function that makes a batch of a list of samples, or of columns. Columns need no collating, so
+            torch's function only makes tensors of them.
         by_ranges: whether what was read are portions.
     """
 
@@ -235,6 +219,8 @@ class Collate:
         if not self._by_ranges:
             return self._collate_fn(read), None
         samples, end = read[0]
+        if isinstance(samples, dict) and self._collate_fn is default_collate:
+            return default_convert(samples), end
         return self._collate_fn(samples) if samples else None, end
 
 

@@ -2,7 +2,8 @@
 
 An epoch has an order of its samples; a *position* is a place in that order. A *range* is the positions from its begin
 up to, but not including, its end. A *share* is what one rank reads in one step. The ledger knows how far the order is
-used up (the *cursor*), and which ranges before that are to be done again because the ranks that read them were lost.
+used up (the *cursor*), and which ranges before that are to be read yet: the ranks that read them were lost, or each rank
+reads in a *region* of the order, a region that another rank has gone beyond.
 
 It is a value, and all ranks have the same: what each rank reads is a pure function of the ledger and of how many
 samples each rank takes. It changes when a step is committed, together with the weights. So every sample is used exactly
@@ -12,6 +13,7 @@ once in an epoch, whatever happens to the workers: a step that was not committed
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from itertools import chain
 
 import msgspec
 
@@ -50,11 +52,14 @@ class Ledger(msgspec.Struct, frozen=True):
     cursor: int = 0
     """The first position that was never read by a step that is committed."""
     returned: tuple[Range, ...] = ()
-    """Positions before the cursor that are to be read again; sorted, and as few ranges as possible."""
+    """Positions before the cursor that are to be read yet; sorted, and as few ranges as possible."""
     shuffle: bool = True
     """Whether the order is a pseudo-random one by (seed, epoch), or that of the dataset."""
     drop_last: bool = False
     """Whether a short step at the end of the epoch is left out, so that none has to be made longer for it."""
+    apart: bool = False
+    """Whether each rank reads in a region of its own, for samples that are stored in large blocks: otherwise all ranks
+    would read every block. A region has samples in proportion to the rank's count, so all regions end together."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.cursor <= self.samples:
@@ -101,9 +106,18 @@ class Ledger(msgspec.Struct, frozen=True):
         rest = self._to_come()
         shares = []
         wanted = min(sum(counts), self.left) if self.drop_last else _wanted(counts, self.left)
-        for count in _short(counts, wanted):
-            share, rest = _split(rest, count)
+        parts = _short(counts, wanted)
+        if self.apart:
+            regions = _regions(rest, counts)
+            # Near the end of the epoch, a region may lack a sample. Then all take what comes first.
+            if all(_length(region) >= part for region, part in zip(regions, parts, strict=True)):
+                shares = [_split(region, part)[0] for region, part in zip(regions, parts, strict=True)]
+                return tuple(shares), self._with_to_come(_without(rest, _merged(chain.from_iterable(shares))))
+        for part in parts:
+            share, rest = _split(rest, part)
             shares.append(share)
+        if self.apart:
+            return tuple(shares), self._with_to_come(rest)
         returned = tuple(part for part in rest if part[0] < self.cursor)
         cursor = rest[-1][0] if len(rest) > len(returned) else self.samples
         return tuple(shares), msgspec.structs.replace(self, cursor=cursor, returned=returned)
@@ -121,15 +135,24 @@ class Ledger(msgspec.Struct, frozen=True):
         strangers = [rank for rank in lost if not 0 <= rank < len(shares)]
         if strangers:
             raise ValueError(f"ranks {strangers} took no part in a step of {len(shares)} ranks.")
-        read = _merged(part for share in shares for part in share)
-        used, rest = _split(self._to_come(), sum(map(_length, shares)))
+        read = _merged(chain.from_iterable(shares))
+        given_back = [part for rank in set(lost) for part in shares[rank]]
+        to_come = self._to_come()
+        if self.apart:
+            rest = _without(to_come, read)
+            if _length(rest) + _length(read) != self.left:
+                raise ValueError(
+                    f"the step read {read}, but to be read were {to_come}: commit a step to the ledger that it was "
+                    "taken from."
+                )
+            return self._with_to_come(_merged([*rest, *given_back]))
+        used, rest = _split(to_come, sum(map(_length, shares)))
         if read != _merged(used):
             raise ValueError(
                 f"the step read {read}, but next were {_merged(used)}: commit a step to the ledger that it was taken "
                 "from."
             )
-        returned = [part for part in rest if part[0] < self.cursor]
-        returned += [part for rank in set(lost) for part in shares[rank]]
+        returned = [part for part in rest if part[0] < self.cursor] + given_back
         cursor = max([self.cursor, *(end for _, end in used)])
         return msgspec.structs.replace(self, cursor=cursor, returned=_merged(returned))
 
@@ -161,6 +184,12 @@ class Ledger(msgspec.Struct, frozen=True):
         """Everything that is to be read yet, in that order."""
         return (*self.returned, (self.cursor, self.samples)) if self.cursor < self.samples else self.returned
 
+    def _with_to_come(self, ranges: Share) -> Ledger:
+        """Return the ledger with these ranges to be read yet: sorted, and as few as possible."""
+        if ranges and ranges[-1][1] == self.samples:
+            return msgspec.structs.replace(self, cursor=ranges[-1][0], returned=ranges[:-1])
+        return msgspec.structs.replace(self, cursor=self.samples, returned=ranges)
+
 
 def _wanted(counts: Sequence[int], left: int) -> int:
     """Return how many of the samples that are left the next step takes."""
@@ -185,6 +214,38 @@ def _short(counts: Sequence[int], left: int) -> Sequence[int]:
         scaled.append(given_now - given)
         given = given_now
     return scaled
+
+
+def _regions(ranges: Share, counts: Sequence[int]) -> list[Share]:
+    """Return the region of each rank: consecutive parts of the ranges, in proportion to the counts.
+
+    A boundary is a proportion of the samples, rounded up. In a step, the ranks before it take a whole number of samples
+    that is the same proportion of the step: so it stays where it is until the world or the counts change.
+    """
+    left, total = _length(ranges), sum(counts)
+    regions, asked, given = [], 0, 0
+    for count in counts:
+        asked += count
+        given_now = -(-left * asked // total)
+        region, ranges = _split(ranges, given_now - given)
+        regions.append(region)
+        given = given_now
+    return regions
+
+
+def _without(ranges: Share, taken: Share) -> Share:
+    """Return the positions of the ranges that are not taken; both are sorted."""
+    rest: list[Range] = []
+    number = 0
+    for begin, end in ranges:
+        while number < len(taken) and taken[number][1] <= end:
+            if begin < taken[number][0]:
+                rest.append((begin, taken[number][0]))
+            begin = max(begin, taken[number][1])
+            number += 1
+        if begin < end:
+            rest.append((begin, end))
+    return tuple(rest)
 
 
 def _split(ranges: Share, count: int) -> tuple[Share, Share]:

@@ -1,0 +1,13 @@
+"""Rows of Parquet files for distributed training: each exactly once in an epoch, in a world of any size.
+
+Needs `pyarrow`, and `fsspec` for file systems that pyarrow does not have: `pip install 'farandole[parquet]'`.
+
+Example:
+    >>> source = ParquetSource("s3://bucket/train", columns=["image", "label"], shuffle=True)
+    >>> loader = hvd.elastic.ElasticLoader(source, global_batch_size=256)
+"""
+
+from farandole.parquet.batches import Batches
+from farandole.parquet.source import ParquetSource
+
+__all__ = ["Batches", "ParquetSource"]

@@ -1,0 +1,121 @@
+"""Batches of a Parquet source in a world that does not change: for Keras' `fit`, `tf.data`, NumPy and JAX."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from farandole.errors import InvalidRequestError
+from farandole.parquet.source import ParquetSource
+from farandole.worker.core.basics import session_if_any
+from farandole.worker.elastic.batches import ConstantGlobalBatch, ConstantWorkerBatch
+from farandole.worker.elastic.ledger import Ledger
+from farandole.worker.elastic.ranges import RangeReader, reads_apart
+
+
+class Batches:
+    """This rank's batches. Each iteration is one epoch, and all ranks have equally many batches in it.
+
+    It shares rows out by the same ledger as `ElasticLoader`: each row is used once in an epoch. Elastic jobs need that
+    loader, since here nothing is known of worlds that change.
+
+    Args:
+        source: the rows.
+        batch_size: rows of each worker in a step.
+        global_batch_size: or the rows of all workers together.
+        collate: makes of the columns, a dict of arrays, what is yielded; None: the dict.
+        drop_last: leave out the last step of an epoch if it would be short, so that functions are compiled for one
+            size.
+        rank: this worker's rank; None: that of the world.
+        size: the number of workers; None: that of the world.
+
+    Raises:
+        ValueError: an argument cannot be, or the last step would have rows for some workers only.
+
+    Example:
+        >>> batches = Batches(source, batch_size=64, collate=lambda rows: (rows["pixels"], rows["label"]))
+        >>> model.fit(batches.forever(), steps_per_epoch=len(batches), epochs=10)
+    """
+
+    def __init__(
+        self,
+        source: ParquetSource,
+        *,
+        batch_size: int | None = None,
+        global_batch_size: int | None = None,
+        collate: Callable[[dict[str, Any]], Any] | None = None,
+        drop_last: bool = False,
+        rank: int | None = None,
+        size: int | None = None,
+    ) -> None:
+        session = session_if_any()
+        world = (0, 1) if session is None else (session.world.rank, session.world.size)
+        self._rank = world[0] if rank is None else rank
+        size = world[1] if size is None else size
+        if not 0 <= self._rank < size:
+            raise InvalidRequestError(f"{self._rank} is not a rank of {size} workers: ranks are 0 to {size - 1}.")
+        if (batch_size is None) == (global_batch_size is None):
+            raise InvalidRequestError(
+                "Batches need either batch_size (rows of each worker) or global_batch_size (rows of all workers)."
+            )
+        policy = ConstantWorkerBatch(batch_size) if batch_size else ConstantGlobalBatch(global_batch_size or 0)
+        self._counts = policy.counts(size)
+        self._read = RangeReader(source).read
+        self._collate = collate
+        self._ledger = Ledger(len(source), shuffle=False, drop_last=drop_last, apart=reads_apart(source))
+        self._steps = _steps(self._ledger, self._counts)
+
+    def __len__(self) -> int:
+        """Return the number of batches in an epoch."""
+        return self._steps
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the next iteration, from 0. Set it when a training is resumed."""
+        return self._ledger.epoch
+
+    @epoch.setter
+    def epoch(self, epoch: int) -> None:
+        self._ledger = Ledger(
+            self._ledger.samples, epoch=epoch, shuffle=False, drop_last=self._ledger.drop_last, apart=self._ledger.apart
+        )
+
+    def __iter__(self) -> Iterator[Any]:
+        """Go through the batches of an epoch; the next iteration is the next epoch."""
+        ledger = self._ledger
+        self._ledger = ledger.next_epoch()
+        for _ in range(self._steps):
+            shares, after = ledger.step(self._counts)
+            columns = self._read(ledger.epoch, shares[self._rank])
+            yield columns if self._collate is None else self._collate(columns)  # type: ignore[arg-type]
+            ledger = after
+
+    def forever(self) -> Iterator[Any]:
+        """Go through one epoch after the other, without an end."""
+        while True:
+            yield from self
+
+
+def _steps(ledger: Ledger, counts: tuple[int, ...]) -> int:
+    """Return the number of steps in an epoch.
+
+    Raises:
+        InvalidRequestError: there are none, or some ranks would have no rows in the last one.
+    """
+    full, rest = divmod(ledger.samples, sum(counts))
+    if full == 0 and ledger.drop_last:
+        raise InvalidRequestError(
+            f"there is no step: {ledger.samples} rows are fewer than the {sum(counts)} of one. Take smaller batches."
+        )
+    steps = full if ledger.drop_last else full + (rest > 0)
+    # Steps do not depend on rows, so the last ones can be looked at without those before.
+    near_end = max(0, full - 2) * sum(counts)
+    last = Ledger(ledger.samples, cursor=near_end, drop_last=ledger.drop_last)
+    while last.left and not (ledger.drop_last and last.left < sum(counts)):
+        shares, last = last.step(counts)
+        if not all(shares):
+            raise InvalidRequestError(
+                f"the last step of an epoch has rows for {sum(map(bool, shares))} of {len(counts)} workers: give "
+                "drop_last=True to leave it out, or a batch_size of at least 2."
+            )
+    return steps

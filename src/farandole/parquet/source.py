@@ -1,0 +1,141 @@
+"""A source of samples for elastic loaders: rows of Parquet files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from farandole.errors import FarandoleError, InvalidRequestError
+from farandole.parquet.footers import Footers, Paths, file_system, read_footers
+from farandole.parquet.order import EpochOrder
+from farandole.parquet.row_groups import Columns, EpochReader, RowGroup, RowGroupReader
+from farandole.worker.collectives.objects import broadcast_object
+from farandole.worker.core.basics import session_if_any
+from farandole.worker.elastic.ledger import Share
+
+
+class ParquetSource:
+    """The rows of Parquet files, for an `ElasticLoader` of PyTorch, TensorFlow or JAX, or for `Batches`.
+
+    A row is read exactly once in an epoch, by one worker, in a world of any size and however it changes. The files and
+    their row groups may have any sizes. Each worker goes through row groups of its own; it has about `window` + 1
+    decoded row groups in memory.
+
+    Rank 0 reads the footers of all files and sends what they contain to the others: so this is a collective of the
+    world, if there is one.
+
+    Args:
+        path: a file, a folder, or a list of these: paths, or URLs such as s3://bucket/folder. Files in folders count if
+            their names end with ".parquet" and begin with neither "." nor "_".
+        columns: the names of the columns to read; None is all.
+        filesystem: of pyarrow or fsspec; None: that of the URL, or the local one.
+        seed: of the order, the same on all ranks.
+        shuffle: whether rows come in another order in each epoch: row groups are shuffled, and rows within each window.
+        window: the number of row groups whose rows are mixed. More mix better, and take more memory.
+
+    Raises:
+        ValueError: there are no such files or columns, or files differ in their columns.
+        ModuleNotFoundError: pyarrow is not installed.
+        OSError: a file cannot be read.
+
+    Example:
+        >>> source = ParquetSource("data/train", columns=["pixels", "label"], shuffle=True)
+        >>> loader = hvd.elastic.ElasticLoader(source, global_batch_size=256)
+        >>> for batch in hvd.elastic.steps(loader, model=model, optimizer=optimizer):
+        ...     loss = F.cross_entropy(model(batch["pixels"]), batch["label"])
+    """
+
+    farandole_apart = True
+
+    def __init__(
+        self,
+        path: Paths,
+        columns: Sequence[str] | None = None,
+        filesystem: Any = None,
+        seed: int = 0,
+        shuffle: bool = False,
+        *,
+        window: int = 2,
+    ) -> None:
+        if window < 1:
+            raise InvalidRequestError(f"a window has at least 1 row group, not {window}.")
+        self._system, paths = file_system(path, filesystem)
+        self._footers = _of_rank_0(self._system, paths)
+        self._columns = _chosen(columns, self._footers.columns)
+        self._seed, self._shuffle, self._window = seed, shuffle, window
+        self._groups = [
+            RowGroup(path, number, rows) for path, groups in self._footers.files for number, rows in enumerate(groups)
+        ]
+        self._epoch = 0
+        self._process = os.getpid()
+        self._reader: EpochReader | None = None
+
+    def __len__(self) -> int:
+        return sum(group.rows for group in self._groups)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the columns that are read."""
+        return self._columns
+
+    def set_epoch(self, epoch: int) -> None:
+        """Go to another epoch, which has another order if rows are shuffled."""
+        if epoch != self._epoch:
+            self._epoch = epoch
+            self._reader = None
+
+    def farandole_read(self, ranges: Share) -> Columns:
+        """Return the rows at positions of the epoch's order, as a dict of arrays.
+
+        Args:
+            ranges: of positions, each (begin, end).
+
+        Raises:
+            ValueError: values of a column do not make an array; the message names the column.
+            RuntimeError: a file has changed.
+            OSError: a file cannot be read.
+            IndexError: there are no such positions.
+        """
+        if self._process != os.getpid():
+            # A file that a parent process has opened cannot be read in a child.
+            self._process, self._reader = os.getpid(), None
+        if self._reader is None:
+            rows = [group.rows for group in self._groups]
+            order = EpochOrder(rows, self._seed, self._epoch, shuffle=self._shuffle, window=self._window)
+            self._reader = EpochReader(RowGroupReader(self._system, self._groups, self._columns), order)
+        return self._reader.read(ranges)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_reader": None}
+
+
+def _of_rank_0(system: Any, paths: Sequence[str]) -> Footers:
+    """Return the footers; rank 0 reads them for all."""
+    session = session_if_any()
+    if session is None or session.only_arrived or session.world.size == 1:
+        # A newcomer of a job that trains already comes here alone.
+        return read_footers(system, paths)
+    read: Any = None
+    if session.world.rank == 0:
+        try:
+            read = read_footers(system, paths)
+        except (FarandoleError, OSError) as error:
+            read = error  # The others wait for it.
+    read = broadcast_object(read, name="parquet.footers")
+    if isinstance(read, Exception):
+        raise read
+    assert isinstance(read, Footers)
+    return read
+
+
+def _chosen(columns: Sequence[str] | None, there: Sequence[str]) -> tuple[str, ...]:
+    chosen = tuple(there if columns is None else [columns] if isinstance(columns, str) else columns)
+    missing = [name for name in chosen if name not in there]
+    if missing or not chosen:
+        raise InvalidRequestError(
+            f"the Parquet files have no column {', '.join(map(repr, missing))}: there are {', '.join(there)}."
+            if missing
+            else "ParquetSource was asked for no columns: omit columns= to read all."
+        )
+    return chosen

@@ -1,0 +1,290 @@
+"""Rows of Parquet files: columns, files, refusals, and each row once in any world."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.fs
+import pyarrow.parquet as pq
+import pytest
+import torch
+from loader_datasets import Training
+from parquet_files import write
+
+import farandole
+from farandole.parquet import Batches, ParquetSource
+from farandole.torch.elastic import ElasticLoader
+
+UNEQUAL = [[5, 3], [1], [7, 2, 4], [11]]
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning"),
+    pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning"),
+]
+
+
+def ids(columns: dict[str, Any]) -> Any:
+    return torch.as_tensor(columns["id"])
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("seed", range(5))
+def test_each_row_is_read_once_in_worlds_that_change(tmp_path: Path, shuffle: bool, seed: int) -> None:
+    rows = write(tmp_path / "data", UNEQUAL)
+    source = ParquetSource(tmp_path / "data", shuffle=shuffle, seed=seed)
+    training = Training(lambda: ElasticLoader(source, global_batch_size=4, collate_fn=ids), seed=seed, most=4)
+    assert training.epoch() == training.epoch() == Counter(range(rows))
+    training.close()
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_an_epoch_has_an_order_of_its_own(tmp_path: Path, num_workers: int) -> None:
+    rows = write(tmp_path / "data", UNEQUAL)
+
+    def epochs() -> list[list[int]]:
+        source = ParquetSource(tmp_path / "data", shuffle=True)
+        loader = ElasticLoader(source, batch_size=rows, num_workers=num_workers, collate_fn=ids)
+        found = []
+        for _ in range(2):
+            found.append(loader.next(1, 0).data.tolist())
+            loader.next_epoch()
+        loader.close()
+        return found
+
+    first, second = epochs()
+    assert first != second
+    assert epochs() == [first, second]
+
+
+def test_columns_are_arrays_of_their_type(tmp_path: Path) -> None:
+    write(
+        tmp_path / "data",
+        [[3, 2]],
+        half=lambda ids: pa.array(ids.astype(np.float16)),
+        missing=lambda ids: pa.array([None, *ids[1:].astype(float)]),
+        flag=lambda ids: pa.array(ids % 2 == 0),
+        word=lambda ids: pa.array([f"w{each}" for each in ids]).dictionary_encode(),
+        image=lambda ids: pa.array([bytes([each]) for each in ids]),
+        vector=lambda ids: pa.array([[each, each + 1.5] for each in ids]),
+        matrix=lambda ids: pa.array([[[each, 1], [2, 3], [4, 5]] for each in ids]),
+        fixed=lambda ids: pa.FixedSizeListArray.from_arrays(pa.array(np.repeat(ids, 4)), 4),
+        tensor=lambda ids: pa.FixedShapeTensorArray.from_numpy_ndarray(
+            np.repeat(ids, 6).reshape(-1, 2, 3).astype(np.float32)
+        ),
+    )
+    rows = ParquetSource(tmp_path / "data").farandole_read([(1, 4)])
+    kinds = {name: (column.dtype.name, column.shape) for name, column in rows.items()}
+    assert kinds == {
+        "id": ("int64", (3,)),
+        "half": ("float16", (3,)),
+        "missing": ("float64", (3,)),
+        "flag": ("bool", (3,)),
+        "word": ("object", (3,)),
+        "image": ("object", (3,)),
+        "vector": ("float64", (3, 2)),
+        "matrix": ("int64", (3, 3, 2)),
+        "fixed": ("int64", (3, 4)),
+        "tensor": ("float32", (3, 2, 3)),
+    }
+    assert rows["word"].tolist() == ["w1", "w2", "w3"]
+    assert rows["image"].tolist() == [b"\1", b"\2", b"\3"]
+    assert rows["vector"].tolist() == [[1, 2.5], [2, 3.5], [3, 4.5]]
+    assert rows["matrix"][0].tolist() == [[1, 1], [2, 3], [4, 5]]
+    assert np.isnan(rows["missing"]).tolist() == [False, False, True]  # The first row of the second row group.
+    assert rows["id"].flags.writeable
+
+
+@pytest.mark.parametrize(
+    ("values", "why"),
+    [
+        (pa.array([1, None, 3]), "'x' has rows without a value"),
+        (pa.array([[1], [2, 3], [4]]), "lists of different lengths"),
+    ],
+)
+def test_columns_that_are_no_arrays_are_refused(tmp_path: Path, values: Any, why: str) -> None:
+    pq.write_table(pa.table({"x": values, "y": [1, 2, 3]}), tmp_path / "a.parquet")
+    with pytest.raises(ValueError, match=f"{why}.*leave the column out by columns="):
+        ParquetSource(tmp_path).farandole_read([(0, 3)])
+    assert list(ParquetSource(tmp_path, columns=["y"]).farandole_read([(0, 3)])) == ["y"]
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_lists_that_differ_between_row_groups_are_refused(tmp_path: Path, shuffle: bool) -> None:
+    write(tmp_path / "data", [[2, 3]], x=lambda ids: pa.array([[1] * len(ids) for _ in ids]))
+    with pytest.raises(ValueError, match="lists of different lengths"):
+        ParquetSource(tmp_path / "data", shuffle=shuffle).farandole_read([(0, 5)])
+
+
+def test_files_of_a_folder_count_by_their_names(tmp_path: Path) -> None:
+    write(tmp_path / "data", [[2]])
+    (tmp_path / "data" / "_SUCCESS").touch()
+    (tmp_path / "data" / "notes.txt").touch()
+    write(tmp_path / "data" / "_temporary", [[5]])
+    write(tmp_path / "data" / "more", [[3]])
+    assert len(ParquetSource(tmp_path / "data")) == 5
+    assert len(ParquetSource(f"file://{tmp_path}/data")) == 5
+    assert len(ParquetSource([tmp_path / "data" / "part-0.parquet", tmp_path / "data" / "more"])) == 5
+
+
+def test_file_systems_of_fsspec_and_pyarrow(tmp_path: Path) -> None:
+    import fsspec
+
+    write(tmp_path / "data", UNEQUAL)
+    memory = fsspec.filesystem("memory")
+    memory.put(str(tmp_path / "data"), "/parquet-test", recursive=True)
+    below = pyarrow.fs.SubTreeFileSystem(str(tmp_path), pyarrow.fs.LocalFileSystem())
+    for source in (
+        ParquetSource("memory:///parquet-test"),
+        ParquetSource("/parquet-test", filesystem=memory),
+        ParquetSource("data", filesystem=below),
+    ):
+        assert source.farandole_read([(4, 7), (9, 10)])["id"].tolist() == [4, 5, 6, 9]
+
+
+def test_what_is_no_parquet_data_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "broken.parquet").write_bytes(b"no Parquet")
+    write(tmp_path / "none", [[0]])
+    write(tmp_path / "data", [[2]])
+    write(tmp_path / "other", [[2]], more=lambda ids: pa.array(ids))
+    for path, why in (
+        (tmp_path / "nowhere", "there is nothing at"),
+        (tmp_path / "empty", "there are no Parquet files"),
+        (tmp_path / "broken.parquet", "broken.parquet is not a Parquet file"),
+        (tmp_path / "none", "have no rows"),
+        ([tmp_path / "data", tmp_path / "other"], "has other columns than"),
+        ([], "was given no path"),
+        ("nosuch://bucket", "there is no file system for nosuch"),
+    ):
+        with pytest.raises(ValueError, match=why):
+            ParquetSource(path)
+    with pytest.raises(ValueError, match="no column 'label': there are id"):
+        ParquetSource(tmp_path / "data", columns=["id", "label"])
+
+
+def test_a_file_that_has_changed_is_noticed(tmp_path: Path) -> None:
+    write(tmp_path / "data", [[4, 4]])
+    source = ParquetSource(tmp_path / "data")
+    write(tmp_path / "data", [[5, 4]])
+    with pytest.raises(RuntimeError, match="has changed since its footer was read"):
+        source.farandole_read([(0, 1)])
+
+
+def test_a_source_can_be_sent_to_another_process(tmp_path: Path) -> None:
+    write(tmp_path / "data", UNEQUAL)
+    source = ParquetSource(tmp_path / "data", shuffle=True)
+    source.set_epoch(3)
+    rows = source.farandole_read([(0, 20)])["id"].tolist()
+    assert pickle.loads(pickle.dumps(source)).farandole_read([(0, 20)])["id"].tolist() == rows
+
+
+# --- Batches -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_batches_share_out_each_row_once_and_ranks_have_equally_many(tmp_path: Path, size: int) -> None:
+    rows = write(tmp_path / "data", UNEQUAL)
+    ranks = [
+        Batches(ParquetSource(tmp_path / "data", shuffle=True), batch_size=3, rank=rank, size=size)
+        for rank in range(size)
+    ]
+    for _ in range(2):
+        read = [[batch["id"].tolist() for batch in batches] for batches in ranks]
+        assert {len(each) for each in read} == {len(ranks[0])}
+        assert sorted(row for each in read for batch in each for row in batch) == list(range(rows))
+    assert ranks[0].epoch == 2
+
+
+def test_a_resumed_training_goes_on_with_its_epoch(tmp_path: Path) -> None:
+    write(tmp_path / "data", UNEQUAL)
+    source = ParquetSource(tmp_path / "data", shuffle=True)
+    batches = Batches(source, batch_size=8)
+    epochs = [[batch["id"].tolist() for batch in batches] for _ in range(2)]
+    resumed = Batches(source, batch_size=8)
+    resumed.epoch = 1
+    assert [batch["id"].tolist() for batch in resumed] == epochs[1]
+
+
+def test_batches_that_not_all_workers_would_have_are_refused(tmp_path: Path) -> None:
+    rows = write(tmp_path / "data", UNEQUAL)
+    source = ParquetSource(tmp_path / "data")
+    with pytest.raises(ValueError, match=r"has rows for 1 of 4 workers: give drop_last=True"):
+        Batches(source, batch_size=1, rank=0, size=4)
+    assert len(Batches(source, batch_size=1, rank=0, size=4, drop_last=True)) == rows // 4
+    with pytest.raises(ValueError, match="there is no step"):
+        Batches(source, batch_size=20, rank=0, size=4, drop_last=True)
+
+
+# --- in a job ----------------------------------------------------------------------------------------------------
+
+
+def in_job(function: Any, *args: Any, **options: Any) -> list[Any]:
+    """Run a function on two workers."""
+    return farandole.run(function, args=args, np=2, **options)
+
+
+def read_footers_once(folder: str) -> tuple[int, int, str]:
+    """Return the number of rows, how many files this rank has opened for it, and the error for another path."""
+    import farandole.numpy as hvd
+    from farandole.parquet import ParquetSource
+
+    opened = 0
+
+    class Counting(pyarrow.fs.LocalFileSystem):
+        def open_input_file(self, path: str) -> Any:
+            nonlocal opened
+            opened += 1
+            return super().open_input_file(path)
+
+    hvd.init()
+    rows = len(ParquetSource(folder, filesystem=Counting()))
+    try:
+        ParquetSource(f"{folder}/nowhere")
+    except ValueError as error:
+        return rows, opened, str(error)
+    raise AssertionError("a path that is not there was taken")
+
+
+def test_rank_0_reads_the_footers_and_all_ranks_know_what_is_wrong(tmp_path: Path) -> None:
+    write(tmp_path / "data", UNEQUAL)
+    first, second = in_job(read_footers_once, str(tmp_path / "data"))
+    assert (first[:2], second[:2]) == ((33, 4), (33, 0))
+    assert first[2] == second[2]
+    assert "there is nothing at" in first[2]
+
+
+def train(folder: str, rows: int, mark: str) -> list[float]:
+    """Count in a weight how often each row was used; worker 1 of the first world is killed in step 3."""
+    import farandole.torch as hvd
+    from farandole.parquet import ParquetSource
+
+    hvd.init()
+    source = ParquetSource(folder, shuffle=True, seed=2)
+    loader = hvd.elastic.ElasticLoader(source, global_batch_size=4)
+    model = torch.nn.Embedding(rows, 1)
+    torch.nn.init.zeros_(model.weight)
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1.0), model.named_parameters())
+    loop = hvd.elastic.steps(loader, epochs=2, model=model, optimizer=optimizer)
+    for batch in loop:
+        optimizer.zero_grad()
+        model(batch["id"]).mean().backward()
+        if loop.step == 3 and hvd.rank() == 1 and not os.path.exists(mark):
+            Path(mark).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        optimizer.step()
+    return [float(weight) for weight in model.weight.detach().flatten()]
+
+
+def test_each_row_is_used_once_in_an_epoch_when_a_worker_is_killed(tmp_path: Path) -> None:
+    rows = write(tmp_path / "data", [[8, 4], [2], [14, 4, 8]])
+    weights = in_job(train, str(tmp_path / "data"), rows, str(tmp_path / "mark"), min_np=1, max_np=2)
+    assert (tmp_path / "mark").exists()
+    for each in weights:
+        assert each == pytest.approx([-2 / 4] * rows)
