@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import pickle
-import signal
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import numpy as np
 import pyarrow as pa
 import pyarrow.fs
@@ -225,11 +226,6 @@ def test_batches_that_not_all_workers_would_have_are_refused(tmp_path: Path) -> 
 # --- in a job ----------------------------------------------------------------------------------------------------
 
 
-def in_job(function: Any, *args: Any, **options: Any) -> list[Any]:
-    """Run a function on two workers."""
-    return farandole.run(function, args=args, np=2, **options)
-
-
 def read_footers_once(folder: str) -> tuple[int, int, str]:
     """Return the number of rows, how many files this rank has opened for it, and the error for another path."""
     import farandole.numpy as hvd
@@ -254,37 +250,46 @@ def read_footers_once(folder: str) -> tuple[int, int, str]:
 
 def test_rank_0_reads_the_footers_and_all_ranks_know_what_is_wrong(tmp_path: Path) -> None:
     write(tmp_path / "data", UNEQUAL)
-    first, second = in_job(read_footers_once, str(tmp_path / "data"))
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    first, second = farandole.run(read_footers_once, (str(tmp_path / "data"),), num_proc=2)
     assert (first[:2], second[:2]) == ((33, 4), (33, 0))
     assert first[2] == second[2]
     assert "there is nothing at" in first[2]
 
 
-def train(folder: str, rows: int, mark: str) -> list[float]:
-    """Count in a weight how often each row was used; worker 1 of the first world is killed in step 3."""
-    import farandole.torch as hvd
-    from farandole.parquet import ParquetSource
+TRAINING = """
+import os, signal, sys, torch
+import farandole.torch as hvd
+from farandole.parquet import ParquetSource
 
-    hvd.init()
-    source = ParquetSource(folder, shuffle=True, seed=2)
-    loader = hvd.elastic.ElasticLoader(source, global_batch_size=4)
-    model = torch.nn.Embedding(rows, 1)
-    torch.nn.init.zeros_(model.weight)
-    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1.0), model.named_parameters())
-    loop = hvd.elastic.steps(loader, epochs=2, model=model, optimizer=optimizer)
-    for batch in loop:
-        optimizer.zero_grad()
-        model(batch["id"]).mean().backward()
-        if loop.step == 3 and hvd.rank() == 1 and not os.path.exists(mark):
-            Path(mark).touch()
-            os.kill(os.getpid(), signal.SIGKILL)
-        optimizer.step()
-    return [float(weight) for weight in model.weight.detach().flatten()]
+folder, rows = sys.argv[1], int(sys.argv[2])
+hvd.init()
+loader = hvd.elastic.ElasticLoader(ParquetSource(folder + "/data", shuffle=True, seed=2), global_batch_size=4)
+model = torch.nn.Embedding(rows, 1)
+torch.nn.init.zeros_(model.weight)
+optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1.0), model.named_parameters())
+loop = hvd.elastic.steps(loader, epochs=2, model=model, optimizer=optimizer)
+for batch in loop:
+    optimizer.zero_grad()
+    model(batch["id"]).mean().backward()
+    if loop.step == 3 and hvd.rank() == 1 and not os.path.exists(folder + "/killed"):
+        open(folder + "/killed", "w").close()
+        os.kill(os.getpid(), signal.SIGKILL)
+    optimizer.step()
+torch.save(model.weight.detach(), f"{folder}/weights-{os.getpid()}.pt")
+"""
 
 
 def test_each_row_is_used_once_in_an_epoch_when_a_worker_is_killed(tmp_path: Path) -> None:
     rows = write(tmp_path / "data", [[8, 4], [2], [14, 4, 8]])
-    weights = in_job(train, str(tmp_path / "data"), rows, str(tmp_path / "mark"), min_np=1, max_np=2)
-    assert (tmp_path / "mark").exists()
+    (tmp_path / "train.py").write_text(TRAINING)
+    run = [sys.executable, "-m", "farandole", "run", "-np", "2", "--min-np", "1", "--max-np", "2"]
+    command = [*run, sys.executable, str(tmp_path / "train.py"), str(tmp_path), str(rows)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=250, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "killed").exists()
+    weights = [torch.load(path) for path in tmp_path.glob("weights-*.pt")]
+    assert weights
     for each in weights:
-        assert each == pytest.approx([-2 / 4] * rows)
+        # Each row has taken 1/4 of a step of its own, twice.
+        assert each.flatten().tolist() == pytest.approx([-2 / 4] * rows)

@@ -1,5 +1,6 @@
 """The order in which an epoch goes through rows: a pure function of seed and epoch."""
 
+import itertools
 import random
 
 import numpy as np
@@ -37,7 +38,7 @@ def test_each_row_is_at_one_position(seed: int) -> None:
     rows = [chance.randrange(6) for _ in range(chance.randint(1, 9))] + [1]
     order = EpochOrder(rows, seed, epoch=3, shuffle=True, window=chance.randint(1, 4))
     cuts = sorted({0, sum(rows), *(chance.randint(0, sum(rows)) for _ in range(4))})
-    shares = [((begin, end),) for begin, end in zip(cuts, cuts[1:], strict=False)]
+    shares = [((begin, end),) for begin, end in itertools.pairwise(cuts)]
     assert sorted(row for share in shares for row in rows_of(order, rows, share)) == all_rows(rows)
 
 

@@ -2,8 +2,8 @@
 
 An epoch has an order of its samples; a *position* is a place in that order. A *range* is the positions from its begin
 up to, but not including, its end. A *share* is what one rank reads in one step. The ledger knows how far the order is
-used up (the *cursor*), and which ranges before that are to be read yet: the ranks that read them were lost, or each rank
-reads in a *region* of the order, a region that another rank has gone beyond.
+used up (the *cursor*), and which ranges before that are to be read yet: the ranks that read them were lost, or each
+rank reads in a *region* of its own, and those of earlier ranks have a rest.
 
 It is a value, and all ranks have the same: what each rank reads is a pure function of the ledger and of how many
 samples each rank takes. It changes when a step is committed, together with the weights. So every sample is used exactly
