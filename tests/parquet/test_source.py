@@ -223,6 +223,20 @@ def test_batches_that_not_all_workers_would_have_are_refused(tmp_path: Path) -> 
         Batches(source, batch_size=20, rank=0, size=4, drop_last=True)
 
 
+def test_keras_trains_on_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERAS_BACKEND", "torch")
+    import keras
+
+    rows = write(tmp_path / "data", UNEQUAL, x=lambda ids: pa.array([[each, 1.0] for each in ids]))
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.compile(loss="mse")
+    source = ParquetSource(tmp_path / "data", shuffle=True)
+    batches = Batches(source, batch_size=4, collate=lambda rows: (rows["x"], rows["id"]))
+    history = model.fit(batches.forever(), steps_per_epoch=len(batches), epochs=2, shuffle=False, verbose=0)
+    assert len(batches) == -(-rows // 4)
+    assert len(history.history["loss"]) == 2
+
+
 # --- in a job ----------------------------------------------------------------------------------------------------
 
 

@@ -34,7 +34,7 @@ class Batches:
 
     Example:
         >>> batches = Batches(source, batch_size=64, collate=lambda rows: (rows["pixels"], rows["label"]))
-        >>> model.fit(batches.forever(), steps_per_epoch=len(batches), epochs=10)
+        >>> model.fit(batches.forever(), steps_per_epoch=len(batches), epochs=10, shuffle=False)
     """
 
     def __init__(
