@@ -142,7 +142,8 @@ class PodRun:
                 return code
             state = container.state
             state.before = {"terminated": _ended(container)}
-            state.waiting = "CrashLoopBackOff"
+            if rest:
+                state.waiting = "CrashLoopBackOff"
             await self.report()
             await asyncio.sleep(rest)
             state.restarts += 1

@@ -138,7 +138,7 @@ def failure(pod: Object) -> Failure:
     ended = [_mapping(_mapping(item.get("state")).get("terminated")) for item in _containers(pod)]
     worst = next((item for item in ended if item.get("exitCode")), {})
     code = worst.get("exitCode")
-    killed = code in _KILLED and worst.get("reason") != "OOMKilled"
+    killed = _is_kill(worst)
     lines = "" if killed else str(worst.get("message") or "").strip()
     what = _in_few_words(reason or str(worst.get("reason") or ""), code, lines or str(status.get("message") or ""))
     return Failure(what, disrupted, code if isinstance(code, int) else None, lines, killed)
@@ -151,14 +151,38 @@ def _in_few_words(reason: str, code: object, lines: str) -> str:
 
 
 def crashed(pod: Object) -> str:
-    """Return the end of a container that the kubelet is about to restart, in a few words; "" if there is none."""
-    for item in _containers(pod):
-        if _mapping(_mapping(item.get("state")).get("waiting")).get("reason") == "CrashLoopBackOff":
-            before = _mapping(_mapping(item.get("lastState")).get("terminated"))
-            return _in_few_words(
-                str(before.get("reason") or ""), before.get("exitCode"), str(before.get("message") or "")
-            )
+    """Return the end of a container whose restart the kubelet delays, in a few words; "" if there is none."""
+    for before in _delayed(pod):
+        return _in_few_words(str(before.get("reason") or ""), before.get("exitCode"), str(before.get("message") or ""))
     return ""
+
+
+def delayed_after_kill(pod: Object, lifetime: float) -> bool:
+    """Return whether the kubelet delays the restart of a container that was killed after it had run for a while.
+
+    Args:
+        pod: the pod.
+        lifetime: seconds for which the container must have run. One whose memory was used up does not count.
+    """
+    return any(_is_kill(before) and _seconds(before) >= lifetime for before in _delayed(pod))
+
+
+def _delayed(pod: Object) -> list[Mapping[str, Any]]:
+    """Return the last ends of the containers whose restart the kubelet delays."""
+    return [
+        _mapping(_mapping(item.get("lastState")).get("terminated"))
+        for item in _containers(pod)
+        if _mapping(_mapping(item.get("state")).get("waiting")).get("reason") == "CrashLoopBackOff"
+    ]
+
+
+def _is_kill(ended: Mapping[str, Any]) -> bool:
+    return ended.get("exitCode") in _KILLED and ended.get("reason") != "OOMKilled"
+
+
+def _seconds(ended: Mapping[str, Any]) -> float:
+    began, over = times.from_text(ended.get("startedAt")), times.from_text(ended.get("finishedAt"))
+    return 0.0 if began is None or over is None else over - began
 
 
 def hindrance(pod: Object) -> tuple[str, str] | None:

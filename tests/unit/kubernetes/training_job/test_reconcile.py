@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.unit.kubernetes.training_job.played_cluster import PlayedCluster, job_of
 
+from farandole.control.kubernetes import times
 from farandole.control.kubernetes.model import Options
 from farandole.control.kubernetes.training_job.job_spec import read
 
@@ -178,6 +179,35 @@ def test_repeatedly_failing_launcher_is_reported() -> None:
     # The kubelet's next wait is no news.
     waiting["waiting"]["message"] = "back-off 1m20s restarting failed container=launcher"
     assert cluster.reconcile().status is None
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "lifetime", "launcher"),
+    [
+        (137, "Error", 12, "job-launcher-1"),
+        (143, "Error", 12, "job-launcher-1"),
+        (137, "OOMKilled", 12, "job-launcher-0"),  # It would need as much again.
+        (137, "Error", 3, "job-launcher-0"),
+        (1, "Error", 12, "job-launcher-0"),
+    ],
+)
+def test_killed_launcher_whose_restart_kubelet_delays_is_replaced(
+    code: int, reason: str, lifetime: float, launcher: str
+) -> None:
+    cluster = started()
+    (pod,) = cluster.pods("launcher")
+    began, ended = times.to_text(cluster.now - lifetime), times.to_text(cluster.now)
+    before = {"exitCode": code, "reason": reason, "startedAt": began, "finishedAt": ended}
+    waiting = {"reason": "CrashLoopBackOff", "message": "back-off 20s restarting failed container=launcher"}
+    states = {"state": {"waiting": waiting}, "lastState": {"terminated": before}}
+    pod["status"]["containerStatuses"] = [{"name": "launcher", "restartCount": 2, **states}]
+
+    cluster.settle()
+    cluster.finish_terminating()
+
+    assert cluster.names("launcher") == [launcher]
+    assert len(cluster.names("worker")) == 3
+    assert cluster.status["state"] == "Running"
 
 
 def test_message_of_kubelet_is_passed_on() -> None:

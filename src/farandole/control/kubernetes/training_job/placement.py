@@ -14,6 +14,9 @@ from farandole.control.kubernetes.training_job.job_status import TrainingJobStat
 _SETTLE_SECONDS = 10.0
 # Seconds after its grace period for which a pod that is being deleted may exist before its node is considered lost.
 _STUCK_SECONDS = 20.0
+# Seconds for which a launcher that was killed must have run before it is replaced instead of waiting for the kubelet,
+# whose delays grow up to 5 minutes, longer than workers wait. One that is killed earlier may be killed again and again.
+_LAUNCHER_LIFETIME_SECONDS = 10.0
 _MOST_AT_ONCE = 100
 
 
@@ -35,7 +38,7 @@ def ready_workers(observed: Observed) -> int:
 def plan(observed: Observed, spec: TrainingJobSpec, status: TrainingJobStatus) -> tuple[TrainingJobStatus, Placement]:
     """Return the placement of an active job."""
     status, finished, settled_at = _clear_away(observed, status)
-    powerless = _without_account(observed)
+    useless = [*_without_account(observed), *_delayed_launchers(observed)]
     status, launchers = _launcher(observed, spec, status)
     status, workers, retry_at = _workers(observed, spec, status)
     surplus = _surplus(observed, spec)
@@ -48,7 +51,7 @@ def plan(observed: Observed, spec: TrainingJobSpec, status: TrainingJobStatus) -
     made = [item.ref.name for item in (*launchers, *workers)]
     reason = f"to be created: {', '.join(made[:5])}" if made else "it has the pods that it needs"
     again = earliest([settled_at, retry_at, refused_at, stuck_at])
-    return status, Placement(reason, tuple(wanted), (*finished, *powerless, *surplus, *stuck), again)
+    return status, Placement(reason, tuple(wanted), (*finished, *useless, *surplus, *stuck), again)
 
 
 def _clear_away(
@@ -124,6 +127,16 @@ def _without_account(observed: Observed) -> list[Deletion]:
     why = f"its ServiceAccount {name} was deleted, and the current one is another"
     return [
         deletion(pod, why) for pod in live(observed, names.LAUNCHER) if made and made[0] > pod_state.created_at(pod)
+    ]
+
+
+def _delayed_launchers(observed: Observed) -> list[Deletion]:
+    """Return launcher pods that were killed repeatedly, so that the kubelet delays their restart."""
+    why = "its program was killed, and the kubelet delays its restart"
+    return [
+        deletion(pod, why)
+        for pod in live(observed, names.LAUNCHER)
+        if pod_state.delayed_after_kill(pod, _LAUNCHER_LIFETIME_SECONDS)
     ]
 
 

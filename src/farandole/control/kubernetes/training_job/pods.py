@@ -41,7 +41,8 @@ _SPOT_TAINTS = (
 def launcher(job: Object, spec: TrainingJobSpec, options: Options, index: int, attempt: int) -> dict[str, Any]:
     """Return a launcher pod.
 
-    The kubelet restarts its program after a failure; a lost pod is replaced by one with the next index.
+    The kubelet restarts its program after a failure; a lost pod, and one whose restart the kubelet delays although it
+    was only killed, is replaced by one with the next index.
     """
     name = own_names.pod(job, names.LAUNCHER, index)
     # The kubelet turns `$$` into `$`, and replaces `$(NAME)`: JSON can do without the character.
