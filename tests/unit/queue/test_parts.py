@@ -16,12 +16,13 @@ import msgspec
 import pytest
 from queue_world import ANN, FakeDaemon, World, hosts
 
+from farandole.control.jobs.errors import Refused
 from farandole.control.jobs.spec import from_dict
 from farandole.control.queue import executor
 from farandole.control.queue.attempt import Attempt, AttemptRequest, AttemptResult
 from farandole.control.queue.daemon import QueueDaemon, claim
 from farandole.control.queue.executor import Executor
-from farandole.control.queue.hosts import is_here, parse_queue_hosts
+from farandole.control.queue.hosts import is_here, parse_queue_hosts, removed
 from farandole.control.queue.model import (
     NO_OPTIONS,
     AttemptFact,
@@ -224,6 +225,14 @@ def test_hosts_have_slots_and_types() -> None:
     told = [(host.name, host.slots, host.type) for host in parse_queue_hosts("n[1-2]:4/a100,h3:2")]
     assert told == [("n1", 4, "a100"), ("n2", 4, "a100"), ("h3", 2, "slot")]
     assert is_here("localhost") and is_here("127.0.0.1") and not is_here("h1")
+
+
+@pytest.mark.parametrize(("hosts", "hint"), [("h1:4,h2:2", "it has h1, h2"), ("", "it has none: ")])
+def test_removal_of_unknown_host_is_refused_with_hosts_that_there_are(hosts: str, hint: str) -> None:
+    there = parse_queue_hosts(hosts) if hosts else ()
+    with pytest.raises(Refused, match="the queue has no host h9") as refused:
+        removed(there, ["h9"])
+    assert refused.value.hint.startswith(hint)
 
 
 def test_one_daemon_serves_a_directory(tmp_path: Path) -> None:

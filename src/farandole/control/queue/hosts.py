@@ -83,7 +83,8 @@ def _check(hosts: Sequence[QueueHost], names: Sequence[str]) -> None:
     known = [host.name for host in hosts]
     for name in names:
         if name not in known:
-            raise Refused(f"the queue has no host {name}", f"it has {', '.join(known)}")
+            hint = f"it has {', '.join(known)}" if known else "it has none: farandole queue hosts add h1:4"
+            raise Refused(f"the queue has no host {name}", hint)
 
 
 def is_here(name: str) -> bool:

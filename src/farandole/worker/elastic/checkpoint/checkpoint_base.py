@@ -283,8 +283,8 @@ class CheckpointBase(ABC):
         missing = [name for name in into if name not in state]
         if missing:
             raise CheckpointError(
-                f"{found.path} has no {', '.join(missing)}; it has {', '.join(state)}. Ask for what is there, or "
-                "move it away to begin anew."
+                f"{found.path} has no {', '.join(missing)}; it has {', '.join(state) or 'nothing'}. Ask for what is "
+                "there, or move it away to begin anew."
             )
         for name, value in into.items():
             if not self._fits(value, state[name]):
