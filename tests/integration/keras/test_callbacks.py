@@ -109,6 +109,27 @@ def test_a_stop_of_rank_0_alone_ends_the_training_of_all(world: World) -> None:
     assert world.run(run) == [[([0], 4), ([0, 1], 12), ([0, 1, 2], 24)]] * 2
 
 
+def test_stop_of_one_rank_before_distributed_ends_training_of_all(world: World) -> None:
+    """Such as one of `EarlyStopping`, which sees the metrics of its rank there."""
+
+    def run() -> list[int]:
+        import keras
+
+        import farandole.keras as hvd
+
+        class Stop(keras.callbacks.Callback):
+            def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+                if (epoch, hvd.rank()) == (1, 1):
+                    self.model.stop_training = True
+
+        x, y = data()
+        model = compiled(keras.optimizers.SGD(0.01))
+        history = model.fit(x, y, batch_size=4, epochs=3, verbose=0, callbacks=[Stop(), hvd.callbacks.Distributed()])
+        return list(history.epoch)
+
+    assert world.run(run) == [[0, 1]] * 2
+
+
 def test_metrics_are_weighted_by_samples_if_that_is_asked_for(world: World) -> None:
     def run(weighted: bool) -> tuple[float, float, float]:
         import keras

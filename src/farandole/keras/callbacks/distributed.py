@@ -15,8 +15,9 @@ class Distributed(Callback):
     """Begins with rank 0's variables everywhere, averages metrics, and lets only rank 0 write and show.
 
     Put it first: callbacks after it, such as `EarlyStopping`, run on all workers, and see the averages, so that they
-    decide the same. Those that it gets run on rank 0. If one of these stops the training, it ends on all workers after
-    the epoch.
+    decide the same. Those that it gets run on rank 0. If one of these stops the training, or one before it at the end
+    of an epoch, it ends on all workers after the epoch. A callback that stops within an epoch, such as
+    `TerminateOnNaN`, must be among those that it gets: other ranks would wait for the rank that has stopped.
 
     Example:
         >>> save = keras.callbacks.ModelCheckpoint("digits.keras", monitor="val_loss")
@@ -62,7 +63,8 @@ class Distributed(Callback):
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         self._tell("on_epoch_end", epoch, logs)
-        if any(allgather_object(self._stops, name="keras.stop")):
+        # A callback before this one may have decided by the metrics of its rank.
+        if any(allgather_object(self._stops or self._is_stopped(), name="keras.stop")):
             self.model.stop_training = True
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
@@ -84,9 +86,12 @@ class Distributed(Callback):
         self._tell("on_test_batch_end", batch, logs)
 
     def _tell(self, event: str, *arguments: Any) -> None:
-        was_stopped = getattr(self.model, "stop_training", False)
+        was_stopped = self._is_stopped()
         for callback in self._callbacks:
             getattr(callback, event)(*arguments)
-        if getattr(self.model, "stop_training", False) and not was_stopped:
+        if self._is_stopped() and not was_stopped:
             # The other ranks know nothing of it, and would wait in their next step: all stop after this epoch.
             self._stops, self.model.stop_training = True, False
+
+    def _is_stopped(self) -> bool:
+        return bool(getattr(self.model, "stop_training", False))

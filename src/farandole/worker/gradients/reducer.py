@@ -287,7 +287,7 @@ class Reducer:
             self._take_up_again()
 
     def _are_of_this_world(self) -> bool:
-        """Return whether all gradients were reduced in the world of now, and not some in another one before."""
+        """Return whether all gradients were reduced in the current world, and not some in another one before."""
         generation = self._context.entered.world.generation
         return all(bundle.generation == generation for bundle in self._all_bundles())
 
@@ -295,7 +295,7 @@ class Reducer:
         return self._bundles if self._ballot.bundle is None else [*self._bundles, self._ballot.bundle]
 
     def _take_up_again(self) -> None:
-        """Let what was not reduced in the world of now be launched once more."""
+        """Let what was not reduced in the current world be launched once more."""
         generation = self._context.entered.world.generation
         self._front_end.forget_residuals()
         for bundle in self._all_bundles():
