@@ -316,6 +316,40 @@ def test_unanswered_submission_times_out(rests: list[float]) -> None:
     assert len(rests) == before, "it was not even asked"
 
 
+@pytest.mark.parametrize("verb", ["cancel", "suspend", "resume", "scale"])
+@pytest.mark.parametrize(("lost", "is_told"), [(0, False), (2, False), (1000, True)])
+def test_change_is_repeated_after_lost_answers(verb: str, lost: int, is_told: bool, rests: list[float]) -> None:
+    """A user who repeated `cancel` would end the job at once, without its grace period."""
+    changes: list[dict[str, Any]] = []
+    job = {
+        "metadata": {"name": "resnet", "uid": "u"},
+        "spec": {"command": ["true"], "workers": {"min": 1, "max": 4, "replicas": 2}},
+        "status": {"state": "Running"},
+    }
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        if request.method == "GET":
+            return httpx2.Response(200, json=job)
+        assert request.method == "PATCH"
+        changes.append(json.loads(request.content)["spec"])
+        if len(changes) <= lost:
+            raise httpx2.ReadTimeout("timed out")
+        return httpx2.Response(200, json=job)
+
+    def change() -> None:
+        getattr(jobs_of(answer), verb)("resnet", *([3] if verb == "scale" else []))
+
+    if is_told:
+        with pytest.raises(Unreachable, match="job resnet may or may not have been changed") as told:
+            change()
+        assert "farandole status resnet --on kubernetes" in told.value.hint
+        assert 10.0 <= sum(rests) <= 11.0
+    else:
+        change()
+        assert len(changes) == lost + 1
+    assert all(each == changes[0] for each in changes)
+
+
 STAMP = b"2026-01-01T00:00:00.00000000%dZ "
 
 

@@ -232,10 +232,19 @@ class KubernetesJobs:
             raise refusals.is_over(name, status.state)
 
     def _patch(self, name: str, spec: Mapping[str, Any]) -> None:
-        self._ask("PATCH", f"{self._jobs}/{name}", {"spec": spec}, kind=_MERGE)
+        """Change the spec of a job, however often the request is carried out.
+
+        Raises:
+            JobError: the job was not changed, or that is unknown.
+        """
+        self._insist(
+            lambda _: self._api.send("PATCH", f"{self._jobs}/{name}", {"spec": spec}, content=_MERGE),
+            f"job {name} may or may not have been changed",
+            f"check that before you repeat it: farandole status {name} --on kubernetes",
+        )
 
     def _make(self, path: str, body: Mapping[str, Any], key: str) -> dict[str, Any]:
-        """Create an object once: after a lost answer the request is repeated, and the key shows whether it succeeded.
+        """Create an object once: if it exists after a lost answer, the key shows whether it is this one.
 
         Raises:
             JobError: the object was not created, or that is unknown.
@@ -243,24 +252,44 @@ class KubernetesJobs:
         metadata = body["metadata"]
         annotations = {**metadata.get("annotations", {}), names.SUBMISSION_ANNOTATION: key}
         body = {**body, "metadata": {**metadata, "annotations": annotations}}
+
+        def send(is_again: bool) -> dict[str, Any]:
+            try:
+                return self._api.send("POST", path, body)
+            except Conflict:
+                found = self._ask("GET", f"{path}/{metadata['name']}") if is_again else {"metadata": {}}
+                if found["metadata"].get("annotations", {}).get(names.SUBMISSION_ANNOTATION) != key:
+                    raise
+                return found
+
+        return self._insist(
+            send,
+            f"{metadata['name']} may or may not have been created",
+            "check whether it exists, before you submit it again: farandole jobs --on kubernetes",
+        )
+
+    def _insist(self, send: Callable[[bool], dict[str, Any]], unsure: str, hint: str) -> dict[str, Any]:
+        """Send a request that changes something, and repeat it for a while if its answer is lost.
+
+        Args:
+            send: sends it; called with whether it was sent before, without an answer.
+            unsure: what is unknown if no answer comes.
+            hint: the next step then.
+
+        Raises:
+            JobError: it was refused, or no answer came.
+        """
         deadline = time.monotonic() + _RETRY_SECONDS
         lost = False
         while True:
             try:
-                return self._api.send("POST", path, body)
+                return send(lost)
             except ApiError as error:
-                if isinstance(error, Conflict) and lost:
-                    found = self._ask("GET", f"{path}/{metadata['name']}")
-                    if found["metadata"].get("annotations", {}).get(names.SUBMISSION_ANNOTATION) == key:
-                        return found
                 if error.code or (isinstance(error, NotSent) and not lost):
                     raise _refusal(error) from None
                 lost, why = lost or not isinstance(error, NotSent), str(error)
             if time.monotonic() > deadline:
-                raise Unreachable(
-                    f"{why}; {metadata['name']} may or may not have been created",
-                    "check whether it exists, before you submit it again: farandole jobs --on kubernetes",
-                )
+                raise Unreachable(f"{why}; {unsure}", hint)
             time.sleep(_POLL_SECONDS)
 
     def _ask(
@@ -269,10 +298,9 @@ class KubernetesJobs:
         path: str,
         body: Object | None = None,
         query: Mapping[str, str] | None = None,
-        kind: str = "application/json",
     ) -> dict[str, Any]:
         try:
-            return self._api.send(method, path, body, query, kind)
+            return self._api.send(method, path, body, query)
         except ApiError as error:
             raise _refusal(error) from None
 
