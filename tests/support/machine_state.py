@@ -1,4 +1,7 @@
-"""A plugin of pytest: tests see nothing that a user, an administrator or an earlier run has left on this machine."""
+"""A plugin of pytest: tests see nothing that a user, an administrator or an earlier run has left on this machine.
+
+What all processes of tests have instead is the folder `at_start` on Python's path.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,8 @@ _FOREIGN = re.compile(r"(FARANDOLE|HOROVOD|OMPI|PMIX|PMI|MPI|I_MPI|SLURM|LSB|TOR
 _OF_TESTS = re.compile(r"FARANDOLE_(EXPLORE|LARGE_TESTS|LIBRARY|PEERS|.*_KILLS|.*_SEEDS|TAKE_OVERS|TRACES|WHEEL)")
 # Variables and folders of caches that cost minutes to fill again, and that no farandole reads.
 _CACHES = {"CCACHE_DIR": "ccache", "PIP_CACHE_DIR": "pip", "FARANDOLE_TEST_CACHE": "farandole-tests"}
+
+AT_START = Path(__file__).parent / "at_start"
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -44,6 +49,9 @@ def leave_machine_state() -> Path:
     for variable in list(os.environ):
         if _FOREIGN.fullmatch(variable) and not _OF_TESTS.fullmatch(variable) and variable not in _CACHES:
             del os.environ[variable]
+    path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    if str(AT_START) not in path:
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(AT_START), *path]))
     home = Path(tempfile.mkdtemp(prefix="farandole-tests-home-"))
     os.environ["HOME"] = str(home)
     os.environ["FARANDOLE_ON"] = "local"
