@@ -134,7 +134,9 @@ class Container:
             self.log.replace(self.log.with_suffix(".log.before"))  # Each start has a log of its own.
         begun = self.folder / f"begun-{self.name}"
         begun.unlink(missing_ok=True)
-        script = root_script(self.folder / f"root-{self.name}", begun, binds, self.security.read_only_root)
+        root = self.folder / f"root-{self.name}"
+        root.mkdir(exist_ok=True)
+        script = root_script(root, begun, binds, self.security.read_only_root)
         inner = 'cd "$0" 2>/dev/null || { mkdir -p "$0" && cd "$0"; }; exec "$@"'
         directory = self.spec.get("workingDir") or "/"
         command = [*self.security.prefix(), *(words or ["sleep", "infinity"])]
@@ -159,16 +161,20 @@ class Container:
                 if cgroup is not None:
                     (cgroup / "cgroup.procs").write_text(str(os.getpid()))
 
-            self._process = await asyncio.create_subprocess_exec(
-                *enter, hostname, "sh", "-c", inner, directory, *command,
-                stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", env=self.environment,
-                start_new_session=True, preexec_fn=become,
+            starting = asyncio.create_task(
+                asyncio.create_subprocess_exec(
+                    *enter, hostname, "sh", "-c", inner, directory, *command,
+                    stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", env=self.environment,
+                    start_new_session=True, preexec_fn=become,
+                )
             )  # fmt: skip
             try:
+                self._process = await asyncio.shield(starting)
                 code = await self._ended(begun)
             finally:
+                self._process = await starting
                 if self._process.returncode is None:
-                    self._process.kill()  # Nobody waits for it any more: its pod is deleted.
+                    self._kill_all()  # Nobody waits for it any more: its pod is deleted.
                     await self._process.wait()
             ended = 128 + signal.SIGKILL if self._take_away_killed() else 128 - code if code < 0 else code
             out_of_memory = cgroup is not None and _was_out_of_memory(cgroup)
@@ -191,7 +197,13 @@ class Container:
             if (first := self.first_process()) is not None:
                 os.kill(first, signum)
             elif self._process is not None and self._process.returncode is None and signum == signal.SIGKILL:
-                self._process.kill()
+                self._kill_all()
+
+    def _kill_all(self) -> None:
+        """Kill what is starting it, and what that has started: unshare's child ends with unshare only a while after."""
+        assert self._process is not None
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
 
     def first_process(self) -> int | None:
         """Return the id of process 1 of the container, as this machine has it; None when it does not run."""
@@ -276,7 +288,8 @@ def _expand(word: str, environment: Mapping[str, str]) -> str:
 def root_script(root: Path, begun: Path, binds: Sequence[tuple[str, str, bool]], read_only: bool) -> str:
     """Return the shell script that makes the container's files; its arguments are a host name and the program.
 
-    It makes the file `begun` when nothing but the program is left to be started.
+    It makes the file `begun` when nothing but the program is left to be started. All else that it makes is in what it
+    mounts on the folder `root`.
 
     What is mounted is resolved inside: a link such as /var/run must not lead to the machine's own folder. A mount point
     that is missing is made on the container's layer.
@@ -285,7 +298,7 @@ def root_script(root: Path, begun: Path, binds: Sequence[tuple[str, str, bool]],
     lines = [
         "set -e",
         "mount --make-rprivate /",
-        f"mkdir -p {layer}; mount -t tmpfs layer {layer}; cd {layer}; mkdir upper work root",
+        f"mount -t tmpfs layer {layer}; cd {layer}; mkdir upper work root",
         f"mount -t overlay root -o lowerdir=/,upperdir={layer}/upper,workdir={layer}/work root",
         f"R={layer}/root",
         'mount -t proc proc "$R/proc"; mount --rbind /dev "$R/dev"; mount --rbind /sys "$R/sys"',

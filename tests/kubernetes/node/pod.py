@@ -24,6 +24,8 @@ from tests.kubernetes.node.network import PodNetwork
 from tests.kubernetes.node.volumes import MissingSource, Volumes, field
 
 _RETRY_SECONDS = 0.5
+# How often the folder of a pod is removed, until nothing writes into it any more.
+_REMOVALS = 20
 # A kubelet waits 10 s to 5 minutes; tests have no minutes.
 _FIRST_BACKOFF_SECONDS = 1.0
 _LONGEST_BACKOFF_SECONDS = 10.0
@@ -302,7 +304,15 @@ class PodRun:
         self._close_sandbox()
         if remove:
             self._keep_logs()
+            await self._remove_folder()
+
+    async def _remove_folder(self) -> None:
+        # Killed processes may still be in the middle of making a file.
+        for _ in range(_REMOVALS):
             shutil.rmtree(self._folder, ignore_errors=True)
+            if not self._folder.exists():
+                return
+            await asyncio.sleep(_RETRY_SECONDS)
 
     def _keep_logs(self) -> None:
         """Keep what it has written for those who ask why a test failed: the API server knows it no more."""
