@@ -36,6 +36,9 @@ RUNTIMES = {
         {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3"},
     ),
     "jax": Runtime(("jax",), ("torch", "farandole.jax"), {"JAX_PLATFORMS": "cpu", "JAX_ENABLE_X64": "1"}),
+    "torch and scikit-learn": Runtime(
+        ("torch", "sklearn"), ("torch._dynamo", "farandole.torch", "sklearn.datasets"), {}
+    ),
     "several": Runtime(
         ("torch", "tensorflow", "jax"),
         ("farandole.torch", "farandole.tensorflow", "farandole.jax", "farandole.numpy"),
@@ -78,6 +81,12 @@ def nurseries() -> Iterator[Nurseries]:
     nurseries = Nurseries()
     yield nurseries
     nurseries.close()
+
+
+@pytest.fixture(scope="session")
+def digits_nursery(nurseries: Nurseries) -> Nursery:
+    """Return what forks workers that have imported PyTorch and scikit-learn's data sets, and have computed nothing."""
+    return nurseries["torch and scikit-learn"]
 
 
 @pytest.fixture(scope="session")

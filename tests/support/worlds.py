@@ -207,11 +207,17 @@ class World:
                 seat = seats.seats[rank]
                 self.workers.append(nursery.fork({**seat.environment, **variables}, {"PMI_FD": seat.descriptor}))
 
-    def run(self, function: Callable[..., Any], *arguments: Any, ranks: Iterable[int] | None = None) -> list[Any]:
+    def run(
+        self,
+        function: Callable[..., Any],
+        *arguments: Any,
+        ranks: Iterable[int] | None = None,
+        seconds: float = ANSWER_SECONDS,
+    ) -> list[Any]:
         """Run a function on all workers (or some) at once, and return the results in rank order."""
         ranks = range(self.size) if ranks is None else list(ranks)
         self.start(function, *arguments, ranks=ranks)
-        return self.collect(ranks)
+        return self.collect(ranks, seconds)
 
     def start(self, function: Callable[..., Any], *arguments: Any, ranks: Iterable[int] | None = None) -> None:
         """Let workers begin to run a function; `collect` gets the results."""
@@ -219,11 +225,11 @@ class World:
         for rank in range(self.size) if ranks is None else ranks:
             self.workers[rank].send(function, arguments)
 
-    def collect(self, ranks: Iterable[int] | None = None) -> list[Any]:
+    def collect(self, ranks: Iterable[int] | None = None, seconds: float = ANSWER_SECONDS) -> list[Any]:
         """Return the results of what was started; raise the first failure after all have answered."""
         workers = self.workers if ranks is None else [self.workers[rank] for rank in ranks]
         try:
-            return receive_all(workers)
+            return receive_all(workers, seconds)
         except Exception:
             self.broken = True
             raise

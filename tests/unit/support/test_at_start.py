@@ -11,16 +11,25 @@ import pytest
 OPTIMIZER = """
 import sys, torch
 
-def make():
-    return torch.optim.SGD([torch.ones(1, requires_grad=True)], lr=1.0)
+def step():
+    weight = torch.ones(1, requires_grad=True)
+    optimizer = torch.optim.SGD([weight], lr=0.5)
+    weight.sum().backward()
+    optimizer.step()
+    assert weight.item() == 0.5
+    assert torch.is_grad_enabled()
 
-make()
+step()
 assert "torch._dynamo" not in sys.modules
 import torch._dynamo
-make()
+step()
 add = torch.optim.SGD.add_param_group
 (plain,) = (cell.cell_contents for cell in add.__closure__ if callable(cell.cell_contents))
 assert plain.__dynamo_disable is not plain
+decorated = torch.optim.SGD.step
+while "_use_grad" not in decorated.__code__.co_name:
+    decorated = decorated.__wrapped__
+assert "_dynamo" in decorated.__code__.co_names
 """
 
 

@@ -1,0 +1,46 @@
+"""Scripts in workers that a nursery forks: what a script computes costs no import of its framework in each process.
+
+The launcher is left out: whether a script runs under it takes a test that starts it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import runpy
+import sys
+from pathlib import Path
+
+from worlds import Nursery, World
+
+SCRIPT_SECONDS = 110.0
+
+
+def run_on_workers(nursery: Nursery, count: int, script: Path, *arguments: str) -> list[str]:
+    """Run a script on the workers of one world, and return what each printed on standard output, in rank order."""
+    with World(nursery, count) as world:
+        return world.run(_run, str(script), arguments, seconds=SCRIPT_SECONDS)
+
+
+def run_alone(nursery: Nursery, script: Path, *arguments: str) -> str:
+    """Run a script in one process that no launcher has started, and return what it printed on standard output."""
+    worker = nursery.fork({})
+    try:
+        worker.send(_run, (str(script), arguments))
+        output: str = worker.receive(SCRIPT_SECONDS)
+    finally:
+        worker.close()
+    return output
+
+
+def _run(script: str, arguments: tuple[str, ...]) -> str:
+    sys.argv = [script, *arguments]
+    sys.path.insert(0, str(Path(script).parent))
+    output = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(output):
+            runpy.run_path(script, run_name="__main__")
+    except SystemExit as end:
+        if end.code not in (None, 0):
+            raise AssertionError(f"the script has ended with {end.code!r} after:\n{output.getvalue()}") from end
+    return output.getvalue()
