@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.integration.started_by.conftest import PEERS, Started, Starter
 from tests.integration.started_by.slurm import Slurm
-from tests.integration.started_by.test_launchers import DIGITS, SHORT
+from tests.integration.started_by.test_launchers import KMEANS
 from waiting import until
 
 LAUNCH = """\
@@ -66,9 +66,9 @@ def through(request: pytest.FixtureRequest, starter: Starter) -> Through:
 
 
 def test_the_example_runs(through: Through) -> None:
-    code, out, err = through.start(2, sys.executable, DIGITS, *SHORT).finish(110)
+    code, out, err = through.start(2, sys.executable, *KMEANS).finish(110)
     assert code == 0, out + err
-    assert "parameters: bit-identical on 2 worker(s)" in out
+    assert "centres: bit-identical on 2 worker(s)" in out
     # The launcher serves the roster and knows the secret: nothing is written into the home.
     assert list(through.starter.home.glob(".c*/farandole")) == []
 

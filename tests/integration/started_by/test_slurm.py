@@ -7,7 +7,7 @@ import sys
 import pytest
 from tests.integration.started_by.conftest import PEERS, Starter
 from tests.integration.started_by.slurm import Slurm
-from tests.integration.started_by.test_launchers import DIGITS, SHORT
+from tests.integration.started_by.test_launchers import KMEANS
 
 
 def test_srun_starts_workers(starter: Starter, slurm_daemons: Slurm) -> None:
@@ -29,10 +29,10 @@ def test_over_several_nodes_every_address_is_offered(starter: Starter, slurm_dae
 
 
 def test_srun_runs_the_example(starter: Starter, slurm_daemons: Slurm) -> None:
-    command = ("srun", "-n", "2", sys.executable, DIGITS, *SHORT)
+    command = ("srun", "-n", "2", sys.executable, *KMEANS)
     code, out, err = starter.start(*command, **slurm_daemons.environment).finish(110)
     assert code == 0, out + err
-    assert "parameters: bit-identical on 2 worker(s)" in out
+    assert "centres: bit-identical on 2 worker(s)" in out
 
 
 def test_a_batch_script_is_no_worker_but_may_start_some(starter: Starter, slurm_daemons: Slurm) -> None:
