@@ -38,8 +38,8 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 PIP_INSTALL := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 NATIVE_SOURCES = $$(find native tests/native tests/gpu_fake benchmarks/native -name '*.h' -o -name '*.cc')
 PYTHON_SOURCES := src compat tests examples benchmarks tools deploy/release docs/conf.py
-# Many tests wait more than they compute, so that two at once take little more than half the time of one after the other.
-PYTEST_JOBS ?= 2
+# Many tests wait as long as they compute: two at once left almost half of two cores idle.
+PYTEST_JOBS ?= 4
 PYTEST = python -m pytest --numprocesses $(PYTEST_JOBS)
 
 help:
@@ -176,15 +176,34 @@ TIDY = python tools/tidy.py --build build/release --jobs $(JOBS)
 
 # --- checks ----------------------------------------------------------------------------------------------------
 
+# Side by side, the longest first. What a check says is printed when it is over.
+CHECKS := check-types check-docs check-editor check-native check-style check-imports check-house
+.PHONY: $(CHECKS)
+
 check: $(VENV)/ready-to-check native
+	@$(MAKE) --no-print-directory --jobs $(JOBS) --output-sync=target $(CHECKS)
+
+check-style:
 	ruff format --check $(PYTHON_SOURCES)
 	ruff check $(PYTHON_SOURCES)
+
+check-types:
 	mypy
+
+check-editor:
 	basedpyright
+
+check-imports:
 	lint-imports --no-cache
+
+check-docs:
 	$(SPHINX) docs build/docs/site
+
+check-native:
 	clang-format --dry-run -Werror $(NATIVE_SOURCES)
 	$(if $(ALL),python tools/verified.py record tidy -- $(TIDY) --all,python tools/verified.py check tidy || $(TIDY))
+
+check-house:
 	python -m pytest -q tests/unit/test_house.py
 
 fix: $(VENV)/ready-to-check
