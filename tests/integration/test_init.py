@@ -30,7 +30,7 @@ def farandole(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 def train(nurseries: Nurseries, script: Path, framework: str) -> list[str]:
     """Run a script on two workers, and return what each printed on standard output, in rank order."""
     if framework in RUNTIMES:
-        return run_on_workers(nurseries[RUNTIMES[framework]], 2, script)
+        return run_on_workers(nurseries[RUNTIMES[framework]], 2, script, folder=script.parent)
     done = farandole(script.parent, "run", "-np", "2", sys.executable, script.name)
     assert done.returncode == 0, done.stderr
     return ["".join(re.findall(rf"^\[{rank}\]<stdout>:(.*\n)", done.stdout, re.MULTILINE)) for rank in range(2)]

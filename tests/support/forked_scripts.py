@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import runpy
 import sys
 from pathlib import Path
@@ -16,24 +17,35 @@ from worlds import Nursery, World
 SCRIPT_SECONDS = 110.0
 
 
-def run_on_workers(nursery: Nursery, count: int, script: Path, *arguments: str) -> list[str]:
-    """Run a script on the workers of one world, and return what each printed on standard output, in rank order."""
+def run_on_workers(
+    nursery: Nursery, count: int, script: Path, *arguments: str, folder: Path | None = None
+) -> list[str]:
+    """Run a script on the workers of one world, and return what each printed on standard output, in rank order.
+
+    Args:
+        nursery: what forks them.
+        count: how many.
+        script: a file of Python.
+        arguments: of the script.
+        folder: where it runs; the current one by default.
+    """
     with World(nursery, count) as world:
-        return world.run(_run, str(script), arguments, seconds=SCRIPT_SECONDS)
+        return world.run(_run, str(script), arguments, str(folder or Path.cwd()), seconds=SCRIPT_SECONDS)
 
 
 def run_alone(nursery: Nursery, script: Path, *arguments: str) -> str:
     """Run a script in one process that no launcher has started, and return what it printed on standard output."""
     worker = nursery.fork({})
     try:
-        worker.send(_run, (str(script), arguments))
+        worker.send(_run, (str(script), arguments, str(Path.cwd())))
         output: str = worker.receive(SCRIPT_SECONDS)
     finally:
         worker.close()
     return output
 
 
-def _run(script: str, arguments: tuple[str, ...]) -> str:
+def _run(script: str, arguments: tuple[str, ...], folder: str) -> str:
+    os.chdir(folder)
     sys.argv = [script, *arguments]
     sys.path.insert(0, str(Path(script).parent))
     output = io.StringIO()
