@@ -377,6 +377,28 @@ def test_what_is_refused_of_other_frameworks(framework: str, change: tuple[str, 
     assert any(reason in each.reason for each in error.value.refusals), error.value.refusals
 
 
+@pytest.mark.parametrize(
+    ("text", "reason", "page"),
+    [
+        ("import lightning\n\nlightning.Trainer().fit(Model(), loader)\n", "uses Lightning already", "lightning.md"),
+        ("from pytorch_lightning import Trainer\n\nTrainer()\n", "uses Lightning already", "lightning.md"),
+        ("from accelerate import Accelerator\n\nAccelerator()\n", "uses accelerate already", "accelerate.md"),
+        ("import transformers as t\n\nt.Seq2SeqTrainer(model).train()\n", "Trainer distributes it", "transformers.md"),
+        ("import torch\nfrom transformers import Trainer\nTrainer(m)\n", "Trainer distributes it", "transformers.md"),
+    ],
+)
+def test_script_of_a_library_that_distributes_it_is_told_its_page(text: str, reason: str, page: str) -> None:
+    with pytest.raises(NotUnderstood) as error:
+        rewrite(text)
+    (only,) = error.value.refusals
+    assert reason in only.reason and page in only.by_hand
+
+
+def test_script_with_a_model_of_transformers_and_its_own_loop_is_rewritten() -> None:
+    changed = rewrite(TORCH.replace("import torch\n", "import torch\nfrom transformers import AutoModel\n", 1))
+    assert changed.framework == "torch" and "hvd.DistributedOptimizer(" in changed.after
+
+
 def test_the_error_travels() -> None:
     error = NotUnderstood([Refusal(2, "b", "c"), Refusal(1, "a", "c")])
     assert pickle.loads(pickle.dumps(error)).refusals == error.refusals and error.refusals[0].line == 1

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from farandole.control.rewriting import jax_script, keras_script, tensorflow_script, torch_script
 from farandole.control.rewriting.imports import imported
 from farandole.control.rewriting.refusal import NotUnderstood, Refusal
-from farandole.control.rewriting.script import Script
+from farandole.control.rewriting.script import ON_TORCH, Script
 from farandole.control.rewriting.source import ScriptSource
 
 
@@ -70,9 +70,10 @@ def _framework(source: ScriptSource, modules: set[str]) -> str:
         return "keras"
     if "tensorflow" in roots:
         return "tensorflow"
-    for framework in ("torch", "jax"):
-        if framework in roots:
-            return framework
+    if roots & {"torch", *ON_TORCH}:
+        return "torch"
+    if "jax" in roots:
+        return "jax"
     raise NotUnderstood(
         [Refusal(1, "it imports none of torch, tensorflow, keras and jax", "pass the script that trains")]
     )

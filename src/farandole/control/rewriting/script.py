@@ -15,17 +15,20 @@ RANK_0 = "hvd.rank() == 0"
 
 _AS_IT_IS = "it runs unchanged under farandole run"
 _REMOVE = "remove it, and run farandole init again"
+_LIGHTNING = "Lightning distributes it by a strategy: see docs/how-to/lightning.md"
 _OTHERS = {
-    "accelerate": ("Accelerate", _REMOVE),
+    "accelerate": ("accelerate", f"{_AS_IT_IS}: see docs/how-to/accelerate.md"),
     "deepspeed": ("DeepSpeed", _REMOVE),
     "horovod": ("Horovod", f"{_AS_IT_IS}, if the package farandole-horovod is installed"),
     "jax.distributed": ("jax.distributed", _REMOVE),
-    "lightning": ("Lightning", _REMOVE),
-    "pytorch_lightning": ("Lightning", _REMOVE),
+    "lightning": ("Lightning", _LIGHTNING),
+    "pytorch_lightning": ("Lightning", _LIGHTNING),
     "ray": ("Ray", _REMOVE),
     "torch.distributed": ("torch.distributed", f"{_AS_IT_IS}: see docs/how-to/torch_distributed.md"),
     "torch.nn.parallel": ("torch.nn.parallel", f"{_AS_IT_IS}: see docs/how-to/torch_distributed.md"),
 }
+ON_TORCH = ("accelerate", "lightning", "pytorch_lightning", "transformers")
+"""Libraries that train with PyTorch: a script may import them and not torch."""
 _SAMPLERS = "torch.utils.data.distributed"
 """A module of torch.distributed that farandole's workers may use."""
 _WRITERS = ("torch.save", "numpy.save", "numpy.savez", "numpy.savez_compressed", "numpy.savetxt", "pickle.dump")
@@ -47,6 +50,9 @@ class Script(Names):
         source: text and syntax of the script.
         package: farandole's package that it will import, such as `farandole.torch`.
         keeps_batch: whether the batch of all workers together stays as large as the script's batch.
+
+    Raises:
+        NotUnderstood: another library distributes the script.
     """
 
     def __init__(self, source: ScriptSource, package: str, keeps_batch: bool = False) -> None:
@@ -90,6 +96,9 @@ class Script(Names):
                 for prefix, (name, by_hand) in _OTHERS.items():
                     if is_in(prefix, module) and not is_in(_SAMPLERS, module):
                         self.refuse(node, f"it uses {name} already", by_hand)
+        for call in self.calls(_is_trainer_of_transformers):
+            self.refuse(call, "transformers' Trainer distributes it", f"{_AS_IT_IS}: see docs/how-to/transformers.md")
+        self.check()  # What else is not understood does not matter: the script stays as it is.
         hvd = [node for node in ast.walk(self.source.tree) if isinstance(node, ast.Name) and node.id == "hvd"]
         if hvd and not self._imports_hvd:
             self.refuse(hvd[0], "the name hvd is in use", "rename it, then try again")
@@ -298,3 +307,7 @@ def _has_long_text(statement: ast.stmt) -> bool:
     """Return whether a node contains a string of several lines, which must not be indented."""
     texts = (ast.Constant, ast.JoinedStr)
     return any(isinstance(each, texts) and each.end_lineno != each.lineno for each in ast.walk(statement))
+
+
+def _is_trainer_of_transformers(name: str) -> bool:
+    return is_in("transformers", name) and name.endswith("Trainer")
