@@ -31,8 +31,9 @@ from farandole.worker.elastic.world_changes import is_elastic
 class _Training:
     """The objects that are trained, by name: `worker.elastic.framework.Trained` for PyTorch."""
 
-    def __init__(self, things: MutableMapping[str, Any], checkpoint: Checkpoint | None) -> None:
+    def __init__(self, things: MutableMapping[str, Any], checkpoint: Checkpoint | None, may_stream: bool) -> None:
         self._things = things
+        self._may_stream = may_stream
         self.checkpoints = LoopCheckpoints(checkpoint, things)
         self._optimizers: list[Any] = [thing for thing in things.values() if isinstance(thing, torch.optim.Optimizer)]
         self.reduces_once = len(self._optimizers) == 1
@@ -40,7 +41,7 @@ class _Training:
     def transfer(self, sources: Sequence[int], receivers: Sequence[int], *, may_stream: bool) -> stream.Stream | None:
         """Give the receivers the state that each of the sources has, or begin to."""
         # A shadow takes part in reductions with weight zero. That is defined for averages, and for no other operation.
-        may_stream = may_stream and all(optimizer._op == Average for optimizer in self._optimizers)
+        may_stream = self._may_stream and may_stream and all(optimizer._op == Average for optimizer in self._optimizers)
         at_once = current().settings.elastic_state_at_once if may_stream else sys.maxsize
         return stream.begin(self._things, sources, receivers, at_once)
 
@@ -74,6 +75,7 @@ def steps(
     rate: RatePolicy | None = None,
     batches: AdaptiveBatch | None = None,
     checkpoint: Checkpoint | None = None,
+    may_stream: bool = True,
     **things: Any,
 ) -> Loop:
     """Go through the batches of a training whose workers may die, join and leave.
@@ -100,6 +102,8 @@ def steps(
             `Loop.accumulates`.
         checkpoint: the place where the training is kept if all workers are lost; by default, where `farandole run
             --checkpoint-dir` says. With `--resume auto`, it begins from the last one.
+        may_stream: whether a newcomer may take the steps of rank 0 while it gets a large state. False: the others wait,
+            and the body never runs without the state.
         things: the trained objects, under any names: models, optimizers (each a `DistributedOptimizer`), schedules, and
             whatever else has `state_dict` and `load_state_dict`.
 
@@ -124,8 +128,8 @@ def steps(
         folder = f"loop-{number}" if number > 1 else ""
         checkpoint = Checkpoint.from_settings(current().settings, folder=folder)
     _check(things)
-    elastic = loader if isinstance(loader, ElasticLoader) else _from_dataloader(loader)
-    training = _Training(things, checkpoint)
+    elastic = loader if isinstance(loader, ElasticLoader) else elastic_loader(loader)
+    training = _Training(things, checkpoint, may_stream)
     if batches is None:
         return Loop(elastic, training, epochs=epochs, rate=KeepRate() if rate is None else rate)
     check_one_rate(rate)
@@ -164,27 +168,37 @@ def _check_optimizer(name: str, optimizer: Any) -> None:
         )
 
 
-def _from_dataloader(loader: Any) -> ElasticLoader:
+def elastic_loader(loader: Any, global_batch_size: int | None = None) -> ElasticLoader:
+    """Return an ElasticLoader of a DataLoader's dataset, with its settings.
+
+    Args:
+        loader: the DataLoader; its batch size is that of each worker.
+        global_batch_size: the samples of all workers together; None: each worker has the batch size of the DataLoader.
+
+    Raises:
+        ValueError: it is not a DataLoader, or chooses samples in its own way.
+    """
     if not isinstance(loader, DataLoader):
         raise InvalidRequestError(
             f"steps() cannot share out a {type(loader).__name__}: pass hvd.elastic.ElasticLoader(dataset, "
             "batch_size=...), or a DataLoader."
         )
     if isinstance(loader.dataset, IterableDataset) and loader.batch_size is not None:
-        return _like(loader, shuffle=None)
+        return _like(loader, None, global_batch_size)
     shuffled = isinstance(loader.sampler, torch.utils.data.RandomSampler)
     if loader.batch_size is None or not (shuffled or isinstance(loader.sampler, torch.utils.data.SequentialSampler)):
         raise InvalidRequestError(
             "this DataLoader chooses samples in its own way, which cannot be shared among workers that come and "
             "go. Pass hvd.elastic.ElasticLoader(dataset, batch_size=...)."
         )
-    return _like(loader, shuffle=shuffled)
+    return _like(loader, shuffled, global_batch_size)
 
 
-def _like(loader: DataLoader[Any], shuffle: bool | None) -> ElasticLoader:
+def _like(loader: DataLoader[Any], shuffle: bool | None, global_batch_size: int | None) -> ElasticLoader:
     return ElasticLoader(
         loader.dataset,
-        batch_size=loader.batch_size,
+        batch_size=loader.batch_size if global_batch_size is None else None,
+        global_batch_size=global_batch_size,
         shuffle=shuffle,
         drop_last=loader.drop_last,
         num_workers=loader.num_workers,

@@ -117,6 +117,14 @@ class Loop:
         return self._progress.step
 
     @property
+    def left_after_step(self) -> int:
+        """The samples that the epoch will have left when this step counts; with those of ranks that it has lost."""
+        plan = self._step.plan
+        return (
+            self._loader.ledger.left if plan is None else self._loader.ledger.commit(plan.batch.shares, plan.lost).left
+        )
+
+    @property
     def accumulates(self) -> bool:
         """Whether another pass of the same step follows this round: `AdaptiveBatch` takes large batches in several.
 

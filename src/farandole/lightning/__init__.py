@@ -1,0 +1,26 @@
+"""farandole for Lightning 2.x: importing this makes `strategy="farandole"` known to `Trainer` and to `Fabric`.
+
+Example:
+    >>> import lightning  # doctest: +SKIP
+    >>> import farandole.lightning
+    >>> trainer = lightning.Trainer(strategy="farandole", accelerator="cpu")
+"""
+
+from __future__ import annotations
+
+from lightning.fabric.strategies import STRATEGY_REGISTRY
+from lightning.pytorch.strategies import StrategyRegistry
+
+from farandole.lightning.environment import FarandoleEnvironment
+from farandole.lightning.fabric_strategy import FabricStrategy
+from farandole.lightning.strategy import FarandoleStrategy
+
+__all__ = ["FabricStrategy", "FarandoleEnvironment", "FarandoleStrategy"]
+
+
+def _register() -> None:
+    for registry, strategy in ((StrategyRegistry, FarandoleStrategy), (STRATEGY_REGISTRY, FabricStrategy)):
+        registry.register("farandole", strategy, description="gradients are reduced by farandole", override=True)
+
+
+_register()

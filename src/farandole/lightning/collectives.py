@@ -1,0 +1,93 @@
+"""The collectives that Lightning asks a strategy for, in the world of `farandole.torch`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+import farandole.torch as hvd
+from farandole.errors import InvalidRequestError
+from farandole.worker.core.basics import current
+
+_OPS = {
+    "avg": hvd.Average,
+    "mean": hvd.Average,
+    "sum": hvd.Sum,
+    "min": hvd.Min,
+    "max": hvd.Max,
+    "product": hvd.Product,
+}
+
+
+class Collectives:
+    """The part that the strategies for `Trainer` and `Fabric` share.
+
+    A worker that has come to an elastic job is in no world until it enters the loop of steps. Until then it is alone.
+
+    Attributes:
+        is_alone: this worker makes no collectives, because the others have ended the training.
+    """
+
+    is_alone = False
+
+    def barrier(self, *args: Any, **kwargs: Any) -> None:
+        """Wait until all workers have called this."""
+        if not self._makes_none():
+            hvd.barrier()
+
+    def broadcast(self, obj: Any, src: int = 0) -> Any:
+        """Return an object of rank `src`."""
+        return obj if self._makes_none() else hvd.broadcast_object(obj, root_rank=src)
+
+    def all_reduce(self, tensor: Any, group: Any = None, reduce_op: Any = "mean") -> Any:
+        """Return a tensor reduced over all workers; what is no tensor stays.
+
+        Args:
+            tensor: the tensor of this worker.
+            group: not used: there is one group.
+            reduce_op: "mean", "sum", "min", "max" or "product", or torch's `ReduceOp`.
+
+        Raises:
+            ValueError: there is no such operation.
+        """
+        if not isinstance(tensor, torch.Tensor) or self._makes_none():
+            return tensor
+        name = "mean" if reduce_op is None else str(reduce_op).rpartition(".")[2].lower()
+        if name not in _OPS:
+            raise InvalidRequestError(f"reduce_op={reduce_op!r} is not available: use one of {', '.join(_OPS)}.")
+        if _OPS[name] == hvd.Average and not (tensor.is_floating_point() or tensor.is_complex()):
+            tensor = tensor.float()
+        return hvd.allreduce(tensor, op=_OPS[name])
+
+    def all_gather(self, tensor: torch.Tensor, group: Any = None, sync_grads: bool = False) -> torch.Tensor:
+        """Return the tensors of all workers, which have one shape, along a new first dimension.
+
+        Args:
+            tensor: the tensor of this worker.
+            group: not used: there is one group.
+            sync_grads: whether the result can be differentiated.
+        """
+        stacked = tensor.unsqueeze(0)
+        if self._makes_none():
+            return stacked
+        with torch.set_grad_enabled(sync_grads and torch.is_grad_enabled()):
+            return hvd.allgather(stacked)
+
+    def reduce_boolean_decision(self, decision: bool, all: bool = True) -> bool:
+        """Return whether all workers (or any of them) have decided so."""
+        votes = self.all_reduce(torch.tensor(int(decision)), reduce_op="min" if all else "max")
+        return bool(votes)
+
+    def _makes_none(self) -> bool:
+        return self.is_alone or current().only_arrived
+
+
+def gather_for_metric(tensor: torch.Tensor, group: Any = None) -> list[torch.Tensor]:
+    """Return the tensors of all workers, by rank, which may differ in shape: for TorchMetrics."""
+    return [each.to(tensor.device) for each in hvd.allgather_object(tensor.detach().cpu())]
+
+
+def is_more_than_one() -> bool:
+    """Return whether metrics have to be combined: for TorchMetrics."""
+    return hvd.size() > 1 and not current().only_arrived
