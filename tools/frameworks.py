@@ -138,6 +138,7 @@ ENVIRONMENTS = {
         (
             "tests/ecosystem",
             "tests/integration/docs/test_code_blocks.py",
+            "tests/integration/docs/test_docstrings.py",
             *("-k", "ecosystem or lightning or transformers or accelerate", "--numprocesses", "2"),
         ),
         on_demand=True,

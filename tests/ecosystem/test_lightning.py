@@ -1,7 +1,8 @@
-"""`strategy="farandole"` for Lightning: it trains as DDP on gloo does, and survives lost workers. `make test-ecosystem`."""
+"""`strategy="farandole"` for Lightning trains as DDP on gloo does, and survives lost workers."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,3 +27,25 @@ def test_losses_and_weights_are_those_of_ddp_on_gloo(launch: Launch, tmp_path: P
         assert report["resumed"]["losses"] == plain["losses"][30:]
         assert report["resumed"]["weights"] == plain["weights"]
         assert report["accumulated"]["steps"] == 12
+
+
+def test_killed_worker_costs_no_step_and_its_successor_goes_on_with_the_others(launch: Launch, tmp_path: Path) -> None:
+    reports = launch("lightning_elastic.py", tmp_path, options=("-np", "3", "--min-np", "2", "--max-np", "3"))
+    by_worker = {report["worker"]: report for report in reports}
+    assert sorted(by_worker) == [0, 2, 3]
+    survivors, newcomer = [by_worker[0], by_worker[2]], by_worker[3]
+    # 30 steps an epoch, and one more for the 20 samples of the killed worker.
+    for report in reports:
+        assert (report["epoch"], report["step"]) == (4, 121)
+        assert report["rate"] == pytest.approx(0.1 * 0.5**4)
+        assert report["weights"] == reports[0]["weights"]
+    for report in survivors:
+        assert report["calls"] == len(report["counted"]) == 121
+        assert report["validated"] == [[0, 30], [1, 61], [2, 91], [3, 121]]
+    assert newcomer["calls"] == len(newcomer["counted"]) < 121 - 50
+    assert newcomer["validated"][-1] == [3, 121]
+    used = [(epoch, each) for report in reports for epoch, _, samples in report["counted"] for each in samples]
+    assert len(used) == len(set(used))
+    # The others lack what the killed worker has used: a third of the first epoch, and 20 samples in each of 10 steps.
+    assert Counter(epoch for epoch, _ in used) == {0: 1797 - 599, 1: 1797 - 200, 2: 1797, 3: 1797}
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"epoch={epoch}.ckpt" for epoch in range(4)]

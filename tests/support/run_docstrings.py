@@ -17,7 +17,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "farandole"
-FRONT_ENDS = ("torch", "numpy", "tensorflow", "keras", "jax", "mxnet")
+FRONT_ENDS = ("torch", "numpy", "tensorflow", "keras", "jax", "mxnet", "lightning")
 
 _ARRAYS = "import numpy\nx, y = numpy.ones((64, 4), 'float32'), numpy.ones((64, 1), 'float32')\n"
 _KERAS = (
@@ -73,6 +73,7 @@ def step(params, state, batch):
     updates, state = optimizer.update(gradients, state, params)
     return optax.apply_updates(params, updates), state
 """,
+    "lightning": _TORCH + "import lightning, farandole.lightning\n",
     "mxnet": "import mxnet as mx, farandole.mxnet as hvd\nhvd.init()\narray = mx.nd.ones(3)\n",
 }
 

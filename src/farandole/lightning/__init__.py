@@ -1,7 +1,7 @@
 """farandole for Lightning 2.x: importing this makes `strategy="farandole"` known to `Trainer` and to `Fabric`.
 
 Example:
-    >>> import lightning  # doctest: +SKIP
+    >>> import lightning
     >>> import farandole.lightning
     >>> trainer = lightning.Trainer(strategy="farandole", accelerator="cpu")
 """

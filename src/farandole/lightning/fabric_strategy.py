@@ -29,7 +29,7 @@ class FabricStrategy(Collectives, ParallelStrategy):
         kwargs: arguments of Fabric's `ParallelStrategy`.
 
     Example:
-        >>> fabric = lightning.Fabric(strategy="farandole", accelerator="cpu")  # doctest: +SKIP
+        >>> fabric = lightning.Fabric(strategy="farandole", accelerator="cpu")
         >>> model, optimizer = fabric.setup(model, optimizer)
     """
 

@@ -42,7 +42,7 @@ class FarandoleStrategy(Collectives, ParallelStrategy):
         kwargs: arguments of Lightning's `ParallelStrategy`.
 
     Example:
-        >>> strategy = FarandoleStrategy(compression=hvd.Compression.bf16)  # doctest: +SKIP
+        >>> strategy = FarandoleStrategy(compression=hvd.Compression.bf16)
         >>> trainer = lightning.Trainer(strategy=strategy, accelerator="cpu")
     """
 
