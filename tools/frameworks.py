@@ -134,12 +134,22 @@ ENVIRONMENTS = {
         (
             *("torch==2.13.0", "numpy==2.4.6", "safetensors==0.8.0", "scikit-learn==1.9.1"),
             *("lightning==2.6.6", "transformers==5.24.0", "accelerate==1.15.0"),
+            *("torchmetrics==1.9.0", "torchdata==0.11.0", "webdataset==1.0.2"),
+            *("hydra-core==1.3.8", "submitit==1.5.4", "optuna==5.0.0"),
+            # MLflow asks for an older protobuf and other packages in versions that differ from the project's.
+            *("mlflow-skinny==3.17.2", "wandb==0.31.0", "tensorboard==2.21.0", "protobuf==6.33.6"),
+            *("starlette==1.10.0", "uvicorn==0.54.0", "certifi==2026.10.19.post1", "requests==2.34.2"),
         ),
         (
             "tests/ecosystem",
             "tests/integration/docs/test_code_blocks.py",
             "tests/integration/docs/test_docstrings.py",
-            *("-k", "ecosystem or lightning or transformers or accelerate", "--numprocesses", "2"),
+            *(
+                "-k",
+                "ecosystem or lightning or transformers or accelerate or recipes or trackers",
+                "--numprocesses",
+                "2",
+            ),
         ),
         on_demand=True,
         is_installed=True,

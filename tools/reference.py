@@ -102,10 +102,10 @@ PAGES = {
         },
     ),
     "observing": Page(
-        "Logging and TensorBoard",
+        "Logging and trackers",
         "What a script passes on to other tools; see [metrics](../../how-to/metrics.md).",
         {
-            "farandole.observe.tensorboard": ("TensorBoardReporter",),
+            "farandole.observe.trackers": ("Reporter",),
             "farandole.worker.core.json_log": ("JsonFormatter",),
         },
     ),

@@ -133,9 +133,12 @@ CHECKS = {
         (
             "docs/how-to/accelerate.md",
             "docs/how-to/lightning.md",
+            "docs/how-to/recipes.md",
+            "docs/how-to/trackers.md",
             "docs/how-to/transformers.md",
             "src/farandole/autoload.py",
             "src/farandole/lightning",
+            "src/farandole/observe",
             "src/farandole/torch",
             "tests/ecosystem",
             "tools/frameworks.py",

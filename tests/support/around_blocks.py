@@ -102,7 +102,7 @@ def step(params, state, x, y):
     ): "images, labels = numpy.ones((512, 10), 'float32'), numpy.ones((512, 1), 'float32')",
     # By itself a reporter writes every ten seconds.
     ("how-to/metrics.md", 0): """
-soon = TensorBoardReporter(writer.add_scalar, seconds=0)
+soon = Reporter(writer.add_scalar, seconds=0)
 assert not soon.report(1) and soon.report(2) and writer.written
 """,
     ("how-to/checkpoints.md", 0): "assert checkpoint.load(state, rank=hvd.rank()) == 100",

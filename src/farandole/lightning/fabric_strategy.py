@@ -30,6 +30,7 @@ class FabricStrategy(Collectives, ParallelStrategy):
 
     Example:
         >>> fabric = lightning.Fabric(strategy="farandole", accelerator="cpu")
+        >>> fabric.launch()
         >>> model, optimizer = fabric.setup(model, optimizer)
     """
 

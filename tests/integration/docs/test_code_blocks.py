@@ -37,7 +37,7 @@ ALONE = ["how-to/notebook.md", "how-to/testing.md"]
 SCRIPTS = [
     *(f"get-started/{name}.md" for name in ("pytorch", "keras", "tensorflow", "jax", "numpy", "mxnet")),
     # They have an environment of their own: see tools/frameworks.py.
-    *(f"how-to/{name}.md" for name in ("accelerate", "lightning", "transformers")),
+    *(f"how-to/{name}.md" for name in ("accelerate", "lightning", "recipes", "trackers", "transformers")),
 ]
 LAUNCH = [sys.executable, "-m", "farandole", "run", "-np", "2"]
 
@@ -53,7 +53,10 @@ def start(command: list[str], folder: Path, **environment: str) -> str:
 
 
 def needed(what: str) -> None:
-    for name in re.findall("tensorflow|keras|jax|mxnet|accelerate|lightning|transformers|pyarrow", what):
+    packages = {"recipes": "torchmetrics", "trackers": "mlflow"}
+    known = "tensorflow|keras|jax|mxnet|accelerate|lightning|transformers|pyarrow|recipes|trackers"
+    for word in re.findall(known, what):
+        name = packages.get(word, word)
         if importlib.util.find_spec(name) is None:
             pytest.skip(f"{name} is not installed")
 
@@ -87,8 +90,9 @@ def test_every_page_with_scripts_has_a_command() -> None:
 def words(block: Block) -> list[str]:
     """Return the command of a block with this Python and this farandole."""
     shown = shlex.split(block.text)
-    assert shown[0] == "farandole" and shown.count("python") == 1
-    return [sys.executable, "-m", *(sys.executable if word == "python" else word for word in shown)]
+    assert shown[0] in {"farandole", "python"} and shown.count("python") == 1
+    words = [sys.executable if word == "python" else word for word in shown]
+    return [sys.executable, "-m", *words] if shown[0] == "farandole" else words
 
 
 def test_every_page_with_python_is_run() -> None:

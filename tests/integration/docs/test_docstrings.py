@@ -24,7 +24,7 @@ WHY_NOT = {
     "worker/core/basics.py": "its result is that of a training",
     "control/jobs/handle.py": "it submits jobs, which tests of places do",
     "numpy/variables.py": "it is for variables of frameworks, whose front ends have the example that runs",
-    "observe/tensorboard.py": "it needs the package tensorboard; docs/how-to/metrics.md has it with another writer",
+    "observe/trackers.py": "it needs the package tensorboard; docs/how-to/metrics.md has it with another writer",
     "base/wire/interfaces.py": "its result is that of a machine with such a network",
 }
 

@@ -1,4 +1,4 @@
-"""Scalars for TensorBoard, written by whatever writer the program has."""
+"""Scalars for trackers, written by the function that the program has for them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from farandole.observe.tensorboard import TensorBoardReporter
+from farandole.observe.trackers import Reporter
 from farandole.worker.core import basics
 
 
@@ -25,7 +25,7 @@ class Played:
 def test_scalars_are_those_of_the_time_since_the_last_report(monkeypatch: pytest.MonkeyPatch) -> None:
     session, now, written = Played(), [0.0], []
     monkeypatch.setattr(basics, "current", lambda: session)
-    reporter = TensorBoardReporter(lambda *scalar: written.append(scalar), 10.0, lambda: now[0])
+    reporter = Reporter(lambda *scalar: written.append(scalar), 10.0, lambda: now[0])
     assert not reporter.report(0)
     now[0], session.steps = 9.0, 50
     assert not reporter.report(50), "it is not time yet"
@@ -44,7 +44,7 @@ def test_a_new_world_counts_from_its_beginning(monkeypatch: pytest.MonkeyPatch) 
     session, now, written = Played(), [0.0], []
     session.bytes = 1000
     monkeypatch.setattr(basics, "current", lambda: session)
-    reporter = TensorBoardReporter(lambda *scalar: written.append(scalar), 10.0, lambda: now[0])
+    reporter = Reporter(lambda *scalar: written.append(scalar), 10.0, lambda: now[0])
     reporter.report(0)
     now[0], session.world, session.bytes = 10.0, SimpleNamespace(size=1, generation=2), 5
     assert not reporter.report(1)

@@ -1,4 +1,4 @@
-"""The activity of a worker's engine, as scalars for TensorBoard, written by the program's own writer."""
+"""The activity of a worker's engine, as scalars for TensorBoard, MLflow and others, written by the program."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 from farandole.worker.core import basics
 
 
-class TensorBoardReporter:
-    """Writes how the worker gets on, at most every few seconds.
+class Reporter:
+    """Writes how fast the worker trains and what it waits for, at most every few seconds.
 
-    Call `report` once a step, on rank 0 or on all ranks with a writer each. Nothing is imported: any writer that takes
-    a tag, a value and a step will do.
+    Call `report` once a step, on rank 0 or on all ranks with a writer each. No tracker is imported: any function that
+    takes a name, a value and a step will do.
 
     | scalar | means |
     |---|---|
@@ -23,13 +23,14 @@ class TensorBoardReporter:
     | `farandole/world_size`, `farandole/generation` | of the current world |
 
     Args:
-        write: `SummaryWriter.add_scalar` of PyTorch or tensorboardX, or `tf.summary.scalar`.
+        write: such as `SummaryWriter.add_scalar` of PyTorch or tensorboardX, `tf.summary.scalar`, `mlflow.log_metric`,
+            or `lambda name, value, step: run.log({name: value}, step=step)` for Weights & Biases.
         seconds: between two reports.
         clock: for tests.
 
     Example:
         >>> from torch.utils.tensorboard import SummaryWriter  # doctest: +SKIP
-        >>> reporter = TensorBoardReporter(SummaryWriter().add_scalar)  # doctest: +SKIP
+        >>> reporter = Reporter(SummaryWriter().add_scalar)  # doctest: +SKIP
         >>> reporter.report(step)  # doctest: +SKIP
     """
 
