@@ -64,7 +64,7 @@ class ControlChannel {
   PrivateFd fd_;
   base::Bytes unsent_;
   int send_error_ = 0;
-  std::array<std::byte, ControlFrame::kHeaderBytes + ControlFrame::kLongestText> buffer_;
+  std::array<std::byte, ControlFrame::kHeaderBytes + ControlFrame::kLongestText> buffer_{};
   size_t filled_ = 0;  // bytes of buffer_ that were received and not yet taken
   std::optional<Sign> ended_;
 };

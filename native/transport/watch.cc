@@ -6,8 +6,11 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
+#include <cstring>
+#include <string>
 
 #include "base/clock.h"
+#include "base/error.h"
 #include "base/thread.h"
 
 namespace farandole::transport {
@@ -20,10 +23,22 @@ constexpr int64_t kTickNs = 100'000'000;
 constexpr int64_t kTicksInDeadline = 5;
 // How long the last words may take to leave when the world is taken down.
 constexpr int64_t kLastWordsNs = 100'000'000;
+// What epoll calls the eventfd that wakes the watch thread; channels have the positions of their peers.
+constexpr uint64_t kWakeFd = UINT64_MAX;
 
 bool is_neighbour(int rank, int other, int size) {
   const int distance = std::abs(rank - other);
   return std::min(distance, size - distance) <= 2;
+}
+
+PrivateFd make_epoll_fd() {
+  const ForkHold hold;
+  PrivateFd fd(::epoll_create1(EPOLL_CLOEXEC), hold);
+  if (!fd) {
+    throw base::Error(base::Code::kUnavailable, std::string("no epoll instance can be made: ") + std::strerror(errno) +
+                                                    "; raise the limit of open files (ulimit -n)");
+  }
+  return fd;
 }
 
 }  // namespace
@@ -35,11 +50,17 @@ Watch::Watch(int rank, int size, double deadline_seconds, WorldStatus& world_sta
       tick_ns_(std::min(kTickNs, deadline_ns_ / kTicksInDeadline)),
       world_status_(world_status),
       wake_fd_(wake_fd),
+      epoll_fd_(make_epoll_fd()),
+      events_(peers.size() + 1),
       next_tick_ns_(now_ns()),
       orders_(size) {
+  add_to_epoll(wake_fd_, kWakeFd);
   for (Watched& watched : peers) {
+    add_to_epoll(watched.control.fd(), peers_.size());
     const bool neighbour = is_neighbour(rank_, watched.rank, size);
-    peers_.push_back({.watched = std::move(watched), .neighbour = neighbour, .heard_ns = next_tick_ns_});
+    Peer& peer =
+        peers_.emplace_back(Peer{.watched = std::move(watched), .neighbour = neighbour, .heard_ns = next_tick_ns_});
+    follow_room(peer);
   }
   thread_ = base::start_thread("farandole-watch", [this] { run(); });
 }
@@ -71,8 +92,16 @@ void Watch::say_goodbye() noexcept {
   });
 }
 
+void Watch::add_to_epoll(int fd, uint64_t number) {
+  epoll_event event{.events = EPOLLIN, .data = {.u64 = number}};
+  if (::epoll_ctl(epoll_fd_.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
+    throw base::Error(base::Code::kUnavailable, std::string("a connection cannot be watched: ") + std::strerror(errno));
+  }
+}
+
 void Watch::suspect(int rank, Sign sign) noexcept {
   orders_.suspected[static_cast<size_t>(rank)].store(static_cast<uint8_t>(sign), std::memory_order_release);
+  orders_.any_suspected.store(true, std::memory_order_release);
   wake();
 }
 
@@ -88,10 +117,10 @@ void Watch::wake() noexcept {
 
 void Watch::run() {
   while (!orders_.stop.load(std::memory_order_acquire)) {
-    wait();
+    wait(next_tick_ns_);
     const int dead = orders_.dead.exchange(kNobody, std::memory_order_acquire);
     follow_orders();
-    read_all();
+    read_readable();
     handle_death(dead);
     follow_orders();  // what was read may be a cause to spread
     if (now_ns() >= next_tick_ns_) {
@@ -101,30 +130,30 @@ void Watch::run() {
   follow_orders();
   // Channels that were closed meanwhile are marked as ended; that no longer counts as a loss.
   left_ = true;
-  read_all();
+  for (Peer& peer : peers_) {
+    flush_and_read(peer);
+  }
   follow_orders();
   flush_all(now_ns() + kLastWordsNs);
 }
 
-// Until something happens or the next tick is due.
-void Watch::wait() {
-  polled_.assign(1, {.fd = wake_fd_, .events = POLLIN, .revents = 0});
-  for (const Peer& peer : peers_) {
-    const short events = peer.watched.control.has_unsent() ? POLLIN | POLLOUT : POLLIN;
-    polled_.push_back({.fd = peer.ended ? -1 : peer.watched.control.fd(), .events = events, .revents = 0});
+void Watch::wait(int64_t until_ns) {
+  const int64_t left_ns = std::max<int64_t>(0, until_ns - now_ns());
+  const int count = ::epoll_wait(epoll_fd_.get(), events_.data(), static_cast<int>(events_.size()),
+                                 static_cast<int>((left_ns + 999'999) / 1'000'000));
+  for (int i = 0; i < count; ++i) {
+    if (const uint64_t number = events_[static_cast<size_t>(i)].data.u64; number != kWakeFd) {
+      readable_.push_back(number);
+      continue;
+    }
+    uint64_t wakes = 0;
+    [[maybe_unused]] const ssize_t got = ::read(wake_fd_, &wakes, sizeof wakes);
   }
-  const int64_t left_ns = std::max<int64_t>(0, next_tick_ns_ - now_ns());
-  ::poll(polled_.data(), polled_.size(), static_cast<int>((left_ns + 999'999) / 1'000'000));
-  uint64_t wakes = 0;
-  [[maybe_unused]] const ssize_t got = ::read(wake_fd_, &wakes, sizeof wakes);
 }
 
 void Watch::follow_orders() {
-  for (Peer& peer : peers_) {
-    if (peer.suspect_ns == 0 &&
-        orders_.suspected[static_cast<size_t>(peer.watched.rank)].load(std::memory_order_acquire) != 0) {
-      peer.suspect_ns = now_ns();
-    }
+  if (orders_.any_suspected.exchange(false, std::memory_order_acquire)) {
+    note_suspects();
   }
   // A worker that has said goodbye has nothing to do with it any more; the others may still finish their last work.
   if (!cause_sent_ && !left_ && world_status_.revoked()) {
@@ -142,32 +171,61 @@ void Watch::follow_orders() {
   }
 }
 
-void Watch::read_all() {
+void Watch::note_suspects() {
   for (Peer& peer : peers_) {
-    if (!peer.ended) {
-      peer.watched.control.flush();
-      read(peer);
+    if (peer.suspect_ns == 0 &&
+        orders_.suspected[static_cast<size_t>(peer.watched.rank)].load(std::memory_order_acquire) != 0) {
+      peer.suspect_ns = now_ns();
     }
   }
 }
 
-void Watch::read(Peer& peer) {
+void Watch::read_readable() {
+  for (const size_t at : readable_) {
+    flush_and_read(peers_[at]);
+  }
+  readable_.clear();
+}
+
+void Watch::flush_and_read(Peer& peer) {
+  if (peer.ended) {
+    return;
+  }
+  peer.watched.control.flush();
+  follow_room(peer);
   while (const auto frame = peer.watched.control.receive()) {
     peer.heard_ns = now_ns();
     handle_frame(peer, *frame);
   }
   if (const auto sign = peer.watched.control.ended(); sign.has_value()) {
-    peer.ended = true;
-    lose(peer, *sign);
+    end(peer, *sign);
   }
 }
 
-// Its channel has been read by now: what it sent before it died, perhaps a cause or a goodbye, has been handled.
+void Watch::end(Peer& peer, Sign sign) {
+  peer.ended = true;
+  ::epoll_ctl(epoll_fd_.get(), EPOLL_CTL_DEL, peer.watched.control.fd(), nullptr);
+  lose(peer, sign);
+}
+
+void Watch::follow_room(Peer& peer) noexcept {
+  if (peer.awaits_room == peer.watched.control.has_unsent()) {
+    return;
+  }
+  peer.awaits_room = !peer.awaits_room;
+  epoll_event event{.events = EPOLLIN | (peer.awaits_room ? EPOLLOUT : 0U),
+                    .data = {.u64 = static_cast<uint64_t>(&peer - peers_.data())}};
+  ::epoll_ctl(epoll_fd_.get(), EPOLL_CTL_MOD, peer.watched.control.fd(), &event);
+}
+
+// Its channel is read first: what it sent before it died, perhaps a cause or a goodbye, comes before its death.
 void Watch::handle_death(int rank) {
   for (Peer& peer : peers_) {
-    if (peer.watched.rank == rank && !peer.ended) {
-      peer.ended = true;
-      lose(peer, Sign::kClosed);
+    if (peer.watched.rank == rank) {
+      flush_and_read(peer);
+      if (!peer.ended) {
+        end(peer, Sign::kClosed);
+      }
     }
   }
 }
@@ -213,6 +271,7 @@ void Watch::tick() {
     }
     if (!peer.watched.control.has_unsent()) {
       peer.watched.control.send(ControlFrame(ControlKind::kHeartbeat));
+      follow_room(peer);
     }
   }
 }
@@ -230,6 +289,7 @@ void Watch::send_to_all(const ControlFrame& frame) {
   for (Peer& peer : peers_) {
     if (!peer.ended) {
       peer.watched.control.send(frame);
+      follow_room(peer);
     }
   }
 }
@@ -241,15 +301,8 @@ bool Watch::all_sent() const {
 
 void Watch::flush_all(int64_t until_ns) {
   while (!all_sent() && now_ns() < until_ns) {
-    polled_.clear();
-    for (const Peer& peer : peers_) {
-      const bool waits = !peer.ended && peer.watched.control.has_unsent();
-      polled_.push_back({.fd = waits ? peer.watched.control.fd() : -1, .events = POLLOUT, .revents = 0});
-    }
-    ::poll(polled_.data(), polled_.size(), 10);
-    for (Peer& peer : peers_) {
-      peer.watched.control.flush();
-    }
+    wait(until_ns);
+    read_readable();
   }
 }
 

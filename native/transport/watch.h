@@ -13,9 +13,12 @@
 //    never taken for the lost one.
 //  - A data connection may end before the cause has come over the control channel. So a link that ends is only
 //    suspicious, until the control channel has ended as well, or half of the failure deadline has passed.
+//
+// A heartbeat comes many times a second, so the cost of a wake-up must not grow with the world: only channels that have
+// something to read are read, and only a tick looks at all peers, without a system call for most of them.
 #pragma once
 
-#include <poll.h>
+#include <sys/epoll.h>
 
 #include <atomic>
 #include <cstdint>
@@ -62,8 +65,9 @@ class Watch {
     Watched watched;
     bool neighbour = false;
     bool ended = false;
-    int64_t heard_ns = 0;    // when its last frame came
-    int64_t suspect_ns = 0;  // when a link to it ended; 0: not
+    bool awaits_room = false;  // for what is unsent
+    int64_t heard_ns = 0;      // when its last frame came
+    int64_t suspect_ns = 0;    // when a link to it ended; 0: not
   };
 
   static constexpr int kNobody = -1;
@@ -72,16 +76,22 @@ class Watch {
   struct Orders {
     explicit Orders(int size) : suspected(static_cast<size_t>(size)) {}
     std::vector<std::atomic<uint8_t>> suspected;  // by rank: the Sign, or 0
+    std::atomic<bool> any_suspected{false};       // a rank was added
     std::atomic<int> dead{kNobody};
     std::atomic<bool> stop{false};
     std::atomic<bool> leave{false};
   };
 
   void run();
-  void wait();
+  // Waits until something happens, at most until then, and notes which channels have something to read or room.
+  void wait(int64_t until_ns);
   void follow_orders();
-  void read_all();
-  void read(Peer& peer);
+  void note_suspects();
+  void read_readable();
+  void flush_and_read(Peer& peer);
+  void end(Peer& peer, Sign sign);
+  // Lets the wait end, too, when what is unsent can be sent.
+  void follow_room(Peer& peer) noexcept;
   void handle_death(int rank);
   void handle_frame(Peer& peer, const ControlFrame& frame);
   void lose(const Peer& peer, Sign sign);
@@ -90,6 +100,7 @@ class Watch {
   void send_to_all(const ControlFrame& frame);
   void flush_all(int64_t until_ns);
   bool all_sent() const;
+  void add_to_epoll(int fd, uint64_t number);
   void wake() noexcept;
 
   const int rank_;
@@ -99,8 +110,10 @@ class Watch {
   const int wake_fd_;
 
   // The watch thread only.
-  std::vector<Peer> peers_;
-  std::vector<pollfd> polled_;
+  std::vector<Peer> peers_;  // in ascending order of their ranks
+  const PrivateFd epoll_fd_;
+  std::vector<epoll_event> events_;
+  std::vector<size_t> readable_;  // positions in peers_
   int64_t next_tick_ns_;
   bool left_ = false;        // our goodbye was sent: nothing more is a loss
   bool cause_sent_ = false;  // to all
