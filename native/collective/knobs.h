@@ -21,8 +21,8 @@ struct Knobs {
   uint64_t chunk_bytes = uint64_t{1} << 20;
   // Results from this size on are stored past the caches, where that is possible: they would not fit anyway.
   uint64_t stream_bytes = uint64_t{16} << 20;
-  // Below this, everyone on a host reduces everything: a second synchronization would cost more than the arithmetic it
-  // saves.
+  // Up to this, everyone on a host reduces everything: a second synchronization would cost more than the arithmetic it
+  // saves. Of more than kFewMembers members, each of which reads what all of them have, correspondingly less.
   uint64_t small_bytes = uint64_t{16} << 10;
   // What a link between hosts carries in the time in which one message travels: for fewer bytes the number of messages
   // counts more than their size. (order, of more than 8 hosts)
@@ -42,6 +42,14 @@ constexpr Knobs within_bounds(Knobs knobs, uint64_t piece_bytes) {
   knobs.small_bytes = std::min(knobs.small_bytes, piece_bytes);
   knobs.link_chunk_bytes = std::max(knobs.link_chunk_bytes, kSmallestChunk);
   return knobs;
+}
+
+// Up to so many members, small_bytes is what it says.
+inline constexpr size_t kFewMembers = 64;
+
+// The most bytes of which each of so many members reduces everything: all of them together read its square times that.
+constexpr uint64_t small_bytes(const Knobs& knobs, size_t members) {
+  return members <= kFewMembers ? knobs.small_bytes : knobs.small_bytes / members * kFewMembers;
 }
 
 // Every knob by its name, for code that reads, writes or tunes all of them.

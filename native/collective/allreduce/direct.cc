@@ -59,7 +59,7 @@ struct Direct {
 
   // Everyone reduces everything: see above.
   bool is_small() const {
-    return bucket.bytes() <= std::min<size_t>(context.knobs.small_bytes, context.staging.piece_bytes());
+    return bucket.bytes() <= std::min<size_t>(small_bytes(context.knobs, team.size()), context.staging.piece_bytes());
   }
 
   void run_large() {

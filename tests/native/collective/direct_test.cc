@@ -63,6 +63,16 @@ TEST(Direct, CopiesOnlyWhatOthersReduce) {
   EXPECT_EQ(staged(knobs), expected);
 }
 
+TEST(Direct, FewerBytesAreSmallForManyMembers) {
+  Knobs knobs;
+  knobs.small_bytes = 16384;
+  EXPECT_EQ(small_bytes(knobs, 2), 16384U);
+  EXPECT_EQ(small_bytes(knobs, kFewMembers), 16384U);
+  EXPECT_EQ(small_bytes(knobs, 4 * kFewMembers), 4096U);
+  knobs.small_bytes = 100;
+  EXPECT_EQ(small_bytes(knobs, 3), 100U);
+}
+
 TEST(Direct, CopiesAllOfASmallTensor) {
   Knobs knobs;
   knobs.small_bytes = kPieceBytes;
