@@ -1,28 +1,24 @@
 #include "transport/hosts.h"
 
+#include <algorithm>
 #include <cstddef>
 
 namespace farandole::transport {
 
 std::vector<int> group_hosts(const Sharing& shares) {
-  const size_t size = shares.size();
-  std::vector<int> hosts(size);
-  const auto fits = [&](size_t rank, size_t host) {
-    for (size_t member = host; member < rank; ++member) {
-      if (hosts[member] == static_cast<int>(host) && !(shares[rank][member] && shares[member][rank])) {
-        return false;
-      }
+  std::vector<int> lowest_ranks;
+  std::vector<std::vector<size_t>> hosts;  // their members
+  for (size_t rank = 0; rank < shares.size(); ++rank) {
+    auto host = std::ranges::find_if(hosts, [&](const std::vector<size_t>& members) {
+      return std::ranges::all_of(members, [&](size_t member) { return shares[rank][member] && shares[member][rank]; });
+    });
+    if (host == hosts.end()) {
+      host = hosts.insert(hosts.end(), std::vector<size_t>());
     }
-    return hosts[host] == static_cast<int>(host);
-  };
-  for (size_t rank = 0; rank < size; ++rank) {
-    size_t host = 0;
-    while (host < rank && !fits(rank, host)) {
-      ++host;
-    }
-    hosts[rank] = static_cast<int>(host);
+    host->push_back(rank);
+    lowest_ranks.push_back(static_cast<int>(host->front()));
   }
-  return hosts;
+  return lowest_ranks;
 }
 
 std::string pack_row(const std::vector<bool>& row) {

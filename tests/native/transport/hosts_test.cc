@@ -29,6 +29,15 @@ TEST(HostsTest, HoldOnlyRanksThatAllShareWithEachOther) {
   EXPECT_EQ(group_hosts(shares), std::vector<int>({0, 0, 2, 2}));
 }
 
+// One search for a rank looks at no host further than at the first member that does not share.
+TEST(HostsTest, OfALargeWorldAreFoundWithoutLookingAtEachPairForEachRank) {
+  std::vector<int> expected(4096);
+  for (size_t rank = 0; rank < expected.size(); ++rank) {
+    expected[rank] = static_cast<int>(rank % 512);
+  }
+  EXPECT_EQ(group_hosts(sharing_of(expected)), expected);
+}
+
 TEST(HostsTest, RowsComeBackAsTheyWere) {
   for (const size_t size : {1u, 7u, 8u, 9u, 64u}) {
     std::vector<bool> row(size);
