@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "transport/carry_over.h"
 #include "transport/contact.h"
+#include "transport/descriptor_limit.h"
 #include "transport/lifeline.h"
 #include "transport/link_kind.h"
 #include "transport/mesh_setup.h"
@@ -119,6 +120,7 @@ std::unique_ptr<Mesh> Endpoint::Impl::form(const World& world, const base::Deadl
   }
   const std::vector<Contact> contacts = read_contacts(world);
   const auto pending_world =
+  reserve_descriptors(contacts.size());
       std::make_shared<PendingWorld>(world.generation, arena.view().header().sleeping, doorbell_fd.get());
   pending_worlds.begin(pending_world);
   pending_world->world_status.throw_if_revoked();  // before the fence, which may take its time
