@@ -19,7 +19,7 @@
 
 namespace farandole::transport {
 
-inline constexpr uint64_t kArenaMagic = 0x32414e4152414e46;  // "FNARANA2"
+inline constexpr uint64_t kArenaMagic = 0x33414e4152414e46;  // "FNARANA3"
 inline constexpr size_t kArenaAlignment = 64;                // a cache line: blocks never share one
 
 inline constexpr uint64_t kNoGeneration = UINT64_MAX;
@@ -36,6 +36,8 @@ struct ArenaHeader {
   // has read if the owner has gone on (see ArenaView::serves).
   std::atomic<uint64_t> generation;
   alignas(64) std::atomic<uint32_t> sleeping;  // see doorbell.h
+  // Counted up by the workers of the host after they have sent something to the owner: see frame_multiplexer.h.
+  alignas(64) std::atomic<uint64_t> mail;
   // How far the owner has come: see collective/shm_sequence.h. Written by the owner, read by the workers of its host.
   alignas(64) std::atomic<uint64_t> sequence;
   // Where in this arena the data lies that others read now: see collective/shm_sequence.h.

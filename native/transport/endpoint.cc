@@ -103,6 +103,7 @@ void Endpoint::Impl::begin_generation(uint64_t generation) {
   arena.view().serve(kNoGeneration);
   ArenaHeader& header = arena.view().header();
   header.sleeping.store(0);
+  header.mail.store(0);
   header.sequence.store(0);
   for (std::atomic<uint64_t>& offset : header.offset) {
     offset.store(0);
@@ -119,8 +120,8 @@ std::unique_ptr<Mesh> Endpoint::Impl::form(const World& world, const base::Deadl
     throw Error(Code::kInvalidArgument, "the mesh of the last generation must be gone before the next one forms");
   }
   const std::vector<Contact> contacts = read_contacts(world);
-  const auto pending_world =
   reserve_descriptors(contacts.size());
+  const auto pending_world =
       std::make_shared<PendingWorld>(world.generation, arena.view().header().sleeping, doorbell_fd.get());
   pending_worlds.begin(pending_world);
   pending_world->world_status.throw_if_revoked();  // before the fence, which may take its time

@@ -39,6 +39,7 @@ FrameMultiplexer::FrameMultiplexer(Mesh& mesh, WaitPolicy policy)
   for (int peer = 0; peer < mesh.size(); ++peer) {
     if (peer != mesh.rank()) {
       links_[static_cast<size_t>(peer)] = std::make_unique<LinkFrames>(mesh, peer);
+      (of(peer).counts_mail() ? with_mail_ : without_mail_).push_back(&of(peer));
     }
   }
 }
@@ -50,6 +51,7 @@ void FrameMultiplexer::post(int peer, base::Bytes message, Notify notify) {
   }
   of(peer).queue_message(std::move(message));
   move_out(of(peer));
+  has_news_ |= of(peer).has_outgoing();
 }
 
 std::optional<Message> FrameMultiplexer::take_message() {
@@ -62,10 +64,14 @@ std::optional<Message> FrameMultiplexer::take_message() {
 }
 
 uint64_t FrameMultiplexer::send(int peer, std::span<const std::byte> bytes) {
+  has_news_ = true;
   return of(peer).queue_data(collective_, bytes);
 }
 
-uint64_t FrameMultiplexer::recv(int peer, std::span<std::byte> bytes) { return of(peer).post(collective_, bytes); }
+uint64_t FrameMultiplexer::recv(int peer, std::span<std::byte> bytes) {
+  has_news_ = true;
+  return of(peer).post(collective_, bytes);
+}
 
 void FrameMultiplexer::flush() {
   wait([this] {
@@ -81,12 +87,28 @@ void FrameMultiplexer::flush_messages(const base::Deadline& deadline) {
 }
 
 bool FrameMultiplexer::move() {
+  bool moved = move_mail();
+  for (LinkFrames* const link : without_mail_) {
+    moved |= move_both(*link);
+  }
+  return moved;
+}
+
+bool FrameMultiplexer::move_mail() {
+  if (with_mail_.empty()) {
+    return false;
+  }
+  // Before the links: what is sent while they are looked at counts as news the next time.
+  const uint64_t mail = mesh_.arena(mesh_.rank())->header().mail.load(std::memory_order_acquire);
+  if (mail == seen_mail_ && !has_news_) {
+    return false;
+  }
+  seen_mail_ = mail;
+  has_news_ = false;
   bool moved = false;
-  for (const auto& link : links_) {
-    if (link != nullptr) {
-      moved |= move_out(*link);
-      moved |= move_in(*link);
-    }
+  for (LinkFrames* const link : with_mail_) {
+    moved |= move_both(*link);
+    has_news_ |= link->has_outgoing();
   }
   return moved;
 }
@@ -141,8 +163,8 @@ int FrameMultiplexer::sleep_ms() const noexcept {
 
 std::vector<pollfd> FrameMultiplexer::awaited() const {
   std::vector<pollfd> awaited = {{mesh_.doorbell().fd(), POLLIN, 0}};
-  for (const auto& link : links_) {
-    if (link != nullptr && link->poll_fd() >= 0 && link->events() != 0) {
+  for (const LinkFrames* const link : without_mail_) {
+    if (link->poll_fd() >= 0 && link->events() != 0) {
       awaited.push_back({link->poll_fd(), link->events(), 0});
     }
   }

@@ -2,6 +2,9 @@
 //
 // What travels on each link: see link_frames.h.
 //
+// Links in memory are not looked at in vain: their senders count up one word in the receiver's arena, its *mail*. A
+// look costs one load while that word has not changed and nothing waits for room, however many workers a host has.
+//
 // Guarantees: send(), recv() and post() never block; wait() returns when its condition holds, or throws the
 // world's error as soon as the world is revoked. Not thread-safe: one thread at a time owns it. When that thread lets
 // go of it, another thread may sleep in its place: see prepare_sleep().
@@ -146,6 +149,8 @@ class FrameMultiplexer {
   LinkFrames& of(int peer) { return *links_[static_cast<size_t>(peer)]; }
   // Moves what can be moved now; true if anything did.
   bool move();
+  bool move_both(LinkFrames& link) { return static_cast<bool>(move_out(link) | move_in(link)); }
+  bool move_mail();
   bool move_out(LinkFrames& link);
   bool move_in(LinkFrames& link);
   // `since` is when looking in vain began, 0 if it begins now.
@@ -160,6 +165,10 @@ class FrameMultiplexer {
   const WaitPolicy policy_;
   uint32_t collective_ = 0;
   std::vector<std::unique_ptr<LinkFrames>> links_;  // by rank; none to oneself
+  std::vector<LinkFrames*> with_mail_;              // those whose peers count mail
+  std::vector<LinkFrames*> without_mail_;           // those that must be looked at each time
+  uint64_t seen_mail_ = 0;
+  bool has_news_ = true;  // for links with mail: something was queued or posted, or waits for room
   std::deque<Message> inbox_;
   int unnotified_ = -1;  // the peer that is still to be notified, if any
   int64_t alarm_ns_ = 0;

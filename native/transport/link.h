@@ -20,6 +20,9 @@ class Link {
     return sent < first.size() || second.empty() ? sent : sent + try_send(second);
   }
 
+  // Whether the peer, after it has sent something, counts up the mail word of our arena: until that changes, there is
+  // nothing to receive.
+  virtual bool counts_mail() const noexcept { return false; }
   // The descriptor that poll(2) can watch, or -1 for a link in memory, whose peer signals the
   // doorbell after sending and after making room.
   virtual int poll_fd() const noexcept { return -1; }

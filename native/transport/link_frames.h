@@ -60,6 +60,7 @@ class LinkFrames {
 
   // Tells the peer that something was sent, if the link needs that.
   void notify() noexcept { link_.notify(); }
+  bool counts_mail() const noexcept { return link_.counts_mail(); }
   int poll_fd() const noexcept { return link_.poll_fd(); }
   // What poll(2) shall wait for.
   short events() const noexcept;

@@ -83,7 +83,8 @@ PeerLink ShmSetup::finish(int peer, Watch& /*watch*/, WorldStatus& world_status)
   made.memory = memory_;
   made.doorbell_fd = std::move(doorbell_);
   made.doorbell = std::make_unique<Doorbell>(&memory_->view().header().sleeping, made.doorbell_fd.get());
-  made.link = std::make_unique<ShmLink>(peer, *outgoing_, *incoming_, *made.doorbell, world_status);
+  made.link = std::make_unique<ShmLink>(peer, *outgoing_, *incoming_, memory_->view().header().mail, *made.doorbell,
+                                        world_status);
   return made;
 }
 

@@ -8,6 +8,11 @@ size_t ShmLink::try_send(std::span<const std::byte> bytes) {
     report_broken();
     return 0;
   }
+  // Each of the peer's senders adds, and none only stores: so the peer, which sees the last one, sees what all have
+  // sent.
+  if (*count > 0) {
+    mail_.fetch_add(1, std::memory_order_release);
+  }
   return *count;
 }
 

@@ -32,7 +32,8 @@ TEST(RingBufferTest, ImpossibleCountersEndTheWorld) {
     std::atomic<uint32_t> sleeping{0};
     Doorbell doorbell(&sleeping, -1);
     WorldStatus world_status(nullptr);
-    ShmLink link(3, *outgoing, *incoming, doorbell, world_status);
+    std::atomic<uint64_t> mail{0};
+    ShmLink link(3, *outgoing, *incoming, mail, doorbell, world_status);
     std::byte byte{1};
     outgoing->head = 1;  // taken, but never put
     incoming->tail = RingBuffer::kCapacity + 1;
