@@ -39,6 +39,7 @@ from farandole.control.roster.events import (
     HoldOver,
     HoldsState,
     Joined,
+    JoinedTogether,
     Leaves,
     Left,
     Lost,
@@ -100,6 +101,8 @@ def decide(state: ElasticState, event: Event) -> Decision:
 def _apply(state: ElasticState, event: Event) -> Outcome:
     if isinstance(event, Joined):
         return _joined(state, event)
+    if isinstance(event, JoinedTogether):
+        return _joined_together(state, event)
     if isinstance(event, Finished):
         return _finished(state, event)
     if isinstance(event, Suspected):
@@ -163,6 +166,19 @@ def _joined(state: ElasticState, event: Joined) -> Outcome:
     return state, actions, f"{state.name(worker)} joined"
 
 
+def _joined_together(state: ElasticState, event: JoinedTogether) -> Outcome:
+    actions: list[Action] = []
+    reasons: dict[int, str] = {}
+    for each in event.joins:
+        state, more, reasons[each.worker] = _joined(state, each)
+        actions += more
+    joined = reasons.keys() & state.joined().keys()
+    others = [reason for worker, reason in reasons.items() if worker not in joined]
+    if joined:
+        others.append(f"{names(state, joined)} joined")
+    return state, actions, "; ".join(others)
+
+
 def _why_not(state: ElasticState, worker: int) -> str:
     """Return why a worker may not join; "" if it may."""
     if state.ended:
@@ -180,10 +196,9 @@ def _record_losses(state: ElasticState, event: Joined) -> tuple[ElasticState, li
     Those would not notice a loss by themselves. Reports about a worker that has joined are ignored: it is alive.
     """
     actions: list[Action] = []
-    joined = state.joined()
     for accusation in accusations(state, event):
         worker = state.members[accusation.rank]
-        if worker in joined or worker not in state.active():
+        if not state.is_active(worker) or state.is_waiting(worker):
             continue
         if accusation.forming:
             continue  # The other one may have abandoned the world for another reason, and may be about to join.
@@ -233,7 +248,7 @@ def _suspected(state: ElasticState, event: Suspected) -> Outcome:
     actions: list[Action] = []
     reason = f"silent: {names(state, event.workers)}: {event.how}"
     for worker in event.workers:
-        if worker in state.active():
+        if state.is_active(worker):
             actions += _revocation(state, worker, event.how, certain=False)
             lost = departures(state, worker, event.how)
             # Even if it has joined: it could not take part in the world that is announced to it.
@@ -268,7 +283,7 @@ def _evicted(state: ElasticState, event: Evicted) -> Outcome:
 
 def _left(state: ElasticState, event: Left) -> Outcome:
     reason = f"{state.name(event.worker)} left generation {event.generation}"
-    if event.generation == state.generation and event.worker in state.active():
+    if event.generation == state.generation and state.is_active(event.worker):
         return _without_leaver(state, event.worker), [], reason
     return state, [], f"{reason}, which is over for it"
 
@@ -298,7 +313,8 @@ def _hold_over(state: ElasticState, event: HoldOver) -> Outcome:
 
 
 def _revocation(state: ElasticState, worker: int, how: str, *, certain: bool) -> list[Action]:
-    if worker not in state.active() or any(each.worker == worker for each in state.lost):
+    if not state.is_active(worker) or any(each.worker == worker for each in state.lost):
         return []
-    others = tuple(each for each in state.active() if each != worker and each not in state.joined())
+    joined = state.joined()
+    others = tuple(each for each in state.active() if each != worker and each not in joined)
     return [Revoke(others, state.generation, state.members.index(worker), how, certain)] if others else []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -57,6 +58,13 @@ class Joined(msgspec.Struct, frozen=True):
     """Whether newcomers may enter the next world; false in the middle of a step."""
     timeout: float = 0.0
     """Seconds that it waits after the latest arrival, in a job of fixed size. An elastic job has `Limits`."""
+
+
+class JoinedTogether(msgspec.Struct, frozen=True):
+    """Several workers want to be in the next world. The roster decides once for all of them."""
+
+    joins: tuple[Joined, ...]
+    """In the order of their arrival."""
 
 
 class Left(msgspec.Struct, frozen=True):
@@ -163,6 +171,7 @@ class HoldOver(msgspec.Struct, frozen=True):
 
 Event = (
     Joined
+    | JoinedTogether
     | Left
     | HoldsState
     | Lost
@@ -295,21 +304,25 @@ def find_places(workers: Sequence[Joined]) -> tuple[Place, ...]:
     for joined in workers:
         hosts.setdefault(joined.host, []).append(joined)
     names = _distinct_names([members[0].hostname for members in hosts.values()])
+    # The number of hosts that have a worker of each local rank.
+    across = Counter(local_rank for members in hosts.values() for local_rank in range(len(members)))
+    before: Counter[int] = Counter()
     places = {}
-    for number, members in enumerate(hosts.values()):
+    for name, members in zip(names, hosts.values(), strict=True):
         for local_rank, joined in enumerate(members):
-            # The hosts that have a worker of this local rank.
-            across = [index for index, others in enumerate(hosts.values()) if len(others) > local_rank]
-            places[joined.worker] = Place(names[number], local_rank, len(members), across.index(number), len(across))
+            places[joined.worker] = Place(name, local_rank, len(members), before[local_rank], across[local_rank])
+            before[local_rank] += 1
     return tuple(places[joined.worker] for joined in workers)
 
 
 def _distinct_names(names: Sequence[str]) -> list[str]:
     """Number repeated names: two hosts, such as containers, may have the same name."""
-    return [
-        f"{name} ({names[: index + 1].count(name)})" if name in names[:index] else name
-        for index, name in enumerate(names)
-    ]
+    seen: Counter[str] = Counter()
+    distinct = []
+    for name in names:
+        seen[name] += 1
+        distinct.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
+    return distinct
 
 
 def ranks(numbers: Iterable[int]) -> str:
@@ -322,11 +335,20 @@ def ranks(numbers: Iterable[int]) -> str:
         'rank 5'
     """
     ordered = sorted(numbers)
+    return f"{'rank' if len(ordered) == 1 else 'ranks'} {spans(ordered)}"
+
+
+def spans(ordered: Sequence[int]) -> str:
+    """Return ascending numbers as text for people, with consecutive ones as a range.
+
+    Example:
+        >>> spans([0, 1, 2, 7])
+        '0-2, 7'
+    """
     runs: list[tuple[int, int]] = []
     for number in ordered:
         if runs and runs[-1][1] == number - 1:
             runs[-1] = (runs[-1][0], number)
         else:
             runs.append((number, number))
-    text = ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
-    return f"{'rank' if len(ordered) == 1 else 'ranks'} {text}"
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)

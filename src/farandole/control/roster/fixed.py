@@ -22,6 +22,7 @@ from farandole.control.roster.events import (
     HoldOver,
     HoldsState,
     Joined,
+    JoinedTogether,
     Left,
     Lost,
     Place,
@@ -69,7 +70,10 @@ def decide(state: FixedState, event: Event) -> Decision:
         >>> reason
         'rank 0 joined; all 1 are here: generation 1 begins'
     """
-    state, actions, reason = _apply(state, event)
+    if isinstance(event, JoinedTogether):
+        state, actions, reason = _joined_together(state, event)
+    else:
+        state, actions, reason = _apply(state, event)
     hold = _what_is_awaited(state)
     if hold == state.hold:
         return state, actions, reason
@@ -131,6 +135,17 @@ def _joined(state: FixedState, event: Joined) -> Decision:
     next_state = msgspec.structs.replace(state, generation=generation, members=frozenset(range(state.size)), waiting=())
     why = f"rank {worker} joined; all {state.size} are here: generation {generation} begins"
     return next_state, (Announce(generation, contacts, places),), why
+
+
+def _joined_together(state: FixedState, event: JoinedTogether) -> Decision:
+    actions: list[Action] = []
+    reasons: list[str] = []
+    for each in event.joins:
+        state, more, reason = _joined(state, each)
+        actions += more
+        if more or each is event.joins[-1]:
+            reasons.append(reason)
+    return state, tuple(actions), "; ".join(reasons)
 
 
 def _left(state: FixedState, event: Left) -> Decision:

@@ -18,6 +18,9 @@ from farandole.base.wire.rendezvous import FromWorker, Hello
 
 # Limit of unsent data for a worker that does not read, which bounds the roster's memory.
 BACKLOG_BYTES = 8 * 1024 * 1024
+BACKLOG = 4096
+"""Connections that may wait to be accepted. All workers may connect at once, and one that finds no room tries again
+after a second."""
 
 
 class Client:
@@ -89,7 +92,7 @@ class Listener:
         Raises:
             OSError: the address cannot be listened on.
         """
-        server = await asyncio.start_server(self._serve, host, port)
+        server = await asyncio.start_server(self._serve, host, port, backlog=BACKLOG)
         self._servers.append(server)
         return format_address(host, server.sockets[0].getsockname()[1])
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable
 from typing import TypeVar
 
 import msgspec
 
-from farandole.control.roster.events import Accusation, Action, Departure, Evict, Hold, Joined, Refuse
+from farandole.control.roster.events import Accusation, Action, Departure, Evict, Hold, Joined, Refuse, ranks, spans
 
 MAJORITY_SECONDS = 30.0
 T = TypeVar("T")
+_WORKER = operator.attrgetter("worker")
 ANY_SIZE = 1 << 16
 """Workers of the largest world; the size of a job without an upper limit."""
+MOST_NAMES = 8
+"""The most workers that are named one by one."""
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -94,11 +98,21 @@ class ElasticState(msgspec.Struct, frozen=True, tag="elastic"):
 
     def active(self) -> list[int]:
         """Return the members that may be in the next world, by rank."""
-        return [each for each in self.members if each not in self.gone | self.done | self.barred]
+        out = self.gone | self.done | self.barred
+        return [each for each in self.members if each not in out]
+
+    def is_active(self, worker: int) -> bool:
+        """Return whether a worker is a member that may be in the next world."""
+        out = worker in self.gone or worker in self.done or worker in self.barred
+        return not out and worker in self.members
 
     def joined(self) -> dict[int, Joined]:
         """Return the unanswered joins by worker."""
         return {each.worker: each for each in self.waiting}
+
+    def is_waiting(self, worker: int) -> bool:
+        """Return whether a worker has joined and is not answered yet."""
+        return worker in map(_WORKER, self.waiting)
 
     def newcomers(self) -> list[int]:
         """Return the waiting workers that are not in the latest world, the lowest number first.
@@ -106,7 +120,7 @@ class ElasticState(msgspec.Struct, frozen=True, tag="elastic"):
         A worker starts with its number as its rank (HOROVOD_RANK). So of two newcomers, the lower number gets the lower
         rank, in whatever order they join. Survivors keep their order from then on.
         """
-        return sorted(each.worker for each in self.waiting if each.worker not in self.members)
+        return sorted({each.worker for each in self.waiting}.difference(self.members))
 
     def name(self, worker: int) -> str:
         """Return a worker's name for people."""
@@ -132,8 +146,11 @@ def accusations(state: ElasticState, event: Joined) -> list[Accusation]:
     """Return the losses that a member reports about the latest world. Reports about older worlds are ignored."""
     if event.worker not in state.members or event.generation != state.generation:
         return []
-    others = set(range(len(state.members))) - {state.members.index(event.worker)}
-    return [accusation for accusation in event.accused if accusation.rank in others]
+    return [
+        accusation
+        for accusation in event.accused
+        if 0 <= accusation.rank < len(state.members) and state.members[accusation.rank] != event.worker
+    ]
 
 
 def exclude(state: ElasticState, worker: int, why: str) -> tuple[ElasticState, list[Action]]:
@@ -172,11 +189,13 @@ def departures(state: ElasticState, worker: int, how: str) -> tuple[Departure, .
 
 
 def without_join(state: ElasticState, worker: int) -> ElasticState:
+    if not state.is_waiting(worker):
+        return state
     return changed(state, waiting=tuple(joined for joined in state.waiting if joined.worker != worker))
 
 
 def without(by_worker: dict[int, T], worker: int) -> dict[int, T]:
-    return {each: text for each, text in by_worker.items() if each != worker}
+    return {each: text for each, text in by_worker.items() if each != worker} if worker in by_worker else by_worker
 
 
 def changed(state: ElasticState, **changes: object) -> ElasticState:
@@ -204,5 +223,22 @@ def without_connections(state: ElasticState) -> ElasticState:
 
 
 def names(state: ElasticState, workers: Iterable[int]) -> str:
-    """Return the names of workers for people, in the order of their numbers."""
-    return ", ".join(state.name(worker) for worker in sorted(workers))
+    """Return the names of workers for people, in the order of their numbers; of many, their number and ranks.
+
+    Example:
+        >>> state = ElasticState(Limits(1, 99), members=tuple(range(100, 120)), hosts={120: "earth"})
+        >>> names(state, [119, 120])
+        'rank 19 (worker 119), worker 120 on earth'
+        >>> names(state, [*range(100, 110), 119, 120, 121])
+        '13 workers (ranks 0-9, 19; new workers 120-121)'
+    """
+    ordered = sorted(workers)
+    if len(ordered) <= MOST_NAMES:
+        return ", ".join(state.name(worker) for worker in ordered)
+    rank_of = {member: rank for rank, member in enumerate(state.members)}
+    members = [rank_of[worker] for worker in ordered if worker in rank_of]
+    others = [worker for worker in ordered if worker not in rank_of]
+    groups = [ranks(members)] if members else []
+    if others:
+        groups.append(f"{'new ' if state.members else ''}workers {spans(others)}")
+    return f"{len(ordered)} workers ({'; '.join(groups)})"

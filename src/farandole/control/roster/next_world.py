@@ -109,7 +109,7 @@ def _replace_world(state: ElasticState) -> Outcome:
         return _wait(state, Hold(MAJORITY, doubt, state.limits.majority_timeout))
     actions: list[Action] = []
     for worker, how in state.suspects.items():
-        if worker in state.active():
+        if state.is_active(worker):
             state, more = exclude(state, worker, how)
             actions += more
     staying = {each for each in here if joined[each].trained and each not in state.leaving}
@@ -124,7 +124,7 @@ def _replace_world(state: ElasticState) -> Outcome:
 def _doubt(state: ElasticState, here: list[int]) -> str:
     """Return why the workers that have joined may not continue without the silent ones; "" if they may."""
     joined = state.joined()
-    silent = [worker for worker in state.active() if worker in state.suspects]
+    silent = [worker for worker in state.suspects if state.is_active(worker)]
     # A worker that has joined does nothing more in the old world, even if it is silent now.
     at_large = [worker for worker in silent if worker not in joined]
     if len(here) < len(at_large) or (silent and not here):
@@ -150,7 +150,7 @@ def _cut_links(state: ElasticState, here: list[int]) -> set[frozenset[int]]:
     as cut if both workers report it; or if one of them does, the other could not form that world either, and no member
     is lost, which would explain the failure.
     """
-    joined = state.joined()
+    joined, present = state.joined(), set(here)
     complete = len(here) == len(state.members)
     failed = {
         worker
@@ -166,7 +166,7 @@ def _cut_links(state: ElasticState, here: list[int]) -> set[frozenset[int]]:
     return {
         frozenset((worker, other))
         for worker, other in said
-        if other in here and ((complete and other in failed) or (other, worker) in said)
+        if other in present and ((complete and other in failed) or (other, worker) in said)
     }
 
 
@@ -187,9 +187,10 @@ def _next(state: ElasticState, here: list[int]) -> Outcome:
         lost = departures(state, worker, f"left because {why}")
         state, more = dismiss(state, worker, why)
         state, actions = changed(state, lost=lost), actions + more
-    here = [worker for worker in here if worker in state.joined()]
-    holders = [worker for worker in holders if worker in here]
-    everyone = [*holders, *(worker for worker in here if worker not in holders), *state.newcomers()]
+    joined = state.joined()
+    here = [worker for worker in here if worker in joined]
+    holders = [worker for worker in holders if worker in joined]
+    everyone = list(dict.fromkeys((*holders, *here, *state.newcomers())))
     if not _enough(state, everyone):
         state, more, reason = _wait_for_minimum(state, len(everyone))
     else:
@@ -208,10 +209,11 @@ def _leavers(state: ElasticState, holders: list[int]) -> dict[int, str]:
     the state.
     """
     asked = [worker for worker in holders if worker in state.leaving]
-    others = [each.worker for each in state.waiting if each.worker not in holders]
+    others = {each.worker for each in state.waiting}.difference(holders)
     if len(asked) == len(holders) and (others or state.expected or state.promised) and not state.finishing:
         del asked[:1]
-    staying = [worker for worker in holders if worker not in asked]
+    leaving = set(asked)
+    staying = [worker for worker in holders if worker not in leaving]
     surplus = staying[state.limits.max_size :]
     return {worker: ASKED for worker in asked} | {worker: SMALLER for worker in surplus}
 
@@ -234,24 +236,26 @@ def _announce(state: ElasticState, chosen: list[int]) -> Outcome:
     joins = [_known_host(state, joined[worker]) for worker in chosen]
     generation = state.generation + 1
     places = find_places(joins)
+    previous = {worker: rank for rank, worker in enumerate(state.members)}
     told = {worker: (place.hostname, place.local_rank) for worker, place in zip(chosen, places, strict=True)}
     action = Announce(
         generation,
         tuple(each.contact for each in joins),
         places,
         tuple(chosen),
-        tuple(_previous(state, each) for each in joins),
+        tuple(previous.get(each.worker, -1) if each.trained else -1 for each in joins),
         state.lost,
         _finished(state),
     )
     state, actions, _ = _wait(state, Hold(""))
     for worker in set(state.members).difference(chosen, joined):
         state = remove_from_roll(state, worker)
+    members = frozenset(chosen)
     state = changed(
         state,
         generation=generation,
         members=tuple(chosen),
-        waiting=tuple(each for each in state.waiting if each.worker not in chosen),
+        waiting=tuple(each for each in state.waiting if each.worker not in members),
         gone=frozenset(),
         done=frozenset(),
         suspects={},
@@ -268,12 +272,6 @@ def _announce(state: ElasticState, chosen: list[int]) -> Outcome:
 def _finished(state: ElasticState) -> tuple[Departure, ...]:
     ranks = enumerate(state.members)
     return tuple(Departure(rank, worker, "has finished") for rank, worker in ranks if worker in state.done)
-
-
-def _previous(state: ElasticState, joined: Joined) -> int:
-    if joined.trained and joined.worker in state.members:
-        return state.members.index(joined.worker)
-    return -1
 
 
 def _known_host(state: ElasticState, joined: Joined) -> Joined:

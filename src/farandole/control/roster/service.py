@@ -50,6 +50,7 @@ from farandole.control.roster.events import (
     Hold,
     HoldOver,
     Joined,
+    JoinedTogether,
     Lost,
     Notify,
     Refuse,
@@ -60,7 +61,7 @@ from farandole.control.roster.exit_deadlines import ExitDeadlines
 from farandole.control.roster.listener import Client, Listener
 from farandole.control.roster.membership import accusations
 from farandole.control.roster.timeouts import HoldTimer
-from farandole.control.roster.translate import event_of, joined, notices_so_far, world_of, world_on_arrival
+from farandole.control.roster.translate import event_of, joined, notices_so_far, world_on_arrival, worlds_of
 
 Report = Failure | Progress | Measures | ReportedValue
 
@@ -111,7 +112,9 @@ class RosterService:
     ) -> None:
         self.state = state
         self.results: dict[int, bytes] = {}
-        self._happened = happened or self._decide
+        self._decides = happened or self._decide
+        self._arrived: list[Joined] = []
+        """Joins that were read in this turn of the loop: one decision is made for all of them."""
         self._reported = reported
         self._log = log
         self._call = call
@@ -143,6 +146,7 @@ class RosterService:
 
     async def close(self) -> None:
         """Stop listening, and close all connections."""
+        self._arrived.clear()
         self._hold_timer.close()
         self._exit_deadlines.close()
         if self._catching_up is not None:
@@ -280,7 +284,9 @@ class RosterService:
             await client.send(RequestRefused(twice))
             return
         self._connections.waiting[worker] = client
-        self._happened(event_of(worker, message))
+        if not self._arrived:
+            asyncio.get_running_loop().call_soon(self._decide_on_joins)
+        self._arrived.append(joined(worker, message))
 
     def _fail(self, worker: int, message: Failure) -> None:
         self._reported(worker, message)
@@ -300,6 +306,15 @@ class RosterService:
                 client.post(notice)
 
     # --- decisions -----------------------------------------------------------------------------------------------
+
+    def _happened(self, event: Event) -> None:
+        self._decide_on_joins()  # they came before
+        self._decides(event)
+
+    def _decide_on_joins(self) -> None:
+        joins, self._arrived = tuple(self._arrived), []
+        if joins:
+            self._decides(joins[0] if len(joins) == 1 else JoinedTogether(joins))
 
     def _decide(self, event: Event) -> None:
         state, actions, reason = decide(self.state, event)
@@ -325,8 +340,9 @@ class RosterService:
         """Send workers the messages of an action, or start its timer. Actions for the launcher are ignored."""
         state = self.state
         if isinstance(action, Announce):
-            for rank, worker in enumerate(action.workers or range(len(action.places))):
-                self._connections.reply(worker, world_of(rank, action, state_held=state.state_held))
+            workers = action.workers or range(len(action.places))
+            for worker, world in zip(workers, worlds_of(action, state_held=state.state_held), strict=True):
+                self._connections.reply(worker, world)
         elif isinstance(action, Refuse):
             self._connections.reply(action.worker, RequestRefused(action.reason, action.rank, action.evicted))
         elif isinstance(action, Show):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
 
 from farandole.base.wire.rendezvous import Changed, Coming, Failure, Holds, Join, Leave, Leaving, Revoked, World
@@ -39,30 +41,32 @@ def joined(worker: int, message: Join) -> Joined:
     )
 
 
-def world_of(rank: int, action: Announce, *, state_held: bool) -> World:
-    """Return an announced world as one of its ranks sees it.
+def worlds_of(action: Announce, *, state_held: bool) -> Iterator[World]:
+    """Return an announced world as each of its ranks sees it, by rank.
 
     Args:
-        rank: the rank that gets the message.
         action: the announcement.
         state_held: whether any worker has held the job's state.
     """
-    place = action.places[rank]
-    return World(
-        generation=action.generation,
-        rank=rank,
-        size=len(action.places),
-        contacts=action.contacts,
-        local_rank=place.local_rank,
-        local_size=place.local_size,
-        cross_rank=place.cross_rank,
-        cross_size=place.cross_size,
-        hostnames=tuple(each.hostname for each in action.places),
-        workers=action.workers,
-        previous=action.previous,
-        state_lost=state_held and all(rank < 0 for rank in action.previous),
-        lost=tuple(f"rank {each.rank} (worker {each.worker}) {each.how}" for each in action.lost),
-    )
+    hostnames = tuple(each.hostname for each in action.places)
+    state_lost = state_held and all(rank < 0 for rank in action.previous)
+    lost = tuple(f"rank {each.rank} (worker {each.worker}) {each.how}" for each in action.lost)
+    for rank, place in enumerate(action.places):
+        yield World(
+            generation=action.generation,
+            rank=rank,
+            size=len(action.places),
+            contacts=action.contacts,
+            local_rank=place.local_rank,
+            local_size=place.local_size,
+            cross_rank=place.cross_rank,
+            cross_size=place.cross_size,
+            hostnames=hostnames,
+            workers=action.workers,
+            previous=action.previous,
+            state_lost=state_lost,
+            lost=lost,
+        )
 
 
 def world_on_arrival(state: ElasticState, action: Show) -> World:

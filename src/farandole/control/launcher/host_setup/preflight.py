@@ -202,7 +202,9 @@ def judge_networks(findings: Sequence[Finding], answers: Mapping[tuple[int, int]
         answers: by the connecting host and the target (indices in `findings`): for each address the reason why it was
             not reached; "" if it was.
     """
+    heard_by: dict[int, list[Mapping[str, str]]] = {}
     for (number, target), heard in answers.items():
+        heard_by.setdefault(target, []).append(heard)
         reached = [address for address, trouble in heard.items() if not trouble]
         done, asked = findings[number].reaches
         findings[number].reaches = (done + bool(reached), asked + 1)
@@ -214,8 +216,7 @@ def judge_networks(findings: Sequence[Finding], answers: Mapping[tuple[int, int]
                 "network that connects them: --network 10.0.0.0/8"
             )
     for target, finding in enumerate(findings):
-        heard_by = [heard for (_, other), heard in answers.items() if other == target]
-        _keep_what_all_reach(finding, heard_by)
+        _keep_what_all_reach(finding, heard_by.get(target, []))
 
 
 def _keep_what_all_reach(finding: Finding, heard_by: Sequence[Mapping[str, str]]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -30,6 +31,7 @@ from farandole.control.launcher.plan.model import (
 from farandole.control.launcher.targets.local import local_command
 from farandole.control.launcher.targets.ssh import ssh_command
 from farandole.control.launcher.wording import count
+from farandole.control.roster.events import Place
 from farandole.errors import SpecError
 
 
@@ -213,8 +215,8 @@ def _used(hosts: Sequence[Host], size: int) -> tuple[Host, ...]:
             used.append(replace(host, slots=min(left, host.slots)))
             left -= used[-1].slots or 0
     # The ranks of a machine are contiguous, though several hosts may be on it.
-    machines = list(dict.fromkeys(map(_machine_of, used)))
-    return tuple(sorted(used, key=lambda host: machines.index(_machine_of(host))))
+    order = {machine: number for number, machine in enumerate(dict.fromkeys(map(_machine_of, used)))}
+    return tuple(sorted(used, key=lambda host: order[_machine_of(host)]))
 
 
 def _place(used: Sequence[Host]) -> list[tuple[WorkerPlan, ...]]:
@@ -223,43 +225,39 @@ def _place(used: Sequence[Host]) -> list[tuple[WorkerPlan, ...]]:
     """The host of each worker, by the machine."""
     for host in used:
         machines.setdefault(_machine_of(host), []).extend([host.label] * (host.slots or 0))
-    names = {machine: labels[0] for machine, labels in machines.items()}
-    counts = {names[machine]: len(labels) for machine, labels in machines.items()}
+    size = sum(map(len, machines.values()))
+    # The number of machines that have a worker of each local rank, and how many of them have been passed.
+    across = Counter(local_rank for labels in machines.values() for local_rank in range(len(labels)))
+    passed: Counter[int] = Counter()
     placed: dict[str, list[WorkerPlan]] = {host.label: [] for host in used}
-    for number, labels in enumerate(machines.values()):
-        for local_rank, label in enumerate(labels):
-            placed[label].append(_worker(counts, number, local_rank))
+    rank = 0
+    for labels in machines.values():
+        for local, label in enumerate(labels):
+            place = Place(labels[0], local, len(labels), passed[local], across[local])
+            placed[label].append(_worker(rank, size, place))
+            passed[local] += 1
+            rank += 1
     return [tuple(workers) for workers in placed.values()]
 
 
-def _worker(machines: Mapping[str, int], number: int, local_rank: int) -> WorkerPlan:
-    """Return one worker.
-
-    Args:
-        machines: the number of workers on each machine, by the name of its first host.
-        number: which of these machines it is on.
-        local_rank: its rank there.
-    """
-    names, counts = list(machines), list(machines.values())
-    across = [other for other, count in enumerate(counts) if count > local_rank]
-    rank = sum(counts[:number]) + local_rank
-    place = {
+def _worker(rank: int, size: int, place: Place) -> WorkerPlan:
+    facts = {
         "RANK": rank,
-        "SIZE": sum(counts),
-        "LOCAL_RANK": local_rank,
-        "LOCAL_SIZE": counts[number],
-        "CROSS_RANK": across.index(number),
-        "CROSS_SIZE": len(across),
-        "HOSTNAME": names[number],
+        "SIZE": size,
+        "LOCAL_RANK": place.local_rank,
+        "LOCAL_SIZE": place.local_size,
+        "CROSS_RANK": place.cross_rank,
+        "CROSS_SIZE": place.cross_size,
+        "HOSTNAME": place.hostname,
     }
-    environment = {f"{prefix}{name}": str(value) for prefix in PLACE_PREFIXES for name, value in place.items()}
+    environment = {f"{prefix}{name}": str(value) for prefix in PLACE_PREFIXES for name, value in facts.items()}
     environment |= {
         "RANK": str(rank),
-        "WORLD_SIZE": str(sum(counts)),
-        "LOCAL_RANK": str(local_rank),
-        "LOCAL_WORLD_SIZE": str(counts[number]),
+        "WORLD_SIZE": str(size),
+        "LOCAL_RANK": str(place.local_rank),
+        "LOCAL_WORLD_SIZE": str(place.local_size),
     }
-    return WorkerPlan(rank, local_rank, across.index(number), environment)
+    return WorkerPlan(rank, place.local_rank, place.cross_rank, environment)
 
 
 def _notes(spec: LaunchSpec, machine: Machine, hosts: Sequence[HostPlan]) -> tuple[str, ...]:

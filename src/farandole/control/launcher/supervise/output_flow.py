@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 
-from farandole.control.agent.protocol import WINDOW, Closed, Credit, Output
+from farandole.control.agent.protocol import STDERR, STDOUT, WINDOW, Closed, Credit, Output
 from farandole.control.launcher.agents.agent_client import AgentClient
 from farandole.control.launcher.output.console import WorkerStream
 
@@ -72,8 +72,9 @@ class OutputFlow:
 
     def close(self, rank: int) -> None:
         """End the streams of a worker that will send no more."""
-        for worker, stream in [each for each in self._channels if each[0] == rank]:
-            self._close(worker, stream)
+        for stream in (STDOUT, STDERR):
+            if (rank, stream) in self._channels:
+                self._close(rank, stream)
 
     def _close(self, rank: int, stream: int) -> None:
         channel = self._channels[rank, stream]

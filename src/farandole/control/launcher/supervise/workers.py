@@ -154,9 +154,10 @@ class Workers:
             SpecError: the output of a worker of a job of fixed size cannot be stored.
         """
         worker = self.by_number[number] = Worker(number, job_host)
-        ended = [each for each, known in self.by_number.items() if known.over.is_set()]
-        for oldest in ended[: max(0, len(ended) - MOST_RECORDS)]:
-            del self.by_number[oldest]
+        if len(self.by_number) > MOST_RECORDS:
+            ended = [each for each, known in self.by_number.items() if known.over.is_set()]
+            for oldest in ended[: max(0, len(ended) - MOST_RECORDS)]:
+                del self.by_number[oldest]
         self.flow.add({number: job_host.agent}, self._streams(number))
         return worker
 

@@ -1,0 +1,107 @@
+"""Decisions of rosters with many workers: joins that come together, and how the work grows with the workers."""
+
+from __future__ import annotations
+
+import sys
+from types import FrameType
+
+import pytest
+from tests.support.membership import again, announced, dead, started, world
+
+from farandole.control.roster import elastic, fixed
+from farandole.control.roster.events import (
+    Accusation,
+    Announce,
+    Expected,
+    Finished,
+    Hold,
+    Joined,
+    JoinedTogether,
+    Place,
+    Refuse,
+    Revoke,
+    find_places,
+)
+from farandole.control.roster.membership import Limits
+
+
+def test_workers_that_join_together_get_the_world_that_they_would_get_one_by_one() -> None:
+    joins = tuple(Joined(worker, f"at {worker}") for worker in (2, 0, 1))
+    state, actions, reason = elastic.decide(started(0, 1, 2), JoinedTogether(joins))
+    assert announced(actions) == (0, 1, 2)
+    assert reason.endswith("joined; generation 1 begins with 3 workers")
+    assert state.members == world(0, 1, 2).members
+
+
+def test_survivors_that_join_together_tell_of_the_loss_once() -> None:
+    state, actions, _ = elastic.decide(
+        world(0, 1, 2, 3), JoinedTogether((again(1, lost=dead(2)), again(0, lost=dead(2))))
+    )
+    assert [type(action) for action in actions].count(Revoke) == 1
+    assert [action.reason for action in actions if isinstance(action, Hold)] == ["waits for rank 3 (worker 3 on h3)"]
+    _, actions, _ = elastic.decide(state, JoinedTogether((again(3, lost=dead(2)),)))
+    assert announced(actions) == (0, 1, 3)
+
+
+def test_refused_worker_does_not_keep_others_from_joining_together() -> None:
+    joins = (Joined(0, "at 0"), Joined(9, "at 9"), Joined(1, "at 1"))
+    _, actions, reason = elastic.decide(started(0, 1), JoinedTogether(joins))
+    assert [action.worker for action in actions if isinstance(action, Refuse)] == [9]
+    assert announced(actions) == (0, 1)
+    assert "worker 9 is refused" in reason
+
+
+@pytest.mark.parametrize("strangers", [0, 1])
+def test_fixed_job_decides_once_on_workers_that_join_together(strangers: int) -> None:
+    state = fixed.FixedState(places=tuple(Place("here", rank, 3, 0, 1) for rank in range(3)))
+    state, actions, reason = fixed.decide(state, JoinedTogether((Joined(2, "c"), Joined(0, "a"))))
+    assert [action.reason for action in actions if isinstance(action, Hold)] == ["waits for rank 1 to join"]
+    assert reason == "rank 0 joined; 2 of 3 are here"
+    last = (*(Joined(7, "x") for _ in range(strangers)), Joined(1, "b"))
+    _, actions, reason = fixed.decide(state, JoinedTogether(last))
+    assert [action.contacts for action in actions if isinstance(action, Announce)] == [("a", "b", "c")]
+    assert ("worker 7 is not one of the 3 workers" in reason) == bool(strangers)
+
+
+def test_places_count_only_hosts_that_have_a_worker_of_the_local_rank() -> None:
+    hosts = ["a", "b", "a", "c", "c", "c"]
+    places = find_places([Joined(number, "", host, "same") for number, host in enumerate(hosts)])
+    assert [(each.local_rank, each.cross_rank, each.cross_size) for each in places] == [
+        (0, 0, 3),
+        (0, 1, 3),
+        (1, 0, 2),
+        (0, 2, 3),
+        (1, 1, 2),
+        (2, 0, 1),
+    ]
+    assert [each.hostname for each in places] == ["same", "same (2)", "same", *["same (3)"] * 3]
+
+
+def test_work_after_a_loss_grows_linearly() -> None:
+    assert _calls_after_a_loss(256) < 3 * _calls_after_a_loss(128)
+
+
+def _calls_after_a_loss(size: int) -> int:
+    """Return the number of calls and steps of generators until the next world, whose workers join 32 at a time."""
+    state = elastic.ElasticState(Limits(1, size))
+    for worker in range(size):
+        state, _, _ = elastic.decide(state, Expected(worker, f"h{worker // 8}"))
+    state, actions, _ = elastic.decide(state, JoinedTogether(tuple(Joined(each, f"{each}") for each in range(size))))
+    assert len(announced(actions)) == size
+    lost = (Accusation(size // 2, "died", True),)
+    joins = [again(worker, lost=lost) for worker in range(size) if worker != size // 2]
+    calls = 0
+
+    def count(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        state, _, _ = elastic.decide(state, Finished(size // 2, "was killed", True))
+        for first in range(0, len(joins), 32):
+            state, actions, _ = elastic.decide(state, JoinedTogether(tuple(joins[first : first + 32])))
+    finally:
+        sys.setprofile(None)
+    assert len(announced(actions)) == size - 1
+    return calls
