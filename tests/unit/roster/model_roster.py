@@ -164,7 +164,7 @@ def check_state(system: System) -> None:
 def check_announcement(system: System, before: ElasticState, action: Announce) -> None:
     """Check the invariants of a new world."""
     workers, limits = action.workers, system.state.limits
-    joined = {each.worker: each for each in (*before.waiting, *_latest_joins(system))}
+    joined = {each.worker: each for each in (*before.waiting, *joining)}
     require(action.generation == before.generation + 1, "generations do not grow by one")
     require(len(set(workers)) == len(workers) > 0, "a worker has two places, or no worker has one")
     require(not set(workers) & system.evicted, "an evicted worker is in a world")
@@ -188,12 +188,8 @@ def check_announcement(system: System, before: ElasticState, action: Announce) -
         require(not names, f"the state is lost, though {names} have it")
 
 
-def _latest_joins(system: System) -> list[Joined]:
-    return [joining[0]] if joining else []
-
-
 joining: list[Joined] = []
-"""The join that the roster is deciding on, if there is one."""
+"""The joins that the roster is deciding on, if there are any."""
 
 
 def _keeps_state(system: System, action: Announce) -> bool:

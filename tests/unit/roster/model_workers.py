@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import joined_decisions
 from model_roster import end_of, happen, joining, require, start_worker
@@ -32,6 +32,7 @@ from msgspec.structs import replace
 
 from farandole.control.roster.events import (
     Joined,
+    JoinedTogether,
     Left,
     Lost,
     Notify,
@@ -48,6 +49,9 @@ def steps(system: System) -> Iterator[Step]:
         yield from _network_steps(system, worker)
         if worker.runs():
             yield from _worker_steps(system, worker)
+    together = [worker for worker in system.workers if worker.sent and isinstance(worker.sent[0], Joined)]
+    if len(together) > 1:
+        yield "the roster reads all joins together", lambda: _deliver_together(system, together)
     yield from _launcher_steps(system)
     yield from _vote(system)
 
@@ -70,6 +74,18 @@ def deliver(system: System, worker: Worker) -> System:
     joining[:] = [message]
     try:
         return happen(replace(system, unanswered=system.unanswered | {number}), message)
+    finally:
+        joining.clear()
+
+
+def _deliver_together(system: System, workers: Sequence[Worker]) -> System:
+    for worker in workers:
+        require(worker.number not in system.unanswered, f"worker {worker.number} joins twice")
+        system = change(system, worker.number, sent=worker.sent[1:])
+    joining[:] = [worker.sent[0] for worker in workers]
+    try:
+        unanswered = system.unanswered.union(worker.number for worker in workers)
+        return happen(replace(system, unanswered=unanswered), JoinedTogether(tuple(joining)))
     finally:
         joining.clear()
 
