@@ -10,6 +10,7 @@ from farandole.control.launcher.job.machine import Machine
 from farandole.control.launcher.job.spec import LaunchSpec
 from farandole.control.launcher.output.console import Console
 from farandole.control.launcher.start.fixed import launch_fixed
+from farandole.control.launcher.start.open_files import raise_limit
 from farandole.control.launcher.supervise.ending import READER_SECONDS
 from farandole.control.launcher.supervise.failover_files import FailoverStore, NothingLeft
 from farandole.control.launcher.supervise.launch_context import LaunchContext
@@ -55,6 +56,7 @@ async def launch(
             console.say(f"farandole: {reason}")
 
     try:
+        raise_limit(spec.num_proc)
         context = LaunchContext(spec, machine, console, log, started, call, observer or Observer(), name, reception)
         if spec.elastic is None:
             outcome = await launch_fixed(context)
