@@ -24,7 +24,9 @@ class Attempt {
 
   // The socket was connected, even if the attempt failed later.
   bool connected() const noexcept { return !connecting_; }
-  bool failed() const noexcept { return failed_ || give_up_.passed(); }
+  // Once both sides take the connection for proven, it is too late to give up: the other side would take the end for
+  // this worker's.
+  bool failed() const noexcept { return failed_ || (give_up_.passed() && !proven()); }
   bool convinced() const noexcept { return handshake_.state() == Handshake::State::kConvinced; }
   bool proven() const noexcept { return handshake_.state() == Handshake::State::kProven && unsent_.empty(); }
   const Handshake& handshake() const noexcept { return handshake_; }
