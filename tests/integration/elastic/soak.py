@@ -1,6 +1,7 @@
 """A training that lives through random events, and the oracle that says whether all went right.
 
-Run by itself: `python -m tests.integration.elastic.soak --events 1000 --seed 7`.
+Run by itself: `python -m tests.integration.elastic.soak --events 1000 --seed 7`; with `--gpu`, all workers train on one
+fake GPU, and NCCL has faults, too.
 """
 
 from __future__ import annotations
@@ -15,20 +16,24 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "support"))
+sys.path.insert(0, str(Path(__file__).parent))
 
 from elastic_worlds import ElasticJob
+from fake_gpu_device import DEVICE, FakeGpu, build
+from soak_training import SAMPLES, train
 from worlds import Nursery, WorkerFailed, WorkerGone
 
 from farandole.control.roster.elastic import Limits
 
-SAMPLES = 203
 FEWEST, MOST = 4, 8
 END_SECONDS = 60.0
+# For a worker whose NCCL does not abort: it ends by itself after 10 s, or is killed.
+ABORT_SECONDS = 15.0
 
 
 class Holdings(NamedTuple):
@@ -61,92 +66,6 @@ FREE_RESIDENT = 24 << 10
 FIRST_WORLDS = 3
 
 
-def train(directory: str, pause: float) -> Any:
-    """Train until the test says stop, and write down what each step has used. Run by a worker."""
-    import contextlib
-    import hashlib
-    import os
-    import time
-    from pathlib import Path
-
-    import torch
-
-    import farandole.torch as hvd
-    from farandole.worker.core.basics import current
-
-    hvd.init()
-    torch.manual_seed(1)
-    torch.set_num_threads(1)
-    model = torch.nn.Sequential(torch.nn.Linear(12, 32), torch.nn.Tanh(), torch.nn.Linear(32, 1))
-    optimizer = hvd.DistributedOptimizer(torch.optim.Adam(model.parameters(), lr=0.001), model.named_parameters())
-    features = torch.randn(SAMPLES, 12, generator=torch.Generator().manual_seed(0))
-    samples = [(features[index], features[index].sum(), index) for index in range(SAMPLES)]
-    loader = hvd.elastic.ElasticLoader(samples, global_batch_size=23, seed=5)
-    worker = current().settings.rank
-    book = open(Path(directory) / f"worker-{worker}", "a", buffering=1)
-    commit = loader.commit
-
-    def write_down(batch: Any, lost: Any = ()) -> None:
-        """Note which samples of which epoch a step has used, as this worker sees it."""
-        used = [
-            loader.ledger.index(position)
-            for rank, share in enumerate(batch.shares)
-            if rank not in lost
-            for begin, end in share
-            for position in range(begin, end)
-        ]
-        epoch = loader.ledger.epoch
-        commit(batch, lost)
-        book.write(json.dumps([loop.step, epoch, used]) + "\n")
-
-    def threads() -> Iterator[str]:
-        """Yield the names of this process's threads; one may end meanwhile."""
-        for thread in Path("/proc/self/task").iterdir():
-            with contextlib.suppress(OSError):
-                yield (thread / "comm").read_text().strip()
-
-    def holdings() -> Any:
-        """Return what this process holds of its system."""
-        status = Path("/proc/self/status").read_text()
-        return (
-            hvd.size(),
-            sorted(threads()),
-            len(os.listdir("/proc/self/fd")),
-            len(Path("/proc/self/maps").read_text().splitlines()),
-            int(status.split("VmRSS:")[1].split()[0]),
-        )
-
-    loader.commit = write_down
-    held: list[Any] = []
-    holding: Any = None
-    since = generation = 0
-    loop = hvd.elastic.steps(loader, epochs=10**9, model=model, optimizer=optimizer)
-    for x, y, _ in loop:
-        optimizer.zero_grad()
-        loss = torch.nn.functional.mse_loss(model(x)[:, 0], y)
-        loss.backward()
-        if loop.step % 3 == 0:
-            hvd.allreduce(loss.detach(), name="loss")
-        optimizer.step()
-        if current().world.generation != generation:
-            generation, since = current().world.generation, loop.step
-        if loop.step == since + 2:
-            holding = holdings()
-        elif loop.step == since + 3:
-            # Only now is it known that the world was whole: of one that breaks, some threads have ended already.
-            held.append(holding)
-        if (Path(directory) / "stop").exists():
-            loop.stop()
-        time.sleep(pause)
-    parameters = b"".join(parameter.detach().numpy().tobytes() for parameter in model.parameters())
-    moments = b"".join(
-        state["exp_avg"].numpy().tobytes() for state in optimizer.state_dict()["state"].values() if "exp_avg" in state
-    )
-    ended = hvd.size(), loop.step, hashlib.sha256(parameters + moments).hexdigest(), held
-    hvd.shutdown()
-    return ended
-
-
 class Soak:
     """One training, what is done to it, and what comes of it.
 
@@ -155,15 +74,31 @@ class Soak:
         seed: of the events.
         pause: seconds that each step takes longer.
         say: is told of each event.
+        gpu: the fake GPU that all workers train on; None: they train on the CPU.
     """
 
-    def __init__(self, nursery: Nursery, seed: int, *, pause: float = 0.0, say: Any = lambda text: None) -> None:
+    def __init__(
+        self,
+        nursery: Nursery,
+        seed: int,
+        *,
+        pause: float = 0.0,
+        say: Any = lambda text: None,
+        gpu: FakeGpu | None = None,
+    ) -> None:
         self._random = random.Random(seed)
         self._say = say
         self._pause = pause
         self._directory = tempfile.TemporaryDirectory()
-        self.job = ElasticJob(nursery, Limits(1, MOST, timeout=60.0), {"FARANDOLE_GRACE": "20"})
+        self._device = "cpu" if gpu is None else DEVICE
+        variables = {"FARANDOLE_GRACE": "20"}
+        if gpu is not None:
+            variables |= {**gpu.environment(), "FAKE_GPU_DELAY_US": "300", "NCCL_MULTI_RANK_GPU_ENABLE": "1"}
+            # Small states, too, come while the others train.
+            variables |= {"FARANDOLE_ELASTIC_STATE_AT_ONCE": "0"} if seed % 2 else {}
+        self.job = ElasticJob(nursery, Limits(1, MOST, timeout=60.0), variables)
         self.living: list[int] = []
+        self._suspects: set[int] = set()
         self.counts: Counter[str] = Counter()
 
     def run(self, events: int) -> list[Ended]:
@@ -194,6 +129,7 @@ class Soak:
 
     def _end(self) -> list[Ended]:
         self._wait_for_world()
+        self._drop_excluded()
         (Path(self._directory.name) / "stop").touch()
         return [
             Ended(size, step, digest, [Holdings(*each) for each in held])
@@ -215,14 +151,17 @@ class Soak:
         if len(self.living) <= FEWEST:
             self._wait_for_world()
             return self._add(self._random.randint(1, MOST - len(self.living)))
-        choices = [self._kill, self._kill, self._kill_several, self._stop, self._leave, self._drain]
+        choices: list[Callable[[], str]] = [self._kill, self._kill, self._kill_several, self._stop, self._leave]
+        choices += [self._drain, self._raise, self._replace_roster]
+        if self._device == DEVICE:
+            choices += [self._die_in_nccl, self._break_gpu, self._nccl_error, self._hang_in_init, self._hang_in_abort]
         if len(self.living) < MOST:
             choices += [self._add_one, self._add_one, self._add_and_kill]
         return self._random.choice(choices)()
 
     def _add(self, count: int) -> str:
         new = self.job.add(count)
-        self.job.start(train, self._directory.name, self._pause, workers=new)
+        self.job.start(train, self._directory.name, self._pause, self._device, workers=new)
         self.living += new
         return f"{count} more"
 
@@ -283,6 +222,67 @@ class Soak:
         self.job.tell(self.job.service.drain, (worker,), "the test wants it to leave")
         return "drained"
 
+    def _raise(self) -> str:
+        self._order_its_end("exception", END_SECONDS)
+        return "an exception"
+
+    def _replace_roster(self) -> str:
+        """Let the roster be away for a while, as when the launcher is killed."""
+        self._wait_for_world()
+        self.job.lose_roster()
+        time.sleep(self._random.uniform(0, 0.5))
+        self.job.find_roster()
+        return "another roster"
+
+    # --- faults of NCCL, which happen when a worker comes to them ----------------------------------------------
+
+    def _die_in_nccl(self) -> str:
+        self._order_its_end("die", 2.0)
+        return "killed in a collective"
+
+    def _break_gpu(self) -> str:
+        self._order_its_end("sticky", 2.0)
+        return "a GPU breaks"
+
+    def _nccl_error(self) -> str:
+        worker = self._random.choice(self.living)
+        self._order(worker, "async_error")
+        self._suspects.add(worker)
+        return "an error of NCCL"
+
+    def _hang_in_init(self) -> str:
+        self._order(self._random.choice(self.living), "init_hangs")
+        return f"{self._kill()}, and NCCL hangs in an init"
+
+    def _hang_in_abort(self) -> str:
+        worker = self._somebody()
+        self._order(worker, "abort_hangs")
+        self._until_taken(worker)
+        others = [each for each in self._holders() if each != worker]
+        if len(others) > 1:
+            self.living.remove(others[0])
+            self.job.kill(others[0])
+        by_itself = self.job.workers[worker].wait(ABORT_SECONDS)
+        self.job.kill(worker)
+        return f"NCCL hangs in an abort; {'ended by itself' if by_itself else 'killed'}"
+
+    def _order_its_end(self, what: str, seconds: float) -> None:
+        """Have a worker end in this way, or kill it if it does not get there."""
+        worker = self._somebody()
+        self._order(worker, what)
+        self.job.workers[worker].wait(seconds)
+        self.job.kill(worker)
+
+    def _order(self, worker: int, what: str) -> None:
+        path = Path(self._directory.name) / f"order-{worker}"
+        path.with_suffix(".new").write_text(what)
+        path.with_suffix(".new").rename(path)
+
+    def _until_taken(self, worker: int) -> None:
+        deadline = time.monotonic() + END_SECONDS
+        while (Path(self._directory.name) / f"order-{worker}").exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+
     def _wait_for_world(self) -> None:
         """Wait until all who live are in one world, and somebody in it holds the state."""
         deadline = time.monotonic() + END_SECONDS
@@ -310,7 +310,21 @@ class Soak:
             self._look_for_ends()
             time.sleep(0.01)
 
+    def _drop_excluded(self) -> None:
+        """Forget workers whose NCCL had an error and that came too late for the next world.
+
+        The others do not wait for a worker that has said of itself that it failed.
+        """
+        evicted = {worker for worker, _ in self.job.evicted}
+        excluded = {
+            worker
+            for worker in self._suspects
+            if worker in evicted or any(f"worker {worker} is refused" in line for line in self.job.log)
+        }
+        self.living = [worker for worker in self.living if worker not in excluded]
+
     def _look_for_ends(self) -> None:
+        self._drop_excluded()
         for worker in self.living:
             if self.job.workers[worker].has_answered():
                 try:
@@ -319,9 +333,10 @@ class Soak:
                     self._fail(f"worker {worker}: {error}")
 
     def _fail(self, why: str) -> NoReturn:
-        tail = "\n".join(self.job.log[-40:])
+        tail = "\n".join(self.job.log[-100:])
         raise AssertionError(
-            f"{why}; of {self.living} have the state: {self._holders()}; {self.job.waits[-1:]}\n{tail}"
+            f"{why}; of {self.living} have the state: {self._holders()}; {self.job.waits[-1:]}; evicted: "
+            f"{self.job.evicted[-3:]}\n{tail}"
         )
 
     # --- the oracle --------------------------------------------------------------------------------------------
@@ -331,19 +346,20 @@ class Soak:
         wrong = []
         if len({(each.step, each.digest) for each in ended}) != 1:
             wrong.append(f"the workers have ended differently: {ended}")
-        wrong += [growth for each in ended for growth in _growths(each.holdings)]
-        steps: dict[int, tuple[int, list[int]]] = {}
+        if self._device == "cpu":  # The streams of a fake GPU are threads of its own.
+            wrong += [growth for each in ended for growth in _growths(each.holdings)]
+        steps: dict[int, list[Any]] = {}
         for worker in sorted(self.job.workers, key=lambda worker: worker not in self.living):
             lines = self._book(worker).read_text().splitlines() if self._book(worker).exists() else []
             # The last step of a worker that was killed may count for it alone, and half a line may be written.
             for line in lines if worker in self.living else lines[:-1]:
-                step, epoch, used = json.loads(line)
-                if steps.setdefault(step, (epoch, used)) != (epoch, used):
-                    wrong.append(f"worker {worker} sees step {step} otherwise than others: {used} and {steps[step][1]}")
+                step, *seen = json.loads(line)
+                if steps.setdefault(step, seen) != seen:
+                    wrong.append(f"worker {worker} sees step {step} otherwise than others: {seen} and {steps[step]}")
         if sorted(steps) != list(range(len(steps))):
             wrong.append(f"steps are missing, or twice: {sorted(steps)[:20]} ... {max(steps)}")
         epochs: dict[int, Counter[int]] = {}
-        for epoch, used in steps.values():
+        for epoch, used, _ in steps.values():
             epochs.setdefault(epoch, Counter()).update(used)
         last = max(epochs)
         for epoch, used_in_it in epochs.items():
@@ -375,13 +391,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--events", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(3), "little"))
+    parser.add_argument("--gpu", action="store_true", help="train on a fake GPU")
     given = parser.parse_args()
-    print(f"soak: {given.events} events, seed {given.seed}", flush=True)
+    print(f"soak: {given.events} events, seed {given.seed}{', on a fake GPU' if given.gpu else ''}", flush=True)
+    gpu = build() if given.gpu else None
     nursery = Nursery()
     # Of every worker that ever was, the test keeps two descriptors.
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    soak = Soak(nursery, given.seed, say=lambda text: print(f"  {text}", flush=True))
+    soak = Soak(nursery, given.seed, say=lambda text: print(f"  {text}", flush=True), gpu=gpu)
     try:
         ended = soak.run(given.events)
         wrongs = soak.wrongs(ended)
