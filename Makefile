@@ -15,7 +15,7 @@
 #   make bench       compare with gloo, Open MPI, MPICH, TensorFlow and the machine itself, in the same run
 #                    (BENCH='a d --quick', BENCH=tensorflow)
 #   make bench-elastic   what failures and changes cost, beside torchft and torchrun (BENCH='--quick --only kill,stop')
-#   make soak        a training on which 1,000 random events fall, and its oracle (SOAK='--seed 7 --events 100')
+#   make soak        a training on which 1,000 random events fall, and its oracle (SOAK='--seed 7 --events 100', --gpu)
 #   make wheel       wheels for x86_64 and aarch64, farandole-horovod and the sources, into dist/ (WHEEL='--machine x86_64')
 #   make wheel-test  native tests as the wheels' compiler builds them, aarch64 under qemu-user; keeps a record
 #   make docs        the site of the documentation, in build/docs/site
