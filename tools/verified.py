@@ -132,6 +132,8 @@ CHECKS = {
     "ecosystem": Check(
         (
             "docs/how-to/accelerate.md",
+            "docs/how-to/images.md",
+            "docs/how-to/language_model.md",
             "docs/how-to/lightning.md",
             "docs/how-to/recipes.md",
             "docs/how-to/trackers.md",
