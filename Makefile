@@ -6,6 +6,7 @@
 #   make test        native tests, then pytest (ROOM='elastic roster': only these rooms' tests)
 #   make test-frameworks   frameworks in versions that need an environment of their own (FRAMEWORKS='mxnet'); keeps a record of all
 #   make test-cuda-fake   PyTorch's build for CUDA (5.5 GB) on simulated GPUs, beside DDP; keeps a record
+#   make test-ray         jobs on a Ray cluster of this machine (1 GB); keeps a record
 #   make test-ecosystem   Lightning, transformers and accelerate (1.5 GB) on farandole; keeps a record
 #   make test-parquet   farandole.parquet, with pyarrow; keeps a record
 #   make check       formats, lint, types, arrows between rooms (ALL=1: clang-tidy on every file, not only changed ones)
@@ -25,7 +26,7 @@
 .SHELLFLAGS := -euc
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help setup demo pipeline images test test-frameworks test-cuda-fake test-ecosystem test-parquet check fix bench bench-elastic soak docs wheel wheel-test sanitize explore explore-simulation explore-models native native-tests clean
+.PHONY: help setup demo pipeline images test test-frameworks test-cuda-fake test-ecosystem test-parquet test-ray check fix bench bench-elastic soak docs wheel wheel-test sanitize explore explore-simulation explore-models native native-tests clean
 
 VENV := .venv
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
@@ -143,6 +144,9 @@ test-frameworks: setup
 
 test-cuda-fake: setup native-tests
 	@python tools/verified.py record cuda-fake -- python tools/frameworks.py cuda-fake --for-record
+
+test-ray: setup
+	@python tools/verified.py record ray -- python tools/frameworks.py ray --for-record
 
 test-ecosystem: setup
 	@python tools/verified.py record ecosystem -- python tools/frameworks.py pytorch-ecosystem --for-record

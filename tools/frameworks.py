@@ -161,6 +161,13 @@ ENVIRONMENTS = {
         ("tests/parquet", "tests/integration/docs/test_code_blocks.py", "-k", "parquet or pyarrow"),
         on_demand=True,
     ),
+    # A cluster of Ray on this machine. `make test-ray`.
+    "ray": Environment(
+        ("3.11", "3.12", "3.13"),
+        ("ray[default]==2.60.0", "torch==2.13.0", "numpy==2.4.6"),
+        ("tests/ray", "tests/integration/docs/test_code_blocks.py", "-k", "ray", "--timeout", "400"),
+        on_demand=True,
+    ),
 }
 
 

@@ -147,6 +147,20 @@ CHECKS = {
         ),
         {},
     ),
+    # Whether jobs run on a cluster of Ray.
+    "ray": Check(
+        (
+            "docs/how-to/ray.md",
+            "src/farandole/control/agent/dial.py",
+            "src/farandole/control/agent/dialer_process.py",
+            "src/farandole/control/launcher/agents",
+            "src/farandole/control/launcher/start",
+            "src/farandole/ray",
+            "tests/ray",
+            "tools/frameworks.py",
+        ),
+        {},
+    ),
     # Whether PyTorch's tensors of CUDA take the way that the device of the fake GPU takes in `make test`.
     "cuda-fake": Check(
         (

@@ -43,6 +43,8 @@ SAME = {
     "horovod.common.exceptions": "farandole.compat.exceptions",
     "horovod.common.util": "farandole.compat.support",
     "horovod.data": "farandole.compat.data",
+    "horovod.ray": "farandole.compat.ray",
+    "horovod.ray.elastic_v2": "farandole.compat.ray.elastic_v2",
     "horovod.runner": "farandole.compat.runner",
     "horovod.runner.launch": "farandole.compat.runner.launch",
     "horovod.runner.gloo_run": "farandole.compat.runner.gloo_run",
@@ -234,7 +236,6 @@ def test_built_parts_are_known_before_init() -> None:
     [
         ("horovod.spark", "not there yet"),
         ("horovod.spark.torch.estimator", "not there yet"),
-        ("horovod.ray", "not there yet"),
         ("horovod._keras.callbacks", "horovod.keras is there"),
         ("horovod.tensorflow.gradient_aggregation", "backward_passes_per_step"),
         ("horovod.runner.http.http_server", "inside of Horovod's launcher"),

@@ -40,6 +40,7 @@ HOMES = {
     "horovod.common.process_sets": "farandole.compat.process_sets",
     "horovod.common.util": "farandole.compat.support",
     "horovod.data": "farandole.compat.data",
+    "horovod.ray": "farandole.compat.ray",
     "horovod.runner": "farandole.compat.runner",
     "horovod.runner.common.util.config_parser": "farandole.compat.runner.config_parser",
     "horovod.runner.common.util.env": "farandole.compat.runner.env",
@@ -51,13 +52,12 @@ HOMES = {
     "horovod.runner.util.network": "farandole.compat.runner.network",
 }
 
-_LATER = "is not there yet in farandole-horovod; horovod.torch, tensorflow, keras and mxnet are"
+_LATER = "is not there yet in farandole-horovod; horovod.torch, tensorflow, keras, mxnet and ray are"
 _INSIDE = "is not there: it was the inside of Horovod's launcher, and farandole's works otherwise"
 _AGGREGATION = "is not there: pass backward_passes_per_step to DistributedOptimizer"
 
 # What people will look for, and why it is not found. Counts for all that is below, too.
 MISSING = {
-    "horovod.ray": _LATER,
     "horovod._keras": "is not there: it was the inside of Horovod's Keras. horovod.keras is there",
     "horovod.tensorflow.gradient_aggregation": _AGGREGATION,
     "horovod.tensorflow.gradient_aggregation_eager": _AGGREGATION,

@@ -39,7 +39,7 @@ SCRIPTS = [
     # They have an environment of their own: see tools/frameworks.py.
     *(
         f"how-to/{name}.md"
-        for name in ("accelerate", "language_model", "lightning", "recipes", "trackers", "transformers")
+        for name in ("accelerate", "language_model", "lightning", "ray", "recipes", "trackers", "transformers")
     ),
     "how-to/images.md",
 ]
@@ -48,7 +48,9 @@ LAUNCH = [sys.executable, "-m", "farandole", "run", "-np", "2"]
 
 def start(command: list[str], folder: Path, **environment: str) -> str:
     path = os.pathsep.join([str(SUPPORT), os.environ.get("PYTHONPATH", "")])
-    environment = {**os.environ, "PYTHONPATH": path, "KERAS_BACKEND": "tensorflow", **environment}
+    # A cluster of Ray would write its token into the user's home.
+    ours = {"PYTHONPATH": path, "KERAS_BACKEND": "tensorflow", "RAY_AUTH_MODE": "disabled"}
+    environment = {**os.environ, **ours, **environment}
     done = subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=110
     )
@@ -64,7 +66,7 @@ def needed(what: str) -> None:
         "recipes": "torchmetrics",
         "trackers": "mlflow",
     }
-    known = "tensorflow|keras|jax|mxnet|accelerate|lightning|transformers|pyarrow"
+    known = r"tensorflow|keras|jax|mxnet|accelerate|lightning|transformers|pyarrow|ray\b"
     for word in re.findall("|".join([known, *packages]), what):
         name = packages.get(word, word)
         if importlib.util.find_spec(name) is None:

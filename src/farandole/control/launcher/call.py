@@ -29,7 +29,9 @@ def main() -> None:
     with client:
         # The roster has proven that it is the launcher's, so its data may be unpickled. The path comes first:
         # unpickling the rest may import modules from it.
-        sys.path[:], call = pickle.loads(client.fetch_call())
+        path, call = pickle.loads(client.fetch_call())
+        # On another machine, packages may be in other places.
+        sys.path[:] = [*path, *(each for each in sys.path if each not in path)]
         try:
             function, args, kwargs = pickle.loads(call)
             client.send_result(dump_result(function(*args, **kwargs)))

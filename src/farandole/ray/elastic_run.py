@@ -1,0 +1,179 @@
+"""`farandole.ray.run`: an elastic job on a Ray cluster. The launcher runs in the driver."""
+
+from __future__ import annotations
+
+import pickle
+import queue
+import secrets
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from farandole.base.wire.address import format_address
+from farandole.control.launcher.agents.reception import Reception
+from farandole.control.launcher.function import BackgroundJob, call_command, pickle_call, results_of
+from farandole.control.launcher.job.elastic import DIAL, Elastic
+from farandole.control.launcher.job.machine import Machine
+from farandole.control.launcher.job.spec import LaunchSpec
+from farandole.control.launcher.output.console import Console, text_writer
+from farandole.control.launcher.start.launch import launch
+from farandole.control.launcher.supervise.outcome import JobOutcome, Observer
+from farandole.errors import SpecError
+from farandole.ray.host_actors import Demand, HostActors
+from farandole.ray.use_ray import use_ray
+
+_SECRET_BYTES = 32
+_REST_SECONDS = 0.1
+Callbacks = Sequence[Callable[[Any], Any]]
+
+
+def run(
+    fn: Callable[..., Any],
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    min_workers: int = 1,
+    max_workers: int | None = None,
+    cpus_per_worker: float = 1,
+    gpus_per_worker: float = 0,
+    env: Mapping[str, str] | None = None,
+    callbacks: Callbacks = (),
+    elastic_timeout: float = 600,
+    reset_limit: int | None = None,
+    cooldown_range: tuple[float, float] | None = None,
+    verbose: bool = False,
+) -> list[Any]:
+    """Run a function with an elastic loop on workers that come and go with the nodes of a Ray cluster.
+
+    It connects to the cluster, if the program has not done so. Workers are processes beside Ray's own; one that needs
+    Ray calls `ray.init(address="auto")`. Resources that are not there are requested, and used as soon as they come.
+
+    Args:
+        fn: the function, called in every worker as `fn(*args, **kwargs)`.
+        args: positional arguments.
+        kwargs: keyword arguments.
+        min_workers: the least number of workers; with fewer, the job waits.
+        max_workers: the most workers; None: as many as the cluster has room for.
+        cpus_per_worker: CPUs of each worker.
+        gpus_per_worker: GPUs of each worker.
+        env: variables for the workers, in addition to those of Ray's processes.
+        callbacks: functions that get each value that a worker gives to `farandole.report`, in this thread.
+        elastic_timeout: seconds to wait for `min_workers`, at the beginning and after a loss.
+        reset_limit: the most worlds that may follow the first one; None: no limit.
+        cooldown_range: the shortest and the longest time, in seconds, that a failed slot stays unused.
+        verbose: whether to print every decision of the launcher.
+
+    Returns:
+        The values of the workers that have finished, by rank.
+
+    Raises:
+        TimeoutError: the resources of `min_workers` are not there in time.
+        JobFailed: the workers failed; the text describes the first failure.
+    """
+    if not use_ray().is_initialized():
+        use_ray().init()
+    hosts = HostActors(Demand(min_workers, max_workers, cpus_per_worker, gpus_per_worker))
+    elastic = Elastic(
+        min_workers,
+        max_workers,
+        discovery=DIAL,
+        timeout=elastic_timeout,
+        reset_limit=reset_limit,
+        cooldown=cooldown_range,
+        fills_at_once=True,
+    )
+    try:
+        hosts.reserve(elastic_timeout)
+        call = pickle_call(fn, args, kwargs or {})
+        return results_of(run_on_hosts(hosts, elastic, call, env or {}, callbacks, verbose=verbose))
+    finally:
+        hosts.release()
+
+
+def run_on_hosts(
+    hosts: HostActors,
+    elastic: Elastic,
+    call: bytes,
+    environment: Mapping[str, str],
+    callbacks: Callbacks,
+    *,
+    verbose: bool = False,
+) -> JobOutcome:
+    """Run a job to its end on hosts whose least resources are reserved.
+
+    Raises:
+        SpecError: the program is connected by Ray Client, so the cluster does not reach it.
+    """
+    _refuse_ray_client()
+    secret = secrets.token_bytes(_SECRET_BYTES)
+    reception = Reception([0], lambda: secret)
+    spec = LaunchSpec(call_command(), elastic.min_size, elastic=elastic)
+    # Workers inherit from Ray's processes on their machine, and nothing from this one.
+    machine = Machine("driver", 1, 0, "/", {})
+    values: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    job = BackgroundJob()
+    try:
+        address = format_address(use_ray().util.get_node_ip_address(), reception.listen())
+        hosts.begin(address, secret, environment)
+        console = Console(text_writer(sys.stdout), text_writer(sys.stderr))
+        job.begin(
+            launch(
+                spec,
+                machine,
+                console,
+                started=job.started,
+                call=call,
+                verbose=verbose,
+                observer=_Values(values),
+                reception=reception,
+            )
+        )
+        return _wait(job, hosts, values, callbacks)
+    finally:
+        reception.stop_listening()
+        hosts.end()
+
+
+class _Values(Observer):
+    """Keeps reported values for the thread of the caller."""
+
+    def __init__(self, values: queue.SimpleQueue[bytes]) -> None:
+        self._values = values
+
+    def value_reported(self, rank: int | None, payload: bytes) -> None:
+        """Keep a value."""
+        self._values.put(payload)
+
+
+def _wait(job: BackgroundJob, hosts: HostActors, values: queue.SimpleQueue[bytes], callbacks: Callbacks) -> JobOutcome:
+    """Pass on values until the job has ended; end it if a callback fails, or the user interrupts."""
+    outcome: Future[JobOutcome] = job.outcome
+    try:
+        while not outcome.done():
+            _pass_on(values, callbacks, _REST_SECONDS)
+            hosts.tend()
+        _pass_on(values, callbacks, 0.0)
+    except BaseException:
+        job.stop()
+        outcome.exception()
+        raise
+    return outcome.result()
+
+
+def _pass_on(values: queue.SimpleQueue[bytes], callbacks: Callbacks, seconds: float) -> None:
+    try:
+        while True:
+            value = pickle.loads(values.get(timeout=seconds) if seconds else values.get_nowait())
+            for callback in callbacks:
+                callback(value)
+    except queue.Empty:
+        return
+
+
+def _refuse_ray_client() -> None:
+    if use_ray().util.client.ray.is_connected():
+        raise SpecError(
+            "the launcher of an elastic job runs in the driver, which nodes do not reach through Ray Client",
+            "start this program on the cluster, for example with `ray job submit`",
+        )

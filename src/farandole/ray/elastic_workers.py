@@ -1,0 +1,133 @@
+"""Horovod's interface to elastic jobs on a Ray cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from farandole.control.launcher.function import cause_of, pickle_call, results_of
+from farandole.control.launcher.job.elastic import DIAL, Elastic
+from farandole.ray.elastic_run import run_on_hosts
+from farandole.ray.host_actors import Demand, HostActors
+from farandole.ray.settings import RaySettings
+
+
+@dataclass
+class ElasticParams:
+    """The arguments of an elastic job."""
+
+    min_workers: int = 1
+    max_workers: int | None = None
+    reset_limit: int | None = None
+    cooldown_range: tuple[float, float] | None = None
+    elastic_timeout: float = 600
+    override_discovery: bool = True
+    cpus_per_worker: int = 1
+    use_gpu: bool = False
+    gpus_per_worker: int | None = None
+
+
+class ElasticWorkers:
+    """Runs elastic jobs; an `Adapter`.
+
+    Args:
+        params: the arguments of the job.
+        settings: the settings of the executor.
+    """
+
+    def __init__(self, params: ElasticParams, settings: RaySettings) -> None:
+        gpus = (params.gpus_per_worker or 1) if params.use_gpu else 0
+        discovery = None if params.override_discovery else settings.discovery
+        self._demand = Demand(params.min_workers, params.max_workers, params.cpus_per_worker, gpus, discovery)
+        self._params = params
+        self._hosts: HostActors | None = None
+        self._made: tuple[type | None, tuple[Any, ...], dict[str, Any]] = None, (), {}
+        self._environment: dict[str, str] = {}
+
+    def start(
+        self,
+        executable_cls: type | None = None,
+        executable_args: Sequence[Any] | None = None,
+        executable_kwargs: Mapping[str, Any] | None = None,
+        extra_env_vars: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Wait for the resources of the least number of workers. The object is made in each worker, when it starts.
+
+        Raises:
+            TimeoutError: they are not there in time.
+        """
+        self.shutdown()
+        self._made = executable_cls, tuple(executable_args or ()), dict(executable_kwargs or {})
+        self._environment = {name: str(value) for name, value in (extra_env_vars or {}).items()}
+        hosts = self._hosts = HostActors(self._demand)
+        hosts.reserve(self._params.elastic_timeout)
+
+    def execute(self, fn: Callable[[Any], Any], callbacks: Sequence[Callable[[Any], Any]] | None = None) -> list[Any]:
+        """Run `fn(object)` in each worker, and return the values of those that have finished, by rank."""
+        cls, args, kwargs = self._made
+        return self._run(lambda: fn(None if cls is None else cls(*args, **kwargs)), (), {}, callbacks)
+
+    def run(
+        self,
+        fn: Callable[..., Any],
+        args: Sequence[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        callbacks: Sequence[Callable[[Any], Any]] | None = None,
+    ) -> list[Any]:
+        """Run `fn(*args, **kwargs)` in each worker, and return the values of those that have finished, by rank."""
+        return self._run(fn, args or (), kwargs or {}, callbacks)
+
+    def _run(
+        self,
+        fn: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        callbacks: Sequence[Callable[[Any], Any]] | None,
+    ) -> list[Any]:
+        if self._hosts is None:
+            raise RuntimeError("this executor has no workers: call start() first")
+        params = self._params
+        elastic = Elastic(
+            params.min_workers,
+            params.max_workers,
+            discovery=DIAL,
+            timeout=params.elastic_timeout,
+            reset_limit=params.reset_limit,
+            cooldown=params.cooldown_range,
+            fills_at_once=True,
+        )
+        call = pickle_call(fn, args, kwargs)
+        outcome = run_on_hosts(self._hosts, elastic, call, self._environment, callbacks or ())
+        if outcome.exit_code:
+            # Horovod's words: its users look for them.
+            raise RuntimeError(
+                "Horovod detected that one or more processes exited with non-zero status, thus causing the job to be "
+                f"terminated. The first process to do so was:\nProcess name: {outcome.rank}\n"
+                f"Exit code: {outcome.exit_code}\n{outcome.report}"
+            ) from cause_of(outcome)
+        return results_of(outcome)
+
+    def run_remote(
+        self, fn: Callable[..., Any], args: Sequence[Any] | None = None, kwargs: Mapping[str, Any] | None = None
+    ) -> list[Any]:
+        """Refuse: workers of an elastic job have no references.
+
+        Raises:
+            NotImplementedError: always.
+        """
+        raise NotImplementedError("An elastic job has no run_remote: its workers come and go. Use run.")
+
+    def execute_single(self, fn: Callable[[Any], Any]) -> Any:
+        """Refuse: no worker of an elastic job stays rank 0.
+
+        Raises:
+            NotImplementedError: always.
+        """
+        raise NotImplementedError("An elastic job has no execute_single: its workers come and go. Use execute.")
+
+    def shutdown(self) -> None:
+        """Give the resources back."""
+        if self._hosts is not None:
+            self._hosts.release()
+            self._hosts = None

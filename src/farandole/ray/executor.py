@@ -1,0 +1,192 @@
+"""`RayExecutor`, as Horovod's users know it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from farandole.ray.adapter import Adapter
+from farandole.ray.elastic_workers import ElasticParams, ElasticWorkers
+from farandole.ray.fixed_workers import FixedWorkers
+from farandole.ray.settings import RaySettings, write_identity_file
+
+
+class RayExecutor:
+    """Runs functions on workers that are started by Ray.
+
+    With `min_workers`, the job is elastic: `run` starts it, and its workers come and go. Otherwise workers are actors,
+    which keep their state from call to call, until `shutdown`.
+
+    Args:
+        settings: the object of `create_settings`.
+        num_workers: number of workers, wherever there is room.
+        num_hosts: number of hosts, instead, each with `num_workers_per_host` workers.
+        num_workers_per_host: number of workers on each of these hosts.
+        cpus_per_worker: CPUs of each worker.
+        use_gpu: whether each worker needs GPUs. Tensors of GPUs travel through host memory between workers, unless NCCL
+            can be used.
+        gpus_per_worker: GPUs of each worker; 1 with `use_gpu`.
+        use_current_placement_group: whether to use the placement group of the caller, if it runs in one.
+        min_workers: the least number of workers of an elastic job.
+        max_workers: the most workers of an elastic job.
+        reset_limit: the most worlds that may follow the first one of an elastic job.
+        cooldown_range: the shortest and the longest time, in seconds, that a failed slot of an elastic job is unused.
+        elastic_timeout: seconds that an elastic job waits for `min_workers`.
+        override_discovery: whether to find slots in the Ray cluster, rather than ask `settings.discovery`.
+
+    Raises:
+        ValueError: the arguments contradict each other.
+    """
+
+    @classmethod
+    def create_settings(
+        cls,
+        timeout_s: float = 30,
+        ssh_identity_file: str | None = None,
+        ssh_str: str | None = None,
+        placement_group_timeout_s: float = 100,
+        nics: Iterable[str] | None = None,
+        **others: Any,
+    ) -> RaySettings:
+        """Return settings.
+
+        Args:
+            timeout_s: seconds that a call to the cluster may take while workers are started.
+            ssh_identity_file: path for `ssh_str`.
+            ssh_str: a private key, which is written there unless the file exists. It is not used.
+            placement_group_timeout_s: seconds to wait for the resources of all workers.
+            nics: network interfaces between workers.
+            others: other fields of `RaySettings`, such as `verbose`.
+        """
+        write_identity_file(ssh_identity_file, ssh_str)
+        return RaySettings(
+            timeout_s=timeout_s,
+            ssh_identity_file=ssh_identity_file,
+            placement_group_timeout_s=placement_group_timeout_s,
+            nics=nics,
+            **others,
+        )
+
+    def __init__(
+        self,
+        settings: RaySettings,
+        num_workers: int | None = None,
+        num_hosts: int | None = None,
+        num_workers_per_host: int = 1,
+        cpus_per_worker: int = 1,
+        use_gpu: bool = False,
+        gpus_per_worker: int | None = None,
+        use_current_placement_group: bool = True,
+        min_workers: int | None = None,
+        max_workers: int | None = None,
+        reset_limit: int | None = None,
+        cooldown_range: tuple[float, float] | None = None,
+        elastic_timeout: int = 600,
+        override_discovery: bool = True,
+    ) -> None:
+        gpus = _gpus_of(use_gpu, gpus_per_worker)
+        if max_workers is not None and not (min_workers or 0) > 0:
+            raise ValueError("`max_workers` needs `min_workers`, a number from 1 up.")
+        if min_workers is not None and num_workers is not None:
+            raise ValueError(
+                "Both `min_workers` and `num_workers` provided. Give `min_workers`, and perhaps `max_workers`, for an "
+                "elastic job, or `num_workers` for one of fixed size."
+            )
+        self.settings = settings
+        self.adapter: Adapter
+        if min_workers is not None:
+            params = ElasticParams(
+                min_workers=min_workers,
+                max_workers=max_workers,
+                reset_limit=reset_limit,
+                cooldown_range=cooldown_range,
+                elastic_timeout=elastic_timeout,
+                override_discovery=override_discovery,
+                cpus_per_worker=cpus_per_worker,
+                use_gpu=use_gpu,
+                gpus_per_worker=gpus_per_worker,
+            )
+            self.adapter = ElasticWorkers(params, settings)
+        else:
+            self.adapter = FixedWorkers(
+                settings,
+                num_workers,
+                num_hosts,
+                num_workers_per_host,
+                cpus_per_worker,
+                gpus,
+                use_current_placement_group,
+            )
+
+    def start(
+        self,
+        executable_cls: type | None = None,
+        executable_args: Sequence[Any] | None = None,
+        executable_kwargs: Mapping[str, Any] | None = None,
+        extra_env_vars: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Start the workers, and in each an object of a class, which lives until `shutdown`.
+
+        Args:
+            executable_cls: the class; None: no object.
+            executable_args: positional arguments for it.
+            executable_kwargs: keyword arguments for it.
+            extra_env_vars: variables for the workers, with values that are turned into text.
+
+        Raises:
+            TimeoutError: the resources are not there in time.
+        """
+        self.adapter.start(executable_cls, executable_args, executable_kwargs, extra_env_vars)
+
+    def execute(self, fn: Callable[[Any], Any], callbacks: Sequence[Callable[[Any], Any]] | None = None) -> list[Any]:
+        """Run a function with the object of each worker (None without a class), and return the values by rank.
+
+        Args:
+            fn: the function of the object.
+            callbacks: functions that get each value that a worker gives to `ray_logger.log`; elastic jobs only.
+        """
+        return self.adapter.execute(fn, callbacks)
+
+    def run(
+        self,
+        fn: Callable[..., Any],
+        args: Sequence[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        callbacks: Sequence[Callable[[Any], Any]] | None = None,
+    ) -> list[Any]:
+        """Run a function on all workers, and return the values by rank.
+
+        Args:
+            fn: the function.
+            args: positional arguments for it.
+            kwargs: keyword arguments for it.
+            callbacks: functions that get each value that a worker gives to `ray_logger.log`; elastic jobs only.
+        """
+        return self.adapter.run(fn, args, kwargs, callbacks)
+
+    def run_remote(
+        self, fn: Callable[..., Any], args: Sequence[Any] | None = None, kwargs: Mapping[str, Any] | None = None
+    ) -> list[Any]:
+        """Run a function on all workers, and return a reference of Ray to each value, by rank."""
+        return self.adapter.run_remote(fn, args, kwargs)
+
+    def execute_single(self, fn: Callable[[Any], Any]) -> Any:
+        """Run a function with the object of rank 0, and return its value."""
+        return self.adapter.execute_single(fn)
+
+    def shutdown(self) -> None:
+        """End the workers. The executor can be started again."""
+        self.adapter.shutdown()
+
+
+def _gpus_of(use_gpu: bool, gpus_per_worker: int | None) -> int:
+    """Return the GPUs of each worker.
+
+    Raises:
+        ValueError: the arguments contradict each other.
+    """
+    if gpus_per_worker is not None and not use_gpu:
+        raise ValueError("`gpus_per_worker` counts only with `use_gpu=True`.")
+    if use_gpu and gpus_per_worker is not None and gpus_per_worker < 1:
+        raise ValueError(f"`gpus_per_worker` is {gpus_per_worker}, and must be at least 1 with `use_gpu=True`.")
+    return (gpus_per_worker or 1) if use_gpu else 0

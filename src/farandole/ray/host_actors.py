@@ -1,0 +1,205 @@
+"""The hosts of an elastic job on a Ray cluster: actors that hold resources, and dial the launcher in the driver.
+
+Each actor has room for one worker. The least number of workers is one placement group, all or nothing; each further one
+is a placement group of its own. A group that Ray cannot place yet is the demand that an autoscaler sees. If a node is
+lost, Ray places its bundles elsewhere and starts the actors again, which dial under new names.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from farandole.control.agent.dialer_process import DialerProcess
+from farandole.ray.placement import count_slots
+from farandole.ray.use_ray import in_group, use_ray
+
+# Seconds for which an actor looks for the launcher, before it tries again under another name.
+_PATIENCE_SECONDS = 60.0
+_REST_SECONDS = 0.5
+# Seconds between two questions about hosts.
+_ASK_SECONDS = 1.0
+# The share of a node's own resource that an actor takes to be placed there.
+_NODE_SHARE = 0.001
+
+
+@dataclass(frozen=True)
+class Demand:
+    """The resources that a job asks for."""
+
+    min_workers: int
+    max_workers: int | None
+    """None: as many as there is room for."""
+    cpus: float = 1
+    """CPUs of each worker."""
+    gpus: float = 0
+    """GPUs of each worker."""
+    discovery: Any = None
+    """An object with `find_available_hosts_and_slots()`, whose hosts are used instead of all of the cluster."""
+
+    @property
+    def each(self) -> dict[str, float]:
+        """The resources of one worker."""
+        found = {name: amount for name, amount in (("CPU", self.cpus), ("GPU", self.gpus)) if amount}
+        return found or {"CPU": _NODE_SHARE}
+
+
+class HostActor:
+    """Dials the launcher, again under another name when a dialer has ended.
+
+    Args:
+        launcher: host:port of the launcher's reception.
+        secret: the secret of the job.
+        environment: variables for the workers.
+    """
+
+    def __init__(self, launcher: str, secret: bytes, environment: Mapping[str, str]) -> None:
+        ray = use_ray()
+        address, devices = ray.util.get_node_ip_address(), [str(each) for each in ray.get_gpu_ids()]
+
+        def dial() -> None:
+            while True:
+                name = f"{address}-{secrets.token_hex(3)}"
+                DialerProcess(
+                    launcher,
+                    secret,
+                    name,
+                    devices=devices,
+                    patience=_PATIENCE_SECONDS,
+                    environment=environment,
+                ).wait()
+                time.sleep(_REST_SECONDS)
+
+        threading.Thread(target=dial, name="farandole-dialer", daemon=True).start()
+
+    def node(self) -> str:
+        """Return the id of this actor's node."""
+        return str(use_ray().get_runtime_context().get_node_id())
+
+
+class HostActors:
+    """All hosts of one job.
+
+    Args:
+        demand: the resources that the job asks for.
+    """
+
+    def __init__(self, demand: Demand) -> None:
+        self._demand = demand
+        self._least: Any = None
+        """The placement group of the least number of workers."""
+        self._groups: list[Any] = []
+        self._actors: list[Any] = []
+        self._last: Any = None
+        """A reference that is there when the last actor has started."""
+        self._by_host: dict[str, list[Any]] = {}
+        """Actors on hosts of the user's discovery."""
+        self._asked_at = 0.0
+        self._arguments: tuple[str, bytes, Mapping[str, str]] = "", b"", {}
+
+    def reserve(self, seconds: float) -> None:
+        """Wait for the resources of the least number of workers.
+
+        Raises:
+            TimeoutError: they are not there in time.
+        """
+        deadline = time.monotonic() + seconds
+        if self._demand.discovery is not None:
+            while (slots := sum(self._found().values())) < self._demand.min_workers:
+                if time.monotonic() > deadline:
+                    raise TimeoutError(
+                        f"the discovery has found {slots} of {self._demand.min_workers} slots within {seconds:g} s. "
+                        "Wait longer with elastic_timeout, or ask for fewer with min_workers."
+                    )
+                time.sleep(_ASK_SECONDS)
+            return
+        from ray.util import placement_group
+
+        self._least = placement_group([self._demand.each] * self._demand.min_workers, strategy="PACK")
+        if not self._least.wait(seconds):
+            ray = use_ray()
+            raise TimeoutError(
+                f"Ray did not have the resources for {self._demand.min_workers} workers within {seconds:g} s: each "
+                f"needs {self._demand.each}, and of {ray.cluster_resources()} {ray.available_resources()} are free. "
+                "Ask for less, add nodes, or wait longer with elastic_timeout."
+            )
+
+    def begin(self, launcher: str, secret: bytes, environment: Mapping[str, str]) -> None:
+        """Start the actors, which dial the launcher."""
+        self._arguments = launcher, secret, environment
+        if self._demand.discovery is None:
+            for bundle in range(self._demand.min_workers):
+                self._add(in_group(self._least, bundle))
+            for _ in range(self._most_now() - self._demand.min_workers):
+                self._add_single()
+        self.tend()
+
+    def tend(self) -> None:
+        """Ask for further hosts, if the job may have more. To be called often."""
+        if time.monotonic() - self._asked_at < _ASK_SECONDS:
+            return
+        self._asked_at = time.monotonic()
+        if self._demand.discovery is not None:
+            self._follow(self._found())
+        elif self._demand.max_workers is None and use_ray().wait([self._last], timeout=0)[0]:
+            self._add_single()
+
+    def end(self) -> None:
+        """End all actors, and give their resources back."""
+        ray = use_ray()
+        for actor in [*self._actors, *(each for actors in self._by_host.values() for each in actors)]:
+            ray.kill(actor)
+        self._actors, self._by_host = [], {}
+        for group in self._groups:
+            ray.util.remove_placement_group(group)
+        self._groups = []
+
+    def release(self) -> None:
+        """Give the resources of the least number of workers back, too."""
+        self.end()
+        if self._least is not None:
+            use_ray().util.remove_placement_group(self._least)
+            self._least = None
+
+    def _most_now(self) -> int:
+        """Return for how many workers to ask at once."""
+        if self._demand.max_workers is not None:
+            return self._demand.max_workers
+        here = count_slots(use_ray().nodes(), self._demand.cpus, self._demand.gpus, self._demand.gpus > 0)
+        return max(self._demand.min_workers, sum(here.values()))
+
+    def _add_single(self) -> None:
+        from ray.util import placement_group
+
+        self._groups.append(placement_group([self._demand.each]))
+        self._add(in_group(self._groups[-1], 0))
+
+    def _add(self, strategy: Any) -> None:
+        self._actors.append(self._actor(scheduling_strategy=strategy))
+        self._last = self._actors[-1].node.remote()
+
+    def _actor(self, **options: Any) -> Any:
+        demand = self._demand
+        made = use_ray().remote(num_cpus=demand.cpus, num_gpus=demand.gpus, max_restarts=-1)(HostActor)
+        return made.options(**options).remote(*self._arguments)
+
+    # --- hosts of the user's discovery -------------------------------------------------------------------------------
+
+    def _found(self) -> Mapping[str, int]:
+        found: Mapping[str, int] = self._demand.discovery.find_available_hosts_and_slots()
+        return found
+
+    def _follow(self, found: Mapping[str, int]) -> None:
+        wanted = Counter({host: slots for host, slots in found.items() if slots > 0})
+        for host, actors in self._by_host.items():
+            while len(actors) > wanted[host]:
+                use_ray().kill(actors.pop())
+        for host, slots in wanted.items():
+            actors = self._by_host.setdefault(host, [])
+            while len(actors) < slots:
+                actors.append(self._actor(resources={f"node:{host}": _NODE_SHARE}))

@@ -1,0 +1,125 @@
+"""Which resources of a Ray cluster a job asks for, and which worker has which place in the world. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from farandole.control.roster.events import Joined, Place, find_places
+
+PREFIXES = ("FARANDOLE_", "HOROVOD_")
+
+
+class Placement(NamedTuple):
+    """A placement group, and the workers in it."""
+
+    strategy: str
+    bundles: tuple[Mapping[str, float], ...]
+    """The resources of each bundle."""
+    workers: tuple[int, ...]
+    """Number of workers in each bundle; ranks follow the order of bundles."""
+
+
+def plan_placement(
+    num_workers: int | None, num_hosts: int | None, workers_per_host: int, cpus: float, gpus: float
+) -> Placement:
+    """Plan the placement group of a job of fixed size.
+
+    Args:
+        num_workers: number of workers, wherever there is room.
+        num_hosts: number of hosts, instead, each with `workers_per_host` workers.
+        workers_per_host: number of workers on each of these hosts.
+        cpus: CPUs of each worker.
+        gpus: GPUs of each worker.
+
+    Example:
+        >>> plan_placement(None, 2, 2, 1, 0)
+        Placement(strategy='STRICT_SPREAD', bundles=({'CPU': 2}, {'CPU': 2}), workers=(2, 2))
+    """
+    if num_workers is not None:
+        return Placement("PACK", (_resources(cpus, gpus, 1),) * num_workers, (1,) * num_workers)
+    assert num_hosts is not None
+    bundle = _resources(cpus, gpus, workers_per_host)
+    return Placement("STRICT_SPREAD", (bundle,) * num_hosts, (workers_per_host,) * num_hosts)
+
+
+def _resources(cpus: float, gpus: float, workers: int) -> dict[str, float]:
+    each = {"CPU": cpus * workers, "GPU": gpus * workers}
+    # Ray does not take a bundle without anything.
+    return {name: amount for name, amount in each.items() if amount} or {"CPU": 0.001}
+
+
+def find_node_places(nodes: Sequence[str]) -> tuple[Place, ...]:
+    """Return the place of each worker, by rank.
+
+    Args:
+        nodes: the id of each worker's node, by rank.
+    """
+    return find_places([Joined(rank, "", node, node) for rank, node in enumerate(nodes)])
+
+
+def devices_by_node(nodes: Sequence[str], devices: Sequence[Sequence[str]]) -> list[str]:
+    """Return CUDA_VISIBLE_DEVICES for each worker: all devices of the job on its node.
+
+    Args:
+        nodes: the id of each worker's node, by rank.
+        devices: the devices that Ray has given to each worker, by rank.
+
+    Example:
+        >>> devices_by_node(["n", "m", "n"], [["3"], ["0"], ["1"]])
+        ['3,1', '0', '3,1']
+    """
+    together: dict[str, dict[str, None]] = {}
+    for node, own in zip(nodes, devices, strict=True):
+        together.setdefault(node, {}).update(dict.fromkeys(own))
+    return [",".join(together[node]) for node in nodes]
+
+
+def worker_environment(rank: int, places: Sequence[Place]) -> dict[str, str]:
+    """Return the variables for a worker's place."""
+    place = places[rank]
+    numbers = {
+        "RANK": rank,
+        "SIZE": len(places),
+        "LOCAL_RANK": place.local_rank,
+        "LOCAL_SIZE": place.local_size,
+        "CROSS_RANK": place.cross_rank,
+        "CROSS_SIZE": place.cross_size,
+        "HOSTNAME": place.hostname,
+    }
+    variables = {f"{prefix}{name}": str(value) for prefix in PREFIXES for name, value in numbers.items()}
+    return {
+        **variables,
+        "RANK": str(rank),
+        "WORLD_SIZE": str(len(places)),
+        "LOCAL_RANK": str(place.local_rank),
+        "LOCAL_WORLD_SIZE": str(place.local_size),
+    }
+
+
+def count_slots(
+    nodes: Sequence[Mapping[str, object]], cpus_per_worker: float, gpus_per_worker: float, use_gpu: bool
+) -> dict[str, int]:
+    """Return the number of workers that each alive node has room for; nodes without room are left out.
+
+    Args:
+        nodes: the nodes, as `ray.nodes()` describes them.
+        cpus_per_worker: CPUs of each worker.
+        gpus_per_worker: GPUs of each worker; counts only with `use_gpu`.
+        use_gpu: whether workers need GPUs.
+
+    Returns:
+        Slots by the address of the node.
+    """
+    found: dict[str, int] = {}
+    for node in nodes:
+        resources = node.get("Resources")
+        if not node.get("Alive", node.get("alive")) or not isinstance(resources, Mapping):
+            continue
+        slots = int(resources.get("CPU", 0) // cpus_per_worker) if cpus_per_worker else None
+        if use_gpu:
+            by_gpu = int(resources.get("GPU", 0) // gpus_per_worker)
+            slots = by_gpu if slots is None else min(slots, by_gpu)
+        if slots:
+            found[str(node["NodeManagerAddress"])] = slots
+    return found

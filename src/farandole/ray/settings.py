@@ -1,0 +1,41 @@
+"""The settings of a `RayExecutor`, with Horovod's names."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass
+class RaySettings:
+    """Settings of a `RayExecutor`. Those about ssh and the key change nothing: Ray starts the workers."""
+
+    timeout_s: float = 300.0
+    """Seconds that a call to the cluster may take while the workers are started."""
+    placement_group_timeout_s: float = 100.0
+    """Seconds to wait for the resources of all workers."""
+    nics: Iterable[str] | None = None
+    """Network interfaces between workers; None: those that reach each other."""
+    verbose: int = 1
+    key: Any = None
+    ssh_port: int | None = None
+    ssh_identity_file: str | None = None
+    elastic: bool = False
+    start_timeout: float | None = None
+    """Seconds that workers wait for each other in `init()`; None: the default."""
+    discovery: Any = None
+    """An object with `find_available_hosts_and_slots()`, for elastic jobs with `override_discovery=False`."""
+    min_num_proc: int | None = None
+    max_num_proc: int | None = None
+    reset_limit: int | None = None
+    elastic_timeout: float = 600.0
+    cooldown_range: tuple[float, float] | None = None
+
+
+def write_identity_file(path: str | None, text: str | None) -> None:
+    """Write a private key where Horovod's users expect it, unless the file exists."""
+    if path and text and not os.path.exists(path):
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(text)

@@ -1,0 +1,29 @@
+"""Imports Ray when it is needed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from farandole.errors import SpecError
+
+
+def use_ray() -> Any:
+    """Return the module `ray`.
+
+    Raises:
+        SpecError: it is not installed.
+    """
+    try:
+        import ray
+    except ImportError as error:
+        raise SpecError("Ray is not installed", "pip install 'farandole[ray]'") from error
+    return ray
+
+
+def in_group(group: Any, bundle: int) -> Any:
+    """Return the scheduling strategy for an actor in a placement group; bundle -1 is any."""
+    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+    return PlacementGroupSchedulingStrategy(
+        placement_group=group, placement_group_bundle_index=bundle, placement_group_capture_child_tasks=True
+    )

@@ -1,0 +1,84 @@
+"""The actor in which a worker of fixed size runs."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from farandole.base.wire import interfaces
+from farandole.control.roster.events import Place
+from farandole.ray import reports
+from farandole.ray.roster_thread import RosterThread
+from farandole.ray.use_ray import use_ray
+
+
+class BaseHorovodWorker:
+    """One worker. An actor is made of this class, or of a user's subclass.
+
+    Attributes:
+        executable: the object of the user's class; None: there is none.
+
+    Args:
+        world_rank: the rank of this worker.
+        world_size: number of workers.
+    """
+
+    executable: Any = None
+
+    def __init__(self, world_rank: int = 0, world_size: int = 1) -> None:
+        self._roster: RosterThread | None = None
+        os.environ["HOROVOD_HOSTNAME"] = self.node_id()
+        os.environ["HOROVOD_RANK"] = str(world_rank)
+        os.environ["HOROVOD_SIZE"] = str(world_size)
+
+    def node_id(self) -> str:
+        """Return the id of the node that this actor is on."""
+        return str(use_ray().get_runtime_context().get_node_id())
+
+    def hostname(self) -> str:
+        """Return the address of that node."""
+        return str(use_ray().util.get_node_ip_address())
+
+    def get_gpu_ids(self) -> list[Any]:
+        """Return the GPUs that Ray has given to this actor."""
+        return list(use_ray().get_gpu_ids())
+
+    def update_env_vars(self, env_vars: Mapping[str, Any]) -> None:
+        """Set variables of the environment, with values turned into text."""
+        os.environ.update({name: str(value) for name, value in env_vars.items()})
+
+    def env_vars(self) -> dict[str, str]:
+        """Return the environment."""
+        return dict(os.environ)
+
+    def set_queue(self, queue: Any) -> None:
+        """Let `ray_logger.log` of this process put values into a queue."""
+        reports.use_queue(queue)
+
+    def start_executable(
+        self,
+        executable_cls: Callable[..., Any] | None = None,
+        executable_args: Sequence[Any] | None = None,
+        executable_kwargs: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Make the object that later calls get."""
+        if executable_cls is not None:
+            self.executable = executable_cls(*(executable_args or ()), **(executable_kwargs or {}))
+
+    def execute(self, func: Callable[[Any], Any]) -> Any:
+        """Return `func(object)`."""
+        return func(self.executable)
+
+    def listen_on(self, nics: Iterable[str] | None) -> None:
+        """Let other workers reach this one by all its addresses, or by those of some interfaces."""
+        found = [each.address for each in interfaces.addresses(tuple(nics or ()))]
+        os.environ["FARANDOLE_LISTEN"] = ",".join(found) or self.hostname()
+
+    def serve_roster(self, places: Sequence[Place], secret: bytes) -> tuple[str, str]:
+        """Serve the roster of the job from here; return its address, and one that is free for other use."""
+        self._roster = RosterThread(places, secret, self.hostname())
+        with socket.socket() as probe:
+            probe.bind(("", 0))
+            return self._roster.address, f"{self.hostname()}:{probe.getsockname()[1]}"

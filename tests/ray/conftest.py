@@ -1,0 +1,71 @@
+"""A Ray cluster on this machine for the tests of a module."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SECONDS = 120.0
+
+# Ray's own warnings are not ours.
+os.environ["PYTHONWARNINGS"] = "ignore"
+os.environ["RAY_AUTH_MODE"] = "disabled"
+os.environ["RAY_health_check_period_ms"] = "500"
+os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"
+# Functions of tests are imported by Ray's processes.
+os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(ROOT / "src"), str(ROOT / "compat/horovod/src")])
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    missing = importlib.util.find_spec("ray") is None
+    for item in items:
+        if missing:
+            item.add_marker(pytest.mark.skip("Ray is not installed"))
+        item.add_marker(pytest.mark.filterwarnings("ignore"))
+        item.add_marker(pytest.mark.timeout(400))
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """A cluster with 8 CPUs on one node, to which this process is connected."""
+    import ray
+
+    ray.init(num_cpus=8, include_dashboard=False, object_store_memory=100_000_000, log_to_driver=True)
+    yield ray
+    ray.shutdown()
+
+
+def until(happened: Callable[[], object], seconds: float = SECONDS) -> None:
+    """Wait for a fact."""
+    deadline = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def nothing_left() -> Iterator[None]:
+    """After the test, no process of a worker's job lives."""
+    yield
+    until(lambda: not _processes())
+
+
+def _processes() -> list[str]:
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdecimal():
+            try:
+                command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            except OSError:
+                continue
+            here = str(ROOT) in command
+            if here and any(word in command for word in ("agent.dial ", "control.agent ", "launcher.call")):
+                found.append(command)
+    return found

@@ -1,0 +1,140 @@
+"""`RayExecutor` of fixed size on a real cluster: what Horovod's users rely on."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+
+from farandole.ray import RayExecutor
+
+SETTINGS = RayExecutor.create_settings(timeout_s=60, placement_group_timeout_s=60)
+
+
+def place() -> tuple[int, int, int, float]:
+    import farandole.numpy as hvd
+
+    hvd.init()
+    total = hvd.allreduce([float(hvd.rank())], op=hvd.Sum)
+    return hvd.rank(), hvd.local_rank(), hvd.size(), float(total[0])
+
+
+@pytest.mark.parametrize("request_", [{"num_workers": 4}, {"num_hosts": 1, "num_workers_per_host": 4}])
+def test_four_workers_are_one_world_by_either_form(cluster: Any, request_: dict[str, int]) -> None:
+    executor = RayExecutor(SETTINGS, **request_)
+    executor.start(extra_env_vars={"MY_NUMBER": 7})
+    assert executor.run(place) == [(rank, rank, 4, 6.0) for rank in range(4)]
+    assert executor.run(place) == [(rank, rank, 4, 6.0) for rank in range(4)], "the same world again"
+    names = ("HOROVOD_RANK", "HOROVOD_LOCAL_RANK", "HOROVOD_CROSS_SIZE", "HOROVOD_HOSTNAME", "MY_NUMBER")
+    nodes = {node["NodeID"] for node in cluster.nodes()}
+    for rank, variables in enumerate(executor.run(lambda: {name: os.environ[name] for name in names})):
+        assert variables.pop("HOROVOD_HOSTNAME") in nodes
+        assert list(variables.values()) == [str(rank), str(rank), "1", "7"]
+    executor.shutdown()
+    executor.start()
+    assert [rank for rank, *_ in executor.run(place)] == [0, 1, 2, 3], "it can be started again"
+    executor.shutdown()
+    assert not [group for group in cluster.util.placement_group_table().values() if group["state"] != "REMOVED"]
+
+
+class Model:
+    """Has a state that outlives a call."""
+
+    def __init__(self, start: int, step: int = 1) -> None:
+        import farandole.numpy as hvd
+
+        hvd.init()
+        self.value, self.step = start + hvd.rank(), step
+
+    def add(self) -> int:
+        self.value += self.step
+        return self.value
+
+
+def test_object_lives_from_call_to_call(cluster: Any) -> None:
+    executor = RayExecutor(SETTINGS, num_workers=2)
+    executor.start(Model, executable_args=[10], executable_kwargs={"step": 5})
+    assert executor.execute(lambda model: model.add()) == [15, 16]
+    assert executor.execute(lambda model: model.add()) == [20, 21]
+    assert executor.execute_single(lambda model: model.add()) == 25
+    references = executor.run_remote(lambda a, b=0: a + b, args=[1], kwargs={"b": 2})
+    assert cluster.get(references) == [3, 3]
+    executor.shutdown()
+
+
+def fails(rank: int) -> None:
+    import farandole.numpy as hvd
+
+    hvd.init()
+    if hvd.rank() == rank:
+        raise ValueError("as told")
+    hvd.barrier()
+
+
+def test_failure_ends_call_with_rays_error(cluster: Any) -> None:
+    executor = RayExecutor(SETTINGS, num_workers=2)
+    executor.start()
+    with pytest.raises(ValueError, match="as told") as caught:
+        executor.run(fails, args=[1])
+    assert isinstance(caught.value, cluster.exceptions.RayTaskError)
+    executor.shutdown()
+
+
+def test_infeasible_request_times_out_and_can_be_shut_down(cluster: Any) -> None:
+    executor = RayExecutor(RayExecutor.create_settings(placement_group_timeout_s=2), num_workers=100)
+    with pytest.raises(TimeoutError, match="Ray did not have the resources for 100 workers within 2 s"):
+        executor.start()
+    executor.shutdown()
+    with pytest.raises(RuntimeError, match=r"call start\(\) first"):
+        executor.run(place)
+    with pytest.raises(AssertionError, match="not both"):
+        RayExecutor(SETTINGS, num_workers=1, num_hosts=1).start()
+
+
+def test_callers_placement_group_is_used(cluster: Any) -> None:
+    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+    group = cluster.util.placement_group([{"CPU": 1}] * 3)
+    cluster.get(group.ready())
+
+    @cluster.remote(num_cpus=1)
+    def trial() -> tuple[list[Any], int]:
+        import ray
+
+        executor = RayExecutor(SETTINGS, num_workers=2)
+        executor.start()
+        result = executor.run(place)
+        groups = [each for each in ray.util.placement_group_table().values() if each["state"] == "CREATED"]
+        executor.shutdown()
+        return result, len(groups)
+
+    strategy = PlacementGroupSchedulingStrategy(placement_group=group, placement_group_capture_child_tasks=True)
+    result, groups = cluster.get(trial.options(scheduling_strategy=strategy).remote())
+    assert [rank for rank, *_ in result] == [0, 1] and groups == 1
+    cluster.util.remove_placement_group(group)
+
+
+def train() -> list[float]:
+    import torch
+
+    import farandole.torch as hvd
+
+    hvd.init()
+    torch.manual_seed(hvd.rank())
+    model = torch.nn.Linear(3, 1)
+    hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters())
+    for _ in range(3):
+        optimizer.zero_grad()
+        model(torch.randn(4, 3)).square().mean().backward()
+        optimizer.step()
+    return [float(each) for each in model.weight.detach().flatten()]
+
+
+def test_training_leaves_equal_parameters(cluster: Any) -> None:
+    executor = RayExecutor(SETTINGS, num_workers=2)
+    executor.start()
+    first, second = executor.run(train)
+    assert first == second
+    executor.shutdown()
