@@ -8,6 +8,7 @@
 #   make test-cuda-fake   PyTorch's build for CUDA (5.5 GB) on simulated GPUs, beside DDP; keeps a record
 #   make test-ray         jobs on a Ray cluster of this machine (1 GB); keeps a record
 #   make test-ecosystem   Lightning, transformers and accelerate (1.5 GB) on farandole; keeps a record
+#   make test-spark     jobs on Spark and executors of this machine (800 MB, Java 17); keeps a record
 #   make test-parquet   farandole.parquet, with pyarrow; keeps a record
 #   make check       formats, lint, types, arrows between rooms (ALL=1: clang-tidy on every file, not only changed ones)
 #   make fix         format, and repair what ruff can repair
@@ -26,7 +27,7 @@
 .SHELLFLAGS := -euc
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help setup demo pipeline images test test-frameworks test-cuda-fake test-ecosystem test-parquet test-ray check fix bench bench-elastic soak docs wheel wheel-test sanitize explore explore-simulation explore-models native native-tests clean
+.PHONY: help setup demo pipeline images test test-frameworks test-cuda-fake test-ecosystem test-parquet test-ray test-spark check fix bench bench-elastic soak docs wheel wheel-test sanitize explore explore-simulation explore-models native native-tests clean
 
 VENV := .venv
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
@@ -153,6 +154,9 @@ test-ecosystem: setup
 
 test-parquet: setup
 	@python tools/verified.py record parquet -- python tools/frameworks.py parquet --for-record
+
+test-spark: setup
+	@python tools/verified.py record spark -- python tools/frameworks.py spark --for-record
 
 bench: setup $(VENV)/ready-to-bench $(VENV)/ready-to-test
 	@python -m benchmarks $(BENCH)

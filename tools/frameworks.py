@@ -151,6 +151,13 @@ ENVIRONMENTS = {
         on_demand=True,
         is_installed=True,
     ),
+    # Spark in this process and its executors, on this machine: 800 MB, and Java 17. `make test-spark`.
+    "spark": Environment(
+        ("3.11", "3.12", "3.13"),
+        ("pyspark==4.3.0", "torch==2.13.0", "numpy==2.4.6", "safetensors==0.8.0"),
+        ("tests/spark", "tests/integration/docs/test_code_blocks.py", "-k", "spark", "--timeout", "500"),
+        on_demand=True,
+    ),
     # pyarrow is 150 MB, and only `farandole.parquet` needs it. `make test-parquet`.
     "parquet": Environment(
         ("3.11", "3.12", "3.13"),

@@ -69,7 +69,7 @@ ABOVE_THE_MODELS = (
         "lightning",
         "mxnet",
     ),
-    *("numpy", "observe", "parquet", "tensorflow", "torch", "worker/core/lib", "worker/observe"),
+    *("numpy", "observe", "parquet", "spark", "tensorflow", "torch", "worker/core/lib", "worker/observe"),
     *(
         f"control/{room}"
         for room in (
@@ -171,6 +171,20 @@ CHECKS = {
             "tests/cuda_fake",
             "tests/gpu_fake",
             "tests/support/cuda_on_fake_gpu.py",
+        ),
+        {},
+    ),
+    # Whether jobs run in tasks of Spark.
+    "spark": Check(
+        (
+            "docs/how-to/spark.md",
+            "src/farandole/compat/spark",
+            "src/farandole/control/agent/dial.py",
+            "src/farandole/control/agent/dialer_process.py",
+            "src/farandole/control/launcher/agents",
+            "src/farandole/control/launcher/start",
+            "src/farandole/spark",
+            "tests/spark",
         ),
         {},
     ),

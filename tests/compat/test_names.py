@@ -234,7 +234,6 @@ def test_built_parts_are_known_before_init() -> None:
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("horovod.spark", "not there yet"),
         ("horovod.spark.torch.estimator", "not there yet"),
         ("horovod._keras.callbacks", "horovod.keras is there"),
         ("horovod.tensorflow.gradient_aggregation", "backward_passes_per_step"),

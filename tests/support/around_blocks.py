@@ -32,6 +32,12 @@ table = pyarrow.table({"pixels": list(numpy.ones((640, 16), "float32")), "label"
 pyarrow.parquet.write_table(table, f"/shared/train/{os.environ['FARANDOLE_RANK']}.parquet", row_group_size=100)
 import farandole.torch as hvd; hvd.init(); hvd.barrier()
 """,
+    "how-to/spark.md": """
+import os, sys
+from pathlib import Path
+from spark_sessions import start_spark
+start_spark("local[2]", Path("/shared"))
+""",
     "how-to/torch_distributed.md": _TORCH,
     "how-to/profiling.md": _TORCH,
     "how-to/metrics.md": _TORCH

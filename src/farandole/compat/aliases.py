@@ -50,9 +50,10 @@ HOMES = {
     "horovod.runner.common.util.tiny_shell_exec": "farandole.compat.runner.tiny_shell_exec",
     "horovod.runner.util.lsf": "farandole.compat.runner.lsf",
     "horovod.runner.util.network": "farandole.compat.runner.network",
+    "horovod.spark": "farandole.compat.spark",
 }
 
-_LATER = "is not there yet in farandole-horovod; horovod.torch, tensorflow, keras, mxnet and ray are"
+_ESTIMATORS = "is not there yet: of horovod.spark there are run, run_elastic, conf and task"
 _INSIDE = "is not there: it was the inside of Horovod's launcher, and farandole's works otherwise"
 _AGGREGATION = "is not there: pass backward_passes_per_step to DistributedOptimizer"
 
@@ -61,7 +62,16 @@ MISSING = {
     "horovod._keras": "is not there: it was the inside of Horovod's Keras. horovod.keras is there",
     "horovod.tensorflow.gradient_aggregation": _AGGREGATION,
     "horovod.tensorflow.gradient_aggregation_eager": _AGGREGATION,
-    "horovod.spark": _LATER,
+    "horovod.spark.common": _ESTIMATORS,
+    "horovod.spark.keras": _ESTIMATORS,
+    "horovod.spark.lightning": _ESTIMATORS,
+    "horovod.spark.tensorflow": _ESTIMATORS,
+    "horovod.spark.torch": _ESTIMATORS,
+    "horovod.spark.data_loaders": _ESTIMATORS,
+    "horovod.spark.driver": _INSIDE,
+    "horovod.spark.gloo_run": _INSIDE,
+    "horovod.spark.mpi_run": _INSIDE,
+    "horovod.spark.runner": _INSIDE,
     "horovod.runner.common.service": _INSIDE,
     "horovod.runner.common.util.host_hash": _INSIDE,
     "horovod.runner.common.util.secret": _INSIDE,

@@ -32,7 +32,7 @@ FRAMEWORKS = {
     "pyarrow": ["how-to/parquet.md"],
 }
 # Pages whose blocks start jobs by themselves.
-ALONE = ["how-to/notebook.md", "how-to/testing.md"]
+ALONE = ["how-to/notebook.md", "how-to/spark.md", "how-to/testing.md"]
 # Pages of which a script is run as a reader runs it; a page that is in FRAMEWORKS too has more than the script.
 SCRIPTS = [
     *(f"get-started/{name}.md" for name in ("pytorch", "keras", "tensorflow", "jax", "numpy", "mxnet")),
@@ -46,13 +46,13 @@ SCRIPTS = [
 LAUNCH = [sys.executable, "-m", "farandole", "run", "-np", "2"]
 
 
-def start(command: list[str], folder: Path, **environment: str) -> str:
+def start(command: list[str], folder: Path, seconds: float = 110, **environment: str) -> str:
     path = os.pathsep.join([str(SUPPORT), os.environ.get("PYTHONPATH", "")])
     # A cluster of Ray would write its token into the user's home.
     ours = {"PYTHONPATH": path, "KERAS_BACKEND": "tensorflow", "RAY_AUTH_MODE": "disabled"}
     environment = {**os.environ, **ours, **environment}
     done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=110
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=seconds
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -65,6 +65,7 @@ def needed(what: str) -> None:
         "language_model": "transformers",
         "recipes": "torchmetrics",
         "trackers": "mlflow",
+        "spark": "pyspark",
     }
     known = r"tensorflow|keras|jax|mxnet|accelerate|lightning|transformers|pyarrow|ray\b"
     for word in re.findall("|".join([known, *packages]), what):
@@ -81,7 +82,9 @@ def test_blocks_run_on_two_workers(framework: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("page", ALONE)
 def test_blocks_run_in_a_process_without_a_launcher(page: str, tmp_path: Path) -> None:
-    start([sys.executable, str(SUPPORT / "run_blocks.py"), str(tmp_path), page], tmp_path)
+    needed(page)
+    # Spark alone takes minutes to start on a crowded machine.
+    start([sys.executable, str(SUPPORT / "run_blocks.py"), str(tmp_path), page], tmp_path, 400)
 
 
 # Some pages have several commands, of which one goes on where another has stopped.

@@ -48,6 +48,11 @@ def _with_names(modules: Sequence[str], func: Callable[..., Any], *args: Any, **
     return func(*args, **kwargs)
 
 
+def with_names(func: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that can be sent to workers, where it finds Horovod's names of the front ends used here."""
+    return functools.partial(_with_names, tuple(name for name in _FRONT_ENDS if name in sys.modules), func)
+
+
 def run(
     func: Callable[..., Any],
     args: Sequence[Any] = (),
@@ -136,8 +141,7 @@ def run(
     job.use_gloo, job.use_mpi, job.mpi_args, job.executable = use_gloo, use_mpi, mpi_args, executable
     _apply_deprecated(job, np=np, min_np=min_np, max_np=max_np)
     job.nics = _interfaces(network_interface, network_interfaces)
-    theirs = tuple(name for name in _FRONT_ENDS if name in sys.modules)
-    job.run_func = functools.partial(_with_names, theirs, func, *args, **(kwargs or {}))
+    job.run_func = functools.partial(with_names(func), *args, **(kwargs or {}))
     results = launch._run(job)
     assert results is not None
     return results

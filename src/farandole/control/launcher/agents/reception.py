@@ -124,6 +124,7 @@ class Reception:
         """When the first host with a living agent came."""
         self._first_new: float | None = None
         """When the first host without an agent came. It says little about the others, as it had no launcher to lose."""
+        self._given_up = ""
         self._said: list[str] = []
         """What was said that need not be repeated."""
         self._say: Callable[[str], None] = lambda text: None
@@ -210,11 +211,13 @@ class Reception:
             slots: the number of slots that they must have together.
 
         Raises:
-            HostsMissing: they have not dialed in time.
+            HostsMissing: they have not dialed in time, or will not.
         """
         began = told = time.monotonic()
         while (have := sum(host.slots or 0 for host in self.hosts())) < slots:
             now = time.monotonic()
+            if self._given_up:
+                raise HostsMissing(self._given_up)
             if now - began > self._start_timeout:
                 raise HostsMissing(
                     f"only {have} of {count(slots, 'slot')} had dialed this launcher after {self._start_timeout:g} s",
@@ -226,6 +229,10 @@ class Reception:
                 self._say(f"note: {have} of {count(slots, 'slot')} have dialed; waiting for the others")
             await asyncio.sleep(_REST_SECONDS)
         return tuple(sorted(self.hosts(), key=lambda host: _natural(host.name)))
+
+    def give_up(self, why: str) -> None:
+        """Let `gather` end with this error, because the hosts will not dial. Any thread may call it."""
+        self._given_up = why
 
     # --- arrivals -----------------------------------------------------------------------------------------------
 

@@ -233,12 +233,13 @@ def _keep_what_all_reach(finding: Finding, heard_by: Sequence[Mapping[str, str]]
     finding.networks = kept or finding.networks
 
 
-def compare(findings: Sequence[Finding], local_machines: Sequence[str]) -> list[str]:
+def compare(findings: Sequence[Finding], known_machines: Sequence[str]) -> list[str]:
     """Return warnings: oddities that are no reason not to start.
 
     Args:
         findings: the findings about all hosts.
-        local_machines: an identifier for each host that is named as this machine; it may be named twice.
+        known_machines: identifiers of machines of which several hosts are expected: this one may be named twice, and
+            several hosts of one machine may have dialed.
     """
     warnings = []
     for finding in findings:
@@ -261,7 +262,7 @@ def compare(findings: Sequence[Finding], local_machines: Sequence[str]) -> list[
         if finding.facts is not None:
             by_machine.setdefault(finding.facts.machine, []).append(finding.label)
     for machine, labels in by_machine.items():
-        if len(labels) > 1 and machine not in local_machines:
+        if len(labels) > 1 and machine not in known_machines:
             shown = labels if len(labels) <= 3 else [*labels[:2], f"{len(labels) - 2} more"]
             warnings.append(f"{' and '.join(shown)} are one machine: its workers share it")
     return warnings

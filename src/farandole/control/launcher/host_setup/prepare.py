@@ -119,8 +119,9 @@ class Preparation:
         preflight.refuse_if_wrong(ordered, self._spec.ssh)
         for line in preflight.render(ordered):
             self._log(line)
-        here = [agent.facts.machine for agent in agents if agent.local and agent.facts is not None]
-        for warning in preflight.compare(ordered, here):
+        # A host that names its machine is one of several there, as its user knows.
+        known = [agent.facts.machine for agent in agents if agent.facts and (agent.local or agent.host.machine)]
+        for warning in preflight.compare(ordered, known):
             self._console.say(f"warning: {warning}")
 
     def _environment(self, plan: LaunchPlan, host: HostPlan) -> dict[str, str]:

@@ -1,0 +1,151 @@
+"""The driver's part of a job: the launcher, which runs in a thread, and the tasks of Spark that dial it."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import wait
+from dataclasses import dataclass
+from typing import Any, Protocol, TextIO
+
+from farandole.base.wire.address import format_address
+from farandole.control.launcher.agents.reception import Reception
+from farandole.control.launcher.function import BackgroundJob
+from farandole.control.launcher.job.elastic import Elastic
+from farandole.control.launcher.job.machine import Machine
+from farandole.control.launcher.job.spec import LaunchSpec
+from farandole.control.launcher.output.console import Console
+from farandole.control.launcher.start.launch import launch
+from farandole.control.launcher.supervise.outcome import JobOutcome
+from farandole.errors import JobFailed, SpecError
+from farandole.spark.task import Slot
+
+_SECRET_BYTES = 32
+_REST_SECONDS = 0.2
+
+
+class Tasks(Protocol):
+    """The tasks of Spark that serve a job."""
+
+    def begin(self, slot: Slot) -> None:
+        """Let Spark start them."""
+
+    def failure(self) -> str:
+        """Return why there are and will be no tasks; "" while there may be."""
+
+    def end(self, *, well: bool) -> None:
+        """End them, and wait until Spark has. They have ended by themselves, or are about to, if the job ended well."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """The choices of the user about a job on Spark, fixed or elastic."""
+
+    start_timeout: float
+    env: Mapping[str, str | None]
+    stdout: Any
+    stderr: Any
+    verbose: int
+    timestamps: bool
+    command: tuple[str, ...]
+    """Of the workers."""
+    ports: tuple[int, ...]
+
+
+def run_job(
+    context: Any,
+    tasks: Tasks,
+    call: bytes,
+    size: int,
+    elastic: Elastic | None,
+    options: Options,
+) -> JobOutcome:
+    """Run a job to its end. Nothing of it is left.
+
+    Args:
+        context: the SparkContext.
+        tasks: the slots for its workers.
+        call: the pickled function and arguments.
+        size: the number of workers at the beginning.
+        elastic: the limits of an elastic job.
+        options: all other choices.
+
+    Raises:
+        HostsMissing: not enough tasks have dialed in time.
+        JobFailed: Spark has no tasks for the job.
+        SpecError: the job cannot be started.
+    """
+    secret = secrets.token_bytes(_SECRET_BYTES)
+    reception = Reception(options.ports, lambda: secret, start_timeout=options.start_timeout)
+    address = format_address(_host_of(context), reception.listen())
+    spec = LaunchSpec(options.command, size, elastic=elastic, timestamps=options.timestamps)
+    console = Console(_writer(options.stdout, sys.stdout), _writer(options.stderr, sys.stderr))
+    # Workers inherit from the tasks that they run in, and nothing from this process, which may be on another machine.
+    machine = Machine("driver", 1, 0, "/", {})
+    job = BackgroundJob()
+    starting = launch(
+        spec, machine, console, started=job.started, call=call, verbose=options.verbose > 1, reception=reception
+    )
+    job.begin(starting)
+    well = False
+    try:
+        tasks.begin(Slot(address, secret, options.start_timeout, options.env))
+        outcome = _outcome(job, tasks, reception)
+        well = outcome.exit_code == 0
+        return outcome
+    finally:
+        tasks.end(well=well)
+
+
+def _outcome(job: BackgroundJob, tasks: Tasks, reception: Reception) -> JobOutcome:
+    """Wait for the end of the job; end it if its tasks end, or the user interrupts."""
+    failure = ""
+    try:
+        while not wait([job.outcome], _REST_SECONDS).done:
+            if not failure and (failure := tasks.failure()):
+                reception.give_up(failure)
+                job.stop(failure)
+        error = job.outcome.exception()
+        if failure and error is not None:
+            raise JobFailed(failure, None, 1) from error
+        return job.outcome.result()
+    except BaseException:
+        reception.give_up("the job was interrupted")
+        job.stop()
+        wait([job.outcome])
+        raise
+
+
+def _host_of(context: Any) -> str:
+    """Return the address at which executors reach this process.
+
+    Raises:
+        SpecError: Spark does not know one.
+    """
+    host = context.getConf().get("spark.driver.host")
+    if not host:
+        raise SpecError("Spark's driver has no address", "set spark.driver.host to one that executors reach")
+    return str(host)
+
+
+def _writer(given: Any, default: TextIO) -> Callable[[bytes], None]:
+    """Return a function that writes output to a stream: any object with the method `write`."""
+    stream = default if given is None else given
+
+    def write(data: bytes) -> None:
+        stream.write(data.decode())
+        if hasattr(stream, "flush"):
+            stream.flush()
+
+    return write
+
+
+def start_thread(target: Callable[[], None], name: str) -> threading.Thread:
+    """Start a thread of the driver that runs Spark jobs, with the local properties of this one, such as its pool."""
+    from pyspark import InheritableThread
+
+    thread: threading.Thread = InheritableThread(target=target, name=name, daemon=True)
+    thread.start()
+    return thread

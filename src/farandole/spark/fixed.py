@@ -1,0 +1,156 @@
+"""`farandole.spark.run`: a function on a fixed number of workers, each in a task of Spark."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from farandole.control.launcher.agents.reception import HostsMissing
+from farandole.control.launcher.function import call_command, pickle_call, results_of
+from farandole.errors import SpecError
+from farandole.spark.driver import Options, run_job, start_thread
+from farandole.spark.task import Slot
+from farandole.spark.use_spark import active_context, adds_executors, why_it_failed
+
+START_SECONDS = 600.0
+_END_SECONDS = 30.0
+_numbers = itertools.count()
+
+
+def run(
+    fn: Callable[..., Any],
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    num_proc: int | None = None,
+    *,
+    start_timeout: float | None = None,
+    env: Mapping[str, str | None] | None = None,
+    stdout: Any = None,
+    stderr: Any = None,
+    verbose: int = 1,
+    prefix_output_with_timestamp: bool = False,
+    executable: str | None = None,
+    ports: Iterable[int] = (0,),
+) -> list[Any]:
+    """Run a function on workers in tasks of Spark, and return the results by rank.
+
+    Spark starts all tasks at the same time (a barrier stage), unless it adds executors as they are needed. A worker is
+    a child process of its task. If a worker fails, the job ends. The lines that workers print appear here, after their
+    rank.
+
+    Args:
+        fn: the function, called in every worker as `fn(*args, **kwargs)`. It travels by cloudpickle.
+        args: positional arguments.
+        kwargs: keyword arguments.
+        num_proc: number of workers; None: Spark's default parallelism.
+        start_timeout: seconds to wait for all tasks; None: HOROVOD_SPARK_START_TIMEOUT, or 600.
+        env: variables for the workers, in addition to those of the executors; None as a value removes one.
+        stdout: what the workers' output is written to: an object with `write`; None: that of this process.
+        stderr: the same for their error output.
+        verbose: 0: only output of the workers; 1: what the user should know; 2: every decision of the launcher.
+        prefix_output_with_timestamp: whether each line begins with the time.
+        executable: the Python interpreter of the workers; None: that of the executors.
+        ports: of which the launcher listens on the first free one, in the driver; 0 is any free port.
+
+    Raises:
+        SpecError: there is no SparkContext, or an argument cannot be.
+        HostsMissing: too few tasks have started in time.
+        JobFailed: a worker failed, or Spark has lost its task. The text describes the first failure. If the function
+            raised an exception that could be pickled, it is the `__cause__`.
+
+    Example:
+        >>> farandole.spark.run(train, args=(0.01,), num_proc=4)
+    """
+    context = active_context()
+    if num_proc is None:
+        num_proc = context.defaultParallelism
+        if verbose:
+            print(f"farandole: {num_proc} workers, as many as Spark's default parallelism", file=sys.stderr)
+    options = Options(
+        start_seconds(start_timeout),
+        env or {},
+        stdout,
+        stderr,
+        verbose,
+        prefix_output_with_timestamp,
+        call_command(executable),
+        tuple(ports),
+    )
+    call = pickle_call(fn, args, kwargs or {})
+    tasks = Stage(context, num_proc)
+    try:
+        outcome = run_job(context, tasks, call, num_proc, None, options)
+    except HostsMissing as error:
+        raise HostsMissing(
+            f"Timed out waiting for Spark tasks to start: {error.message}",
+            f"are there {num_proc} free cores (spark.task.cpus for each worker), do executors have farandole, and do "
+            f"they reach the driver? Ask for fewer workers, or wait longer with start_timeout=. {error.hint}",
+        ) from error
+    return results_of(outcome)
+
+
+def start_seconds(given: float | None) -> float:
+    """Return how many seconds tasks have to start.
+
+    Raises:
+        SpecError: the variable is not a number.
+    """
+    if given is not None:
+        return given
+    text = os.environ.get("HOROVOD_SPARK_START_TIMEOUT", "")
+    try:
+        return float(text) if text else START_SECONDS
+    except ValueError:
+        raise SpecError(f"HOROVOD_SPARK_START_TIMEOUT={text} is not a number of seconds", "set it to one") from None
+
+
+def new_group(what: str) -> str:
+    """Return the name of a new job group of Spark."""
+    return f"farandole.spark.{what}.{next(_numbers)}"
+
+
+class Stage:
+    """The tasks of a job of fixed size: one stage of one Spark job.
+
+    Args:
+        context: the SparkContext.
+        size: the number of tasks.
+    """
+
+    def __init__(self, context: Any, size: int) -> None:
+        self._context = context
+        self._size = size
+        self._group = new_group("run")
+        self._failure = ""
+        self._thread: Any = None
+
+    def begin(self, slot: Slot) -> None:
+        """Let Spark start them."""
+
+        def work() -> None:
+            try:
+                self._context.setJobGroup(self._group, f"{self._size} workers of farandole", interruptOnCancel=True)
+                rows = self._context.parallelize(range(self._size), self._size)
+                # Tasks of a barrier stage start together or not at all, but Spark adds no executors for them.
+                stage = rows if adds_executors(self._context) else rows.barrier()
+                if any(stage.mapPartitionsWithIndex(slot).collect()):
+                    self._failure = "a task of Spark has not found the launcher, or lost it"
+            except Exception as error:
+                self._failure = f"Spark ended the tasks of the workers: {why_it_failed(error)}"
+
+        self._thread = start_thread(work, self._group)
+
+    def failure(self) -> str:
+        """Return why there are and will be no tasks; "" while there may be."""
+        return self._failure
+
+    def end(self, *, well: bool) -> None:
+        """End them, and wait until Spark has."""
+        if well:
+            self._thread.join(_END_SECONDS)
+        if self._thread is not None and self._thread.is_alive():
+            self._context.cancelJobGroup(self._group)
+            self._thread.join(_END_SECONDS)

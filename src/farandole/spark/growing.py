@@ -1,0 +1,195 @@
+"""`farandole.spark.run_elastic`: a function with an elastic loop, on workers that come and go with Spark's executors.
+
+Each slot is a Spark job of one task, which is submitted again when it ends. So Spark's own counts of failures of a job
+do not matter, and a lost executor costs the job one slot until Spark has another one.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from farandole.control.launcher.function import call_command, pickle_call, results_of
+from farandole.control.launcher.job.elastic import DIAL, TIMEOUT_SECONDS, Elastic
+from farandole.errors import SpecError
+from farandole.spark.driver import Options, run_job, start_thread
+from farandole.spark.fixed import new_group, start_seconds
+from farandole.spark.task import Slot
+from farandole.spark.use_spark import active_context, adds_executors, why_it_failed
+
+_END_SECONDS = 30.0
+# Before a slot whose task has ended is submitted again.
+_REST_SECONDS = 1.0
+# Consecutive failures of each slot after which Spark is taken to have no place for the job: a context that was stopped,
+# for example, fails at once.
+_MOST_FAILURES = 20
+
+
+def run_elastic(
+    fn: Callable[..., Any],
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    num_proc: int | None = None,
+    min_num_proc: int | None = None,
+    max_num_proc: int | None = None,
+    *,
+    start_timeout: float | None = None,
+    elastic_timeout: float | None = None,
+    reset_limit: int | None = None,
+    env: Mapping[str, str | None] | None = None,
+    stdout: Any = None,
+    stderr: Any = None,
+    verbose: int = 1,
+    prefix_output_with_timestamp: bool = False,
+    executable: str | None = None,
+    ports: Iterable[int] = (0,),
+) -> list[Any]:
+    """Run a function with an elastic loop on workers in tasks of Spark, and return the results by rank.
+
+    When a task, its process or its executor is lost, the other workers go on, and another worker joins as soon as Spark
+    has a place for it.
+
+    Args:
+        fn: the function, called in every worker as `fn(*args, **kwargs)`. It travels by cloudpickle.
+        args: positional arguments.
+        kwargs: keyword arguments.
+        num_proc: the number of workers at the beginning; None: Spark's default parallelism.
+        min_num_proc: the least number of workers; with fewer, the job waits. None: `num_proc`, or with dynamic
+            allocation its minimum.
+        max_num_proc: the most workers; None: `num_proc`, or with dynamic allocation its maximum.
+        start_timeout: seconds that a task looks for the launcher; None: HOROVOD_SPARK_START_TIMEOUT, or 600.
+        elastic_timeout: seconds to wait for `min_num_proc` workers, at the beginning and after a loss; None:
+            HOROVOD_ELASTIC_TIMEOUT, or 600.
+        reset_limit: the most worlds that may follow the first one; None: no limit.
+        env: variables for the workers, in addition to those of the executors; None as a value removes one.
+        stdout: what the workers' output is written to: an object with `write`; None: that of this process.
+        stderr: the same for their error output.
+        verbose: 0: only output of the workers; 1: what the user should know; 2: every decision of the launcher.
+        prefix_output_with_timestamp: whether each line begins with the time.
+        executable: the Python interpreter of the workers; None: that of the executors.
+        ports: of which the launcher listens on the first free one, in the driver; 0 is any free port.
+
+    Raises:
+        SpecError: there is no SparkContext, or an argument cannot be.
+        JobFailed: the job cannot go on; the text describes the first failure.
+
+    Example:
+        >>> farandole.spark.run_elastic(train, num_proc=4, min_num_proc=2, max_num_proc=8)
+    """
+    context = active_context()
+    size, least, most = sizes(context, num_proc, min_num_proc, max_num_proc)
+    elastic = Elastic(least, most, discovery=DIAL, timeout=_elastic_seconds(elastic_timeout), reset_limit=reset_limit)
+    options = Options(
+        start_seconds(start_timeout),
+        env or {},
+        stdout,
+        stderr,
+        verbose,
+        prefix_output_with_timestamp,
+        call_command(executable),
+        tuple(ports),
+    )
+    call = pickle_call(fn, args, kwargs or {})
+    tasks = Slots(context, most)
+    return results_of(run_job(context, tasks, call, size, elastic, options))
+
+
+def sizes(context: Any, size: int | None, least: int | None, most: int | None) -> tuple[int, int, int]:
+    """Return the number of workers at the beginning, the least and the most.
+
+    Raises:
+        SpecError: they contradict each other.
+    """
+    allocation = adds_executors(context)
+    size = size or least or int(context.defaultParallelism)
+
+    def from_allocation(bound: str) -> int:
+        given = context.getConf().get(f"spark.dynamicAllocation.{bound}Executors", "") if allocation else ""
+        return int(given) if given.isdecimal() and int(given) > 0 else size
+
+    least = min(size, from_allocation("min")) if least is None else least
+    most = max(size, from_allocation("max")) if most is None else most
+    if not 0 < least <= size <= most:
+        raise SpecError(
+            f"{least} (least), {size} and {most} (most) workers contradict each other",
+            "give min_num_proc <= num_proc <= max_num_proc",
+        )
+    return size, least, most
+
+
+def _elastic_seconds(given: float | None) -> float:
+    text = os.environ.get("HOROVOD_ELASTIC_TIMEOUT", "")
+    if given is not None or not text:
+        return TIMEOUT_SECONDS if given is None else given
+    try:
+        return float(text)
+    except ValueError:
+        raise SpecError(f"HOROVOD_ELASTIC_TIMEOUT={text} is not a number of seconds", "set it to one") from None
+
+
+class Slots:
+    """Spark jobs of one task each, which are submitted again and again.
+
+    Args:
+        context: the SparkContext.
+        size: the number of slots.
+    """
+
+    def __init__(self, context: Any, size: int) -> None:
+        self._context = context
+        self._size = size
+        self._group = new_group("run_elastic")
+        self._over = threading.Event()
+        self._failures = [""] * size
+        """Of each slot that has given up: why."""
+        self._threads: list[threading.Thread] = []
+
+    def begin(self, slot: Slot) -> None:
+        """Let Spark start the tasks."""
+        for number in range(self._size):
+            self._threads.append(start_thread(partial(self._serve, slot, number), f"farandole-{number}"))
+
+    def failure(self) -> str:
+        """Return why there are and will be no tasks; "" while there may be."""
+        return self._failures[0] if all(self._failures) else ""
+
+    def end(self, *, well: bool) -> None:
+        """End the tasks, and wait until Spark has."""
+        self._over.set()
+        if well:
+            for thread in self._threads:
+                thread.join(_END_SECONDS / 10)
+        if any(thread.is_alive() for thread in self._threads):
+            self._context.cancelJobGroup(self._group)
+            for thread in self._threads:
+                thread.join(_END_SECONDS)
+
+    def _serve(self, slot: Slot, number: int) -> None:
+        self._context.setJobGroup(self._group, "workers of an elastic job of farandole", interruptOnCancel=True)
+        failures = attempt = 0
+        while not self._over.is_set() and failures < _MOST_FAILURES:
+            attempt += 1
+            why = self._submit(slot, f"{number}-{attempt}")
+            failures = failures + 1 if why else 0
+            if failures == _MOST_FAILURES:
+                self._failures[number] = f"Spark has failed to run a task {failures} times, last: {why}"
+            self._over.wait(_REST_SECONDS)
+
+    def _submit(self, slot: Slot, name: str) -> str:
+        """Let one task serve, and return why it has failed; "" if it has not."""
+
+        def task(_: Iterable[Any]) -> Iterator[int]:
+            from pyspark import TaskContext
+
+            # Each attempt is a host of its own: the one before may not have ended yet.
+            context = TaskContext.get()
+            yield slot.serve(f"{name}-{0 if context is None else context.attemptNumber()}")
+
+        try:
+            self._context.parallelize([0], 1).mapPartitions(task).collect()
+        except Exception as error:
+            return why_it_failed(error)
+        return ""

@@ -1,0 +1,51 @@
+"""`horovod.spark`: names, arguments and defaults."""
+
+from __future__ import annotations
+
+import inspect
+
+import horovod.spark
+import pytest
+from horovod.spark import conf
+
+
+def defaults(function: object) -> dict[str, object]:
+    parameters = inspect.signature(function).parameters.values()  # type: ignore[arg-type]
+    return {each.name: None if each.default is each.empty else each.default for each in parameters}
+
+
+def test_arguments_of_run() -> None:
+    names = "fn args kwargs num_proc start_timeout use_mpi use_gloo extra_mpi_args env stdout stderr verbose nics"
+    expected = dict.fromkeys([*names.split(), "prefix_output_with_timestamp", "executable"])
+    assert defaults(horovod.spark.run) == {**expected, "args": (), "verbose": 1, "prefix_output_with_timestamp": False}
+    assert list(defaults(horovod.spark.run)) == list(expected)
+
+
+def test_arguments_of_run_elastic() -> None:
+    names = "fn args kwargs num_proc min_num_proc max_num_proc start_timeout elastic_timeout reset_limit env stdout"
+    expected = dict.fromkeys([*names.split(), "stderr", "verbose", "nics", "prefix_output_with_timestamp"])
+    expected |= dict.fromkeys(["min_np", "max_np"])
+    found = defaults(horovod.spark.run_elastic)
+    assert found == {**expected, "args": (), "verbose": 1, "prefix_output_with_timestamp": False}
+    assert list(found) == list(expected)
+
+
+@pytest.mark.parametrize("arguments", [{"use_mpi": True}, {"extra_mpi_args": "-x A"}])
+def test_mpi_is_refused(arguments: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="not started by mpirun"):
+        horovod.spark.run(print, **arguments)
+
+
+def test_pairs_for_the_configuration() -> None:
+    pairs = {name: value for name, value in vars(conf).items() if name.startswith("SPARK_CONF_")}
+    settings = pairs.pop("SPARK_CONF_DEFAULT_VALUES")
+    assert len(pairs) == 15
+    for name, (key, value) in pairs.items():
+        assert key in settings, name
+        if "REUSE" in name:
+            assert value == ("1" if "DONT" in name else str(2**31 - 1)), name
+
+
+def test_estimators_are_not_there() -> None:
+    with pytest.raises(ImportError, match="of horovod.spark there are run, run_elastic, conf and task"):
+        import horovod.spark.keras

@@ -1,0 +1,48 @@
+"""A Spark on this machine, and the processes of jobs on it, for tests."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+SECONDS = 120.0
+
+
+def start_spark(master: str, folder: Path, **settings: str) -> Any:
+    """Return a SparkSession whose files are in a folder."""
+    from pyspark.sql import SparkSession
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    # Executors write below Spark's installation otherwise.
+    os.environ["SPARK_WORKER_DIR"] = os.environ["SPARK_LOCAL_DIRS"] = str(folder)
+    builder = SparkSession.builder.master(master).config("spark.ui.enabled", "false")
+    builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
+    builder = builder.config("spark.driver.memory", "512m").config("spark.executor.memory", "512m")
+    for name, value in settings.items():
+        builder = builder.config(name.replace("_", "."), value)
+    return builder.getOrCreate()
+
+
+def processes_with(variable: str) -> list[int]:
+    """Return the processes, other than this one, whose environment has a variable NAME=value."""
+    found = []
+    for process in Path("/proc").iterdir():
+        if process.name.isdecimal() and int(process.name) != os.getpid():
+            try:
+                if variable.encode() in (process / "environ").read_bytes().split(b"\0"):
+                    found.append(int(process.name))
+            except OSError:
+                continue  # It has ended.
+    return found
+
+
+def wait_until(holds: Callable[[], Any], what: str) -> None:
+    """Wait until something holds."""
+    deadline = time.monotonic() + SECONDS
+    while not holds():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
