@@ -108,7 +108,7 @@ def _outcome(job: BackgroundJob, tasks: Tasks, reception: Reception) -> JobOutco
                 reception.give_up(failure)
                 job.stop(failure)
         error = job.outcome.exception()
-        if failure and error is not None:
+        if failure and (error is not None or _ended_without_reason(job.outcome.result())):
             raise JobFailed(failure, None, 1) from error
         return job.outcome.result()
     except BaseException:
@@ -116,6 +116,10 @@ def _outcome(job: BackgroundJob, tasks: Tasks, reception: Reception) -> JobOutco
         job.stop()
         wait([job.outcome])
         raise
+
+
+def _ended_without_reason(outcome: JobOutcome) -> bool:
+    return outcome.exit_code != 0 and not outcome.report
 
 
 def _host_of(context: Any) -> str:

@@ -226,6 +226,13 @@ def test_job_ends_when_too_few_hosts_dial() -> None:
         background.outcome.result(SECONDS)
 
 
+def test_waiting_for_hosts_ends_when_they_will_not_come(job: Callable[..., Job]) -> None:
+    one = job(place)
+    one.reception.give_up("the cluster has no room")
+    with pytest.raises(HostsMissing, match="the cluster has no room"):
+        one.results()
+
+
 def until_three(path: str) -> int:
     import farandole.numpy as fd
     from farandole.worker.elastic.run_decorator import run
