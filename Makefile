@@ -13,6 +13,7 @@
 #   make check       formats, lint, types, arrows between rooms (ALL=1: clang-tidy on every file, not only changed ones)
 #   make fix         format, and repair what ruff can repair
 #   make sanitize    native tests under AddressSanitizer and ThreadSanitizer; keeps a record of what has passed
+#   make fuzz        messages that no decoder may fall over, by Clang's fuzzer (FUZZ=3600: seconds for each; needs clang-19)
 #   make explore     many seeds of the simulation, all interleavings of small elastic jobs; keeps records, too
 #   make bench       compare with gloo, Open MPI, MPICH, TensorFlow and the machine itself, in the same run
 #                    (BENCH='a d --quick', BENCH=tensorflow)
@@ -27,7 +28,7 @@
 .SHELLFLAGS := -euc
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help setup demo pipeline images test test-frameworks test-cuda-fake test-ecosystem test-parquet test-ray test-spark check fix bench bench-elastic soak docs wheel wheel-test sanitize explore explore-simulation explore-models native native-tests clean
+.PHONY: help setup demo pipeline images test test-frameworks test-cuda-fake test-ecosystem test-parquet test-ray test-spark check fix bench bench-elastic soak docs wheel wheel-test sanitize fuzz explore explore-simulation explore-models native native-tests clean
 
 VENV := .venv
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
@@ -224,6 +225,9 @@ fix: $(VENV)/ready-to-check
 # Both keep a record of what they have passed for; .ci/run asks for it with `check`.
 sanitize: build/asan/CMakeCache.txt build/tsan/CMakeCache.txt
 	@JOBS=$(JOBS) python tools/verified.py record sanitizers -- tools/sanitize
+
+fuzz: setup
+	@JOBS=$(JOBS) tools/fuzz $(FUZZ)
 
 explore: explore-simulation explore-models
 

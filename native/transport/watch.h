@@ -16,6 +16,8 @@
 //
 // A heartbeat comes many times a second, so the cost of a wake-up must not grow with the world: only channels that have
 // something to read are read, and only a tick looks at all peers, without a system call for most of them.
+//
+// It has more fields than most classes: those that other threads write, and what its own thread knows of each peer.
 #pragma once
 
 #include <sys/epoll.h>

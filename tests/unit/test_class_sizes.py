@@ -19,9 +19,12 @@ LARGE = {
     "worker/core/engine.py: Engine": "a method for each function of the C ABI that concerns an engine",
     "worker/core/session.py: Session": "opens, connects and closes the parts that all front ends share",
     "control/launcher/agents/agent_client.py: AgentClient": "a field for each fact known of the agent",
+    "control/launcher/agents/reception.py: Reception": "a field for each fact of the hosts that dial and of who waits",
     "control/queue/attempt.py: Attempt": "a method for each file that a daemon and its runner share",
+    "control/roster/service.py: RosterService": "one loop that passes each event to the decision and carries it out",
     "control/simulator/simulation.py: Simulation": "the state of a whole simulation, which one loop advances",
     "torch/distributed/process_group.py: ProcessGroup": "a method for each one of c10d's interface",
+    "torch/gradient_entry.py: GradientEntry": "a method for each thing that a reducer asks of a gradient",
     "base/wire/roster_client.py: RosterClient": "a method of a line or two for each message of a worker",
 }
 """The reason why a class is not split."""

@@ -189,6 +189,7 @@ def test_a_folder_on_which_nothing_depends_does_not_count(project: Path) -> None
 
 LOADED = """
 import sys
+sys.modules.pop("sitecustomize", None)  # What processes of tests begin with, see tests/support/at_start.
 sys.path[:0] = ["tests/unit/roster", "tests/unit/elastic", "tests/support"]
 import test_model, test_schedules
 print(*(module.__file__ for module in list(sys.modules.values()) if getattr(module, "__file__", None)), sep="\\n")
