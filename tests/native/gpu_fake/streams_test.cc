@@ -235,13 +235,14 @@ TEST_F(Streams, CallsAreCounted) {
   ok(cuEventRecord(ready, s));
   ok(cuStreamWaitEvent(s, ready, 0));
   ok(cuEventSynchronize(ready));
+  ok(cuStreamSynchronize(s));
   ok(cuStreamQuery(s));
   EXPECT_EQ(fake_gpu_count("memsets"), 1u);
   EXPECT_EQ(fake_gpu_count("copies"), 1u);
   EXPECT_EQ(fake_gpu_count("launches"), 2u);
   EXPECT_EQ(fake_gpu_count("event_records"), 1u);
   EXPECT_EQ(fake_gpu_count("stream_waits"), 1u);
-  EXPECT_EQ(fake_gpu_count("host_waits"), 1u);
+  EXPECT_EQ(fake_gpu_count("host_waits"), 2u);
   EXPECT_EQ(fake_gpu_count("queries"), 1u);
   EXPECT_EQ(fake_gpu_count("allocations"), 1u);
   EXPECT_EQ(fake_gpu_count("live_allocations"), 1u);
