@@ -69,7 +69,7 @@ def test_bfloat16_needs_ml_dtypes():
 
 
 def test_names_and_signatures_are_those_of_torch():
-    """But for what needs gradients, modules or sparse tensors."""
+    """But for what needs gradients, modules, devices or sparse tensors."""
     import farandole.torch
 
     lacking = {
@@ -79,6 +79,7 @@ def test_names_and_signatures_are_those_of_torch():
         "broadcast_optimizer_state",
         "broadcast_parameters",
         "convert_sync_batchnorm",
+        "local_device",
         "sparse_allreduce_async",
     }
     assert set(farandole.torch.__all__) - set(hvd.__all__) == lacking and set(hvd.__all__) <= set(dir(hvd))
