@@ -3,8 +3,8 @@
 Needs `pyarrow`, and `fsspec` for file systems that pyarrow does not have: `pip install 'farandole[parquet]'`.
 
 Example:
-    >>> source = ParquetSource("s3://bucket/train", columns=["image", "label"], shuffle=True)
-    >>> loader = hvd.elastic.ElasticLoader(source, global_batch_size=256)
+    >>> source = ParquetSource("s3://bucket/train", columns=["image", "label"], shuffle=True)  # doctest: +SKIP
+    >>> loader = hvd.elastic.ElasticLoader(source, global_batch_size=256)  # doctest: +SKIP
 """
 
 from farandole.parquet.batches import Batches

@@ -33,8 +33,9 @@ class Batches:
         ValueError: an argument cannot be, or the last step would have rows for some workers only.
 
     Example:
-        >>> batches = Batches(source, batch_size=64, collate=lambda rows: (rows["pixels"], rows["label"]))
-        >>> model.fit(batches.forever(), steps_per_epoch=len(batches), epochs=10, shuffle=False)
+        >>> samples = lambda rows: (rows["pixels"], rows["label"])  # doctest: +SKIP
+        >>> batches = Batches(source, batch_size=64, collate=samples)  # doctest: +SKIP
+        >>> model.fit(batches.forever(), steps_per_epoch=len(batches), epochs=10, shuffle=False)  # doctest: +SKIP
     """
 
     def __init__(

@@ -40,9 +40,9 @@ class ParquetSource:
         OSError: a file cannot be read.
 
     Example:
-        >>> source = ParquetSource("data/train", columns=["pixels", "label"], shuffle=True)
-        >>> loader = hvd.elastic.ElasticLoader(source, global_batch_size=256)
-        >>> for batch in hvd.elastic.steps(loader, model=model, optimizer=optimizer):
+        >>> source = ParquetSource("data/train", columns=["pixels", "label"], shuffle=True)  # doctest: +SKIP
+        >>> loader = hvd.elastic.ElasticLoader(source, global_batch_size=256)  # doctest: +SKIP
+        >>> for batch in hvd.elastic.steps(loader, model=model, optimizer=optimizer):  # doctest: +SKIP
         ...     loss = F.cross_entropy(model(batch["pixels"]), batch["label"])
     """
 

@@ -3,8 +3,8 @@
 Needs PySpark, and farandole and the packages of the training where the executors run: `pip install 'farandole[spark]'`.
 
 Example:
-    >>> import farandole.spark
-    >>> farandole.spark.run(train, args=(0.01,), num_proc=4)
+    >>> import farandole.spark  # doctest: +SKIP
+    >>> farandole.spark.run(train, args=(0.01,), num_proc=4)  # doctest: +SKIP
 """
 
 from farandole.spark.fixed import run

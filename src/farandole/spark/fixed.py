@@ -62,7 +62,7 @@ def run(
             raised an exception that could be pickled, it is the `__cause__`.
 
     Example:
-        >>> farandole.spark.run(train, args=(0.01,), num_proc=4)
+        >>> farandole.spark.run(train, args=(0.01,), num_proc=4)  # doctest: +SKIP
     """
     context = active_context()
     if num_proc is None:

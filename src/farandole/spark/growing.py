@@ -77,7 +77,7 @@ def run_elastic(
         JobFailed: the job cannot go on; the text describes the first failure.
 
     Example:
-        >>> farandole.spark.run_elastic(train, num_proc=4, min_num_proc=2, max_num_proc=8)
+        >>> farandole.spark.run_elastic(train, num_proc=4, min_num_proc=2, max_num_proc=8)  # doctest: +SKIP
     """
     context = active_context()
     size, least, most = sizes(context, num_proc, min_num_proc, max_num_proc)

@@ -25,7 +25,7 @@ class HorovodRunner:
         SpecError: `driver_log_verbosity` is neither.
 
     Example:
-        >>> HorovodRunner(np=2).run(train, learning_rate=0.01)
+        >>> HorovodRunner(np=2).run(train, learning_rate=0.01)  # doctest: +SKIP
     """
 
     def __init__(self, *, np: int, driver_log_verbosity: str = "log_callback_only") -> None:

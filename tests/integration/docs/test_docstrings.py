@@ -14,6 +14,8 @@ from run_docstrings import FRONT_ENDS, PACKAGE
 
 RUN = Path(__file__).resolve().parents[2] / "support" / "run_docstrings.py"
 _MXNET = ("__init__", "optimizer", "parameters", "trainer")
+_PARQUET = ("__init__", "batches", "source")
+_SPARK = ("__init__", "fixed", "growing", "horovod_runner")
 # Sources with examples that do not run, by `# doctest: +SKIP`, and why.
 WHY_NOT = {
     **{f"mxnet/{name}.py": "MXNet has an environment of its own" for name in _MXNET},
@@ -25,6 +27,8 @@ WHY_NOT = {
     "control/jobs/handle.py": "it submits jobs, which tests of places do",
     "numpy/variables.py": "it is for variables of frameworks, whose front ends have the example that runs",
     "observe/trackers.py": "it needs the package tensorboard; docs/how-to/metrics.md has it with another writer",
+    **{f"parquet/{name}.py": "it needs PyArrow; docs/how-to/parquet.md has it" for name in _PARQUET},
+    **{f"spark/{name}.py": "it needs PySpark; docs/how-to/spark.md has it" for name in _SPARK},
     "base/wire/interfaces.py": "its result is that of a machine with such a network",
 }
 
