@@ -55,7 +55,9 @@ class RunningOperator:
         words = ["kubernetes", "operator", "--no-deliver-kubectl", "--lease-seconds", "6"]
         words += ["--address", "127.0.0.1", "--port", str(self.port)]
         binds = [(str(self._account), _ACCOUNT_FOLDER, True)]
-        script = root_script(self._folder / "root", self._folder / "begun", binds, security.read_only_root)
+        root = self._folder / "root"
+        root.mkdir(exist_ok=True)
+        script = root_script(root, self._folder / "begun", binds, security.read_only_root)
         command = ["unshare", "--mount", "--uts", "sh", "-c", script, "sh", self._name, *security.prefix()]
         host, _, port = self._server.rpartition(":")
         (namespace,) = container["env"]
