@@ -73,9 +73,9 @@ class IndexLoader(ABC):
     def _once(self, indices: Any) -> Any:
         """Return a batch of these samples."""
 
-    @abstractmethod
     def _stacked(self, samples: Sequence[Any] | dict[str, Any]) -> Any:
-        """Return a batch of what was read by ranges: a list of samples, or columns."""
+        """Return a batch of what was read by ranges: a list of samples, or columns. Only a loader of ranges has it."""
+        raise NotImplementedError
 
     def _read(self, place: Place, share: Share) -> Any:
         """Return this rank's batch of a step."""
