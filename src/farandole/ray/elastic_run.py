@@ -13,7 +13,7 @@ from typing import Any
 from farandole.base.wire.address import format_address
 from farandole.control.launcher.agents.reception import Reception
 from farandole.control.launcher.function import BackgroundJob, call_command, pickle_call, results_of
-from farandole.control.launcher.job.elastic import DIAL, Elastic
+from farandole.control.launcher.job.elastic import Elastic
 from farandole.control.launcher.job.machine import Machine
 from farandole.control.launcher.job.spec import LaunchSpec
 from farandole.control.launcher.output.console import Console, text_writer
@@ -68,21 +68,15 @@ def run(
         The values of the workers that have finished, by rank.
 
     Raises:
+        SpecError: an argument is not valid.
         TimeoutError: the resources of `min_workers` are not there in time.
         JobFailed: the workers failed; the text describes the first failure.
     """
+    demand = Demand(min_workers, max_workers, cpus_per_worker, gpus_per_worker)
+    elastic = demand.limits(elastic_timeout, reset_limit, cooldown_range)
     if not use_ray().is_initialized():
         use_ray().init()
-    hosts = HostActors(Demand(min_workers, max_workers, cpus_per_worker, gpus_per_worker))
-    elastic = Elastic(
-        min_workers,
-        max_workers,
-        discovery=DIAL,
-        timeout=elastic_timeout,
-        reset_limit=reset_limit,
-        cooldown=cooldown_range,
-        fills_at_once=True,
-    )
+    hosts = HostActors(demand)
     try:
         hosts.reserve(elastic_timeout)
         call = pickle_call(fn, args, kwargs or {})

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from farandole.control.launcher.function import cause_of, pickle_call, results_of
-from farandole.control.launcher.job.elastic import DIAL, Elastic
 from farandole.ray.elastic_run import run_on_hosts
 from farandole.ray.host_actors import Demand, HostActors
 from farandole.ray.settings import RaySettings
@@ -34,13 +33,16 @@ class ElasticWorkers:
     Args:
         params: the arguments of the job.
         settings: the settings of the executor.
+
+    Raises:
+        SpecError: an argument is not valid.
     """
 
     def __init__(self, params: ElasticParams, settings: RaySettings) -> None:
         gpus = (params.gpus_per_worker or 1) if params.use_gpu else 0
         discovery = None if params.override_discovery else settings.discovery
         self._demand = Demand(params.min_workers, params.max_workers, params.cpus_per_worker, gpus, discovery)
-        self._params = params
+        self._limits = self._demand.limits(params.elastic_timeout, params.reset_limit, params.cooldown_range)
         self._hosts: HostActors | None = None
         self._made: tuple[type | None, tuple[Any, ...], dict[str, Any]] = None, (), {}
         self._environment: dict[str, str] = {}
@@ -61,7 +63,7 @@ class ElasticWorkers:
         self._made = executable_cls, tuple(executable_args or ()), dict(executable_kwargs or {})
         self._environment = {name: str(value) for name, value in (extra_env_vars or {}).items()}
         hosts = self._hosts = HostActors(self._demand)
-        hosts.reserve(self._params.elastic_timeout)
+        hosts.reserve(self._limits.timeout)
 
     def execute(self, fn: Callable[[Any], Any], callbacks: Sequence[Callable[[Any], Any]] | None = None) -> list[Any]:
         """Run `fn(object)` in each worker, and return the values of those that have finished, by rank."""
@@ -87,18 +89,8 @@ class ElasticWorkers:
     ) -> list[Any]:
         if self._hosts is None:
             raise RuntimeError("this executor has no workers: call start() first")
-        params = self._params
-        elastic = Elastic(
-            params.min_workers,
-            params.max_workers,
-            discovery=DIAL,
-            timeout=params.elastic_timeout,
-            reset_limit=params.reset_limit,
-            cooldown=params.cooldown_range,
-            fills_at_once=True,
-        )
         call = pickle_call(fn, args, kwargs)
-        outcome = run_on_hosts(self._hosts, elastic, call, self._environment, callbacks or ())
+        outcome = run_on_hosts(self._hosts, self._limits, call, self._environment, callbacks or ())
         if outcome.exit_code:
             # Horovod's words: its users look for them.
             raise RuntimeError(

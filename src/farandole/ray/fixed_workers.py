@@ -18,7 +18,7 @@ from farandole.ray.use_ray import in_group, use_ray
 from farandole.ray.worker import BaseHorovodWorker
 
 _SECRET_BYTES = 32
-# Seconds that actors may take to start once their resources are there.
+# The least time, in seconds, that actors get to start once their resources are there: Ray may have to install packages.
 _START_SECONDS = 300.0
 
 
@@ -74,12 +74,12 @@ class FixedWorkers:
         try:
             self.workers = self._make_actors(*self._place())
             self._connect(extra_env_vars or {})
-            ray = use_ray()
             started = [
                 worker.start_executable.remote(executable_cls, executable_args, executable_kwargs)
                 for worker in self.workers
             ]
-            ray.get(started)
+            # The user's code may take any time, as in `run`.
+            use_ray().get(started)
         except BaseException:
             self.shutdown()
             raise
@@ -113,28 +113,42 @@ class FixedWorkers:
         ]
 
     def _connect(self, extra: Mapping[str, Any]) -> None:
-        ray = use_ray()
-        nodes = ray.get([worker.node_id.remote() for worker in self.workers], timeout=_START_SECONDS)
-        ray.get([worker.listen_on.remote(self._settings.nics) for worker in self.workers])
+        nodes = self._answers("node_id")
+        self._answers("listen_on", self._settings.nics)
         places, secret = find_node_places(nodes), secrets.token_bytes(_SECRET_BYTES)
-        roster, master = ray.get(self.workers[0].serve_roster.remote(places, secret))
+        roster, master = self._wait_for([self.workers[0].serve_roster.remote(places, secret)])[0]
         devices, common = self._devices(nodes), common_environment(roster, master, secret, self._settings)
-        given = [
-            {
-                **worker_environment(rank, places),
-                **common,
-                **devices[rank],
-                **extra,
-            }
-            for rank in range(len(self.workers))
-        ]
-        ray.get([worker.update_env_vars.remote(each) for worker, each in zip(self.workers, given, strict=True)])
+        given = [{**worker_environment(rank, places), **common, **devices[rank], **extra} for rank in range(len(nodes))]
+        self._wait_for([worker.update_env_vars.remote(each) for worker, each in zip(self.workers, given, strict=True)])
 
     def _devices(self, nodes: Sequence[str]) -> list[dict[str, str]]:
         if not self._gpus:
             return [{} for _ in nodes]
-        own = use_ray().get([worker.get_gpu_ids.remote() for worker in self.workers])
-        return [{"CUDA_VISIBLE_DEVICES": each} for each in devices_by_node(nodes, [list(map(str, ids)) for ids in own])]
+        own = [list(map(str, ids)) for ids in self._answers("get_gpu_ids")]
+        return [{"CUDA_VISIBLE_DEVICES": each} for each in devices_by_node(nodes, own)]
+
+    def _answers(self, method: str, *args: Any) -> list[Any]:
+        """Call a method of all actors, and return the values by rank.
+
+        Raises:
+            TimeoutError: an actor does not answer.
+        """
+        return self._wait_for([getattr(worker, method).remote(*args) for worker in self.workers])
+
+    def _wait_for(self, references: Sequence[Any]) -> list[Any]:
+        """Return the values of calls that take no time in an actor that has started.
+
+        Raises:
+            TimeoutError: they are not there in time.
+        """
+        seconds = max(_START_SECONDS, self._settings.timeout_s)
+        try:
+            return list(use_ray().get(references, timeout=seconds))
+        except TimeoutError as error:
+            raise TimeoutError(
+                f"the actors of {len(self.workers)} workers have not answered within {seconds:g} s, although Ray has "
+                "their resources. See Ray's logs of these actors (`ray list actors`), or wait longer with timeout_s."
+            ) from error
 
     def run(
         self,

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from farandole.control.agent.dialer_process import DialerProcess
+from farandole.control.launcher.job.elastic import DIAL, Elastic
 from farandole.ray.placement import count_slots
 from farandole.ray.use_ray import in_group, use_ray
 
@@ -47,6 +48,29 @@ class Demand:
         """The resources of one worker."""
         found = {name: amount for name, amount in (("CPU", self.cpus), ("GPU", self.gpus)) if amount}
         return found or {"CPU": _NODE_SHARE}
+
+    def limits(
+        self, timeout: float, reset_limit: int | None = None, cooldown: tuple[float, float] | None = None
+    ) -> Elastic:
+        """Return the limits of a job on these resources.
+
+        Args:
+            timeout: seconds to wait for the least number of workers.
+            reset_limit: the most worlds that may follow the first one; None: no limit.
+            cooldown: the shortest and the longest time, in seconds, that a failed slot stays unused.
+
+        Raises:
+            SpecError: a value is not valid.
+        """
+        return Elastic(
+            self.min_workers,
+            self.max_workers,
+            discovery=DIAL,
+            timeout=timeout,
+            reset_limit=reset_limit,
+            cooldown=cooldown,
+            fills_at_once=True,
+        )
 
 
 class HostActor:

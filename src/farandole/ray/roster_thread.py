@@ -11,6 +11,9 @@ from farandole.control.roster.events import Place
 from farandole.control.roster.fixed import FixedState
 from farandole.control.roster.service import RosterService
 
+# Seconds that the thread may take to open its port on a busy machine.
+_START_SECONDS = 60.0
+
 
 class RosterThread:
     """Serves the roster until this process ends.
@@ -25,6 +28,7 @@ class RosterThread:
 
     Raises:
         OSError: the address is not one of this machine.
+        TimeoutError: this machine is too busy to serve.
     """
 
     def __init__(self, places: Sequence[Place], secret: bytes, host: str) -> None:
@@ -40,4 +44,4 @@ class RosterThread:
             await asyncio.get_running_loop().create_future()
 
         threading.Thread(target=lambda: asyncio.run(serve()), name="farandole-roster-service", daemon=True).start()
-        self.address = started.result()
+        self.address = started.result(_START_SECONDS)

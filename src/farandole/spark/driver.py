@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import wait
 from dataclasses import dataclass
 from typing import Any, Protocol, TextIO
 
 from farandole.base.wire.address import format_address
 from farandole.control.launcher.agents.reception import Reception
-from farandole.control.launcher.function import BackgroundJob
+from farandole.control.launcher.function import BackgroundJob, call_command
 from farandole.control.launcher.job.elastic import Elastic
 from farandole.control.launcher.job.machine import Machine
 from farandole.control.launcher.job.spec import LaunchSpec
@@ -23,6 +24,7 @@ from farandole.errors import JobFailed, SpecError
 from farandole.spark.task import Slot
 
 _SECRET_BYTES = 32
+_START_SECONDS = 600.0
 _REST_SECONDS = 0.2
 
 
@@ -52,6 +54,41 @@ class Options:
     command: tuple[str, ...]
     """Of the workers."""
     ports: tuple[int, ...]
+
+    @classmethod
+    def read(
+        cls,
+        start_timeout: float | None,
+        env: Mapping[str, str | None] | None,
+        stdout: Any,
+        stderr: Any,
+        verbose: int,
+        timestamps: bool,
+        executable: str | None,
+        ports: Iterable[int],
+    ) -> Options:
+        """Return the choices as `run` and `run_elastic` take them, with their defaults.
+
+        Raises:
+            SpecError: an environment variable for a default is not valid.
+        """
+        seconds = start_seconds(start_timeout)
+        return cls(seconds, env or {}, stdout, stderr, verbose, timestamps, call_command(executable), tuple(ports))
+
+
+def start_seconds(given: float | None) -> float:
+    """Return how many seconds tasks have to start.
+
+    Raises:
+        SpecError: the variable is not a number.
+    """
+    if given is not None:
+        return given
+    text = os.environ.get("HOROVOD_SPARK_START_TIMEOUT", "")
+    try:
+        return float(text) if text else _START_SECONDS
+    except ValueError:
+        raise SpecError(f"HOROVOD_SPARK_START_TIMEOUT={text} is not a number of seconds", "set it to one") from None
 
 
 def run_job(

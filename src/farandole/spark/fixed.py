@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import itertools
-import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from farandole.control.launcher.agents.reception import HostsMissing
-from farandole.control.launcher.function import call_command, pickle_call, results_of
-from farandole.errors import SpecError
+from farandole.control.launcher.function import pickle_call, results_of
 from farandole.spark.driver import Options, run_job, start_thread
 from farandole.spark.task import Slot
 from farandole.spark.use_spark import active_context, adds_executors, why_it_failed
 
-START_SECONDS = 600.0
 _END_SECONDS = 30.0
 _numbers = itertools.count()
 
@@ -69,16 +66,7 @@ def run(
         num_proc = context.defaultParallelism
         if verbose:
             print(f"farandole: {num_proc} workers, as many as Spark's default parallelism", file=sys.stderr)
-    options = Options(
-        start_seconds(start_timeout),
-        env or {},
-        stdout,
-        stderr,
-        verbose,
-        prefix_output_with_timestamp,
-        call_command(executable),
-        tuple(ports),
-    )
+    options = Options.read(start_timeout, env, stdout, stderr, verbose, prefix_output_with_timestamp, executable, ports)
     call = pickle_call(fn, args, kwargs or {})
     tasks = Stage(context, num_proc)
     try:
@@ -90,21 +78,6 @@ def run(
             f"they reach the driver? Ask for fewer workers, or wait longer with start_timeout=. {error.hint}",
         ) from error
     return results_of(outcome)
-
-
-def start_seconds(given: float | None) -> float:
-    """Return how many seconds tasks have to start.
-
-    Raises:
-        SpecError: the variable is not a number.
-    """
-    if given is not None:
-        return given
-    text = os.environ.get("HOROVOD_SPARK_START_TIMEOUT", "")
-    try:
-        return float(text) if text else START_SECONDS
-    except ValueError:
-        raise SpecError(f"HOROVOD_SPARK_START_TIMEOUT={text} is not a number of seconds", "set it to one") from None
 
 
 def new_group(what: str) -> str:

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from farandole.control.launcher.function import call_command, pickle_call, results_of
+from farandole.control.launcher.function import pickle_call, results_of
 from farandole.control.launcher.job.elastic import DIAL, TIMEOUT_SECONDS, Elastic
 from farandole.errors import SpecError
 from farandole.spark.driver import Options, run_job, start_thread
-from farandole.spark.fixed import new_group, start_seconds
+from farandole.spark.fixed import new_group
 from farandole.spark.task import Slot
 from farandole.spark.use_spark import active_context, adds_executors, why_it_failed
 
@@ -82,16 +82,7 @@ def run_elastic(
     context = active_context()
     size, least, most = sizes(context, num_proc, min_num_proc, max_num_proc)
     elastic = Elastic(least, most, discovery=DIAL, timeout=_elastic_seconds(elastic_timeout), reset_limit=reset_limit)
-    options = Options(
-        start_seconds(start_timeout),
-        env or {},
-        stdout,
-        stderr,
-        verbose,
-        prefix_output_with_timestamp,
-        call_command(executable),
-        tuple(ports),
-    )
+    options = Options.read(start_timeout, env, stdout, stderr, verbose, prefix_output_with_timestamp, executable, ports)
     call = pickle_call(fn, args, kwargs or {})
     tasks = Slots(context, most)
     return results_of(run_job(context, tasks, call, size, elastic, options))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from farandole.errors import SpecError
-from farandole.spark import fixed, growing, use_spark
+from farandole.spark import driver, fixed, growing, use_spark
 
 
 class Conf:
@@ -58,12 +58,12 @@ def test_sizes_that_contradict_each_other_are_refused(given: Any) -> None:
 
 def test_seconds_to_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HOROVOD_SPARK_START_TIMEOUT", raising=False)
-    assert fixed.start_seconds(None) == 600
+    assert driver.start_seconds(None) == 600
     monkeypatch.setenv("HOROVOD_SPARK_START_TIMEOUT", "20")
-    assert (fixed.start_seconds(None), fixed.start_seconds(5)) == (20, 5)
+    assert (driver.start_seconds(None), driver.start_seconds(5)) == (20, 5)
     monkeypatch.setenv("HOROVOD_SPARK_START_TIMEOUT", "soon")
     with pytest.raises(SpecError, match="HOROVOD_SPARK_START_TIMEOUT=soon is not a number"):
-        fixed.start_seconds(None)
+        driver.start_seconds(None)
 
 
 @pytest.mark.parametrize(

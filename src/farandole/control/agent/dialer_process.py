@@ -51,10 +51,13 @@ class DialerProcess:
             stdin=subprocess.PIPE,
             env={**own_environment(), **(environment or {})},
             cwd=directory or os.getcwd(),
+            bufsize=0,
         )
         assert self._process.stdin is not None
-        self._process.stdin.write(secret.hex().encode() + b"\n")
-        self._process.stdin.flush()
+        try:
+            self._process.stdin.write(secret.hex().encode() + b"\n")
+        except BrokenPipeError:
+            pass  # It has ended already; `wait` returns its exit code.
 
     @property
     def pid(self) -> int:
@@ -75,10 +78,7 @@ class DialerProcess:
     def end(self) -> None:
         """End the dialer, its agent and its workers. No-op if they have ended."""
         assert self._process.stdin is not None
-        try:
-            self._process.stdin.close()
-        except BrokenPipeError:
-            pass  # It had ended before it read the secret.
+        self._process.stdin.close()
         if self.wait(_END_SECONDS) is None:
             self._process.kill()
             self._process.wait()
