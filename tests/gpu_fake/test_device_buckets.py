@@ -82,30 +82,59 @@ def test_a_step_is_one_request_a_bucket_and_never_waits_for_the_gpu(worlds, comp
         assert counts == [(4, 0)] * 3
 
 
-def test_powersgd_does_not_wait_for_the_gpu(worlds):
-    def body(device):
-        driver = FakeGpu.of_environment().load()
-        driver.set_time("lazy")
-        model = make_layers(3).to(device)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-        compression = hvd.Compression.powersgd(2)
-        optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters(), compression=compression)
-        inputs = torch.ones(4, 8, device=device) * (hvd.rank() + 1)
-        waits = []
-        for _ in range(6):
-            optimizer.zero_grad()
-            torch.accelerator.synchronize()
-            driver.reset_counts()
-            model(inputs).square().sum().backward()
-            optimizer.step()
-            waits.append(driver.count("host_waits"))
-        return waits[2:], flat(model.cpu())
+def powersgd_steps(device, layout=torch.contiguous_format):
+    """Train with PowerSGD; return the requests and the host waits of each step, and the parameters."""
+    driver = FakeGpu.of_environment().load()
+    driver.set_time("lazy")
+    torch.manual_seed(3)
+    model = torch.nn.Sequential(torch.nn.Conv2d(4, 8, 2), torch.nn.Flatten(), *make_layers(3))
+    model = model.to(device).to(memory_format=layout)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    compression = hvd.Compression.powersgd(2)
+    optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters(), compression=compression)
+    inputs = torch.ones(4, 8, device=device) * (hvd.rank() + 1)
+    counts = []
+    for _ in range(6):
+        optimizer.zero_grad()
+        torch.accelerator.synchronize()
+        driver.reset_counts()
+        before = requests_so_far()
+        loss = sum(parameter.square().sum() for parameter in model[0].parameters())
+        (loss * (hvd.rank() + 1) + model[2:](inputs).square().sum()).backward()
+        optimizer.step()
+        counts.append((requests_so_far() - before, driver.count("host_waits")))
+    return counts, flat(model.cpu().to(memory_format=torch.contiguous_format))
 
-    (_, wanted), _ = worlds.run(2, body, "cpu")
-    (first, mine), (second, other) = worlds.run(2, body, DEVICE)
-    assert first == second == [0] * 4
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=["rows", "channels_last"])
+def test_powersgd_sends_one_request_a_round_and_never_waits_for_the_gpu(worlds, layout):
+    (_, wanted), _ = worlds.run(2, powersgd_steps, "cpu", layout)
+    (counts, mine), (others, other) = worlds.run(2, powersgd_steps, DEVICE, layout)
+    # The factors P of the matrices, their factors Q, and the biases.
+    assert counts[2:] == others[2:] == [(3, 0)] * 4
     np.testing.assert_array_equal(mine, other)
     np.testing.assert_allclose(mine, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_tensors_of_one_call_with_powersgd_travel_together(worlds):
+    def body(device):
+        torch.manual_seed(4)
+        shapes = [(6, 5), (3,), (7, 2, 4), (2, 2), (9, 8)]
+        tensors = [torch.randn(shape).mul(hvd.rank() + 1).to(device) for shape in shapes]
+        tensors.insert(2, torch.arange(4, device=device))
+        tensors.append(torch.randn(8, 8, dtype=torch.float64).to(device))
+        before = requests_so_far()
+        compression = hvd.Compression.powersgd(1)
+        results = hvd.grouped_allreduce(tensors, name="several", op=hvd.Sum, compression=compression)
+        return requests_so_far() - before, [result.cpu().numpy() for result in results]
+
+    for size in (2, 3):
+        wanted = worlds.run(size, body, "cpu")[0][1]
+        for requests, results in worlds.run(size, body, DEVICE):
+            # Of float32: P, Q, and what goes as it is; of float64: P and Q; and the integers.
+            assert requests == 6
+            for result, other in zip(results, wanted, strict=True):
+                np.testing.assert_allclose(result, other, rtol=1e-4, atol=1e-5)
 
 
 def test_columns_are_made_orthonormal_on_a_gpu_as_on_the_cpu(worlds):

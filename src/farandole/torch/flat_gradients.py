@@ -8,8 +8,9 @@ from typing import Any
 
 import torch
 
-from farandole.torch.collectives import allreduce_call
+from farandole.torch.collectives import allreduce_call, compressed_call
 from farandole.torch.collectives.tensors import FRONT, RAW_STREAMS, current_stream
+from farandole.torch.compression import Feedback
 from farandole.torch.gradient_entry import GradientEntry
 from farandole.worker.core.session import Session
 from farandole.worker.gradients.buckets import Bucket
@@ -40,7 +41,8 @@ class FlatGradients:
             entries: the entries; each has a gradient.
             bucket: the plan of the tensor.
             options: the options of the reduction.
-            compression: a `Compressor` that does the same to each element.
+            compression: a `Compressor` that does the same to each element, or the memory of one that packs gradients
+                by itself.
             keeps: whether there is a twin.
         """
         self.is_outgrown = False
@@ -92,6 +94,8 @@ class FlatGradients:
         self._source.mul_(factor)
 
     def call(self, session: Session) -> GeneralCall:
+        if isinstance(self._compression, Feedback):
+            return self._call_of_pieces(session, self._compression)
         source, flat, options = self._source, self._flat, self._options
         sent, context = self._compression.compress(source)
         # What compression has made is nobody's own gradient.
@@ -102,14 +106,38 @@ class FlatGradients:
         def store(_: Any) -> None:
             if output is not flat:
                 flat.copy_(self._compression.decompress(output, context))
-            # All may have been made in another stream.
-            for tensor in (source, output, flat):
-                tensor.record_stream(current_stream(self._device))
-            for entry in self._entries:
-                entry.take_back()
-            FRONT.note_writes([entry.in_view for entry in self._entries if entry.in_view is not None])
+            self._take_back(source, output, flat)
 
         return GeneralCall(allreduce_call(session, *how), store)
+
+    def _call_of_pieces(self, session: Session, compression: Feedback) -> GeneralCall:
+        """Make a call to which each gradient's rows and columns matter."""
+        options = self._options
+        views = [entry.in_view for entry in self._entries if entry.in_view is not None]
+        own = views if self._twin is None else [entry.in_own_view for entry in self._entries]
+        sent = [piece.contiguous() for piece in own if piece is not None]
+        outputs = [
+            view if view.is_contiguous() else torch.empty_like(view, memory_format=torch.contiguous_format)
+            for view in views
+        ]
+        names = [f"allreduce.{entry.name}" for entry in self._entries]
+        how = sent, outputs, names, options.op, options.prescale, options.postscale, options.group(session)
+
+        def store(_: Any) -> None:
+            for view, output in zip(views, outputs, strict=True):
+                if output is not view:
+                    view.copy_(output)
+            self._take_back(self._source, self._flat)
+
+        return GeneralCall(compressed_call(session, compression, *how), store)
+
+    def _take_back(self, *used: torch.Tensor) -> None:
+        """Let the entries have their reduced gradients. What was used may have been made in another stream."""
+        for tensor in used:
+            tensor.record_stream(current_stream(self._device))
+        for entry in self._entries:
+            entry.take_back()
+        FRONT.note_writes([entry.in_view for entry in self._entries if entry.in_view is not None])
 
     def checksum(self) -> int:
         return int(self._flat.view(torch.int64).sum())

@@ -17,7 +17,7 @@ import torch
 from farandole.errors import InvalidRequestError
 from farandole.torch.collectives import allreduce_call, compressed_call
 from farandole.torch.collectives.calls import call_of_several, gather_member
-from farandole.torch.compression import Compression, Feedback, Recipe
+from farandole.torch.compression import Compression, Feedback, PowerSGD, Recipe
 from farandole.torch.flat_gradients import FlatGradients
 from farandole.torch.gradient_entry import GradientEntry
 from farandole.torch.no_compile import no_compile
@@ -58,14 +58,19 @@ class TensorGradients:
 
     @property
     def uses_buckets(self) -> bool:
-        """Return whether gradients may travel together on a GPU: all that is done to them is done to each element."""
+        """Return whether gradients may travel together on a GPU.
+
+        They may if all that is done to them is done to each element, or if their compression packs them by itself.
+        """
+        if self.feedback is not None:
+            return isinstance(self.feedback.recipe, PowerSGD)
         elementwise = Compression.none, Compression.fp16, Compression.bf16
-        return self.feedback is None and self.compression in elementwise and self._options.op != Adasum
+        return self.compression in elementwise and self._options.op != Adasum
 
     def flat_memory(self, entries: Sequence[Entry], bucket: Bucket, *, keeps: bool) -> FlatGradients:
         """Return the memory of a bucket, made as `MakeFlatMemory` says."""
         tensors = [entry for entry in entries if isinstance(entry, GradientEntry)]
-        return FlatGradients(tensors, bucket, self._options, self.compression, keeps=keeps)
+        return FlatGradients(tensors, bucket, self._options, self.feedback or self.compression, keeps=keeps)
 
     def watch(self, entry: Entry, reducer: weakref.ref[GradientReceiver]) -> Callable[[], None]:
         assert isinstance(entry, GradientEntry)

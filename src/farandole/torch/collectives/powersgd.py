@@ -15,7 +15,7 @@ same bits by elementwise operations alone, which are exact roundings on every pr
 whatever their matrix libraries do. On a GPU nothing is read on the way, which would wait for the GPU.
 
 A call has two rounds. Waiting for the first of several calls begins the second round of all of them, so that a step of
-an optimizer takes two rounds, and not two for each matrix.
+an optimizer takes two rounds, and not two for each matrix. On a GPU, a round of a call is one request.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from typing import Any
 
 import torch
 
+from farandole.torch.collectives.packed import Packed, packed
 from farandole.worker.collectives.allreduce import ALLREDUCE
 from farandole.worker.collectives.calls import allreduce_call, checked_dtype
 from farandole.worker.collectives.compression import Feedback, PowerSGD
@@ -42,7 +43,8 @@ DEPENDENT = 1e-10
 # Elements that are worked on at once when a product is written: they stay in the cache.
 BLOCK_ELEMENTS = 1 << 16
 
-Reduce = Callable[[Sequence[torch.Tensor], Sequence[str], int, float], Call]
+
+Reduce = Callable[[Packed, int, float], Call]
 
 
 def powersgd_call(
@@ -71,27 +73,21 @@ def powersgd_call(
     ]
     parts = list(zip(tensors, results, names, strict=True))
     factored = [is_worth_factoring(tensor, recipe.rank) for tensor in tensors]
-    plain = [part for part, is_factored in zip(parts, factored, strict=True) if not is_factored]
-    plain_call = allreduce_call(
-        front,
-        session,
-        [tensor for tensor, _, _ in plain],
-        [result for _, result, _ in plain],
-        [name for _, _, name in plain],
-        options,
-        group,
+    plain = Plain(
+        [part for part, is_factored in zip(parts, factored, strict=True) if not is_factored],
+        lambda sent: allreduce_call(front, session, sent.sent, sent.received, sent.names, options, group),
     )
 
-    def reduce(factors: Sequence[torch.Tensor], names: Sequence[str], op: int, postscale: float) -> Call:
+    def reduce(sent: Packed, op: int, postscale: float) -> Call:
         scaled = {"op": op, "prescale": 1.0, "postscale": postscale}
-        return allreduce_call(front, session, factors, factors, names, scaled, group)
+        return allreduce_call(front, session, sent.sent, sent.received, sent.names, scaled, group)
 
     matrices = [
         Matrix(*part, _state(memory, recipe.rank, part[0], part[2]), options["prescale"], keeps=memory is not None)
         for part, is_factored in zip(parts, factored, strict=True)
         if is_factored
     ]
-    return PowerSGDCall(memory, plain_call, matrices, reduce, options["op"], options["postscale"], tuple(results))
+    return PowerSGDCall(memory, plain, matrices, reduce, options["op"], options["postscale"], tuple(results))
 
 
 def is_worth_factoring(tensor: torch.Tensor, rank: int) -> bool:
@@ -159,31 +155,49 @@ class Matrix:
     def first_factor(self) -> torch.Tensor:
         """Return this rank's part of P, after adding the tensor to what is owed."""
         self._own.add_(self._tensor.reshape(self._own.shape), alpha=self._prescale)
-        self._basis = self._own @ self._state.directions
-        return self._basis
+        return self._own @ self._state.directions
 
-    def second_factor(self) -> torch.Tensor:
-        """Return this rank's part of Q, after P has been summed; what P Q^T leaves out stays in the residual."""
-        self._basis = orthonormal(self._basis)
-        self._weights = self._own.t() @ self._basis
+    def second_factor(self, summed: torch.Tensor) -> torch.Tensor:
+        """Return this rank's part of Q, given the sum of P; what P Q^T leaves out stays in the residual."""
+        self._basis = orthonormal(summed)
+        weights = self._own.t() @ self._basis
         if self._keeps:
-            self._owe_the_rest()
-        return self._weights
+            self._owe_the_rest(weights)
+        return weights
 
-    def _owe_the_rest(self) -> None:
+    def _owe_the_rest(self, weights: torch.Tensor) -> None:
         """Subtract the sent part from the residual. Elements that are not finite count as sent: they must not recur."""
         is_finite = self._basis.isfinite().all()
         if not is_finite.is_cpu:
-            self._own.addmm_(self._basis, self._weights.t(), alpha=-1).masked_fill_(~is_finite, 0.0)
+            self._own.addmm_(self._basis, weights.t(), alpha=-1).masked_fill_(~is_finite, 0.0)
         elif is_finite:
-            self._own.addmm_(self._basis, self._weights.t(), alpha=-1)
+            self._own.addmm_(self._basis, weights.t(), alpha=-1)
         else:
             self._own.zero_()
 
+    def finish(self, summed: torch.Tensor) -> None:
+        """Write the result, given the sum of Q."""
+        self._state.begin_next_at(summed)
+        write_product(self._basis, summed, self._result)
+
+
+class Plain:
+    """The part of a call that is reduced as it is: tensors, their results and their names."""
+
+    def __init__(
+        self, parts: Sequence[tuple[torch.Tensor, torch.Tensor, str]], reduce: Callable[[Packed], Call]
+    ) -> None:
+        """Make the call, which is not submitted yet."""
+        self._results = [result for _, result, _ in parts]
+        self._sent = packed([tensor.detach() for tensor, _, _ in parts], self._results, [name for _, _, name in parts])
+        self.call = reduce(self._sent)
+
     def finish(self) -> None:
-        """Write the result, after Q has been summed."""
-        self._state.begin_next_at(self._weights)
-        write_product(self._basis, self._weights, self._result)
+        """Write the results, after the call is done."""
+        self.call.result()
+        for result, piece in zip(self._results, self._sent.pieces, strict=True):
+            if piece is not result:
+                result.copy_(piece)
 
 
 class PowerSGDCall:
@@ -192,7 +206,7 @@ class PowerSGDCall:
     def __init__(
         self,
         memory: Feedback | None,
-        plain: Call,
+        plain: Plain,
         matrices: Sequence[Matrix],
         reduce: Reduce,
         op: int,
@@ -208,20 +222,26 @@ class PowerSGDCall:
         self._results = results
         self._first: Call | None = None
         self._second: Call | None = None
+        # The factors that travel in the round that has begun last, one for each matrix.
+        self._factors: Sequence[torch.Tensor] = ()
         self._error: Exception | None = None
         self._lock = threading.Lock()
 
     @torch.no_grad()
     def submit(self) -> None:
         """Begin the first round."""
-        names = [f"{matrix.name}.p" for matrix in self._matrices]
         # Only the directions of P count: an average does not grow with the ranks.
-        first = self._reduce([matrix.first_factor() for matrix in self._matrices], names, Average, 1.0)
-        self._plain.submit()
+        first = self._round("p", [matrix.first_factor() for matrix in self._matrices], Average, 1.0)
+        self._plain.call.submit()
         self._first = first
         first.submit()
         if self._memory is not None:
             self._memory.open.append(self)
+
+    def _round(self, factor: str, factors: Sequence[torch.Tensor], op: int, postscale: float) -> Call:
+        sent = packed(factors, factors, [f"{matrix.name}.{factor}" for matrix in self._matrices])
+        self._factors = sent.pieces
+        return self._reduce(sent, op, postscale)
 
     def wait(self) -> None:
         """Begin the second round of all calls of the same memory, and wait for the end of this one's."""
@@ -230,7 +250,7 @@ class PowerSGDCall:
         self.go_on()
         if self._second is not None:
             self._second.wait()
-        self._plain.wait()
+        self._plain.call.wait()
 
     @torch.no_grad()
     def go_on(self) -> None:
@@ -242,9 +262,9 @@ class PowerSGDCall:
             self._first.wait()
             try:
                 self._first.result()
-                names = [f"{matrix.name}.q" for matrix in self._matrices]
-                factors = [matrix.second_factor() for matrix in self._matrices]
-                second = self._reduce(factors, names, self._op, self._postscale)
+                summed = zip(self._matrices, self._factors, strict=True)
+                factors = [matrix.second_factor(factor) for matrix, factor in summed]
+                second = self._round("q", factors, self._op, self._postscale)
                 second.submit()
                 self._second = second
             except Exception as error:
@@ -254,15 +274,15 @@ class PowerSGDCall:
     def result(self) -> Any:
         """Return the outputs, or raise the error of the call."""
         try:
-            self._plain.result()
+            self._plain.finish()
         except Exception as error:
             self._error = self._error or error
         if self._second is not None:
             self._second.result()
         if self._error is not None:
             raise self._error
-        for matrix in self._matrices:
-            matrix.finish()
+        for matrix, factor in zip(self._matrices, self._factors, strict=True):
+            matrix.finish(factor)
         return self._results
 
     def run(self) -> Any:
@@ -280,7 +300,7 @@ class PowerSGDCall:
         if self._first is None or (self._second is None and self._error is None and not self._first.done()):
             return False
         self.go_on()
-        return self._plain.done() and (self._second is None or self._second.done())
+        return self._plain.call.done() and (self._second is None or self._second.done())
 
 
 def orthonormal(columns: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,55 @@
+"""Tensors of a GPU that travel in one request, because each request costs kernels and events, whatever its size."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+
+
+class Packed(NamedTuple):
+    """The requests for some tensors, and where the tensors are in them.
+
+    Attributes:
+        sent: what each request reads.
+        received: what each request writes.
+        names: the name of each request.
+        pieces: the result of each tensor; it lies in one of `received`.
+    """
+
+    sent: list[torch.Tensor]
+    received: list[torch.Tensor]
+    names: list[str]
+    pieces: list[torch.Tensor]
+
+
+def packed(tensors: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], names: Sequence[str]) -> Packed:
+    """Copy tensors of one GPU and element type into one tensor, which is reduced in place.
+
+    A tensor that is alone, or on the host, where the engine fuses requests, travels from where it is to its output.
+
+    Args:
+        tensors: what travels, of any shapes.
+        outputs: one for each tensor, for those that are not copied.
+        names: one for each tensor; the first one of those in a request is the request's.
+    """
+    alike: dict[object, list[int]] = {}
+    for index, tensor in enumerate(tensors):
+        key = index if tensor.is_cpu else (tensor.device, tensor.dtype)
+        alike.setdefault(key, []).append(index)
+    pieces = list(outputs)
+    sent, received = [], []
+    for places in alike.values():
+        first, *others = places
+        if not others:
+            sent.append(tensors[first])
+            received.append(outputs[first])
+            continue
+        flat = torch.cat([tensors[place].reshape(-1) for place in places])
+        sent.append(flat)
+        received.append(flat)
+        lengths = [tensors[place].numel() for place in places]
+        for place, piece in zip(places, flat.split(lengths), strict=True):
+            pieces[place] = piece.view(tensors[place].shape)
+    return Packed(sent, received, [names[places[0]] for places in alike.values()], pieces)
