@@ -160,7 +160,7 @@ def test_what_is_no_parquet_data_is_refused(tmp_path: Path) -> None:
         (tmp_path / "empty", "there are no Parquet files"),
         (tmp_path / "broken.parquet", "broken.parquet is not a Parquet file"),
         (tmp_path / "none", "have no rows"),
-        ([tmp_path / "data", tmp_path / "other"], "has other columns than"),
+        ([tmp_path / "data", tmp_path / "other"], "differ from those of"),
         ([], "was given no path"),
         ("nosuch://bucket", "there is no file system for nosuch"),
     ):
@@ -219,7 +219,7 @@ def test_batches_that_not_all_workers_would_have_are_refused(tmp_path: Path) -> 
     with pytest.raises(ValueError, match=r"has rows for 1 of 4 workers: give drop_last=True"):
         Batches(source, batch_size=1, rank=0, size=4)
     assert len(Batches(source, batch_size=1, rank=0, size=4, drop_last=True)) == rows // 4
-    with pytest.raises(ValueError, match="there is no step"):
+    with pytest.raises(ValueError, match="an epoch has no step"):
         Batches(source, batch_size=20, rank=0, size=4, drop_last=True)
 
 

@@ -77,7 +77,7 @@ def test_as_many_workers_as_the_default_parallelism(
 def test_tasks_that_do_not_start_are_told_with_advice(spark: SparkSession, mark: str) -> None:
     with pytest.raises(HostsMissing, match=r"^Timed out waiting for Spark tasks to start: only 0 of 4 slots") as error:
         farandole.spark.run(lambda: 0, num_proc=4, start_timeout=3, env={"MARK": mark})
-    assert "are there 4 free cores" in str(error.value)
+    assert "check that 4 cores are free" in str(error.value)
 
 
 def fail() -> None:

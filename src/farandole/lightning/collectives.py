@@ -23,10 +23,10 @@ _OPS = {
 class Collectives:
     """The part that the strategies for `Trainer` and `Fabric` share.
 
-    A worker that has come to an elastic job is in no world until it enters the loop of steps. Until then it is alone.
+    A worker that joins an elastic job belongs to no world until it enters the loop of steps: until then it is alone.
 
     Attributes:
-        is_alone: this worker makes no collectives, because the others have ended the training.
+        is_alone: whether this worker calls no collectives, because the others have ended the training.
     """
 
     is_alone = False
@@ -37,11 +37,11 @@ class Collectives:
             hvd.barrier()
 
     def broadcast(self, obj: Any, src: int = 0) -> Any:
-        """Return an object of rank `src`."""
+        """Return the object that rank `src` passed."""
         return obj if self._makes_none() else hvd.broadcast_object(obj, root_rank=src)
 
     def all_reduce(self, tensor: Any, group: Any = None, reduce_op: Any = "mean") -> Any:
-        """Return a tensor reduced over all workers; what is no tensor stays.
+        """Return a tensor reduced over all workers. A value that is not a tensor is returned unchanged.
 
         Args:
             tensor: the tensor of this worker.
@@ -75,7 +75,7 @@ class Collectives:
             return hvd.allgather(stacked)
 
     def reduce_boolean_decision(self, decision: bool, all: bool = True) -> bool:
-        """Return whether all workers (or any of them) have decided so."""
+        """Return whether the decision is True on all workers, or with `all=False` on at least one."""
         votes = self.all_reduce(torch.tensor(int(decision)), reduce_op="min" if all else "max")
         return bool(votes)
 
@@ -84,10 +84,10 @@ class Collectives:
 
 
 def gather_for_metric(tensor: torch.Tensor, group: Any = None) -> list[torch.Tensor]:
-    """Return the tensors of all workers, by rank, which may differ in shape: for TorchMetrics."""
+    """Return the tensors of all workers, by rank, for TorchMetrics. Their shapes may differ."""
     return [each.to(tensor.device) for each in hvd.allgather_object(tensor.detach().cpu())]
 
 
 def is_more_than_one() -> bool:
-    """Return whether metrics have to be combined: for TorchMetrics."""
+    """Return whether metrics have to be combined over workers, for TorchMetrics."""
     return hvd.size() > 1 and not current().only_arrived

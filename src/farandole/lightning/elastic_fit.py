@@ -1,7 +1,7 @@
 """`fit` in a job whose workers come and go: the Trainer's batches come from a loop of `hvd.elastic.steps`.
 
 Each request for a batch ends one step of the loop and begins the next one. In between, the loop may enter another
-world. A newcomer runs through the Trainer's beginning alone, and gets the state of the training, and how far the
+world. A newcomer runs through the Trainer's start alone, and gets the state of the training, and how far the
 Trainer has come, when it asks for its first batch.
 
 How many steps an epoch has is known only from one step to the next, because the samples of a lost worker come again.
@@ -69,7 +69,7 @@ class ElasticBatches:
         try:
             batch = next(self._rounds)
         except StopIteration:
-            # The others have ended the training: this worker has come at the end.
+            # The others have ended the training: this worker has joined at its end.
             self._trainer.should_stop = self._strategy.is_alone = True
             raise
         finally:
@@ -82,7 +82,7 @@ class ElasticBatches:
             self._trainer.val_check_batch = float("inf")
 
     def measure(self) -> None:
-        """Tell the Trainer how many steps the epoch has, as far as is known now."""
+        """Tell the Trainer how many steps the epoch has, by what is known now."""
         epoch_loop = self._trainer.fit_loop.epoch_loop
         left = self._steps_in(self._loop.left_after_step)
         self._trainer.fit_loop.max_batches = epoch_loop.batch_progress.current.ready + left
@@ -100,11 +100,11 @@ class ElasticBatches:
         self._loader.close()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return how far the epoch has come, for Lightning's checkpoints: with the step that is being taken."""
+        """Return the progress of the epoch, including the current step, for Lightning's checkpoints."""
         return self._loader.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a checkpoint of Lightning's."""
+        """Continue from one of Lightning's checkpoints."""
         self._loader.load_state_dict(state)
 
     def _steps_in(self, samples: int) -> int:
@@ -126,7 +126,7 @@ class ElasticBatches:
 
 
 class TrainerProgress:
-    """How far a Trainer has come, and the state of its callbacks, for newcomers and checkpoints.
+    """The progress of a Trainer and the state of its callbacks, for newcomers and checkpoints.
 
     Args:
         trainer: the Trainer.
@@ -143,7 +143,7 @@ class TrainerProgress:
         return {"loops": loops, "callbacks": {key: state for key, state in callbacks.items() if state}}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Come as far as another Trainer, in the middle of `fit`."""
+        """Take over the progress of another Trainer, in the middle of `fit`."""
         _follow(self._trainer.fit_loop, state["loops"], "")
         for callback in self._trainer.callbacks:
             if callback.state_key in state["callbacks"]:
@@ -151,7 +151,7 @@ class TrainerProgress:
 
 
 def _follow(loop: Any, state: dict[str, Any], prefix: str) -> None:
-    # The loop's load_state_dict would let it begin anew, as if from a checkpoint.
+    # The loop's load_state_dict would restart it, as if from a checkpoint.
     loop._load_from_state_dict(state, prefix)
     for name, part in vars(loop).items():
         if hasattr(part, "_load_from_state_dict") and f"{prefix}{name}.state_dict" in state:

@@ -10,9 +10,9 @@ import farandole.torch as hvd
 
 
 class FarandoleEnvironment(ClusterEnvironment):
-    """The workers that `farandole run`, or another launcher, has started. Making one calls `hvd.init()`.
+    """The workers that `farandole run`, or another launcher, has started. Creating an instance calls `hvd.init()`.
 
-    Ranks and sizes are asked for anew each time, because they change in elastic jobs.
+    Ranks and sizes are looked up each time, because they change in elastic jobs.
     """
 
     def __init__(self) -> None:
@@ -58,5 +58,5 @@ class FarandoleEnvironment(ClusterEnvironment):
         return hvd.local_rank()
 
     def node_rank(self) -> int:
-        """Return the rank of this worker among those with its local rank, which is that of its host."""
+        """Return the rank of this worker's host: its rank among the workers that have its local rank."""
         return hvd.cross_rank()

@@ -17,11 +17,11 @@ from farandole.lightning.environment import FarandoleEnvironment
 from farandole.torch.optimizer import has_unused_gradients, is_distributed
 
 _UNTIL_THE_STEP = 1 << 30
-"""More backward passes than any step has: then gradients are reduced by the step."""
+"""A number of backward passes that no step reaches, so that the step itself reduces the gradients."""
 
 
 class FabricStrategy(Collectives, ParallelStrategy):
-    """Trains on all workers that `farandole run` has started; `devices` and `num_nodes` do not count.
+    """Trains on all workers that `farandole run` has started; `devices` and `num_nodes` are ignored.
 
     Args:
         compression: the form in which gradients are sent, as in `hvd.DistributedOptimizer`.
@@ -73,7 +73,7 @@ class FabricStrategy(Collectives, ParallelStrategy):
         return module, wrapped, scheduler
 
     def setup_optimizer(self, optimizer: Any) -> Any:
-        """Let an optimizer step with reduced gradients, which match by their places in its groups."""
+        """Let an optimizer step with reduced gradients, which are matched by their positions in its groups."""
         if not is_distributed(optimizer):
             optimizer = hvd.DistributedOptimizer(optimizer, compression=self._compression, op=self._op)
             self._optimizers.append(optimizer)

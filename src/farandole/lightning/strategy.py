@@ -30,7 +30,7 @@ from farandole.worker.elastic.world_changes import is_elastic
 class FarandoleStrategy(Collectives, ParallelStrategy):
     """Trains on all workers that `farandole run` has started.
 
-    `devices` and `num_nodes` of the Trainer do not count: the launcher decides on the number of workers.
+    The Trainer's `devices` and `num_nodes` are ignored: the launcher decides the number of workers.
 
     Args:
         compression: the form in which gradients are sent, as in `hvd.DistributedOptimizer`.
@@ -77,7 +77,7 @@ class FarandoleStrategy(Collectives, ParallelStrategy):
 
     @property
     def is_distributed(self) -> bool:
-        """Return True: Lightning gives samplers their share and reduces logged values."""
+        """Return True, so that Lightning distributes samplers and reduces logged values."""
         return True
 
     @property
@@ -86,7 +86,7 @@ class FarandoleStrategy(Collectives, ParallelStrategy):
         return {"num_replicas": hvd.size(), "rank": hvd.rank()}
 
     def set_world_ranks(self) -> None:
-        """Tell Lightning's functions for rank 0 the rank of this worker."""
+        """Tell Lightning's functions that run on rank 0 only the rank of this worker."""
         rank_zero_only.rank = fabric_rank_zero_only.rank = hvd.rank()
 
     def setup_environment(self) -> None:
@@ -100,7 +100,7 @@ class FarandoleStrategy(Collectives, ParallelStrategy):
             self.model = hvd.convert_sync_batchnorm(self.model)
         if self._is_elastic_fit(trainer):
             _check_elastic(trainer)
-            # A sampler's share is of a world that stays: each worker validates with all samples.
+            # A sampler's share assumes a world that does not change, so each worker validates with all samples.
             trainer._accelerator_connector.use_distributed_sampler = False
         super().setup(trainer)
         for module in self.lightning_module.modules():
@@ -150,7 +150,7 @@ class FarandoleStrategy(Collectives, ParallelStrategy):
         return self._batches
 
     def on_train_start(self) -> None:
-        """Let the end of an elastic job's epochs be known by the loop of steps."""
+        """Let the loop of steps decide when the epochs of an elastic job end."""
         if self._batches is not None:
             self._batches.begin()
 
@@ -200,7 +200,7 @@ class FarandoleStrategy(Collectives, ParallelStrategy):
         return result
 
     def reduce(self, tensor: Any, group: Any = None, reduce_op: Any = "mean") -> Any:
-        """Return a tensor reduced over all workers, as `all_reduce`."""
+        """Return a tensor reduced over all workers, as `all_reduce` does."""
         return self.all_reduce(tensor, group, reduce_op)
 
     def _is_elastic_fit(self, trainer: Any) -> bool:
@@ -211,7 +211,7 @@ def _check_elastic(trainer: Any) -> None:
     """Check that the options of a Trainer fit a world that changes.
 
     Raises:
-        ValueError: one does not.
+        ValueError: an option does not.
     """
     wrong = {
         "accumulate_grad_batches": (trainer.accumulate_grad_batches, 1, "use a smaller batch_size"),

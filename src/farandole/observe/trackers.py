@@ -25,8 +25,8 @@ class Reporter:
     Args:
         write: such as `SummaryWriter.add_scalar` of PyTorch or tensorboardX, `tf.summary.scalar`, `mlflow.log_metric`,
             or `lambda name, value, step: run.log({name: value}, step=step)` for Weights & Biases.
-        seconds: between two reports.
-        clock: for tests.
+        seconds: the shortest time between two reports.
+        clock: a function that returns the time in seconds; tests replace it.
 
     Example:
         >>> from torch.utils.tensorboard import SummaryWriter  # doctest: +SKIP
@@ -50,7 +50,7 @@ class Reporter:
         """Write the scalars if it is time to; return whether they were written. The first call only begins to count.
 
         Args:
-            step: under which they are written.
+            step: the number that they are written under.
 
         Raises:
             ValueError: not initialized.
@@ -63,7 +63,7 @@ class Reporter:
         before, self._last = self._last, (now, counts)
         world = session.world
         if before is None or self._generation != world.generation:
-            self._generation = world.generation  # Its counts begin anew.
+            self._generation = world.generation  # The counts of a world start at zero.
             return False
         took = now - before[0]
         steps, blocked, size = (max(0.0, counts[name] - before[1][name]) / took for name in counts)

@@ -16,21 +16,21 @@ from farandole.worker.elastic.ranges import RangeReader, reads_apart
 class Batches:
     """This rank's batches. Each iteration is one epoch, and all ranks have equally many batches in it.
 
-    It shares rows out by the same ledger as `ElasticLoader`: each row is used once in an epoch. Elastic jobs need that
-    loader, since here nothing is known of worlds that change.
+    Rows are shared out by the same ledger as in `ElasticLoader`: each row is used once in an epoch. Elastic jobs
+    need that loader, because this class does not follow a world that changes.
 
     Args:
         source: the rows.
         batch_size: rows of each worker in a step.
-        global_batch_size: or the rows of all workers together.
+        global_batch_size: rows of all workers together in a step, instead of `batch_size`.
         collate: makes of the columns, a dict of arrays, what is yielded; None: the dict.
         drop_last: leave out the last step of an epoch if it would be short, so that functions are compiled for one
             size.
-        rank: this worker's rank; None: that of the world.
-        size: the number of workers; None: that of the world.
+        rank: this worker's rank; None: its rank in the world.
+        size: the number of workers; None: the size of the world.
 
     Raises:
-        ValueError: an argument cannot be, or the last step would have rows for some workers only.
+        ValueError: an argument is not valid, or the last step would have rows for only some of the workers.
 
     Example:
         >>> samples = lambda rows: (rows["pixels"], rows["label"])  # doctest: +SKIP
@@ -92,7 +92,7 @@ class Batches:
             ledger = after
 
     def forever(self) -> Iterator[Any]:
-        """Go through one epoch after the other, without an end."""
+        """Go through one epoch after another, without end."""
         while True:
             yield from self
 
@@ -106,10 +106,11 @@ def _steps(ledger: Ledger, counts: tuple[int, ...]) -> int:
     full, rest = divmod(ledger.samples, sum(counts))
     if full == 0 and ledger.drop_last:
         raise InvalidRequestError(
-            f"there is no step: {ledger.samples} rows are fewer than the {sum(counts)} of one. Take smaller batches."
+            f"an epoch has no step: there are {ledger.samples} rows, and one step takes {sum(counts)}. Use smaller "
+            "batches."
         )
     steps = full if ledger.drop_last else full + (rest > 0)
-    # Steps do not depend on rows, so the last ones can be looked at without those before.
+    # Steps do not depend on the rows, so the last steps can be computed without the earlier ones.
     near_end = max(0, full - 2) * sum(counts)
     last = Ledger(ledger.samples, cursor=near_end, drop_last=ledger.drop_last)
     while last.left and not (ledger.drop_last and last.left < sum(counts)):

@@ -18,7 +18,7 @@ def to_numpy(column: Any, name: str) -> Any:
 
     Args:
         column: an Arrow array of one chunk.
-        name: of the column, for messages.
+        name: the name of the column, for messages.
 
     Raises:
         InvalidRequestError: a value is missing, or lists have different lengths.
@@ -33,7 +33,7 @@ def to_numpy(column: Any, name: str) -> Any:
         return to_numpy(column.dictionary_decode(), name)
     if column.null_count and not types.is_floating(column.type):
         raise InvalidRequestError(
-            f"the column {name!r} has rows without a value (null), for which an array of {column.type} has no place: "
+            f"the column {name!r} has rows without a value (null), which an array of {column.type} cannot hold: "
             "fill them when the files are written, or leave the column out by columns=."
         )
     if types.is_list(column.type) or types.is_large_list(column.type) or types.is_fixed_size_list(column.type):

@@ -14,14 +14,14 @@ import msgspec
 
 from farandole.errors import InvalidRequestError
 
-# Reading a footer is waiting for a file system far away.
+# Reading a footer mostly means waiting for a remote file system.
 _AT_ONCE = 16
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
 class Footers(msgspec.Struct, frozen=True):
-    """All that is known of the files without reading their rows."""
+    """All that is known about the files without reading their rows."""
 
     files: tuple[tuple[str, tuple[int, ...]], ...]
     """The path of each file within its file system, and the number of rows of each of its row groups."""
@@ -32,7 +32,7 @@ def arrow() -> Any:
     """Return pyarrow with the modules that are used here.
 
     Raises:
-        ModuleNotFoundError: it is not installed; the message says what to do.
+        ModuleNotFoundError: pyarrow is not installed; the message says what to do.
     """
     try:
         import pyarrow
@@ -105,7 +105,7 @@ def read_footers(system: Any, paths: Sequence[str]) -> Footers:
     for file, (_, schema) in zip(files, read, strict=True):
         if not schema.equals(read[0][1]):
             raise InvalidRequestError(
-                f"{file} has other columns than {files[0]}: write all files with one schema.\n"
+                f"the columns of {file} differ from those of {files[0]}: write all files with one schema.\n"
                 f"{files[0]}:\n{read[0][1]}\n{file}:\n{schema}"
             )
     if not any(map(sum, (rows for rows, _ in read))):

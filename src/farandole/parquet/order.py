@@ -23,7 +23,7 @@ class Piece(NamedTuple):
 
     window: int
     begin: int
-    """Within the window."""
+    """The position of the first of these rows within the window."""
     end: int
 
 
@@ -32,10 +32,10 @@ class EpochOrder:
 
     Args:
         rows: the number of rows of each row group.
-        seed: with the epoch, determines the order.
-        epoch: from 0.
-        shuffle: whether to shuffle; otherwise row groups and rows come in their own order, and a window is one of them.
-        window: row groups in a window.
+        seed: a number that, together with the epoch, determines the order.
+        epoch: the number of the epoch, from 0.
+        shuffle: whether to shuffle; otherwise rows come in the files' order, and a window is one row group.
+        window: the number of row groups in a window.
     """
 
     def __init__(self, rows: Sequence[int], seed: int, epoch: int, *, shuffle: bool, window: int) -> None:
@@ -51,7 +51,7 @@ class EpochOrder:
         """The position of the first row of each window, and the number of all rows."""
 
     def pieces(self, share: Share) -> Iterator[Piece]:
-        """Go through the rows at positions, in their order.
+        """Yield the pieces that cover ranges of positions, in order.
 
         Raises:
             IndexError: there is no such position.
@@ -68,7 +68,7 @@ class EpochOrder:
                 begin, window = upto, window + 1
 
     def places(self, window: int) -> Any:
-        """Return the place in the window for each of its rows, in the files' order; None: where they are."""
+        """Return the place in the window of each row, in the order of the files; None: rows stay in that order."""
         if not self._shuffle:
             return None
         size = int(self._begins[window + 1] - self._begins[window])

@@ -21,7 +21,7 @@ class RowGroup(NamedTuple):
 
     path: str
     number: int
-    """Within its file."""
+    """The number of the row group within its file."""
     rows: int
 
 
@@ -40,14 +40,14 @@ class RowGroupReader:
         self._columns = list(columns)
         self._open: tuple[str, Any] | None = None
         self._shapes: dict[str, tuple[int, ...]] = {}
-        """Of a row, by column."""
+        """The shape of one row's value, by column."""
 
     def read(self, index: int) -> Columns:
         """Return the columns of a row group.
 
         Raises:
-            RuntimeError: the file is another one than the one whose footer was read.
-            InvalidRequestError: a column cannot be an array.
+            RuntimeError: the file has changed since its footer was read.
+            InvalidRequestError: a column cannot be made into an array.
         """
         group = self.groups[index]
         file = self._file(group.path)
@@ -81,11 +81,11 @@ class RowGroupReader:
 
 
 class EpochReader:
-    """Reads the rows of an epoch by their positions. It keeps the rows of one window, and decodes one row group more.
+    """Reads the rows of an epoch by their positions. It keeps the rows of one window, and decodes one more row group.
 
     Args:
-        reader: of row groups.
-        order: of the epoch.
+        reader: the reader of row groups.
+        order: the order of the epoch's rows.
     """
 
     def __init__(self, reader: RowGroupReader, order: EpochOrder) -> None:
@@ -95,7 +95,7 @@ class EpochReader:
         """The number of a window, and its rows."""
 
     def read(self, ranges: Share) -> Columns:
-        """Return the rows at positions, in memory of their own.
+        """Return the rows at these positions, in memory of their own.
 
         Raises:
             IndexError: there are no such positions.

@@ -29,13 +29,13 @@ class ParquetSource:
         path: a file, a folder, or a list of these: paths, or URLs such as s3://bucket/folder. Files in folders count if
             their names end with ".parquet" and begin with neither "." nor "_".
         columns: the names of the columns to read; None is all.
-        filesystem: of pyarrow or fsspec; None: that of the URL, or the local one.
-        seed: of the order, the same on all ranks.
+        filesystem: a file system of pyarrow or fsspec; None: the one that the URL names, or the local one.
+        seed: the seed of the shuffled order, the same on all ranks.
         shuffle: whether rows come in another order in each epoch: row groups are shuffled, and rows within each window.
         window: the number of row groups whose rows are mixed. More mix better, and take more memory.
 
     Raises:
-        ValueError: there are no such files or columns, or files differ in their columns.
+        ValueError: there are no such files or columns, or the files do not all have the same columns.
         ModuleNotFoundError: pyarrow is not installed.
         OSError: a file cannot be read.
 
@@ -89,16 +89,16 @@ class ParquetSource:
         """Return the rows at positions of the epoch's order, as a dict of arrays.
 
         Args:
-            ranges: of positions, each (begin, end).
+            ranges: the positions, as pairs (begin, end).
 
         Raises:
-            ValueError: values of a column do not make an array; the message names the column.
+            ValueError: the values of a column cannot be made into an array; the message names the column.
             RuntimeError: a file has changed.
             OSError: a file cannot be read.
             IndexError: there are no such positions.
         """
         if self._process != os.getpid():
-            # A file that a parent process has opened cannot be read in a child.
+            # A file that a parent process has opened cannot be read in its child.
             self._process, self._reader = os.getpid(), None
         if self._reader is None:
             rows = [group.rows for group in self._groups]
@@ -114,14 +114,14 @@ def _of_rank_0(system: Any, paths: Sequence[str]) -> Footers:
     """Return the footers; rank 0 reads them for all."""
     session = session_if_any()
     if session is None or session.only_arrived or session.world.size == 1:
-        # A newcomer of a job that trains already comes here alone.
+        # A newcomer to a job that is already training calls this alone.
         return read_footers(system, paths)
     read: Any = None
     if session.world.rank == 0:
         try:
             read = read_footers(system, paths)
         except (FarandoleError, OSError) as error:
-            read = error  # The others wait for it.
+            read = error  # The other ranks wait for an answer.
     read = broadcast_object(read, name="parquet.footers")
     if isinstance(read, Exception):
         raise read

@@ -1,4 +1,4 @@
-"""What a `RayExecutor` delegates to: one class for jobs of fixed size, one for elastic ones."""
+"""The interface that a `RayExecutor` delegates to. One class implements it for fixed jobs, one for elastic jobs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 
 class Adapter(Protocol):
-    """Starts workers, and runs functions on them. See the methods of `RayExecutor`."""
+    """Starts workers, and runs functions on them, as the methods of `RayExecutor` describe."""
 
     def start(
         self,
@@ -19,7 +19,7 @@ class Adapter(Protocol):
         """Start the workers."""
 
     def execute(self, fn: Callable[[Any], Any], callbacks: Sequence[Callable[[Any], Any]] | None = None) -> list[Any]:
-        """Run `fn(object)` on all."""
+        """Run `fn(object)` on all workers."""
 
     def run(
         self,
@@ -28,12 +28,12 @@ class Adapter(Protocol):
         kwargs: Mapping[str, Any] | None = None,
         callbacks: Sequence[Callable[[Any], Any]] | None = None,
     ) -> list[Any]:
-        """Run `fn(*args, **kwargs)` on all."""
+        """Run `fn(*args, **kwargs)` on all workers."""
 
     def run_remote(
         self, fn: Callable[..., Any], args: Sequence[Any] | None = None, kwargs: Mapping[str, Any] | None = None
     ) -> list[Any]:
-        """Run `fn(*args, **kwargs)` on all, and return references."""
+        """Run `fn(*args, **kwargs)` on all workers, and return references to the values."""
 
     def execute_single(self, fn: Callable[[Any], Any]) -> Any:
         """Run `fn(object)` on rank 0."""

@@ -46,7 +46,7 @@ def run(
 ) -> list[Any]:
     """Run a function with an elastic loop on workers that come and go with the nodes of a Ray cluster.
 
-    It connects to the cluster, if the program has not done so. Workers are processes beside Ray's own; one that needs
+    It connects to the cluster if the program has not done so. Workers are processes beside Ray's own; one that needs
     Ray calls `ray.init(address="auto")`. Resources that are not there are requested, and used as soon as they come.
 
     Args:
@@ -94,10 +94,10 @@ def run_on_hosts(
     *,
     verbose: bool = False,
 ) -> JobOutcome:
-    """Run a job to its end on hosts whose least resources are reserved.
+    """Run a job to its end on hosts. The resources of the least number of workers must be reserved.
 
     Raises:
-        SpecError: the program is connected by Ray Client, so the cluster does not reach it.
+        SpecError: the program is connected by Ray Client, so the cluster cannot reach it.
     """
     _refuse_ray_client()
     secret = secrets.token_bytes(_SECRET_BYTES)
@@ -168,6 +168,6 @@ def _pass_on(values: queue.SimpleQueue[bytes], callbacks: Callbacks, seconds: fl
 def _refuse_ray_client() -> None:
     if use_ray().util.client.ray.is_connected():
         raise SpecError(
-            "the launcher of an elastic job runs in the driver, which nodes do not reach through Ray Client",
+            "the launcher of an elastic job runs in the driver, which nodes cannot reach through Ray Client",
             "start this program on the cluster, for example with `ray job submit`",
         )

@@ -103,20 +103,20 @@ class ElasticWorkers:
     def run_remote(
         self, fn: Callable[..., Any], args: Sequence[Any] | None = None, kwargs: Mapping[str, Any] | None = None
     ) -> list[Any]:
-        """Refuse: workers of an elastic job have no references.
+        """Raise an error: a worker of an elastic job has no reference of Ray.
 
         Raises:
             NotImplementedError: always.
         """
-        raise NotImplementedError("An elastic job has no run_remote: its workers come and go. Use run.")
+        raise NotImplementedError("An elastic job has no run_remote, because its workers come and go: use run.")
 
     def execute_single(self, fn: Callable[[Any], Any]) -> Any:
-        """Refuse: no worker of an elastic job stays rank 0.
+        """Raise an error: no worker of an elastic job is sure to stay rank 0.
 
         Raises:
             NotImplementedError: always.
         """
-        raise NotImplementedError("An elastic job has no execute_single: its workers come and go. Use execute.")
+        raise NotImplementedError("An elastic job has no execute_single, because its workers come and go: use execute.")
 
     def shutdown(self) -> None:
         """Give the resources back."""

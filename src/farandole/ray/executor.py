@@ -1,4 +1,4 @@
-"""`RayExecutor`, as Horovod's users know it."""
+"""`RayExecutor`, with the interface of Horovod's."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class RayExecutor:
     Args:
         settings: the object of `create_settings`.
         num_workers: number of workers, wherever there is room.
-        num_hosts: number of hosts, instead, each with `num_workers_per_host` workers.
+        num_hosts: number of hosts, each with `num_workers_per_host` workers, instead of `num_workers`.
         num_workers_per_host: number of workers on each of these hosts.
         cpus_per_worker: CPUs of each worker.
         use_gpu: whether each worker needs GPUs. Tensors of GPUs travel through host memory between workers, unless NCCL
             can be used.
-        gpus_per_worker: GPUs of each worker; 1 with `use_gpu`.
+        gpus_per_worker: GPUs of each worker; the default is 1 with `use_gpu`.
         use_current_placement_group: whether to use the placement group of the caller, if it runs in one.
         min_workers: the least number of workers of an elastic job.
         max_workers: the most workers of an elastic job.
@@ -53,7 +53,7 @@ class RayExecutor:
         Args:
             timeout_s: seconds that a call to the cluster may take while workers are started.
             ssh_identity_file: path for `ssh_str`.
-            ssh_str: a private key, which is written there unless the file exists. It is not used.
+            ssh_str: a private key, which is written to that path unless the file exists. It is not used.
             placement_group_timeout_s: seconds to wait for the resources of all workers.
             nics: network interfaces between workers.
             others: other fields of `RaySettings`, such as `verbose`.
@@ -167,7 +167,7 @@ class RayExecutor:
     def run_remote(
         self, fn: Callable[..., Any], args: Sequence[Any] | None = None, kwargs: Mapping[str, Any] | None = None
     ) -> list[Any]:
-        """Run a function on all workers, and return a reference of Ray to each value, by rank."""
+        """Run a function on all workers, and return Ray's references to the values, by rank."""
         return self.adapter.run_remote(fn, args, kwargs)
 
     def execute_single(self, fn: Callable[[Any], Any]) -> Any:
@@ -186,7 +186,7 @@ def _gpus_of(use_gpu: bool, gpus_per_worker: int | None) -> int:
         ValueError: the arguments contradict each other.
     """
     if gpus_per_worker is not None and not use_gpu:
-        raise ValueError("`gpus_per_worker` counts only with `use_gpu=True`.")
+        raise ValueError("`gpus_per_worker` has no effect without `use_gpu=True`: pass both, or omit it.")
     if use_gpu and gpus_per_worker is not None and gpus_per_worker < 1:
         raise ValueError(f"`gpus_per_worker` is {gpus_per_worker}, and must be at least 1 with `use_gpu=True`.")
     return (gpus_per_worker or 1) if use_gpu else 0

@@ -28,7 +28,7 @@ class FixedWorkers:
     Args:
         settings: the settings of the executor.
         num_workers: number of workers, wherever there is room.
-        num_hosts: number of hosts, instead, each with `num_workers_per_host` workers.
+        num_hosts: number of hosts, each with `num_workers_per_host` workers, instead of `num_workers`.
         num_workers_per_host: number of workers on each of these hosts.
         cpus_per_worker: CPUs of each worker.
         gpus_per_worker: GPUs of each worker.
@@ -85,7 +85,7 @@ class FixedWorkers:
             raise
 
     def _place(self) -> tuple[Any, Placement, bool]:
-        """Return a placement group that is ready, the plan for it, and whether workers take any of its bundles."""
+        """Return a placement group that is ready, its plan, and whether a worker may use any of its bundles."""
         from ray.util import get_current_placement_group, placement_group
 
         plan = plan_placement(self._num_workers, self._num_hosts, self._per_host, self._cpus, self._gpus)

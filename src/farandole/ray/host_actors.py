@@ -20,12 +20,12 @@ from farandole.control.launcher.job.elastic import DIAL, Elastic
 from farandole.ray.placement import count_slots
 from farandole.ray.use_ray import in_group, use_ray
 
-# Seconds for which an actor looks for the launcher, before it tries again under another name.
+# Seconds for which an actor tries to reach the launcher, before it tries again under another name.
 _PATIENCE_SECONDS = 60.0
 _REST_SECONDS = 0.5
-# Seconds between two questions about hosts.
+# Seconds between two queries for hosts.
 _ASK_SECONDS = 1.0
-# The share of a node's own resource that an actor takes to be placed there.
+# The amount of a node's own resource that an actor requests, so that Ray places it on that node.
 _NODE_SHARE = 0.001
 
 
@@ -35,7 +35,7 @@ class Demand:
 
     min_workers: int
     max_workers: int | None
-    """None: as many as there is room for."""
+    """The most workers; None: as many as there is room for."""
     cpus: float = 1
     """CPUs of each worker."""
     gpus: float = 0
@@ -120,7 +120,7 @@ class HostActors:
         self._groups: list[Any] = []
         self._actors: list[Any] = []
         self._last: Any = None
-        """A reference that is there when the last actor has started."""
+        """A reference of Ray that is ready when the last actor has started."""
         self._by_host: dict[str, list[Any]] = {}
         """Actors on hosts of the user's discovery."""
         self._asked_at = 0.0
@@ -212,7 +212,7 @@ class HostActors:
         made = use_ray().remote(num_cpus=demand.cpus, num_gpus=demand.gpus, max_restarts=-1)(HostActor)
         return made.options(**options).remote(*self._arguments)
 
-    # --- hosts of the user's discovery -------------------------------------------------------------------------------
+    # --- hosts that the user's discovery finds ------------------------------------------------------------------------
 
     def _found(self) -> Mapping[str, int]:
         found: Mapping[str, int] = self._demand.discovery.find_available_hosts_and_slots()

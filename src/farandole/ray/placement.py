@@ -1,4 +1,4 @@
-"""Which resources of a Ray cluster a job asks for, and which worker has which place in the world. Pure."""
+"""Decisions, as pure functions: the resources that a job requests from Ray, and each worker's place in the world."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def plan_placement(
 
     Args:
         num_workers: number of workers, wherever there is room.
-        num_hosts: number of hosts, instead, each with `workers_per_host` workers.
+        num_hosts: number of hosts, each with `workers_per_host` workers, instead of `num_workers`.
         workers_per_host: number of workers on each of these hosts.
         cpus: CPUs of each worker.
         gpus: GPUs of each worker.
@@ -45,7 +45,7 @@ def plan_placement(
 
 def _resources(cpus: float, gpus: float, workers: int) -> dict[str, float]:
     each = {"CPU": cpus * workers, "GPU": gpus * workers}
-    # Ray does not take a bundle without anything.
+    # Ray rejects an empty bundle.
     return {name: amount for name, amount in each.items() if amount} or {"CPU": 0.001}
 
 
@@ -105,7 +105,7 @@ def count_slots(
     Args:
         nodes: the nodes, as `ray.nodes()` describes them.
         cpus_per_worker: CPUs of each worker.
-        gpus_per_worker: GPUs of each worker; counts only with `use_gpu`.
+        gpus_per_worker: GPUs of each worker; ignored without `use_gpu`.
         use_gpu: whether workers need GPUs.
 
     Returns:

@@ -1,4 +1,4 @@
-"""`horovod.ray.ray_logger`: values from workers to the callbacks of the driver."""
+"""`horovod.ray.ray_logger`, which passes values from workers to callbacks in the driver."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ _queue: Any = None
 
 
 def use_queue(queue: Any) -> None:
-    """Put values into a queue of the user's, an object with `put`, instead of giving them to the launcher."""
+    """Put values into the user's queue, an object with `put`, instead of sending them to the launcher."""
     global _queue
     _queue = queue
 
 
 def log(info: Any) -> None:
-    """Give a value to the callbacks of the driver's `run`. Without a job that takes it, a warning is given once."""
+    """Pass a value to the callbacks of the driver's `run`. If no job takes it, warn once."""
     if _queue is not None:
         _queue.put(info)
     else:

@@ -24,7 +24,7 @@ class RosterThread:
     Args:
         places: the place of each worker, by rank.
         secret: the secret that workers must prove to hold.
-        host: numeric address of this machine that all workers reach.
+        host: numeric address of this machine that all workers can reach.
 
     Raises:
         OSError: the address is not one of this machine.

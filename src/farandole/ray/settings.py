@@ -10,14 +10,14 @@ from typing import Any
 
 @dataclass
 class RaySettings:
-    """Settings of a `RayExecutor`. Those about ssh and the key change nothing: Ray starts the workers."""
+    """Settings of a `RayExecutor`. The settings for ssh and the key have no effect: Ray starts the workers."""
 
     timeout_s: float = 300.0
     """Seconds that a call to the cluster may take while the workers are started."""
     placement_group_timeout_s: float = 100.0
     """Seconds to wait for the resources of all workers."""
     nics: Iterable[str] | None = None
-    """Network interfaces between workers; None: those that reach each other."""
+    """Network interfaces between workers; None: all that lead to the other workers."""
     verbose: int = 1
     key: Any = None
     ssh_port: int | None = None

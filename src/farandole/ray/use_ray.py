@@ -11,7 +11,7 @@ def use_ray() -> Any:
     """Return the module `ray`.
 
     Raises:
-        SpecError: it is not installed.
+        SpecError: Ray is not installed.
     """
     try:
         import ray
@@ -21,7 +21,7 @@ def use_ray() -> Any:
 
 
 def in_group(group: Any, bundle: int) -> Any:
-    """Return the scheduling strategy for an actor in a placement group; bundle -1 is any."""
+    """Return the scheduling strategy for an actor in a placement group; bundle -1 means any bundle."""
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
     return PlacementGroupSchedulingStrategy(

@@ -38,7 +38,7 @@ class BaseHorovodWorker:
         return str(use_ray().get_runtime_context().get_node_id())
 
     def hostname(self) -> str:
-        """Return the address of that node."""
+        """Return the address of the node that this actor is on."""
         return str(use_ray().util.get_node_ip_address())
 
     def get_gpu_ids(self) -> list[Any]:
@@ -63,7 +63,7 @@ class BaseHorovodWorker:
         executable_args: Sequence[Any] | None = None,
         executable_kwargs: Mapping[str, Any] | None = None,
     ) -> None:
-        """Make the object that later calls get."""
+        """Make the object that later calls are given."""
         if executable_cls is not None:
             self.executable = executable_cls(*(executable_args or ()), **(executable_kwargs or {}))
 
@@ -72,12 +72,12 @@ class BaseHorovodWorker:
         return func(self.executable)
 
     def listen_on(self, nics: Iterable[str] | None) -> None:
-        """Let other workers reach this one by all its addresses, or by those of some interfaces."""
+        """Let other workers reach this one by all its addresses, or by the addresses of some interfaces."""
         found = [each.address for each in interfaces.addresses(tuple(nics or ()))]
         os.environ["FARANDOLE_LISTEN"] = ",".join(found) or self.hostname()
 
     def serve_roster(self, places: Sequence[Place], secret: bytes) -> tuple[str, str]:
-        """Serve the roster of the job from here; return its address, and one that is free for other use."""
+        """Serve the roster of the job in this actor; return its address, and another one that is free for other use."""
         self._roster = RosterThread(places, secret, self.hostname())
         with socket.socket() as probe:
             probe.bind(("", 0))

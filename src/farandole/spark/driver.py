@@ -1,4 +1,4 @@
-"""The driver's part of a job: the launcher, which runs in a thread, and the tasks of Spark that dial it."""
+"""The driver's part of a job: the launcher, which runs in a thread, and the Spark tasks that dial it."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ class Tasks(Protocol):
     """The tasks of Spark that serve a job."""
 
     def begin(self, slot: Slot) -> None:
-        """Let Spark start them."""
+        """Let Spark start the tasks."""
 
     def failure(self) -> str:
         """Return why there are and will be no tasks; "" while there may be."""
 
     def end(self, *, well: bool) -> None:
-        """End them, and wait until Spark has. They have ended by themselves, or are about to, if the job ended well."""
+        """End the tasks, and wait until Spark has ended them. If the job ended well, they end by themselves."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """The choices of the user about a job on Spark, fixed or elastic."""
+    """The user's options for a job on Spark, fixed or elastic."""
 
     start_timeout: float
     env: Mapping[str, str | None]
@@ -52,7 +52,7 @@ class Options:
     verbose: int
     timestamps: bool
     command: tuple[str, ...]
-    """Of the workers."""
+    """The Python interpreter of the workers."""
     ports: tuple[int, ...]
 
     @classmethod
@@ -99,7 +99,7 @@ def run_job(
     elastic: Elastic | None,
     options: Options,
 ) -> JobOutcome:
-    """Run a job to its end. Nothing of it is left.
+    """Run a job to its end, and leave nothing of it behind.
 
     Args:
         context: the SparkContext.
@@ -107,11 +107,11 @@ def run_job(
         call: the pickled function and arguments.
         size: the number of workers at the beginning.
         elastic: the limits of an elastic job.
-        options: all other choices.
+        options: all other options of the user.
 
     Raises:
-        HostsMissing: not enough tasks have dialed in time.
-        JobFailed: Spark has no tasks for the job.
+        HostsMissing: too few tasks have dialed in time.
+        JobFailed: Spark cannot run tasks for the job.
         SpecError: the job cannot be started.
     """
     secret = secrets.token_bytes(_SECRET_BYTES)
@@ -163,11 +163,11 @@ def _host_of(context: Any) -> str:
     """Return the address at which executors reach this process.
 
     Raises:
-        SpecError: Spark does not know one.
+        SpecError: Spark does not know an address.
     """
     host = context.getConf().get("spark.driver.host")
     if not host:
-        raise SpecError("Spark's driver has no address", "set spark.driver.host to one that executors reach")
+        raise SpecError("Spark's driver has no address", "set spark.driver.host to one that executors can reach")
     return str(host)
 
 

@@ -34,9 +34,9 @@ def run(
 ) -> list[Any]:
     """Run a function on workers in tasks of Spark, and return the results by rank.
 
-    Spark starts all tasks at the same time (a barrier stage), unless it adds executors as they are needed. A worker is
-    a child process of its task. If a worker fails, the job ends. The lines that workers print appear here, after their
-    rank.
+    Spark starts all tasks at the same time (a barrier stage), unless it adds executors as they are needed. Each worker
+    is a child process of its task. If a worker fails, the job ends. The lines that workers print appear here, prefixed
+    with their rank.
 
     Args:
         fn: the function, called in every worker as `fn(*args, **kwargs)`. It travels by cloudpickle.
@@ -45,15 +45,15 @@ def run(
         num_proc: number of workers; None: Spark's default parallelism.
         start_timeout: seconds to wait for all tasks; None: HOROVOD_SPARK_START_TIMEOUT, or 600.
         env: variables for the workers, in addition to those of the executors; None as a value removes one.
-        stdout: what the workers' output is written to: an object with `write`; None: that of this process.
+        stdout: the object with `write` that the workers' output is written to; None: the stdout of this process.
         stderr: the same for their error output.
-        verbose: 0: only output of the workers; 1: what the user should know; 2: every decision of the launcher.
+        verbose: 0 to print only the workers' output, 1 also what the user should know, 2 also the launcher's decisions.
         prefix_output_with_timestamp: whether each line begins with the time.
-        executable: the Python interpreter of the workers; None: that of the executors.
-        ports: of which the launcher listens on the first free one, in the driver; 0 is any free port.
+        executable: the Python interpreter of the workers; None: the interpreter of the executors.
+        ports: the ports to try in the driver; the launcher listens on the first free one. 0 is any free port.
 
     Raises:
-        SpecError: there is no SparkContext, or an argument cannot be.
+        SpecError: there is no SparkContext, or an argument is not valid.
         HostsMissing: too few tasks have started in time.
         JobFailed: a worker failed, or Spark has lost its task. The text describes the first failure. If the function
             raised an exception that could be pickled, it is the `__cause__`.
@@ -74,8 +74,8 @@ def run(
     except HostsMissing as error:
         raise HostsMissing(
             f"Timed out waiting for Spark tasks to start: {error.message}",
-            f"are there {num_proc} free cores (spark.task.cpus for each worker), do executors have farandole, and do "
-            f"they reach the driver? Ask for fewer workers, or wait longer with start_timeout=. {error.hint}",
+            f"check that {num_proc} cores are free (spark.task.cpus for each worker), that executors have farandole, "
+            f"and that they reach the driver. Ask for fewer workers, or wait longer with start_timeout=. {error.hint}",
         ) from error
     return results_of(outcome)
 
@@ -101,16 +101,16 @@ class Stage:
         self._thread: Any = None
 
     def begin(self, slot: Slot) -> None:
-        """Let Spark start them."""
+        """Let Spark start the tasks."""
 
         def work() -> None:
             try:
                 self._context.setJobGroup(self._group, f"{self._size} workers of farandole", interruptOnCancel=True)
                 rows = self._context.parallelize(range(self._size), self._size)
-                # Tasks of a barrier stage start together or not at all, but Spark adds no executors for them.
+                # Tasks of a barrier stage start together or not at all, but Spark does not add executors for them.
                 stage = rows if adds_executors(self._context) else rows.barrier()
                 if any(stage.mapPartitionsWithIndex(slot).collect()):
-                    self._failure = "a task of Spark has not found the launcher, or lost it"
+                    self._failure = "a Spark task could not reach the launcher, or lost its connection to it"
             except Exception as error:
                 self._failure = f"Spark ended the tasks of the workers: {why_it_failed(error)}"
 
@@ -121,7 +121,7 @@ class Stage:
         return self._failure
 
     def end(self, *, well: bool) -> None:
-        """End them, and wait until Spark has."""
+        """End the tasks, and wait until Spark has ended them."""
         if well:
             self._thread.join(_END_SECONDS)
         if self._thread is not None and self._thread.is_alive():

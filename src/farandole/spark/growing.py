@@ -21,9 +21,9 @@ from farandole.spark.task import Slot
 from farandole.spark.use_spark import active_context, adds_executors, why_it_failed
 
 _END_SECONDS = 30.0
-# Before a slot whose task has ended is submitted again.
+# Seconds before a slot whose task has ended is submitted again.
 _REST_SECONDS = 1.0
-# Consecutive failures of each slot after which Spark is taken to have no place for the job: a context that was stopped,
+# Consecutive failures of each slot after which Spark is assumed to have no room for the job: a stopped context,
 # for example, fails at once.
 _MOST_FAILURES = 20
 
@@ -60,20 +60,20 @@ def run_elastic(
         min_num_proc: the least number of workers; with fewer, the job waits. None: `num_proc`, or with dynamic
             allocation its minimum.
         max_num_proc: the most workers; None: `num_proc`, or with dynamic allocation its maximum.
-        start_timeout: seconds that a task looks for the launcher; None: HOROVOD_SPARK_START_TIMEOUT, or 600.
+        start_timeout: seconds that a task tries to reach the launcher; None: HOROVOD_SPARK_START_TIMEOUT, or 600.
         elastic_timeout: seconds to wait for `min_num_proc` workers, at the beginning and after a loss; None:
             HOROVOD_ELASTIC_TIMEOUT, or 600.
         reset_limit: the most worlds that may follow the first one; None: no limit.
         env: variables for the workers, in addition to those of the executors; None as a value removes one.
-        stdout: what the workers' output is written to: an object with `write`; None: that of this process.
+        stdout: the object with `write` that the workers' output is written to; None: the stdout of this process.
         stderr: the same for their error output.
-        verbose: 0: only output of the workers; 1: what the user should know; 2: every decision of the launcher.
+        verbose: 0 to print only the workers' output, 1 also what the user should know, 2 also the launcher's decisions.
         prefix_output_with_timestamp: whether each line begins with the time.
-        executable: the Python interpreter of the workers; None: that of the executors.
-        ports: of which the launcher listens on the first free one, in the driver; 0 is any free port.
+        executable: the Python interpreter of the workers; None: the interpreter of the executors.
+        ports: the ports to try in the driver; the launcher listens on the first free one. 0 is any free port.
 
     Raises:
-        SpecError: there is no SparkContext, or an argument cannot be.
+        SpecError: there is no SparkContext, or an argument is not valid.
         JobFailed: the job cannot go on; the text describes the first failure.
 
     Example:
@@ -135,7 +135,7 @@ class Slots:
         self._group = new_group("run_elastic")
         self._over = threading.Event()
         self._failures = [""] * size
-        """Of each slot that has given up: why."""
+        """The reason of each slot that has given up, by its number."""
         self._threads: list[threading.Thread] = []
 
     def begin(self, slot: Slot) -> None:
@@ -148,7 +148,7 @@ class Slots:
         return self._failures[0] if all(self._failures) else ""
 
     def end(self, *, well: bool) -> None:
-        """End the tasks, and wait until Spark has."""
+        """End the tasks, and wait until Spark has ended them."""
         self._over.set()
         if well:
             for thread in self._threads:
@@ -166,16 +166,16 @@ class Slots:
             why = self._submit(slot, f"{number}-{attempt}")
             failures = failures + 1 if why else 0
             if failures == _MOST_FAILURES:
-                self._failures[number] = f"Spark has failed to run a task {failures} times, last: {why}"
+                self._failures[number] = f"Spark has failed to run a task {failures} times; the last reason: {why}"
             self._over.wait(_REST_SECONDS)
 
     def _submit(self, slot: Slot, name: str) -> str:
-        """Let one task serve, and return why it has failed; "" if it has not."""
+        """Let one task serve, and return why it failed; "" if it did not fail."""
 
         def task(_: Iterable[Any]) -> Iterator[int]:
             from pyspark import TaskContext
 
-            # Each attempt is a host of its own: the one before may not have ended yet.
+            # Each attempt is a host of its own: the previous attempt may not have ended yet.
             context = TaskContext.get()
             yield slot.serve(f"{name}-{0 if context is None else context.attemptNumber()}")
 

@@ -1,4 +1,4 @@
-"""`HorovodRunner`, as notebooks on Databricks use it."""
+"""`HorovodRunner`, with the interface that notebooks on Databricks use."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class HorovodRunner:
     Args:
         np: the number of workers; 0: Spark's default parallelism; below 0: that many on the driver's machine, without
             Spark.
-        driver_log_verbosity: "all" to print what workers print; "log_callback_only" not to.
+        driver_log_verbosity: "all" to print the workers' output; "log_callback_only" to omit it.
 
     Raises:
         SpecError: `driver_log_verbosity` is neither.
@@ -31,7 +31,7 @@ class HorovodRunner:
     def __init__(self, *, np: int, driver_log_verbosity: str = "log_callback_only") -> None:
         if driver_log_verbosity not in _VERBOSITIES:
             raise SpecError(
-                f"driver_log_verbosity={driver_log_verbosity!r} is not known", f"choose from {', '.join(_VERBOSITIES)}"
+                f"driver_log_verbosity={driver_log_verbosity!r} is not valid", f"choose from {', '.join(_VERBOSITIES)}"
             )
         self._size = np
         self._prints = driver_log_verbosity == "all"

@@ -1,4 +1,4 @@
-"""The part of a job that runs in a task of Spark: a host with one slot, which dials the launcher in the driver."""
+"""The part of a job that runs in a Spark task: a host with one slot, which dials the launcher in the driver."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Slot:
 
     Attributes:
         launcher: host:port of the launcher.
-        secret: of the job.
-        patience: seconds to look for the launcher.
+        secret: the secret of the job.
+        patience: seconds to try to reach the launcher.
         environment: variables for the worker; None removes one.
     """
 
@@ -33,7 +33,7 @@ class Slot:
         """Let the launcher run a worker in this task until the launcher ends it; return the exit code of the dialer.
 
         Args:
-            name: of this slot, which no other has at the same time.
+            name: the name of this slot, which no other slot has at the same time.
         """
         devices = _devices_of_task()
         given = {name: value for name, value in self.environment.items() if value is not None}
@@ -54,7 +54,7 @@ class Slot:
             dialer.end()
 
     def __call__(self, partition: int, _: Iterable[Any]) -> Iterator[int]:
-        """Serve as the task of a partition."""
+        """Serve the launcher in the task of a partition."""
         yield self.serve(str(partition))
 
 
@@ -67,7 +67,7 @@ def _devices_of_task() -> list[str]:
 
 
 def get_available_devices() -> list[str]:
-    """Return the addresses of the GPUs that Spark has given to this worker's task; none without GPUs.
+    """Return the addresses of the GPUs that Spark has given to this worker's task; an empty list without GPUs.
 
     In a worker, CUDA numbers these devices and those of the job's other workers on the machine from 0 on; use the
     device `local_rank()`.

@@ -1,4 +1,4 @@
-"""The Spark of this process: imported when it is needed."""
+"""The SparkContext of this process. PySpark is imported when it is needed."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def active_context() -> Any:
     context = SparkContext._active_spark_context
     if context is None:
         raise SpecError(
-            "Could not find an active SparkContext: is this a PySpark program?",
-            "make one first: SparkSession.builder.getOrCreate(). Sessions of Spark Connect have none, and cannot run "
-            "jobs of farandole yet",
+            "Could not find an active SparkContext, which a PySpark program has",
+            "create one first: SparkSession.builder.getOrCreate(). Sessions of Spark Connect have none, and cannot run "
+            "farandole's jobs yet",
         )
     return context
 

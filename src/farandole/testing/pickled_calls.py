@@ -12,11 +12,11 @@ from typing import Any
 def pickle_test_call(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
     """Return a call that a worker with this process's `sys.path` can make.
 
-    The function's module travels along if the worker could not import it: pytest can load the modules of tests in ways
+    The function's module is sent along if the worker could not import it: pytest can load the modules of tests in ways
     of its own.
 
     Raises:
-        Exception: something of the call cannot be pickled.
+        Exception: a part of the call cannot be pickled.
     """
     import cloudpickle  # type: ignore[import-untyped]
 
@@ -34,7 +34,7 @@ def pickle_test_call(function: Callable[..., Any], args: Sequence[Any], kwargs: 
 def _can_be_imported(module: ModuleType) -> bool:
     """Return whether `import` finds a module by its name, in `sys.path`."""
     if getattr(module, "__file__", None) is None or module.__name__ == "__main__":
-        return True  # A part of Python; and cloudpickle copies what is in __main__ by itself.
+        return True  # Python's own modules; and cloudpickle itself copies what __main__ defines.
     path, name, spec = None, "", None
     for part in module.__name__.split("."):
         name = f"{name}.{part}" if name else part

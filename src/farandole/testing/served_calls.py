@@ -1,4 +1,4 @@
-"""A worker of a test's world: makes the calls that the test sends, one after the other."""
+"""The program of a worker in a test's world: it makes the calls that the test sends, one after another."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from farandole.errors import HorovodInternalError
 
 
 class Answer(NamedTuple):
-    """The end of a call in one worker."""
+    """The outcome of a call in one worker."""
 
     payload: bytes
     """The result or the exception, as `farandole.control.launcher.call` pickles it."""
@@ -42,7 +42,7 @@ def _answer(connection: Connection, call: bytes, seconds: float) -> None:
         answer = Answer(dump_result(function(*args, **kwargs)))
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # What pytest.fail and pytest.skip raise is no Exception.
+    except BaseException as error:  # pytest.fail and pytest.skip raise errors that are not Exceptions.
         answer = Answer(dump_exception(error), traceback_of(error), isinstance(error, HorovodInternalError))
     finally:
         faulthandler.cancel_dump_traceback_later()

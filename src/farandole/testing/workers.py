@@ -1,8 +1,8 @@
 """A world of real workers on this machine, in which a test calls functions.
 
 The workers are those of a job of farandole's launcher, which runs in a thread of the test's process. Each worker has a
-connection to the test: a call goes to all of them, and its end comes back from each. When the test's process ends in
-whichever way, the launcher's agent ends the workers.
+connection to the test: a call goes to all workers, and each one sends its outcome back. When the test's process ends in
+any way, the launcher's agent ends the workers.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from farandole.testing.served_calls import Answer, serve
 
 Test = TypeVar("Test", bound=Callable[..., Any])
 
-# Seconds in which workers have to start, at least: on a busy machine, Python needs some by itself.
+# The least seconds that workers get to start: on a busy machine, Python alone takes several.
 _START_SECONDS = 60.0
-# Seconds that workers get to say why they failed, once one has failed: the others may wait for it in vain.
+# Seconds that the other workers get to report why they failed, once one has failed: they may wait for it in vain.
 _AFTERMATH_SECONDS = 2.0
-# Seconds for the end of workers that have nothing to do any more, before they are killed.
+# Seconds that idle workers get to end by themselves, before they are killed.
 _END_SECONDS = 10.0
-# Seconds that workers get to print where they are, before a test that takes too long has failed.
+# Seconds that workers get to print their stack traces, before a test that takes too long fails.
 _LAST_WORDS_SECONDS = 0.5
 
 
@@ -71,7 +71,7 @@ class World:
         self._over: socket.socket | None = None
 
     def __call__(self, test: Test) -> Test:
-        """Return a test that is carried out in all workers of a new world, with what it is called with here."""
+        """Return a test that runs in all workers of a new world, with the arguments that it is called with here."""
 
         @functools.wraps(test)
         def in_all_workers(*args: Any, **kwargs: Any) -> None:
@@ -81,7 +81,7 @@ class World:
         return in_all_workers  # type: ignore[return-value]
 
     def __enter__(self) -> World:
-        """Start the workers, and wait until all of them take calls."""
+        """Start the workers, and wait until all of them accept calls."""
         if self._job is not None:
             raise InvalidRequestError("this world has been started already: use a new one for each `with`.")
         folder = tempfile.mkdtemp(prefix="farandole-")
@@ -101,7 +101,7 @@ class World:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End the workers: none of them is left."""
+        """End the workers, and wait until none is left."""
         self._end(at_once=kind is not None)
 
     def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Any]:
@@ -128,7 +128,7 @@ class World:
         call = pickle_test_call(function, args, kwargs)
         try:
             for connection in self._connections.values():
-                with contextlib.suppress(OSError):  # A worker that is gone has no answer, either.
+                with contextlib.suppress(OSError):  # A worker that is gone sends no answer either.
                     connection.send((call, self.timeout))
             return self._results(self._answers())
         except BaseException:
@@ -143,7 +143,7 @@ class World:
         console = Console(text_writer(sys.stdout), text_writer(sys.stderr))
         self._job = BackgroundJob()
         call = pickle_call(serve, (address,), {})
-        # One end is closed when the job has ended, so that whatever waits for workers can wait for that as well.
+        # One end is closed when the job has ended, so that a wait for workers can also wait for that.
         self._over, ended = socket.socketpair()
         self._job.outcome.add_done_callback(lambda _: ended.close())
         self._job.begin(launch(spec, machine, console, started=self._job.started, call=call))
@@ -159,14 +159,14 @@ class World:
                 results_of(self._job.outcome.result())
             if listener not in ready:
                 raise TimeoutError(
-                    f"{len(self._connections)} of {self.size} workers have started within {seconds:g} s: see "
+                    f"only {len(self._connections)} of {self.size} workers have started within {seconds:g} s: see "
                     "what they have printed, or give the world a longer timeout"
                 )
             connection = Connection(listener.accept()[0].detach())
             self._connections[connection.recv()] = connection
 
     def _answers(self) -> dict[int, Answer | None]:
-        """Return the answers by rank; None for a worker that is gone. Ranks that say nothing in time are missing."""
+        """Return the answers by rank; None for a worker that is gone. Ranks that do not answer in time are missing."""
         answers: dict[int, Answer | None] = {}
         rank_of = {connection: rank for rank, connection in self._connections.items()}
         deadline = time.monotonic() + self.timeout + _LAST_WORDS_SECONDS

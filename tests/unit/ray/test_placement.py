@@ -59,7 +59,7 @@ def test_slots_of_nodes() -> None:
         ({"max_workers": 2}, "`max_workers` needs `min_workers`"),
         ({"max_workers": 2, "min_workers": 0}, "`max_workers` needs `min_workers`"),
         ({"min_workers": 1, "num_workers": 2}, "^Both `min_workers` and `num_workers` provided."),
-        ({"num_workers": 1, "gpus_per_worker": 1}, "only with `use_gpu=True`"),
+        ({"num_workers": 1, "gpus_per_worker": 1}, "without `use_gpu=True`"),
         ({"num_workers": 1, "use_gpu": True, "gpus_per_worker": 0}, "must be at least 1"),
     ],
 )

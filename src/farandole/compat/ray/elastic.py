@@ -124,7 +124,7 @@ class ElasticRayExecutor:
         override_discovery: bool = True,
     ) -> None:
         if gpus_per_slot is not None and not use_gpu:
-            raise ValueError("gpus_per_slot counts only with use_gpu=True.")
+            raise ValueError("gpus_per_slot has no effect without use_gpu=True: pass both, or omit it.")
         if use_gpu and gpus_per_slot is not None and gpus_per_slot < 1:
             raise ValueError(f"gpus_per_slot is {gpus_per_slot}, and must be at least 1 with use_gpu=True.")
         self.settings = settings
