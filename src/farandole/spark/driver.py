@@ -77,7 +77,7 @@ class Options:
 
 
 def start_seconds(given: float | None) -> float:
-    """Return how many seconds tasks have to start.
+    """Return the number of seconds that tasks have to start.
 
     Raises:
         SpecError: the variable is not a number.
