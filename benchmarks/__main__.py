@@ -32,7 +32,7 @@ def parse_size(text: str) -> int:
     scale = {"K": KB, "M": MB}.get(text[-1:].upper(), 1)
     digits = text if scale == 1 else text[:-1]
     if not digits.isdecimal() or int(digits) == 0 or int(digits) * scale % 4:
-        raise argparse.ArgumentTypeError(f"{text} is not a whole number of float32, such as 4, 64K or 16M")
+        raise argparse.ArgumentTypeError(f"{text} is not a multiple of 4 bytes, such as 4, 64K or 16M")
     return int(digits) * scale
 
 
@@ -48,18 +48,22 @@ def parse_arguments() -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("cases", nargs="*", metavar="CASE", help="names of cases, or of groups; all by default")
-    parser.add_argument("--quick", action="store_true", help="small and short: to see that it works, not to believe it")
+    parser.add_argument("--quick", action="store_true", help="small and short: only shows that it works")
     parser.add_argument(
-        "--worlds", type=int, nargs="+", metavar="N", help="numbers of workers, where a case has several"
+        "--worlds", type=int, nargs="+", metavar="N", help="numbers of workers, for cases that have several"
     )
     parser.add_argument(
-        "--sizes", type=parse_size, nargs="+", metavar="BYTES", help="such as 4 64K 16M, where it has several"
+        "--sizes",
+        type=parse_size,
+        nargs="+",
+        metavar="BYTES",
+        help="sizes such as 4 64K 16M, for cases that have several",
     )
     parser.add_argument("--rounds", type=int, help=f"turns of each contender in a measurement (default: {ROUNDS})")
     parser.add_argument("--seconds", type=float, help=f"about how long a measurement takes (default: {SECONDS:g})")
-    parser.add_argument("--output", type=Path, default=RESULTS, metavar="FOLDER", help="for JSON and plots")
-    parser.add_argument("--from", dest="source", type=Path, metavar="JSON", help="measure nothing; show an earlier run")
-    parser.add_argument("--document", action="store_true", help="also put tables and plots into the pages in docs")
+    parser.add_argument("--output", type=Path, default=RESULTS, metavar="FOLDER", help="folder of JSON and plots")
+    parser.add_argument("--from", dest="source", type=Path, metavar="JSON", help="show an earlier run")
+    parser.add_argument("--document", action="store_true", help="also write tables and plots into docs")
     parser.add_argument(
         "--against", type=Path, metavar="CHECKOUT", help="also measure another checkout of farandole, in the same turns"
     )
@@ -73,14 +77,14 @@ def parse_arguments() -> argparse.Namespace:
     names = [*(case.letter for case in CASES), *groups]
     unknown = sorted(set(arguments.cases) - set(names))
     if unknown:
-        parser.error(f"no case {', '.join(unknown)}; there are {' '.join(names)}")
+        parser.error(f"unknown case {', '.join(unknown)}; choose from {' '.join(names)}")
     arguments.rounds = arguments.rounds or (QUICK_ROUNDS if arguments.quick else ROUNDS)
     arguments.seconds = arguments.seconds or (QUICK_SECONDS if arguments.quick else SECONDS)
     return arguments
 
 
 def measure(cases: list[Case], arguments: argparse.Namespace) -> Results:
-    """Run the cases; print each one's table as soon as it is there, and keep what has been measured on disk."""
+    """Run the cases. Print each table as soon as it is complete, and keep the results so far on disk."""
     scope = Scope(
         arguments.quick,
         tuple(arguments.worlds) if arguments.worlds else None,
@@ -102,7 +106,7 @@ def measure(cases: list[Case], arguments: argparse.Namespace) -> Results:
 
 
 def run_case(case: Case, conductor: Conductor, scope: Scope) -> list[Row]:
-    """Run a case; one that fails as a whole must not cost the others their numbers."""
+    """Run a case. If it fails as a whole, the other cases keep their numbers."""
     try:
         return case.run(conductor, scope)
     except Exception:
@@ -122,7 +126,7 @@ def draw_all(results: Results, folder: Path) -> dict[str, list[Path]]:
 
 
 def show(results: Results, arguments: argparse.Namespace) -> None:
-    """Draw the plots, say what failed, and write the document if asked to."""
+    """Draw the plots, print the failures, and write the document if asked to."""
     folder = DOCUMENT_FOLDER if arguments.document else arguments.output
     figures = draw_all(results, folder)
     if arguments.document:
@@ -134,7 +138,7 @@ def show(results: Results, arguments: argparse.Namespace) -> None:
 
 
 def document(page: str, results: Results, figures: dict[str, list[Path]]) -> None:
-    """Write what belongs to a page there, and keep the numbers; no-op when nothing does."""
+    """Write a page's tables and figures into it, and keep the numbers; do nothing if the page has none."""
     if not results.cases:
         return
     write_document(DOCUMENTS / page, CASES, results, figures)
@@ -149,7 +153,7 @@ def document(page: str, results: Results, figures: dict[str, list[Path]]) -> Non
 def main() -> None:
     """Do what the command line says."""
     if sys.argv[1:2] == ["scheduler"]:
-        # It measures no collectives: it simulates, and has options of its own.
+        # It simulates instead of measuring collectives, and has options of its own.
         from benchmarks import scheduler
 
         sys.exit(scheduler.main(sys.argv[2:]))
@@ -158,7 +162,7 @@ def main() -> None:
 
         sys.exit(bench.main(sys.argv[2:]))
     arguments = parse_arguments()
-    # As Ctrl-C: what was started is ended on the way out.
+    # As with Ctrl-C, all that was started is ended on the way out.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     if arguments.source:
         results = Results.read(arguments.source)

@@ -1,4 +1,4 @@
-"""What the machine can do, measured beside everything else: copying between arenas, and streaming between hosts."""
+"""The machine's own limits, measured beside everything else: copying between arenas, and streaming between hosts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def make_copy(engine: Any, hvd: Any, size: int) -> Any:
         ctypes.memset(block.address, 1, size)
     places = hvd.allgather_object(_place_of(own.address))
     neighbour = _map(places[(hvd.rank() + 1) % hvd.size()], size)
-    # All copy from their own when one cannot reach its neighbour's: their times are compared.
+    # If one worker cannot reach its neighbour's arena, all copy from their own, because their times are compared.
     reached = all(hvd.allgather_object(neighbour is not None))
     source = own.address
     if reached and neighbour is not None:
@@ -58,12 +58,12 @@ def _descriptor_of(inode: int) -> int | None:
             if inode and os.stat(f"/proc/self/fd/{name}").st_ino == inode:
                 return int(name)
         except OSError:
-            continue  # The one that lists.
+            continue  # The descriptor of the listing itself.
     return None
 
 
 def _map(place: tuple[int, int, int] | None, size: int) -> tuple[int, Any] | None:
-    """Map another process's memory; return its address here and what keeps it mapped, or None if it cannot be done."""
+    """Map another process's memory; return its address here and what keeps it mapped, or None on failure."""
     if place is None:
         return None
     process, fd, offset = place
@@ -84,10 +84,10 @@ class Stream:
     """A plain TCP connection from each host to the next, in a ring; all hosts send at the same time.
 
     Args:
-        hosts: an address of each.
-        host: on which of them this worker is.
-        local_rank: of this worker there. Only the first one streams.
-        hvd: to meet the others with.
+        hosts: an address of each host.
+        host: the index of this worker's host.
+        local_rank: this worker's rank on its host. Only rank 0 streams.
+        hvd: the module whose barrier synchronizes the workers.
     """
 
     def __init__(self, hosts: list[str], host: int, local_rank: int, hvd: Any) -> None:
@@ -102,7 +102,7 @@ class Stream:
             self._sockets = to_next, from_last
 
     def make_call(self, size: int) -> Any:
-        """Return a call that sends so many bytes to the next host, and receives as many from the one before."""
+        """Return a call that sends `size` bytes to the next host, and receives as many from the previous one."""
         if self._sockets is None:
             return lambda: None
         to_next, from_last = self._sockets

@@ -1,4 +1,4 @@
-"""Times commands: to their end, or until the last of their workers has noted when it was done.
+"""Time commands: to their end, or until the last of their workers has noted that it is done.
 
 A worker notes the time of the monotonic clock, in nanoseconds, in a file of its own in `BENCHMARK_FOLDER`.
 """
@@ -40,20 +40,21 @@ def time_start(
         started = _run(command, folder, environment, _SECONDS)
         ended = [int(file.read_text()) for file in folder.iterdir()]
         if len(ended) != workers:
-            raise RuntimeError(f"{len(ended)} workers of {workers} got that far")
+            raise RuntimeError(f"only {len(ended)} of {workers} workers noted their end")
         return (max(ended) - started) / 1e9
 
     return time_rounds(conductor, what, take)
 
 
 def time_rounds(conductor: Conductor, what: str, take: Callable[[Path], float], rounds: int | None = None) -> Row:
-    """Time something several times; one that fails is told of and not tried again.
+    """Time something several times. A failure is reported, and ends the repetitions.
 
     Args:
-        conductor: what is told.
-        what: it is called in the table.
-        take: does it once and returns its seconds. It gets an empty folder, which is removed afterwards.
-        rounds: how many times; None is what the conductor does.
+        conductor: the conductor that failures are reported to.
+        what: its name in the table.
+        take: a function that does it once and returns the seconds. It gets an empty folder, which is removed
+            afterwards.
+        rounds: the number of repetitions; None: as many as the conductor's rounds.
     """
     row = Row({"what": what})
     for _ in range(rounds or conductor.rounds):

@@ -1,4 +1,4 @@
-"""Lets contenders take turns, and survives those that fail: what they leave out is noted, and the others go on."""
+"""Let contenders take turns. A contender that fails is noted and left out, and the others go on."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from benchmarks.peers.base import MODULES, Setup
 from benchmarks.teams import Team, TeamFailed, Unsupported
 from benchmarks.topology import Topology
 
-# What the labels of another checkout's contenders end with.
+# The suffix of the labels of another checkout's contenders.
 OTHER_CHECKOUT = ", other checkout"
-# Of the memory that is free, what the contenders of one measurement may hold at the same time.
+# The part of the free memory that the contenders of one measurement may hold at the same time.
 _MEMORY_SHARE = 0.4
 _MOST_CALLS = 2000
-# Of one contender in one measurement, when its calls are slow.
+# The least rounds of one contender in one measurement, when its calls are slow.
 _MOST_SECONDS = 8.0
 
 
@@ -43,9 +43,9 @@ class Row:
     """One measurement.
 
     Attributes:
-        keys: what tells it from the other rows of its case, such as world and bytes.
-        seconds: of one call, by contender and round; the slowest worker's.
-        notes: by contender: what a reader should know, or why there are no seconds.
+        keys: the values that distinguish it from the other rows of its case, such as world and bytes.
+        seconds: the seconds of one call on the slowest worker, by contender and round.
+        notes: by contender, a remark for the reader, or why there are no seconds.
     """
 
     keys: dict[str, Any]
@@ -61,7 +61,7 @@ class Conductor:
     """Owns the teams and the folder they share.
 
     Args:
-        folder: for sockets and what workers print.
+        folder: the folder of sockets and of the workers' output.
         rounds: turns of each contender in one measurement.
         seconds: about how long one measurement may take.
         against: another checkout of farandole, which takes part wherever farandole does on one host.
@@ -74,15 +74,15 @@ class Conductor:
         self.against = against
         self.failures: list[str] = []
         self._teams: dict[tuple[str, Topology], Team | None] = {}
-        """None: it failed; not tried again."""
+        """The teams; None for one that failed, which is not tried again."""
         self._setups = 0
 
     def say(self, text: str) -> None:
-        """Tell the person who waits."""
+        """Print a line for the user who waits."""
         print(text, file=sys.stderr, flush=True)
 
     def ask(self, peer: str, topology: Topology, work: str, arguments: Mapping[str, Any]) -> list[Any] | None:
-        """Return what one call of a work returns on every worker; None where the team is of no use."""
+        """Return the value of one call of a work on every worker; None if the team has failed."""
         team = self._team(peer, topology, None)
         if team is None:
             return None
@@ -105,9 +105,9 @@ class Conductor:
         """Measure contenders on one topology, in turns.
 
         Args:
-            topology: of all of them.
-            contenders: with different labels.
-            keys: of the row.
+            topology: the topology of all contenders.
+            contenders: the contenders, whose labels differ.
+            keys: the keys of the row.
             bed: the hosts, when the topology has several.
             bytes_held: by each worker of each contender. What does not fit into memory together takes turns of another
                 kind: one contender after the other, which the row notes.
@@ -148,12 +148,12 @@ class Conductor:
         return turn
 
     def _take_turns(self, turns: list[_Turn], contenders: int, row: Row) -> None:
-        """Let each measure how long a call takes, then let them take turns; one that fails is left out from then on."""
+        """Let each contender time a call, then let them take turns; a contender that fails is left out from then on."""
         share = self.seconds / (self.rounds * contenders)
         for turn in turns:
             self._attempt(turn, row, lambda turn: turn.calibrate(share))
         for number in range(self.rounds):
-            # Nobody always comes after the same one.
+            # No contender always follows the same one.
             for turn in [*turns[number % len(turns) :], *turns[: number % len(turns)]] if turns else []:
                 if number < turn.rounds(self.rounds, share):
                     self._attempt(turn, row, lambda turn: turn.take(row))
@@ -201,7 +201,7 @@ class Conductor:
         self.say(f"    warning: {why}\n    The others go on.")
 
     def dismiss(self, topology: Topology) -> None:
-        """End the teams of a topology, and forget which of them failed."""
+        """End the teams of a topology, and clear which of them failed."""
         for key in [key for key in self._teams if key[1] == topology]:
             team = self._teams.pop(key)
             if team is not None:
@@ -225,14 +225,14 @@ class _Turn:
         self._estimate = 0.0
 
     def calibrate(self, share: float) -> None:
-        """Find out how many calls fit into `share` seconds. The first call warms up and does not count."""
+        """Measure how many calls fit into `share` seconds. The first call is a warm-up and does not count."""
         first = self.team.time(self.contender.label, 1)
         few = max(1, min(20, int(share / max(first, 1e-6))))
         self._estimate = first if first > share else self.team.time(self.contender.label, few)
         self._calls = max(1, min(_MOST_CALLS, int(share / max(self._estimate, 1e-7))))
 
     def rounds(self, most: int, share: float) -> int:
-        """Return how many rounds are worth it: fewer when a call is more than a turn, fewest when it takes seconds."""
+        """Return the number of rounds: fewer when a call takes more than a turn, fewest when it takes seconds."""
         if self._estimate <= 2 * share:
             return most
         return min(most, 3, max(1, int(_MOST_SECONDS / self._estimate)))
@@ -243,7 +243,7 @@ class _Turn:
 
 
 def _with_other_checkout(contenders: Sequence[Contender]) -> list[Contender]:
-    """Return the contenders, and after each of farandole's own (not the bounds) that of the other checkout."""
+    """Return the contenders; each of farandole's own, except the bounds, is followed by that of the other checkout."""
     found = []
     for contender in contenders:
         found.append(contender)
@@ -259,8 +259,8 @@ def _free_memory() -> int:
 
 @contextlib.contextmanager
 def conducting(rounds: int, seconds: float, against: Path | None = None) -> Iterator[Conductor]:
-    """Make a conductor, and leave nothing behind in the end."""
-    # Not where TMPDIR says: the name of a socket must be shorter than what some machines have there.
+    """Make a conductor, and remove all that it leaves behind."""
+    # TMPDIR is not used: on some machines its path is longer than the name of a socket may be.
     folder = Path(tempfile.mkdtemp(prefix="farandole-", dir="/tmp"))
     conductor = Conductor(folder, rounds, seconds, against)
     try:

@@ -2,7 +2,7 @@
 
     python -m benchmarks.first_allreduce PEER WORKERS
 
-No framework is imported but where there is no other way: gloo comes with torch.
+No framework is imported, except where there is no other way: gloo comes with torch.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 
 def farandole() -> float:
-    """Sum with nothing but the core."""
+    """Sum with farandole's core alone."""
     from array import array
 
     from farandole.worker.core import basics, buffers
@@ -27,7 +27,7 @@ def farandole() -> float:
 
 
 def gloo() -> float:
-    """Sum with torch.distributed, which finds its place as torchrun says."""
+    """Sum with torch.distributed, whose rank comes from torchrun's variables."""
     import torch
     import torch.distributed as dist
 

@@ -1,4 +1,4 @@
-"""Measures the time from `kill -9` of a worker of a training on fake GPUs to the next step, and where it goes.
+"""Measure the time from `kill -9` of a worker to the next step of a training on fake GPUs, and its parts.
 
     python -m benchmarks.gpu_recovery --workers 4 --trials 20
 
@@ -37,11 +37,11 @@ PARTS = {
     "reduced": "the kept gradients are reduced, through host memory",
     "counted": "the optimizer has taken the step",
 }
-"""The points that are noted, in their order, and what has happened between each one and the one before."""
+"""The recorded points in their order, each with what has happened since the previous one."""
 
 
 def train(folder: str, width: int) -> None:
-    """Train until the process is killed, and note when it comes to which point. Run by a worker."""
+    """Train until the process is killed, and record when it reaches each point. A worker runs this."""
     import torch
 
     import farandole.torch as hvd
@@ -88,7 +88,7 @@ def train(folder: str, width: int) -> None:
 
 
 class GpuJob:
-    """A job whose workers are killed, one after the other, and replaced."""
+    """A job whose workers are killed one after another, and replaced."""
 
     def __init__(self, nursery: Nursery, gpu: FakeGpu, workers: int, width: int) -> None:
         """Start the job."""
@@ -150,7 +150,7 @@ class GpuJob:
         wait_until(are_there)
 
     def _points(self, worker: int, since: int) -> dict[str, int]:
-        """Return when a survivor came to each point; nothing if it has not taken a step without the victim yet."""
+        """Return when a survivor reached each point; empty if it has not taken a step without the victim yet."""
         lines = [line for line in self._book(worker) if line["at"] > since]
         after = [line for line in lines if line["point"] == "counted" and line["size"] == len(self._living)]
         if not after:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 _NETWORK = "10.77.0"
 _TOOLS = ("ip", "tc", "unshare")
-# What may leave at once: enough for the largest segment the kernel hands down, and for a timer tick's worth of bytes.
+# The burst: enough for the largest segment that the kernel hands down, and for the bytes of one timer tick.
 _BURST_SECONDS = 0.001
 _LEAST_BURST = 256 * 1024
 _LATENCY = "20ms"
@@ -39,15 +39,15 @@ class Bed:
     device = "eth0"
 
     def __init__(self, hosts: int, folder: Path) -> None:
-        """Say what the bed will be; `up` makes it. The agent is written to `folder`."""
+        """Describe the bed; `up` makes it. The agent is written to `folder`."""
         self.addresses = [f"{_NETWORK}.{host + 1}" for host in range(hosts)]
         self.agent = folder / f"agent-{hosts}"
-        mark = secrets.token_hex(4)  # A process that was killed has left the names of its number.
+        mark = secrets.token_hex(4)  # A killed process may have left names with its process id.
         self._names = [f"farandole-{mark}-{host}" for host in range(hosts)]
         self._switch = f"farandole-{mark}-switch"
 
     def enter(self, host: int) -> list[str]:
-        """Return what to put before a command to run it on a host: its network, and a host name of its own."""
+        """Return the prefix of a command that runs it on a host: in its network, and with a host name of its own."""
         inside = f'hostname {shlex.quote(f"h{host}")} && exec "$@"'
         return ["ip", "netns", "exec", self._names[host], "unshare", "--uts", "sh", "-c", inside, "sh"]
 
@@ -60,7 +60,7 @@ class Bed:
         lacking = [tool for tool in _TOOLS if shutil.which(tool) is None]
         if lacking or os.geteuid() != 0:
             what = f"no {' and no '.join(lacking)} on this machine" if lacking else "only root may make namespaces"
-            raise BedError(f"{what}; run as root on a machine with iproute2 and util-linux to measure between hosts")
+            raise BedError(f"{what}: to measure between hosts, run as root on a machine with iproute2 and util-linux")
         self._write_agent()
         _run("ip", "netns", "add", self._switch)
         _run("ip", "-n", self._switch, "link", "add", "bridge", "type", "bridge")
@@ -75,12 +75,12 @@ class Bed:
                 _run("ip", "-n", name, "link", "set", device, "up")
 
     def shape(self, bits_per_second: int | None) -> None:
-        """Limit what each host sends, and what it receives; None lifts the limit. Live connections feel it at once."""
+        """Limit each host's bandwidth in both directions; None lifts the limit. It applies to live connections, too."""
         wires = [(name, self.device) for name in self._names]
         wires += [(self._switch, f"port{host}") for host in range(len(self._names))]
         for name, device in wires:
             if bits_per_second is None:
-                # Fails where there is nothing to lift.
+                # Fails if there is no limit to lift.
                 subprocess.run(["tc", "-n", name, "qdisc", "del", "dev", device, "root"], stderr=subprocess.DEVNULL)
                 continue
             burst = max(_LEAST_BURST, int(bits_per_second / 8 * _BURST_SECONDS))
@@ -88,7 +88,7 @@ class Bed:
             _run("tc", "-n", name, "qdisc", "replace", "dev", device, "root", "tbf", *limit)
 
     def down(self) -> None:
-        """End what still runs on the hosts, and remove them."""
+        """End all processes that still run on the hosts, and remove the hosts."""
         for name in (*self._names, self._switch):
             listed = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True, check=False)
             for process in listed.stdout.split():
@@ -109,7 +109,7 @@ class Bed:
 
 @contextlib.contextmanager
 def bed_of(hosts: int, folder: Path) -> Iterator[Bed]:
-    """Make hosts, and remove them in the end, whatever happens.
+    """Make hosts, and remove them in the end in any case.
 
     Raises:
         BedError: the machine does not allow it.

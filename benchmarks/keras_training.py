@@ -17,9 +17,9 @@ class Training:
     """A training of dense layers.
 
     Attributes:
-        widths: of the input, of all layers but the last, and of the output.
-        steps: in an epoch.
-        epochs: in one call of `fit`, which takes a while to begin and to end.
+        widths: the widths of the input, of all layers but the last, and of the output.
+        steps: the number of steps in an epoch.
+        epochs: the number of epochs in one call of `fit`, which takes a while to begin and to end.
     """
 
     widths: tuple[int, ...]
@@ -33,16 +33,17 @@ class Training:
         return keras.Sequential([keras.Input((self.widths[0],)), *layers, keras.layers.Dense(outputs)])
 
     def make_fit(self, keras: Any, optimizer: Callable[[], Any], batch: int, meet: Callable[[], Any]) -> Call:
-        """Return a call of `fit` that counts as so many as it makes steps, each of a batch of that size.
+        """Return a call of `fit`, which counts as as many calls as it makes steps, each with a batch of `batch`
+        samples.
 
         It times itself, within its epochs: TensorFlow alone adds 0.6 s at the end of some calls of `fit`. The numbers
         are drawn: what is learnt is not measured, and the digits' own are as many.
 
         Args:
             keras: Keras 3 or tf_keras.
-            optimizer: makes the optimizer.
+            optimizer: a function that makes the optimizer.
             batch: the size of a batch.
-            meet: waits for all workers that are timed together; called before each epoch.
+            meet: a function that waits for all workers that are timed together; called before each epoch.
         """
         import numpy
 
@@ -72,7 +73,7 @@ TRAININGS = {
 
 
 def make_clock(keras: Any, meet: Callable[[], Any]) -> Any:
-    """Return a callback that adds up in `seconds` what epochs take, from the moment at which all workers have met."""
+    """Return a callback that adds up the seconds of epochs in `seconds`, each from when all workers have met."""
 
     class EpochClock(keras.callbacks.Callback):  # type: ignore[misc]
         seconds = 0.0
@@ -89,7 +90,7 @@ def make_clock(keras: Any, meet: Callable[[], Any]) -> Any:
 
 
 def peak_memory(call: Call) -> float:
-    """Make the call and return the most memory that this process had meanwhile, in bytes."""
+    """Make the call and return this process's peak of memory meanwhile, in bytes."""
     with open("/proc/self/clear_refs", "w") as reset:
         reset.write("5")
     call()

@@ -1,8 +1,8 @@
-"""The `farandole` command, with a note in `BENCHMARK_FOLDER` of the most memory it has held, in KB.
+"""The `farandole` command, which also writes its peak of memory, in KB, into `BENCHMARK_FOLDER`.
 
     python -m benchmarks.launcher_memory run -np 2 true
 
-It notes that itself: what the kernel tells the parent of a process may be the parent's own memory before the exec.
+The command measures itself: what the kernel reports to its parent may be the parent's own memory before the exec.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ NOTE = "launcher_memory"
 
 
 def peak_memory() -> int:
-    """Return the most memory that this process has had resident, in KB."""
+    """Return this process's peak of resident memory, in KB."""
     with open("/proc/self/status") as lines:
         return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
 

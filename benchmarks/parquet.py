@@ -91,7 +91,7 @@ def measure(folder: Path, way: str) -> dict[str, float]:
 def measured(folder: Path, way: str) -> dict[str, float]:
     """Go through the files in this process, and return what that took.
 
-    The time is that of the processor, so that other work of the machine does not count.
+    The time is processor time, so that other work on the machine does not count.
     """
     _peak()
     before = _peak()
@@ -102,7 +102,7 @@ def measured(folder: Path, way: str) -> dict[str, float]:
 
 
 def _peak() -> float:
-    """Return the largest resident memory of this process so far, in MiB, and begin anew from what it is now."""
+    """Return this process's peak of resident memory so far, in MiB, and restart the peak from the present value."""
     peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
     Path("/proc/self/clear_refs").write_text("5")
     return int(peak.split()[1]) / 1024
@@ -114,7 +114,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=800_000)
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
-    import torch  # noqa: F401 - What is imported here is no memory of a reader's.
+    import torch  # noqa: F401 - So that its memory does not count as the reader's.
 
     import farandole.parquet
     import farandole.torch.elastic  # noqa: F401

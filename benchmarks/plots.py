@@ -1,4 +1,4 @@
-"""Time over bytes, both logarithmic, one line for each contender, the bound as a grey one."""
+"""Plots of time over bytes, both logarithmic, with one line for each contender, and a grey one for the bound."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.cases.base import ARENA, COPY_BOUND, GLOO, MPICH, OPENMPI, ORDIN
 from benchmarks.conductor import Row
 from benchmarks.report import format_bytes, format_seconds, labels_of
 
-# Told apart by colour (a palette that colour-blind people can read: Okabe and Ito), by marker and by dashes.
+# Lines differ by colour (Okabe and Ito's palette, which colour-blind people can read), by marker and by dashes.
 _STYLES = {
     COPY_BOUND: {"color": "#888888", "marker": "", "linestyle": "--"},
     WIRE_BOUND: {"color": "#888888", "marker": "", "linestyle": "--"},
@@ -64,7 +64,7 @@ def _draw_file(case: Case, rows: Sequence[Row], path: Path, suffix: str) -> Path
     figure.savefig(drawn, dpi=_DPI)
     pyplot.close(figure)
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Lines of seven colours: a palette makes a third of the bytes, and the files are kept in the repository.
+    # A palette of seven colours makes a third of the bytes, and the files are kept in the repository.
     Image.open(drawn).convert("RGB").quantize(_COLORS).save(path, optimize=True)
     return path
 
@@ -72,7 +72,7 @@ def _draw_file(case: Case, rows: Sequence[Row], path: Path, suffix: str) -> Path
 def _panel(case: Case, row: Row) -> str:
     assert case.figure is not None
     values = [(key, row.keys[key]) for key in case.figure.panel_keys]
-    # A word speaks for itself, a number does not.
+    # A word needs no name beside it; a number does.
     return ", ".join(value if isinstance(value, str) else f"{key} of {value}" for key, value in values)
 
 

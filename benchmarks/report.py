@@ -1,4 +1,4 @@
-"""What has been measured, as data, as tables, and in the document."""
+"""The results of a run, as data, as tables, and in the document."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ _PACKAGES = ("farandole", "torch", "tensorflow_cpu", "keras", "tf_keras", "numpy
 
 @dataclass
 class CaseResult:
-    """What one case gave."""
+    """The result of one case."""
 
     letter: str
     rows: list[Row]
     load: tuple[float, float]
-    """Processes that wanted to run, on average over a minute, before and after."""
+    """The load average over a minute, before and after."""
     seconds: float
-    """How long it took to measure."""
+    """The seconds that the measurement took."""
 
 
 @dataclass
 class Results:
-    """What one run gave. It is what the JSON file holds."""
+    """The result of one run, which is the content of the JSON file."""
 
     machine: dict[str, Any]
     quick: bool
@@ -58,11 +58,11 @@ class Results:
         return cls(data["machine"], data["quick"], cases, data["failures"])
 
     def of(self, letters: set[str]) -> Results:
-        """Return the same of these cases only."""
+        """Return the results of these cases only."""
         return replace(self, cases=[case for case in self.cases if case.letter in letters])
 
     def join(self, later: Results) -> None:
-        """Take the cases of a later run; those of the same letters are replaced."""
+        """Add the cases of a later run; they replace cases with the same letters."""
         replaced = {case.letter for case in later.cases}
         self.cases = sorted(
             [case for case in self.cases if case.letter not in replaced] + later.cases, key=lambda case: case.letter
@@ -96,7 +96,7 @@ def _version(name: str) -> str:
 
 
 def machine_line(results: Results) -> str:
-    """Write what the numbers depend on, in one line."""
+    """Return what the numbers depend on, in one line."""
     machine = results.machine
     versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
     return (
@@ -186,7 +186,7 @@ def _cell(row: Row, label: str) -> str:
     if median is not None:
         return format_seconds(median)
     note = row.notes.get(label, "")
-    # A reason is a sentence and goes below the table; a value, such as a share, is short.
+    # A reason is a sentence, which goes below the table; a value, such as a share, is short.
     return note if len(note) < 12 else "-"
 
 
@@ -197,7 +197,7 @@ def _ratio(row: Row, ratio: Ratio) -> str:
 
 
 def notes(rows: Sequence[Row]) -> list[str]:
-    """Return what readers of a table should know, each once."""
+    """Return the notes for readers of a table, each once."""
     found: dict[str, None] = {}
     for row in rows:
         for label, note in row.notes.items():
@@ -232,7 +232,7 @@ def replace_region(text: str, name: str, content: str) -> str:
     begin, end = f"<!-- bench:{name} -->", f"<!-- /bench:{name} -->"
     pattern = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.DOTALL)
     if not pattern.search(text):
-        raise ValueError(f"no region {begin} ... {end} in the document; add one where its tables should stand")
+        raise ValueError(f"the document has no region {begin} ... {end}: add one where the tables should be")
     return pattern.sub(lambda _: f"{begin}\n{content}\n{end}", text)
 
 

@@ -3,8 +3,8 @@
     make bench BENCH=scheduler                       the whole table, about a quarter of an hour
     make bench BENCH='scheduler --rows fcfs,adaptive --workloads workload-1'
 
-FARANDOLE_TRACES says where the archive of the published profiles and workloads is, which the project does not contain.
-A simulation is deterministic: the same row is the same on any machine. What has been simulated is kept in a JSON file,
+FARANDOLE_TRACES is the path of the archive of published profiles and workloads, which the project does not contain.
+A simulation is deterministic: the same row is the same on any machine. Results are kept in a JSON file,
 row by row.
 """
 
@@ -71,7 +71,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--workloads", help="names, separated by commas (default: all)")
     parser.add_argument("--cluster", help=f"default: {HETEROGENEOUS}, or one that suits the synthetic workloads")
     parser.add_argument("--output", type=Path, default=RESULTS, metavar="JSON")
-    parser.add_argument("--from", dest="source", action="store_true", help="simulate nothing; print what is kept")
+    parser.add_argument("--from", dest="source", action="store_true", help="only print earlier results")
     parser.add_argument("--quick", action="store_true", help="one workload, and few rows")
     options = parser.parse_args(arguments)
     kept: dict[str, dict[str, float]] = json.loads(options.output.read_text()) if options.output.exists() else {}
@@ -95,7 +95,7 @@ def _rows(options: argparse.Namespace) -> list[Row]:
     known = {row.label: row for row in ROWS}
     unknown = [label for label in options.rows.split(";") if label not in known]
     if unknown:
-        raise SystemExit(f"there is no row {', '.join(unknown)}; there are: {'; '.join(known)}")
+        raise SystemExit(f"unknown row {', '.join(unknown)}; choose from: {'; '.join(known)}")
     return [known[label] for label in options.rows.split(";")]
 
 
@@ -105,7 +105,7 @@ def _inputs(options: argparse.Namespace) -> tuple[Mapping[str, Application], lis
         applications = read_profiles(place)
         workloads, cluster = read_workloads(place, applications), options.cluster or HETEROGENEOUS
     else:
-        print(f"{place} is not there: synthetic workloads")
+        print(f"{place} does not exist: synthetic workloads are used")
         applications = applications_of(synthetic.profiles())
         files = {f"synthetic-{seed}.csv": synthetic.workload(seed) for seed in range(4)}
         workloads, cluster = workloads_of(files, applications), options.cluster or synthetic.CLUSTER

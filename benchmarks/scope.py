@@ -1,4 +1,4 @@
-"""How much of a case to measure."""
+"""The extent of a measurement."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Scope:
-    """What the person asked for.
+    """The user's choice of how much of a case to measure.
 
     Attributes:
-        quick: small and short, to see that it works.
-        worlds: numbers of workers on one host; None is what the case has.
-        sizes: in bytes; None is what the case has.
+        quick: whether the run is small and short, only to show that it works.
+        worlds: numbers of workers on one host; None: those of the case.
+        sizes: sizes in bytes; None: those of the case.
     """
 
     quick: bool = False
@@ -21,9 +21,9 @@ class Scope:
     sizes: tuple[int, ...] | None = None
 
     def choose_worlds(self, usual: Sequence[int]) -> Sequence[int]:
-        """Return the worlds to measure, of a case that usually has these."""
+        """Return the worlds to measure in a case whose own worlds are `usual`."""
         return self.worlds or ((2,) if self.quick else usual)
 
     def choose_sizes(self, usual: Sequence[int], quick: Sequence[int]) -> Sequence[int]:
-        """Return the sizes to measure, of a case that usually, or quickly, has these."""
+        """Return the sizes to measure in a case whose own sizes are `usual`, or `quick` in a quick run."""
         return self.sizes or (quick if self.quick else usual)

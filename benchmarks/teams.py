@@ -1,6 +1,6 @@
-"""The live workers of one peer: started, told what to do, and ended, whatever becomes of them.
+"""The live workers of one peer: they are started, given commands, and ended in any case.
 
-Every wait has an end. A team that does not answer in time, or of which a worker ends, is of no use any more; its owner
+Every wait has an end. A team that does not answer in time, or loses a worker, has failed; its owner
 kills it, and what its processes started in their sessions with them.
 """
 
@@ -27,11 +27,11 @@ END_SECONDS = 10.0
 
 
 class TeamFailed(Exception):
-    """A team could not be started, or is of no use any more; the text says why."""
+    """A team could not be started, or has failed; the text says why."""
 
 
 class Unsupported(Exception):
-    """The team's library has no such thing."""
+    """The team's library cannot do this work."""
 
 
 class Team:
@@ -41,7 +41,7 @@ class Team:
         """Start the workers and wait until all have joined.
 
         Raises:
-            TeamFailed: they did not.
+            TeamFailed: a worker did not join in time, or ended.
         """
         self.name = f"{module.NAME} ({setup.topology})"
         self._log = setup.folder / "output"
@@ -74,11 +74,11 @@ class Team:
         return [by_rank[rank] for rank in range(size)]
 
     def prepare(self, slot: str, work: str, arguments: Mapping[str, Any]) -> str | None:
-        """Let all workers prepare a work; return what they note about it.
+        """Let all workers prepare a work; return their note about it.
 
         Raises:
-            Unsupported: the library has no such thing.
-            TeamFailed: it went wrong.
+            Unsupported: the library cannot do this work.
+            TeamFailed: a worker failed.
         """
         answers = self._tell({"do": "prepare", "slot": slot, "work": work, "with": dict(arguments)})
         if "unsupported" in answers[0]:
@@ -86,15 +86,15 @@ class Team:
         return answers[0]["note"]  # type: ignore[no-any-return]
 
     def time(self, slot: str, calls: int) -> float:
-        """Return the seconds of one of so many calls, on the slowest worker."""
+        """Make `calls` calls, and return the seconds of one of them on the slowest worker."""
         return max(answer["seconds"] for answer in self._tell({"do": "time", "slot": slot, "calls": calls}))
 
     def ask(self, slot: str) -> list[Any]:
-        """Return what one call returns, on every worker."""
+        """Return the value of one call on every worker."""
         return [answer["value"] for answer in self._tell({"do": "ask", "slot": slot})]
 
     def release(self, slot: str) -> None:
-        """Let the workers forget a work, and free its memory."""
+        """Let the workers drop a work, and free its memory."""
         self._tell({"do": "release", "slot": slot})
 
     def _tell(self, command: dict[str, Any]) -> list[dict[str, Any]]:
@@ -113,7 +113,7 @@ class Team:
         return answers
 
     def close(self) -> None:
-        """Let the workers end, and see to it that they do."""
+        """Let the workers end, and kill those that do not."""
         for connection in self._connections:
             connection.close()
         deadline = time.monotonic() + END_SECONDS
@@ -154,7 +154,7 @@ class _Connection:
             self.socket.settimeout(max(0.01, deadline - time.monotonic()))
             piece = self.socket.recv(1 << 16)
             if not piece:
-                raise ConnectionError("it hung up")
+                raise ConnectionError("it closed the connection")
             self._received += piece
         line, _, self._received = self._received.partition(b"\n")
         return json.loads(line)  # type: ignore[no-any-return]
@@ -164,7 +164,7 @@ class _Connection:
 
 
 def _collect(connections: Sequence[_Connection], deadline: float) -> list[dict[str, Any]]:
-    """Return one answer of each; the first that fails is raised at once, since the others may wait for that one."""
+    """Return one answer of each worker. Raise the first failure at once, since the others may wait for that worker."""
     answers: dict[int, dict[str, Any]] = {}
     with selectors.DefaultSelector() as selector:
         for rank, connection in enumerate(connections):

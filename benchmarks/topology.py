@@ -1,4 +1,4 @@
-"""Where the workers of a team are: so many hosts, so many workers on each."""
+"""The topology of a team: its number of hosts, and of workers on each."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class Topology:
 
     hosts: int
     workers: int
-    """On each host."""
+    """The number of workers on each host."""
 
     @property
     def size(self) -> int:
-        """Workers in all."""
+        """The number of all workers."""
         return self.hosts * self.workers
 
     @property

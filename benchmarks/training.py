@@ -20,9 +20,9 @@ def make_step(way: str, tokens: int, compression: str = "none") -> Callable[[], 
     """Return a call that makes one step: forward, backward, optimizer.
 
     Args:
-        way: one of `WAYS`. Of `ALONE`, only rank 0 computes; the others return at once.
-        tokens: in one worker's batch.
-        compression: of `OURS`: a name as the examples have it.
+        way: one of `WAYS`. With `ALONE`, only rank 0 computes, and the others return at once.
+        tokens: the number of tokens in one worker's batch.
+        compression: the compression of `OURS`, by the name that the examples use.
     """
     import torch
 
@@ -47,7 +47,7 @@ def make_step(way: str, tokens: int, compression: str = "none") -> Callable[[], 
 
 
 def _make_compression(name: str) -> Any:
-    """Return the compression that an example calls so; of those with a parameter, the same."""
+    """Return the compression that an example uses by this name, with the example's parameter."""
     from farandole.torch import Compression
 
     with_parameter = {"topk": lambda: Compression.topk(0.05), "powersgd": lambda: Compression.powersgd(4)}

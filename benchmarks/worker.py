@@ -1,4 +1,4 @@
-"""One worker of a team: joins its peer's world, then does what the conductor says, and sleeps in between.
+"""One worker of a team: it joins its peer's world, carries out the conductor's commands, and sleeps in between.
 
 Started by the peer's own launcher, with the variables that `peers.base.worker_environment` sets. It talks to the
 conductor over a Unix socket, which reaches across network namespaces, in lines of JSON:
@@ -26,14 +26,14 @@ from benchmarks.peers.base import MODULES, Call, Peer, Unsupported
 
 
 class Worker:
-    """Obeys the conductor."""
+    """Carries out the conductor's commands."""
 
     def __init__(self, peer: Peer) -> None:
         self._peer = peer
         self._calls: dict[str, Call] = {}
 
     def obey(self, command: dict[str, Any]) -> dict[str, Any]:
-        """Do what one line says and return the answer."""
+        """Carry out one command and return the answer."""
         slot = command["slot"]
         if command["do"] == "prepare":
             self._release(slot)
@@ -66,7 +66,7 @@ class Worker:
 
 
 def main() -> None:
-    """Join the world, say hello, and obey until the conductor hangs up."""
+    """Join the world, say hello, and carry out commands until the conductor closes the connection."""
     # Linux gives each session an equal share of the cores (autogroup). farandole starts every worker in a session of
     # its own, mpiexec does not: on a machine with other work, a fraction of one share would be left for each of its.
     with contextlib.suppress(PermissionError):

@@ -20,9 +20,10 @@ from benchmarks.conductor import Conductor, Contender, Row
 from benchmarks.scope import Scope
 from benchmarks.topology import Topology
 
-# Of one worker, in each contender: the tensor, and what a library needs to reduce it; the bound has two blocks.
+# The memory of one worker in each contender: the tensor, and what a library needs to reduce it; the bound has two
+# blocks.
 _HELD = 2
-# Worlds up to here are used by other cases too; starting them takes longer than a measurement.
+# Worlds of up to this size are used by other cases too; starting them takes longer than a measurement.
 _KEPT = 4
 
 
@@ -32,7 +33,7 @@ def _measure_sizes(conductor: Conductor, scope: Scope) -> list[Row]:
     for world in scope.choose_worlds((2, 4, 8)):
         topology = Topology(1, world)
         for size in sizes:
-            arena, *peers = everybody("allreduce", bytes=size)  # Ours lies in the arena unless it is told otherwise.
+            arena, *peers = everybody("allreduce", bytes=size)  # farandole's tensor lies in the arena by default.
             ordinary = Contender(ORDINARY, "farandole", "allreduce", {"bytes": size, "where": "ordinary"})
             contenders = [copy_bound(size), arena, ordinary, *peers]
             keys = {"world": world, "bytes": size}

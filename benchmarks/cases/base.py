@@ -1,4 +1,4 @@
-"""What a case is, and what several of them share."""
+"""`Case`, and what several cases share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from benchmarks.scope import Scope
 KB, MB = 1 << 10, 1 << 20
 
 ARENA = "farandole"
-# The page of the cases that say no other.
+# The default page of a case.
 BENCHMARKS = "contributing/benchmarks.md"
 ORDINARY = "farandole, ordinary tensors"
 GLOO, OPENMPI, MPICH = "gloo", "Open MPI", "MPICH"
@@ -22,7 +22,7 @@ COPY_BOUND, WIRE_BOUND = "copy bound", "wire bound"
 
 @dataclass(frozen=True)
 class Ratio:
-    """A column that compares: how many times as long as `under` the fastest of `over` took."""
+    """A column that compares: the time of the fastest of `over`, divided by the time of `under`."""
 
     title: str
     over: tuple[str, ...]
@@ -47,13 +47,13 @@ class Case:
     """One case.
 
     Attributes:
-        letter: how it is asked for.
+        letter: its name on the command line.
         title: what it measures, in one line.
-        keys: of its rows, as the first columns of the table.
+        keys: the keys of its rows, which are the first columns of the table.
         ratios: the last columns.
-        run: measures all rows. Its second argument says how much of it.
-        figure: how it is plotted, if it is.
-        group: a name by which it is asked for together with others.
+        run: a function that measures all rows, as far as its second argument says.
+        figure: how it is plotted; None: it is not.
+        group: the name of a group of cases that it belongs to, which the command line takes, too.
         document: the page below `docs` that shows it.
     """
 
@@ -74,5 +74,5 @@ def everybody(work: str, **arguments: Any) -> list[Contender]:
 
 
 def copy_bound(size: int) -> Contender:
-    """Return the bound of a collective on one host that moves so many bytes on each worker."""
+    """Return the bound of a collective on one host that moves this many bytes on each worker."""
     return Contender(COPY_BOUND, "farandole", "copy", {"bytes": size})

@@ -26,7 +26,7 @@ def _measure(conductor: Conductor, scope: Scope) -> list[Row]:
                 try:
                     rows += _measure_wires(conductor, topology, sizes, bed)
                 finally:
-                    # Before the hosts go: a worker that hears nothing any more cannot leave in good order.
+                    # Before the hosts are removed: a worker without a network cannot leave in good order.
                     conductor.dismiss(topology)
         except BedError as error:
             conductor.failures.append(f"{topology}: {error}")
@@ -45,7 +45,7 @@ def _measure_wires(conductor: Conductor, topology: Topology, sizes: Sequence[int
 
 
 def _contenders(topology: Topology, size: int) -> list[Contender]:
-    # Of an allreduce, every host must send, and receive, so much at least (Patarasuk and Yuan, 2009).
+    # In an allreduce, every host must send and receive at least this much (Patarasuk and Yuan, 2009).
     least = 2 * (topology.hosts - 1) * size // topology.hosts
     return [
         Contender(WIRE_BOUND, "farandole", "stream", {"bytes": least}),

@@ -1,4 +1,4 @@
-"""Case j: what compressing gradients saves on a slow wire, and what it costs in accuracy."""
+"""Case j: how much time compressed gradients save on a slow wire, and how much accuracy they cost."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _GIGABIT = 10**9
 _BYTES_HELD = 500 * MB
 _TRAINING_SECONDS = 1200
 
-# What an example prints in the end: its name, its arguments, those of a quick run, and the number.
+# For each example: its name, its script, its arguments, those of a quick run, and the line that it prints in the end.
 _TRAININGS = (
     ("digits: test accuracy", "digits.py", (), ("--epochs", "2"), r"test accuracy: ([0-9.]+)"),
     (
@@ -51,7 +51,7 @@ def _measure_steps(conductor: Conductor, scope: Scope) -> list[Row]:
                     keys = {"what": f"a step at {rate}"}
                     rows.append(conductor.measure(topology, contenders, keys, bed=bed, bytes_held=_BYTES_HELD))
             finally:
-                # Before the hosts go: a worker that hears nothing any more cannot leave in good order.
+                # Before the hosts are removed: a worker without a network cannot leave in good order.
                 conductor.dismiss(topology)
     except BedError as error:
         conductor.failures.append(f"{topology}: {error}")

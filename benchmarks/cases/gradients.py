@@ -26,7 +26,7 @@ def _measure(conductor: Conductor, scope: Scope) -> list[Row]:
 
 
 def _visible(computation: Row, both: Row) -> Row:
-    """Return which share of the step with both is more than the computation alone took, as notes."""
+    """Return, as notes, the share of the step with both that exceeds the computation alone."""
     row = Row({"step": "visible share of the step"})
     for label in both.seconds:
         whole, part = both.median(label), computation.median(label)

@@ -24,7 +24,7 @@ _AT_ONCE = (
     'count=$1; shift; for worker in $(seq "$count"); do "$@" & all="$all $!"; done; '
     'for worker in $all; do wait "$worker" || exit; done'
 )
-# Its name has ssh in it, so it is given ssh's options, which it drops.
+# Its name contains ssh, so the launcher passes ssh's options, which the script drops.
 _SIMULATED_SSH = """\
 #!/bin/sh
 while getopts i:o:p:T _; do :; done
@@ -77,7 +77,7 @@ def _start_on_simulated_hosts(conductor: Conductor, scope: Scope) -> list[Row]:
 
 
 def _run_to_end(conductor: Conductor, what: str, options: tuple[str, ...]) -> Row:
-    """Time a job that does nothing, once, and note how much memory its launcher has held."""
+    """Time a job that does nothing, once, and note its launcher's peak of memory."""
     command = (sys.executable, "-m", "benchmarks.launcher_memory", "run", *options, "true")
     noted = []
 

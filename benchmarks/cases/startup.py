@@ -61,7 +61,7 @@ def _mpi_environment(name: str) -> dict[str, str]:
 
 
 def _measure_idle(conductor: Conductor, seconds: float) -> Row:
-    """Note which share of a core a worker uses that waits for nothing."""
+    """Note the share of a core that an idle worker uses."""
     used = conductor.ask("farandole", Topology(1, 2), "idle", {"seconds": seconds})
     text = "failed" if used is None else f"{max(used):.2%}"
     return Row({"what": f"idle worker of farandole, over {seconds:g} s"}, notes={_USED: text})

@@ -12,7 +12,7 @@ from benchmarks.training import ALONE, GLOO_DDP, OUR_DDP, OURS, WAYS
 def _measure(conductor: Conductor, scope: Scope) -> list[Row]:
     rows = []
     for tokens in (16,) if scope.quick else (128, 512):
-        # All in the same processes: another library's workers would compute the same.
+        # All ways run in the same processes: another library's workers would compute the same.
         contenders = [Contender(way, "farandole", "step", {"way": way, "tokens": tokens}) for way in WAYS]
         row = conductor.measure(Topology(1, 2), contenders, {"tokens": tokens, "result": "step"})
         rows += [row, _efficiency(row, tokens)]
@@ -20,7 +20,7 @@ def _measure(conductor: Conductor, scope: Scope) -> list[Row]:
 
 
 def _efficiency(step: Row, tokens: int) -> Row:
-    """Return how much of twice the throughput of one process two workers reach, as notes."""
+    """Return, as notes, the throughput of two workers as a part of twice that of one process."""
     row = Row({"tokens": tokens, "result": "efficiency"})
     alone = step.median(ALONE)
     for way in step.seconds:

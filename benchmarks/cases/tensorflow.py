@@ -72,7 +72,7 @@ def _measure_fit(conductor: Conductor, scope: Scope) -> list[Row]:
 
 
 def _visible(step: Row, training: dict[str, Any]) -> Row:
-    """Return which share of a step is more than the same workers take without communication, as notes."""
+    """Return, as notes, the share of a step that exceeds the step of the same workers without communication."""
     row = Row({**training, "result": "visible share"})
     alone = step.median(PLAIN)
     for label in (FIT, STRATEGY):
@@ -106,7 +106,7 @@ def _measure_memory(conductor: Conductor, scope: Scope) -> list[Row]:
         (STRATEGY, PEER, {}),
     )
     for label, peer, how in ways[:2] if scope.quick else ways:
-        conductor.dismiss(_TWO)  # Memory that a process had once, it may keep.
+        conductor.dismiss(_TWO)  # A process may keep memory that it had once.
         peaks = conductor.ask(peer, _TWO, "fit_memory", {**training, **how})
         row.notes[label] = f"{max(peaks) / MB:.0f} MB" if peaks else "failed"
     conductor.dismiss(_TWO)
@@ -148,7 +148,7 @@ ALONES = Case(
     title="a step of model.fit of one worker that is alone",
     keys=("model", "batch"),
     run=_measure_alone,
-    # The second ratio is that of two trainings that are the same: what is noise.
+    # The second ratio compares two equal trainings: it shows the noise.
     ratios=(Ratio("DistributedOptimizer / none", (FIT,), PLAIN), Ratio("none / none", (AGAIN,), PLAIN)),
     group=GROUP,
     document=DOCUMENT,

@@ -1,1 +1,1 @@
-"""What a failure or a change costs: farandole beside torchft and torchrun, in the same run on the same machine."""
+"""The cost of a failure or a change with farandole, torchft and torchrun, in the same run on the same machine."""

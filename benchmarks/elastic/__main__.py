@@ -40,21 +40,21 @@ def parse_arguments() -> argparse.Namespace:
         epilog=f"events:\n{listed}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--quick", action="store_true", help="few trials: to see that it works, not to believe it")
-    parser.add_argument("--only", metavar="EVENT,...", help="these events; all by default")
-    parser.add_argument("--peers", metavar="NAME,...", help="these libraries; all by default")
+    parser.add_argument("--quick", action="store_true", help="few trials: only shows that it works")
+    parser.add_argument("--only", metavar="EVENT,...", help="only these events (default: all)")
+    parser.add_argument("--peers", metavar="NAME,...", help="only these libraries (default: all)")
     parser.add_argument("--repetitions", type=int, help=f"trials of each (default: {REPETITIONS})")
     parser.add_argument(
-        "--seconds", type=float, help=f"for all trials of an event with a library (default: {SECONDS:g})"
+        "--seconds", type=float, help=f"seconds for all trials of an event with a library (default: {SECONDS:g})"
     )
     parser.add_argument(
-        "--peer-seconds", type=float, help="for those of a library that is not farandole (default: as --seconds)"
+        "--peer-seconds", type=float, help="the same for a library other than farandole (default: as --seconds)"
     )
     parser.add_argument("--output", type=Path, default=RESULTS, metavar="FOLDER", help="for JSON")
-    parser.add_argument("--from", dest="source", type=Path, metavar="JSON", help="measure nothing; show an earlier run")
-    parser.add_argument("--document", action="store_true", help="also put the tables into docs/contributing/elastic.md")
+    parser.add_argument("--from", dest="source", type=Path, metavar="JSON", help="show an earlier run")
+    parser.add_argument("--document", action="store_true", help="also write tables into docs/contributing/elastic.md")
     arguments = parser.parse_args()
-    # Better now than after an hour of measuring.
+    # An error now costs less than one after an hour of measuring.
     if arguments.document and not has_region(DOCUMENT):
         parser.error(f"{DOCUMENT} has no region <!-- bench:elastic --> ... <!-- /bench:elastic --> for the tables")
     arguments.events = _choose(parser, "event", arguments.only, EVENTS)
@@ -66,16 +66,16 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def _choose(parser: argparse.ArgumentParser, kind: str, names: str | None, all_of_them: tuple) -> tuple:
-    """Return those with these names, in the usual order."""
+    """Return the elements with these names, in the usual order."""
     wanted = names.split(",") if names else [each.name for each in all_of_them]
     unknown = sorted(set(wanted) - {each.name for each in all_of_them})
     if unknown:
-        parser.error(f"no {kind} {', '.join(unknown)}; there are {', '.join(each.name for each in all_of_them)}")
+        parser.error(f"unknown {kind} {', '.join(unknown)}; choose from {', '.join(each.name for each in all_of_them)}")
     return tuple(each for each in all_of_them if each.name in wanted)
 
 
 def measure(arguments: argparse.Namespace) -> Results:
-    """Let every event happen to every library; print each table as soon as it is there, and keep it on disk."""
+    """Let every event happen to every library. Print each table as soon as it is complete, and keep it on disk."""
     results = begin_results(arguments.quick)
     print(machine_line(results), flush=True)
     with benching(arguments.repetitions, arguments.seconds) as bench:
@@ -87,13 +87,13 @@ def measure(arguments: argparse.Namespace) -> Results:
 
 
 def measure_event(bench: Bench, event: Event, peers: tuple[Peer, ...], peer_seconds: float) -> EventResult:
-    """Let an event happen to every library that is there.
+    """Let an event happen to every library that is installed.
 
     Args:
-        bench: with the seconds for farandole.
-        event: what happens.
+        bench: the bench, whose seconds are those for farandole.
+        event: the event.
         peers: the libraries, farandole among them.
-        peer_seconds: for the others.
+        peer_seconds: the seconds for each of the other libraries.
     """
     result, started = EventResult(event.name), time.monotonic()
     for peer in (peer for peer in peers if peer.takes_part(event.name)):
@@ -110,7 +110,7 @@ def measure_event(bench: Bench, event: Event, peers: tuple[Peer, ...], peer_seco
 def main() -> None:
     """Do what the command line says."""
     arguments = parse_arguments()
-    # As Ctrl-C: what was started is ended on the way out.
+    # As with Ctrl-C, all that was started is ended on the way out.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     if arguments.source:
         results = Results.read(arguments.source)

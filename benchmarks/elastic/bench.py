@@ -1,4 +1,4 @@
-"""Repeats trials, within limits of number and of time, and survives jobs that fail: that is counted and told."""
+"""Repeat trials, within limits of number and time. A job that fails is counted and reported, and the run goes on."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from benchmarks.elastic.jobs import Job, JobFailed, Setting, running
 from benchmarks.elastic.peers import Peer
 
 _ENOUGH_FAILURES = 3
-"""In a row, with nothing measured: more of them would only cost time."""
+"""The most trials in a row that measure nothing: more would only cost time."""
 _TRIALS_OF_A_JOB = 4
 """farandole starts no worker for a while on a host that has lost five of them within a minute."""
 
 
 @dataclass
 class Trial:
-    """What happened once.
+    """The outcome of one trial.
 
     Attributes:
         outcome: in a few words, the same words for the same thing.
-        values: what was measured, by name; what was not is not there.
-        detail: what the library said, if it said something.
+        values: the measured values, by name; a value that was not measured is missing.
+        detail: the library's own message, if it printed one.
     """
 
     outcome: str
@@ -43,12 +43,12 @@ Take = Callable[[Job, frozenset[int]], Trial]
 
 @dataclass(frozen=True)
 class Bench:
-    """What the person asked for, and what all trials share.
+    """The user's options, and what all trials share.
 
     Args:
-        folder: for what jobs leave; ends with the run.
-        repetitions: of each event with each library.
-        seconds: for all repetitions of one event with one library. One that was begun is ended.
+        folder: the folder of the jobs' files; it is removed after the run.
+        repetitions: the number of trials of each event with each library.
+        seconds: the time for all trials of one event with one library. A trial that has begun is finished.
     """
 
     folder: Path
@@ -57,7 +57,7 @@ class Bench:
     chance: random.Random = field(default_factory=lambda: random.Random(0))
 
     def say(self, text: str) -> None:
-        """Tell the person who waits."""
+        """Print a line for the user who waits."""
         tqdm.write(text, file=sys.stderr)
 
     def make_folder(self) -> Path:
@@ -65,14 +65,15 @@ class Bench:
         return Path(tempfile.mkdtemp(dir=self.folder))
 
     def repeat(self, what: str, peer: Peer, setting: Setting, take: Take, *, reuse: bool = True) -> list[Trial]:
-        """Do something to a job again and again; a job that does not come back to its full size is replaced.
+        """Repeat a trial with a job. A job that does not come back to its full size is replaced.
 
         Args:
-            what: is done, for the progress bar.
+            what: the name of the trial, for the progress bar.
             peer: the library.
-            setting: of its jobs.
-            take: does it once to a job, all of whose workers make steps together; it gets their processes.
-            reuse: whether a job that has lived through one trial is there for the next.
+            setting: the setting of its jobs.
+            take: a function that makes one trial. It gets a job whose workers all make steps together, and their
+                processes.
+            reuse: whether a job that has survived one trial is used for the next.
         """
         trials: list[Trial] = []
         end = time.monotonic() + self.seconds
@@ -88,13 +89,13 @@ class Bench:
         return trials
 
     def _take_with_one_job(self, job: Job, take: Take, most: int, end: float) -> Iterator[Trial]:
-        """Take trials until the job does not come back to its full size, or there are enough."""
+        """Yield trials until the job does not come back to its full size, or there are enough."""
         taken = 0
         try:
             with running(job):
                 while taken < most and time.monotonic() < end:
                     world = job.wait_for_world(job.setting.size)
-                    # At any moment of a step.
+                    # The event may fall on any moment of a step.
                     job.wait(self.chance.uniform(1.0, 1.5))
                     taken += 1
                     trial = take(job, world)
@@ -115,7 +116,7 @@ def _hopeless(trials: list[Trial]) -> bool:
 
 @contextlib.contextmanager
 def benching(repetitions: int, seconds: float) -> Iterator[Bench]:
-    """Make a bench, and leave no file behind in the end."""
+    """Make a bench, and remove its files in the end."""
     folder = Path(tempfile.mkdtemp(prefix="farandole-", dir="/tmp"))
     try:
         yield Bench(folder, repetitions, seconds)

@@ -1,7 +1,7 @@
-"""A job that is measured: its processes, what its workers note, its end.
+"""A measured job: its processes, its workers' records, and its end.
 
-Its processes are known by a variable in their environment, which whatever starts workers hands down. So all of them are
-found in the end, orphans and those in sessions of their own as well.
+Its processes have a variable in their environment, which every process that starts workers passes on. So all of them
+are found in the end, orphans and those in sessions of their own as well.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ _MARK = "BENCHMARK_ELASTIC_JOB"
 _LOOK_AGAIN = 0.05
 _KEPT = 120 * 1_000_000_000
 _START_SECONDS = 120.0
-# Steps may take a second where others use the machine too.
+# Steps may take a second on a machine that others use too.
 _LATELY = 3 * 1_000_000_000
 _END_SECONDS = 10.0
 _TAIL = 65536
 
 
 class JobFailed(Exception):
-    """A job does not do what it must before anything can be measured; the text says what, and what the job said."""
+    """A job fails before anything can be measured; the text says how, and what the job printed."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What a job is like.
+    """The properties of a job.
 
     Attributes:
-        size: workers to begin with.
-        most: workers to have at most.
-        state_bytes: frozen weights beside the tiny model.
-        ballast_bytes: touched memory that one of the workers holds.
-        units: of computation in each step, see `benchmarks.computation`.
-        elastic: whether workers may be lost and come; otherwise the library's plain way to train.
+        size: the number of workers at the beginning.
+        most: the largest number of workers.
+        state_bytes: the size of frozen weights beside the tiny model.
+        ballast_bytes: the size of touched memory that one of the workers holds.
+        units: the units of computation in each step, as `benchmarks.computation` counts them.
+        elastic: whether workers may be lost and join; otherwise the job trains in the library's plain way.
     """
 
     size: int = 4
@@ -62,8 +62,8 @@ class Job:
     """A running job of a library. The library's file says how it is started and changed.
 
     Args:
-        setting: what it is like.
-        folder: of its own, empty.
+        setting: the properties of the job.
+        folder: an empty folder of its own.
     """
 
     def __init__(self, setting: Setting, folder: Path) -> None:
@@ -82,11 +82,11 @@ class Job:
         raise NotImplementedError
 
     def add_worker(self) -> None:
-        """Let one more worker come."""
+        """Let one more worker join."""
         raise NotImplementedError
 
     def coordinator(self) -> int:
-        """Return the process that the job has beside its workers, and that knows who they are."""
+        """Return the process, beside the workers, that knows the members of the world."""
         raise NotImplementedError
 
     def attach(self) -> float | None:
@@ -94,7 +94,7 @@ class Job:
         return None
 
     def daemon(self) -> int:
-        """Return the process behind the coordinator that has the job. Only of those that have one, as the next two."""
+        """Return the process behind the coordinator that owns the job. Only some libraries have it and the next two."""
         raise NotImplementedError
 
     def launcher(self) -> list[int]:
@@ -102,7 +102,7 @@ class Job:
         raise NotImplementedError
 
     def is_taken_over(self, printed: int) -> bool:
-        """Return whether it was told, after so many bytes, that another daemon has followed one that was killed."""
+        """Return whether the output after `printed` bytes says that another daemon has taken over from a killed one."""
         raise NotImplementedError
 
     # --- what is watched -----------------------------------------------------------------------------------------
@@ -110,16 +110,16 @@ class Job:
     def watch(self) -> None:
         """Read what workers have noted since the last time."""
         self._steps += self._reader.read()
-        # Nearly in order already: what was read late is late by a moment.
+        # The steps are nearly in order: one that was read late is late by a moment.
         self._steps.sort()
         del self._steps[: bisect_left(self._steps, (time.monotonic_ns() - _KEPT,))]
 
     def steps(self, begin: int) -> list[Step]:
-        """Return the steps from a moment on, of the last minutes, in the order of time."""
+        """Return the steps since a moment within the last minutes, in the order of time."""
         return self._steps[bisect_left(self._steps, (begin,)) :]
 
     def wait_until(self, happened: Callable[[], object], seconds: float) -> bool:
-        """Watch until something has happened; False when it has not within these seconds."""
+        """Watch until something has happened; return False if it has not within `seconds`."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             self.watch()
@@ -129,11 +129,11 @@ class Job:
         return False
 
     def wait(self, seconds: float) -> None:
-        """Watch for so long."""
+        """Watch for `seconds`."""
         self.wait_until(lambda: False, seconds)
 
     def wait_for_world(self, size: int, seconds: float = _START_SECONDS) -> frozenset[int]:
-        """Wait until so many workers make steps together, and return their processes.
+        """Wait until `size` workers make steps together, and return their processes.
 
         Raises:
             JobFailed: they do not.
@@ -155,7 +155,7 @@ class Job:
         """Return the process that holds the ballast.
 
         Raises:
-            JobFailed: none of these does.
+            JobFailed: none of these processes does.
         """
         noted = (self.folder / BALLAST).read_text()
         if not noted.isdecimal() or int(noted) not in world:
@@ -163,7 +163,7 @@ class Job:
         return int(noted)
 
     def allow(self, number: int) -> None:
-        """Let steps below this number happen."""
+        """Allow the steps below this number."""
         path = self.folder / GATE
         if not path.exists():
             path.write_bytes(GATE_RECORD.pack(number))
@@ -172,11 +172,11 @@ class Job:
             file.write(GATE_RECORD.pack(number))
 
     def last_words(self, since: int = 0) -> str:
-        """Return the last line of the output that names an error, or nothing."""
+        """Return the last line of the output that names an error, or an empty text."""
         return last_error(self.output(since))
 
     def output(self, since: int = 0) -> str:
-        """Return the end of what the job has printed since it had printed so many bytes."""
+        """Return the end of what the job has printed after its first `since` bytes."""
         if not self._output.exists():
             return ""
         with self._output.open("rb") as file:
@@ -224,7 +224,7 @@ class Job:
         """Kill every process of the job.
 
         Raises:
-            JobFailed: some live on.
+            JobFailed: some processes cannot be killed.
         """
         end = time.monotonic() + _END_SECONDS
         while left := self.processes():
@@ -244,14 +244,14 @@ def _all_processes() -> list[int]:
 
 
 def _environment(pid: int) -> bytes:
-    """Return a process's environment; nothing of one that is gone, a zombie or somebody else's."""
+    """Return a process's environment; empty if it is gone, a zombie, or another user's."""
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/environ").read_bytes()
     return b""
 
 
 def is_alive(pid: int) -> bool:
-    """Return whether a process lives; a zombie does not."""
+    """Return whether a process lives; a zombie counts as dead."""
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     return False
@@ -263,7 +263,7 @@ def parent_of(pid: int) -> int:
 
 
 def send(pid: int, number: signal.Signals) -> int:
-    """Send a signal, and return when, in nanoseconds. A process that is gone is no error."""
+    """Send a signal, and return the time in nanoseconds. A process that is gone is not an error."""
     when = time.monotonic_ns()
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)
@@ -271,7 +271,7 @@ def send(pid: int, number: signal.Signals) -> int:
 
 
 def last_error(text: str) -> str:
-    """Return the last line of an output that names an error, with a colon before it, or nothing.
+    """Return the last line of an output that names an error, with a colon before it, or an empty text.
 
     Example:
         >>> last_error("RuntimeError: Connection closed by peer\\nbye")

@@ -1,4 +1,4 @@
-"""The steps that workers have noted, and what they say about an event. Pure, but for the reader of their files.
+"""The steps that workers have recorded, and what they say about an event. Pure, except for the reader of their files.
 
 A worker has a file of its own. It appends one record for each step, when the step is finished: that is when its
 optimizer has changed the weights. All clocks are the machine's monotonic one, so times of different processes compare.
@@ -16,25 +16,25 @@ from typing import NamedTuple
 
 SUFFIX = ".steps"
 RECORD = struct.Struct("<qqqq")
-"""Of one step: nanoseconds, number, size, rank."""
+"""The record of one step: nanoseconds, number, size, rank."""
 
 GIVEN_UP = 0
-"""The size that a worker notes for a step which it computed and then dropped."""
+"""The size that a worker records for a step that it computed and then dropped."""
 
 
 class Step(NamedTuple):
     """One step that one worker has finished. Steps are ordered by time."""
 
     time: int
-    """When, in nanoseconds of the monotonic clock."""
+    """The time of its end, in nanoseconds of the monotonic clock."""
     number: int
-    """As the library counts."""
+    """The number of the step, as the library counts."""
     size: int
-    """Of the world that made it, or `GIVEN_UP`."""
+    """The size of the world that made it, or `GIVEN_UP`."""
     rank: int
-    """Of the worker in that world."""
+    """The rank of the worker in that world."""
     pid: int
-    """Of the worker's process."""
+    """The id of the worker's process."""
 
 
 class Reader:
@@ -49,7 +49,7 @@ class Reader:
         found: list[Step] = []
         with os.scandir(self._folder) as entries:
             for entry in entries:
-                # Files of workers that have ended are many, and grow no more.
+                # There are many files of workers that have ended, and they do not grow any more.
                 if entry.name.endswith(SUFFIX) and entry.stat().st_size > self._read.get(entry.name, 0):
                     found += self._read_file(entry.name)
         return sorted(found)
@@ -59,7 +59,7 @@ class Reader:
         with (self._folder / name).open("rb") as file:
             file.seek(begin)
             data = file.read()
-        # A record is written in one call, but nobody promises that it is seen so.
+        # A record is written in one call, but a reader may still see a part of it.
         whole = data[: len(data) - len(data) % RECORD.size]
         self._read[name] = begin + len(whole)
         return [Step(*record, pid=int(name.removesuffix(SUFFIX))) for record in RECORD.iter_unpack(whole)]
@@ -97,7 +97,7 @@ def next_step_of_anyone(steps: Sequence[Step], when: int, known: Collection[int]
 
 
 def lost_steps(steps: Sequence[Step], when: int, first: Step, survivors: Collection[int]) -> int:
-    """Return how many steps were computed in vain because of an event.
+    """Return the number of steps that were computed in vain because of an event.
 
     Those that were finished and had to be done again, and those that survivors computed and gave up. A step that one
     survivor finished in the old world, and another one after the event, was done once.

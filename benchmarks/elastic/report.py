@@ -1,4 +1,4 @@
-"""What has been measured, as data, as tables, and in the document."""
+"""The results of a run, as data, as tables, and in the document."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ _REGION = "elastic"
 
 @dataclass
 class EventResult:
-    """What one event gave: its trials by library, and why a library has none."""
+    """The result of one event: its trials by library, and why a library has none."""
 
     name: str
     trials: dict[str, list[Trial]] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
     seconds: float = 0.0
-    """How long it took to measure."""
+    """The seconds that the measurement took."""
 
 
 @dataclass
 class Results:
-    """What one run gave. It is what the JSON file holds."""
+    """The result of one run, which is the content of the JSON file."""
 
     machine: dict[str, Any]
     quick: bool
@@ -60,7 +60,7 @@ class Results:
 
 
 def begin_results(quick: bool) -> Results:
-    """Return results without events: of this machine, with the versions that count here."""
+    """Return results without events yet, with this machine and the versions that matter."""
     machine = describe_machine()
     machine["versions"] = {name: _version(name) for name in ("farandole", "torch", "torchft")}
     return Results(machine, quick)
@@ -93,7 +93,7 @@ def format_value(value: float, unit: str) -> str:
 
 
 def median_and_worst(trials: Iterable[Trial], measure: Measure) -> str:
-    """Write the median and the worst of a measure, or a dash."""
+    """Return the median and the worst value of a measure, or a dash."""
     values = [trial.values[measure.name] for trial in trials if measure.name in trial.values]
     if not values:
         return "-"
@@ -101,7 +101,7 @@ def median_and_worst(trials: Iterable[Trial], measure: Measure) -> str:
 
 
 def ratio(trials: Iterable[Trial], ours: Iterable[Trial], name: str) -> str:
-    """Write how many times our median this one is, or nothing where one of them is missing."""
+    """Return the ratio of this median to ours, or an empty text if one of them is missing."""
     own, other = ([trial.values[name] for trial in some if name in trial.values] for some in (list(ours), list(trials)))
     if not own or not other or statistics.median(own) <= 0:
         return ""
@@ -109,7 +109,7 @@ def ratio(trials: Iterable[Trial], ours: Iterable[Trial], name: str) -> str:
 
 
 def outcomes(trials: Sequence[Trial]) -> str:
-    """Write what happened how often, most often first.
+    """Return how often each outcome happened, the most frequent first.
 
     Example:
         >>> outcomes([Trial("went on"), Trial("crashed"), Trial("went on")])
@@ -127,7 +127,7 @@ def outcomes(trials: Sequence[Trial]) -> str:
 
 
 def machine_line(results: Results) -> str:
-    """Write what the numbers depend on, in one line."""
+    """Return what the numbers depend on, in one line."""
     machine = results.machine
     versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
     return (
@@ -171,13 +171,13 @@ def section(event: Event, result: EventResult) -> str:
 
 
 def _said(trials: Sequence[Trial]) -> str:
-    """Write what a library said most often when it failed."""
+    """Return the message that a library printed most often when it failed."""
     details = Counter(trial.detail for trial in trials if trial.detail)
     return f" (it said{details.most_common(1)[0][0]})" if details else ""
 
 
 def has_region(path: Path) -> bool:
-    """Return whether a document has a place for the tables."""
+    """Return whether a document has a region for the tables."""
     return path.exists() and f"<!-- bench:{_REGION} -->" in path.read_text()
 
 

@@ -1,4 +1,4 @@
-"""Start farandole's workers on several hosts: what the launcher does on one.
+"""Start farandole's workers on several hosts, as the launcher does on one.
 
     python -m benchmarks.peers.across AGENT WORKERS ADDRESS... -- COMMAND...
 

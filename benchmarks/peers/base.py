@@ -1,8 +1,8 @@
-"""What a peer is.
+"""The interface of a peer.
 
 A module of a peer has two sides. The conductor's side imports nothing heavy:
 
-    NAME                      as tables show it
+    NAME                      the name in tables
     missing()                 why it cannot be used on this machine, or None
     launches(setup)           the commands that start its workers on a setup
 
@@ -41,16 +41,16 @@ Call = Callable[[], Any]
 
 
 class Unsupported(Exception):
-    """The peer has no such thing; the text says why. All its ranks say so."""
+    """The peer cannot do this work; the text says why. All its ranks agree."""
 
 
 class Wrong(AssertionError):
-    """The peer computed something else than it should have: its times mean nothing."""
+    """The peer computed a wrong result, so its times mean nothing."""
 
 
 @dataclass(frozen=True)
 class Launch:
-    """One command that starts workers, and what it gets on top of this process's environment."""
+    """One command that starts workers, and the variables that it gets in addition to this process's environment."""
 
     command: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -58,14 +58,14 @@ class Launch:
 
 @dataclass(frozen=True)
 class Setup:
-    """What a team is started on."""
+    """The place in which a team is started."""
 
     peer: str
     topology: Topology
     folder: Path
-    """Of this team only; ends with the run."""
+    """The folder of this team, which is removed after the run."""
     socket: Path
-    """Where the conductor listens."""
+    """The socket that the conductor listens on."""
     bed: Bed | None
     """The hosts, when there are several."""
     against: Path | None = None
@@ -75,8 +75,8 @@ class Setup:
 class Peer:
     """A worker's place in a peer's world. Its further methods are works: they return the call that is to be timed.
 
-    A call may carry attributes: `note`, what a reader of the table should know; `times`, as how many calls it counts;
-    and `times_itself`: it returns the seconds that count.
+    A call may have attributes: `note`, a remark for the reader of the table; `times`, the number of calls it counts as;
+    and `times_itself`, whether it returns the seconds that count.
     """
 
     rank: int
@@ -91,7 +91,7 @@ class Peer:
 
 
 def worker_environment(setup: Setup) -> dict[str, str]:
-    """Return what every worker gets, whoever starts it."""
+    """Return the variables of every worker, however it is started."""
     threads = str(max(1, cores() // setup.topology.size))
     return {
         "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
@@ -100,19 +100,19 @@ def worker_environment(setup: Setup) -> dict[str, str]:
         "BENCHMARK_FOLDER": str(setup.folder),
         "BENCHMARK_HOSTS": ",".join(setup.bed.addresses) if setup.bed else "",
         "BENCHMARK_WORKERS": str(setup.topology.workers),
-        # The computation is numpy's, one thread for each worker, in all peers alike.
+        # NumPy computes, with one thread for each worker, in all peers.
         "OPENBLAS_NUM_THREADS": "1",
         "OMP_NUM_THREADS": threads,
     }
 
 
 def proven(call: Call, size: int, what: str, *results: Any) -> Call:
-    """Return a call that sums ones, twos and so on over `size` ranks in place, after it has done so rightly once.
+    """Return a call that sums ones, twos and so on over `size` ranks in place, after its result was checked once.
 
     Args:
         call: the sum.
-        size: of the world.
-        what: it is called in the error.
+        size: the size of the world.
+        what: its name in the error.
         results: arrays or tensors it works on, each filled with this worker's rank plus 1. They are zeros from then on,
             because the sum of sums of zeros stays what it is.
     """

@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     import torch
 
 NAME = "farandole"
-# Of tensors in the arena, in bytes: a cache line, and the widest vector.
+# The alignment of tensors in the arena, in bytes: a cache line, and the widest vector.
 ALIGNMENT = 64
 
 
 def missing() -> str | None:
-    """Say why it cannot be used: never."""
+    """Return None: it can always be used."""
     return None
 
 
 def launches(setup: Setup) -> list[Launch]:
-    """Return one launcher: `farandole run`, or what stands in for it between hosts."""
+    """Return one launcher: `farandole run`, or `across` between hosts."""
     environment = worker_environment(setup)
     if setup.bed is None:
         return [
@@ -70,7 +70,7 @@ class FarandolePeer(Peer):
         return (self._in_arena([tensor])[0] if where == "arena" else tensor).fill_(value)
 
     def _in_arena(self, like: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Return tensors of the same types and shapes that lie one after the other in the arena, the last one first."""
+        """Return tensors of the same types and shapes that lie one after another in the arena, the last one first."""
         begins, size = [], 0
         for tensor in reversed(like):
             begins.append(size)
@@ -140,7 +140,7 @@ class FarandolePeer(Peer):
 
         return proven(call, self.size, "gradients", *tensors) if communicate else call
 
-    # The results go to memory that is there already, as everywhere in this comparison.
+    # The results go to memory that has been allocated before, as everywhere in this comparison.
 
     def allgather(self, bytes: int) -> Call:
         part, whole = self._tensor(bytes // 4 // self.size, self.rank + 1), self._tensor(bytes // 4)
@@ -190,7 +190,7 @@ class FarandolePeer(Peer):
         return make_step(way, tokens, compression)
 
     def idle(self, seconds: float) -> Call:
-        """Sleep, and return which share of a core this process used meanwhile."""
+        """Sleep, and return the share of a core that this process used meanwhile."""
         import time
 
         def call() -> float:

@@ -13,7 +13,7 @@ NAME = "farandole with JAX"
 
 
 def missing() -> str | None:
-    """Say why it cannot be used; None if it can."""
+    """Return why it cannot be used; None if it can."""
     return None if importlib.util.find_spec("jax") else "JAX is not installed"
 
 
@@ -61,7 +61,7 @@ class JaxPeer(Peer):
         return call
 
     def addition(self, bytes: int) -> Call:
-        """Return a compiled function that adds 1: what JAX takes for any."""
+        """Return a compiled function that adds 1: the cost of any call of JAX."""
         return self._waiting(self._jax.jit(lambda given: given + 1), self._jax.numpy.zeros(bytes // 4))
 
     def gradients(self) -> Call:

@@ -12,7 +12,7 @@ NAME = "farandole over MPICH"
 
 
 def missing() -> str | None:
-    """Say why it cannot be used; None if it can."""
+    """Return why it cannot be used; None if it can."""
     return mpi.missing("mpich")
 
 

@@ -17,7 +17,7 @@ CHAIN = 20
 
 
 def missing() -> str | None:
-    """Say why it cannot be used; None if it can."""
+    """Return why it cannot be used; None if it can."""
     return None if importlib.util.find_spec("tensorflow") else "TensorFlow is not installed"
 
 
@@ -57,7 +57,7 @@ class TensorflowPeer(Peer):
     # --- one tensor ----------------------------------------------------------------------------------------------
 
     def numpy(self, bytes: int) -> Call:
-        """Return the same allreduce of an array."""
+        """Return one allreduce of a NumPy array."""
         import numpy
 
         import farandole.numpy as fnp
@@ -89,7 +89,7 @@ class TensorflowPeer(Peer):
         return lambda: hvd.allreduce(tensor, op=hvd.Sum, name="eager")
 
     def chain(self, bytes: int) -> Call:
-        """Return a `tf.function` with several allreduces, one after the other; it counts as so many calls."""
+        """Return a `tf.function` with several allreduces, one after another, each of which counts as a call."""
         tf, hvd = self._tf, self._hvd
         tensor = tf.fill([bytes // 4], float(self.rank + 1))
 
@@ -108,7 +108,7 @@ class TensorflowPeer(Peer):
         return call
 
     def addition(self, bytes: int) -> Call:
-        """Return a `tf.function` that adds 1: what TensorFlow takes for any."""
+        """Return a `tf.function` that adds 1: the cost of any call of TensorFlow."""
         tf = self._tf
         tensor, function = tf.zeros([bytes // 4]), tf.function(lambda given: given + 1.0)
         function(tensor)
@@ -138,9 +138,9 @@ class TensorflowPeer(Peer):
 
         Args:
             model: a name of `TRAININGS`.
-            batch: of one worker's step.
+            batch: the samples of one worker's step.
             distributed: whether the workers share gradients.
-            everywhere: False: only on rank 0; the others return at once.
+            everywhere: whether all ranks train; otherwise only rank 0 does, and the others return at once.
         """
         import keras
 
@@ -155,7 +155,7 @@ class TensorflowPeer(Peer):
         return TRAININGS[model].make_fit(keras, optimizer, batch, self.barrier if everywhere else lambda: None)
 
     def fit_memory(self, model: str, batch: int, distributed: bool) -> Call:
-        """Return a call that gives the peak of this worker's memory in `model.fit`."""
+        """Return a call that returns the peak of this worker's memory in `model.fit`."""
         call = self.fit(model, batch, distributed)
         return lambda: peak_memory(call)
 

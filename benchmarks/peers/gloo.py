@@ -13,7 +13,7 @@ NAME = "gloo"
 
 
 def missing() -> str | None:
-    """Say why it cannot be used: it comes with torch."""
+    """Return None: it can always be used, because it comes with torch."""
     return None
 
 

@@ -14,7 +14,7 @@ NAME = "jax.distributed (gloo)"
 
 
 def missing() -> str | None:
-    """Say why it cannot be used; None if it can."""
+    """Return why it cannot be used; None if it can."""
     return None if importlib.util.find_spec("jax") else "JAX is not installed"
 
 

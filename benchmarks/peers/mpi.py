@@ -22,14 +22,14 @@ def folder(name: str) -> Path:
 
 
 def missing(name: str) -> str | None:
-    """Say why that MPI cannot be used; None if it can."""
+    """Return why that MPI cannot be used; None if it can."""
     if not (folder(name) / "bin" / "mpiexec").exists():
         return f"not installed in {folder(name)}; `make bench` installs it"
     return None
 
 
 def library_environment(name: str) -> dict[str, str]:
-    """Return what leads mpi4py to that library."""
+    """Return the variables that lead mpi4py to that library."""
     path = os.pathsep.join(filter(None, [str(folder(name) / "lib"), os.environ.get("LD_LIBRARY_PATH")]))
     return {"MPI4PY_MPIABI": name, "LD_LIBRARY_PATH": path}
 
@@ -86,7 +86,7 @@ class MpiPeer(Peer):
         return proven(call, self.size, "many", *arrays)
 
     def gradients(self, communicate: bool = True, compute_units: int = 0) -> Call:
-        # As DDP does it: buckets, each begun when its last gradient is there.
+        # As DDP does: buckets, each started when its last gradient is ready.
         buckets = [(self._array(elements, self.rank + 1), members) for elements, members in plan_buckets()]
         world, mpi = self._world, self._mpi
 

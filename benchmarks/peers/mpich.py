@@ -12,7 +12,7 @@ NAME = "MPICH"
 
 
 def missing() -> str | None:
-    """Say why it cannot be used; None if it can."""
+    """Return why it cannot be used; None if it can."""
     return mpi.missing("mpich")
 
 
@@ -28,6 +28,6 @@ def launches(setup: Setup) -> list[Launch]:
         command = [*setup.bed.enter(0), *command, "-ppn", str(topology.workers)]
         command += ["-hosts", ",".join(setup.bed.addresses), "-iface", setup.bed.device]
         command += ["-launcher", "ssh", "-launcher-exec", str(setup.bed.agent)]
-        # UCX would find the memory that the namespaces share, which hosts do not.
+        # UCX would find the memory that namespaces share, and real hosts do not.
         environment |= {"UCX_TLS": "tcp,self", "UCX_NET_DEVICES": setup.bed.device}
     return [Launch((*command, *WORKER), environment)]

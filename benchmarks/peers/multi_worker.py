@@ -21,14 +21,14 @@ NAME = "MultiWorkerMirroredStrategy"
 
 
 def missing() -> str | None:
-    """Say why it cannot be used; None if it can."""
+    """Return why it cannot be used; None if it can."""
     return None if importlib.util.find_spec("tensorflow") else "TensorFlow is not installed"
 
 
 def launches(setup: Setup) -> list[Launch]:
     """Return one command for each rank, with TF_CONFIG."""
     with ExitStack() as stack:
-        # All open until all are known, so that no port comes twice.
+        # All stay open until all are known, so that no port is used twice.
         listeners = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(setup.topology.size)]
         addresses = [f"127.0.0.1:{listener.getsockname()[1]}" for listener in listeners]
     common = {**worker_environment(setup), "TF_CPP_MIN_LOG_LEVEL": "2"}
@@ -47,7 +47,7 @@ def launches(setup: Setup) -> list[Launch]:
 
 
 class MultiWorkerPeer(Peer):
-    """A worker of the strategy's."""
+    """A worker of the strategy."""
 
     def __init__(self) -> None:
         self._tf = tf = import_tensorflow()
@@ -67,7 +67,7 @@ class MultiWorkerPeer(Peer):
         tf, strategy = self._tf, self._strategy
 
         def on_this_worker(given: list[Any]) -> Any:
-            # It sums what has a device, which arguments have not.
+            # It sums only tensors with a device, which arguments do not have.
             own = [tf.identity(each) for each in given]
             return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, own)
 
@@ -95,7 +95,7 @@ class MultiWorkerPeer(Peer):
             raise Unsupported("fit needs tf_keras, as Keras 3 does not take this strategy") from error
 
         with self._strategy.scope():
-            # The strategy gives each worker its part of what it is told.
+            # The strategy gives each worker a part of this batch size.
             call = TRAININGS[model].make_fit(
                 tf_keras, lambda: tf_keras.optimizers.SGD(0.01), batch * self.size, self.barrier
             )
@@ -103,7 +103,7 @@ class MultiWorkerPeer(Peer):
         return call
 
     def fit_memory(self, model: str, batch: int) -> Call:
-        """Return a call that gives the peak of this worker's memory in `model.fit`."""
+        """Return a call that returns the peak of this worker's memory in `model.fit`."""
         call = self.fit(model, batch)
         return lambda: peak_memory(call)
 

@@ -12,12 +12,12 @@ NAME = "Open MPI"
 
 
 def missing() -> str | None:
-    """Say why it cannot be used; None if it can."""
+    """Return why it cannot be used; None if it can."""
     return mpi.missing("openmpi")
 
 
 def launches(setup: Setup) -> list[Launch]:
-    """Return one mpirun. Between hosts it uses the same TCP that everybody else uses, within one its shared memory."""
+    """Return one mpirun. It uses TCP between hosts, as all peers do, and its shared memory within a host."""
     topology = setup.topology
     command = [str(mpi.folder("openmpi") / "bin" / "mpirun"), "-np", str(topology.size), "--bind-to", "none"]
     if topology.crowded:
@@ -29,6 +29,6 @@ def launches(setup: Setup) -> list[Launch]:
         command += ["--prtemca", "plm_ssh_agent", str(setup.bed.agent), "--prtemca", "prte_if_include", device]
         command += ["--mca", "pml", "ob1", "--mca", "btl", "self,sm,tcp", "--mca", "btl_tcp_if_include", device]
     environment = worker_environment(setup) | mpi.library_environment("openmpi")
-    # In a container everybody is root.
+    # In a container every user is root.
     environment |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     return [Launch((*command, *WORKER), environment)]

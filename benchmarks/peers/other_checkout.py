@@ -1,6 +1,6 @@
-"""farandole as another checkout has it: with that one's Python, packages, library and worker program.
+"""Another checkout of farandole, with its own Python, packages, library and worker program.
 
-So a change is measured beside what was there before it, in the same run (`make bench BENCH='--against ../before'`).
+So a change is measured beside the state before it, in the same run (`make bench BENCH='--against ../before'`).
 Its workers join through its own `benchmarks.peers.farandole`; this module has the conductor's side only.
 """
 
@@ -15,7 +15,7 @@ NAME = "farandole, other checkout"
 
 
 def missing() -> str | None:
-    """Say why it cannot be used: never. `check_checkout` has looked before anything is measured."""
+    """Return None: `check_checkout` has checked it before anything is measured."""
     return None
 
 
@@ -23,7 +23,7 @@ def check_checkout(checkout: Path) -> None:
     """Make sure that a folder is a checkout that is built.
 
     Raises:
-        ValueError: it is not; the text says what to do.
+        ValueError: the folder is not a built checkout; the text says what to do.
     """
     for part, remedy in (
         ("benchmarks/worker.py", "name the top folder of a checkout of farandole"),

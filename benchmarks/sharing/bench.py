@@ -10,8 +10,8 @@ The hosts are namespaces of this machine (root only), with two slots each. Half 
 - `training`: handwritten digits and a model of language, in NumPy, which sleep for each sample as well. Whatever has
   happened to its workers, each must come to the loss that one process comes to with the same steps.
 
-What starts cost, and how long slots take to be given back and workers to come, is measured first, with jobs of their
-own (see `measuring`); on a machine with other work, it is another cost later, and `--measure-each` measures it before
+The cost of starts, and the time in which slots are given back and workers join, are measured first, with jobs of their
+own (see `measuring`). On a machine with other work these costs change, and `--measure-each` measures them before
 each policy.
 """
 
@@ -37,13 +37,13 @@ from benchmarks.sharing.real_queue import BATCH, RealQueue, rules_for
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
 POLICIES = "fcfs,sjf,priority+easy+elastic,equal,adaptive,srtf,rr,preempt,fair"
 SHARED = "/var/lib"
-"""Hosts have private folders for temporary files and homes; this one they see and write all together."""
+"""A folder that all hosts share; their folders for temporary files and homes are private."""
 _TELLING = ("starts on ", "has h", "waits again", "is being ended")
 _SAME_LOSS = 1e-6
 
 
 def jobs(seconds: float, kind: str, number: int) -> list[Job]:
-    """Return the twelve jobs; one of them takes about so many seconds with the workers that it asks for."""
+    """Return the twelve jobs; each takes about `seconds` with the workers that it asks for."""
     shapes = (("1:4", 1.0, 0), ("2", 0.6, 5), ("1", 0.5, 0), ("2:4", 1.2, 0), ("3", 0.5, 5), ("1:2", 0.8, 0))
     made = []
     for index in range(12):
@@ -97,21 +97,19 @@ def compare(
 
 @functools.cache
 def expected(model: str, steps: int) -> models.Quality:
-    """Return what a training must come to."""
+    """Return the quality that a training must reach."""
     return models.train_alone(model, steps, BATCH)
 
 
 def check_trainings(these: Sequence[Job], queue: RealQueue) -> None:
-    """See that each training came to the loss of one process that takes the same steps."""
+    """Check that each training reached the loss of one process that takes the same steps."""
     for job in these:
         found = re.findall(r"loss (\S+) accuracy (\S+)", queue.ask("logs", job.name))
         want = expected(job.kind, job.steps)
         if len(found) != 1 or abs(float(found[0][0]) - want.loss) > _SAME_LOSS:
-            raise SystemExit(f"{job.name} came to {found} and not to {want}:\n{queue.ask('logs', job.name)}")
+            raise SystemExit(f"{job.name} reached {found} instead of {want}:\n{queue.ask('logs', job.name)}")
     worst = min(expected(job.kind, job.steps).accuracy for job in these)
-    print(
-        f"all {len(these)} trainings came to the loss of one process; accuracies are {worst:.2f} and more", flush=True
-    )
+    print(f"all {len(these)} trainings reached the loss of one process; the lowest accuracy is {worst:.2f}", flush=True)
 
 
 def table(results: Sequence[dict[str, Any]]) -> list[str]:
@@ -132,7 +130,7 @@ def table(results: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def decisions(result: dict[str, Any]) -> list[str]:
-    """Return what was decided when, by the simulator (left) and by the queue (right), in the order of time."""
+    """Return the decisions of the simulator (left) and of the queue (right), in the order of time."""
     rows = [(at, f"{job} {slots or 'nothing'}", "") for at, job, slots in result["foretold"]]
     rows += [(at, "", f"{job} {text}") for at, job, text in result["happened"]]
     return [f"{at:7.2f} s  {left:<36}  {right}" for at, left, right in sorted(rows)]
@@ -143,9 +141,9 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks queue", description=__doc__.splitlines()[0])
     parser.add_argument("--jobs", choices=("timed", "training"), default="timed", help="default: %(default)s")
     parser.add_argument("--policies", default=POLICIES, help="default: %(default)s")
-    parser.add_argument("--seconds", type=float, default=7.0, help="of a job, about (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=7.0, help="about the duration of a job (default: %(default)s)")
     parser.add_argument("--measure-each", action="store_true", help="measure costs before each policy")
-    parser.add_argument("--decisions", action="store_true", help="print what simulator and queue have decided when")
+    parser.add_argument("--decisions", action="store_true", help="print all decisions of simulator and queue")
     parser.add_argument("--output", type=Path, metavar="JSON")
     options = parser.parse_args(arguments)
     from tests.hosts.bed import Bed, why_not

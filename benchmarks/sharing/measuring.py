@@ -1,4 +1,4 @@
-"""What starts, ends and changes of size cost here: measured with jobs of their own, as later jobs meet it."""
+"""Measure the cost of starts, ends and changes of size, with jobs that are like those of the run."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from benchmarks.sharing.real_queue import RealQueue
 
 
 def measure(queue: RealQueue, seconds: float, kind: str, number: int) -> Costs:
-    """Return what is measured.
+    """Return the measured costs.
 
     Args:
-        queue: without jobs.
-        seconds: that jobs which end by themselves work, about as those of the run.
+        queue: a queue without jobs.
+        seconds: the duration of jobs that end by themselves, about that of the run's jobs.
         kind: `timed` or `training`.
-        number: makes names that are not taken.
+        number: a number that makes the names of jobs unique.
     """
     does = models.MODELS[0] if kind == "training" else kind
     start, elastic_start = _starts(queue, seconds, does, number)
@@ -32,7 +32,7 @@ def _endless(name: str, does: str, workers: str) -> Job:
 
 
 def _starts(queue: RealQueue, seconds: float, does: str, number: int) -> tuple[float, float]:
-    """Return what a start and an end cost beside the work.
+    """Return the seconds that a start and an end take beside the work.
 
     The jobs come and last as those of the run: more that start together would have less of the cores.
     """
@@ -47,7 +47,7 @@ def _starts(queue: RealQueue, seconds: float, does: str, number: int) -> tuple[f
 
 
 def _suspensions(queue: RealQueue, does: str, number: int) -> tuple[float, float]:
-    """Return how long a job that is suspended holds its slots: one of fixed size, and an elastic one."""
+    """Return how long a suspended job holds its slots: one of fixed size, and an elastic one."""
     both = [_endless(f"h{number}-{index}", does, workers) for index, workers in enumerate(("2", "1:2"))]
     for job in both:
         queue.submit(job)
@@ -64,7 +64,7 @@ def _suspensions(queue: RealQueue, does: str, number: int) -> tuple[float, float
 
 
 def _resizes(queue: RealQueue, does: str, number: int) -> tuple[float, float, float]:
-    """Return after how many seconds an elastic job's slot is free, its worker has left, and a newcomer works."""
+    """Return the seconds until an elastic job's slot is free, its worker has left, and a newcomer works."""
     elastic, waits = _endless(f"r{number}-0", does, "1:2"), _endless(f"r{number}-1", does, "5")
     queue.submit(elastic)
     _until_workers(queue, elastic, 2)
@@ -82,14 +82,14 @@ def _resizes(queue: RealQueue, does: str, number: int) -> tuple[float, float, fl
 
 
 def _scale(queue: RealQueue, job: Job, workers: int) -> float:
-    """Let a job have another number of workers; return when that was decided."""
+    """Change the number of a job's workers; return when the queue decided it."""
     before = queue.at(job.name, "has h") or 0.0
     queue.ask("scale", job.name, str(workers))
     return float(queue.until(lambda: at if (at := queue.at(job.name, "has h") or 0.0) > before else 0, "it is scaled"))
 
 
 def _until_workers(queue: RealQueue, job: Job, workers: int) -> float:
-    """Wait until a job works with so many workers; return since when."""
+    """Wait until a job works with this many workers; return since when."""
 
     def since() -> float:
         found: Sequence[tuple[str, str]] = re.findall(r"(\d+\.\d+): (\d+) workers", queue.ask("logs", job.name))

@@ -19,7 +19,7 @@ MODELS = ("digits", "language")
 SEED = 1
 _TEXT = "a farandole is a chain dance: join hands, and follow the one at the head. " * 40
 _LENGTH = 16
-"""Letters from which the next one is foretold."""
+"""The number of letters from which the next one is predicted."""
 _LETTERS, _VECTOR, _HIDDEN = 128, 8, 64
 _MOMENTUM = 0.9
 _RATE = 0.1
@@ -28,7 +28,7 @@ Arrays = Mapping[str, Any]
 
 
 class Data(NamedTuple):
-    """What to train on, and what to test with."""
+    """The data to train on, and the data to test with."""
 
     inputs: Any
     targets: Any
@@ -37,7 +37,7 @@ class Data(NamedTuple):
 
 
 class Quality(NamedTuple):
-    """How good a model is on what it was not trained on."""
+    """The quality of a model on data that it was not trained on."""
 
     loss: float
     accuracy: float
@@ -52,7 +52,7 @@ def load(model: str) -> Data:
 
 
 def _digits() -> tuple[Any, Any]:
-    # To import scikit-learn takes longer than to start all the rest.
+    # Importing scikit-learn takes longer than starting all the rest.
     (folder,) = importlib.util.find_spec("sklearn").submodule_search_locations  # type: ignore[union-attr,misc]
     table = np.loadtxt(Path(folder) / "datasets" / "data" / "digits.csv.gz", delimiter=",")
     return table[:, :-1] / 16, table[:, -1].astype(int)
@@ -100,7 +100,7 @@ def gradients(state: Arrays, inputs: Any, targets: Any) -> list[Any]:
 
 
 def _forward(state: Arrays, inputs: Any) -> tuple[Any, Any, Any]:
-    """Return what the hidden layer sees, what it says, and the shares of the outcomes."""
+    """Return the input and the output of the hidden layer, and the probabilities of the classes."""
     x = state["vectors"][inputs].reshape(len(inputs), -1) if "vectors" in state else inputs
     hidden = np.maximum(x @ state["hidden"] + state["hidden bias"], 0)
     scores = hidden @ state["output"] + state["output bias"]
@@ -119,14 +119,14 @@ def update(state: Arrays, reduced: list[Any]) -> None:
 
 
 def quality(state: Arrays, data: Data) -> Quality:
-    """Return how good the parameters are."""
+    """Return the quality of the parameters."""
     shares = _forward(state, data.test_inputs)[2]
     right = shares[np.arange(len(data.test_targets)), data.test_targets]
     return Quality(float(-np.log(right).mean()), float((shares.argmax(1) == data.test_targets).mean()))
 
 
 def train_alone(model: str, steps: int, batch: int) -> Quality:
-    """Return what one process comes to that takes the steps of a job by itself."""
+    """Return the quality that one process reaches with the steps of a job."""
     data, state, ledger = load(model), begin(model), ledger_of(steps, batch)
     while ledger.left:
         (share,), ledger = ledger.step((batch,))
@@ -136,5 +136,5 @@ def train_alone(model: str, steps: int, batch: int) -> Quality:
 
 
 def ledger_of(steps: int, batch: int) -> Ledger:
-    """Return the ledger of a training of so many steps: its samples are numbers, taken modulo those that there are."""
+    """Return the ledger of a training of `steps` steps, whose samples are numbers modulo the size of the data."""
     return Ledger(steps * batch, SEED)

@@ -1,4 +1,4 @@
-"""What the simulator says of the jobs of `python -m benchmarks queue`: their work, and what a real cluster costs.
+"""The simulator's prediction for the jobs of `python -m benchmarks queue`: their work, and a real cluster's costs.
 
 The simulator is told what each job has to do and when it was submitted, and what was measured before: what a start
 costs, how long it takes until a job that is to give slots back has done so, and until workers that come or leave make
@@ -22,7 +22,7 @@ from farandole.control.simulator.simulation import Simulation
 
 HOSTS, SLOTS = 3, 2
 STEP_SECONDS = 0.5
-"""Of one worker; of several, as much less."""
+"""Seconds of a step of one worker; with several workers, the time is divided by their number."""
 
 
 @dataclass(frozen=True)
@@ -53,16 +53,16 @@ class Job:
 
     @property
     def duration(self) -> float:
-        """With the workers asked for."""
+        """The seconds of the job with the workers that it asks for."""
         return self.work / self.limits[1]
 
 
 @dataclass(frozen=True)
 class Costs:
-    """Seconds that were measured."""
+    """The measured costs, in seconds."""
 
     start: float
-    """Of a job of fixed size: from slots to its first step, and from its last step to slots that are free."""
+    """A job of fixed size: from its slots to its first step, and from its last step to free slots."""
     elastic_start: float
     """The same of an elastic job."""
     hand_over: float
@@ -81,8 +81,8 @@ class Training:
     """The work of a job whose workers come and leave some time after it was decided.
 
     Args:
-        slot_seconds: of work.
-        costs: what was measured.
+        slot_seconds: the work, in seconds of one slot.
+        costs: the measured costs.
     """
 
     report = None
@@ -92,9 +92,9 @@ class Training:
         self._costs = costs
         self._lag = 0.0
         self._workers = 0
-        """Until the lag is over; then there are as many as slots."""
+        """The number of workers until the lag is over; from then on there are as many as slots."""
         self.wait = 0.0
-        """Until the slots that it gets next are free; `Watched` says it."""
+        """Seconds until the slots that it gets next are free, which `Watched` sets."""
         self.most = 0
         """The most workers that it has run with."""
 
@@ -110,7 +110,7 @@ class Training:
             self._lag = self._costs.join + self.wait if grows else self._costs.leave
 
     def suspended(self) -> None:
-        """Forget the workers that it had."""
+        """Reset the number of its workers to none."""
         self._lag, self._workers = 0.0, 0
 
     def left(self, allocation: Allocation) -> float:
@@ -143,21 +143,21 @@ class QueuedJob(SimulatedJob):
         if allocation is None:
             self.training.suspended()
         super().give(allocation, now)
-        # The queue does not see a start either, and tells what it was told that one costs.
+        # The queue does not see a start either, and reports the cost that it was given.
         self.view = replace(self.view, restarting_until=self.view.account.since + self.view.restart_cost)
 
     def advance(self, now: float) -> None:
         super().advance(now)
-        # The queue has this from the job's launcher, which counts workers that have joined.
+        # The queue gets this from the job's launcher, which counts workers that have joined.
         self.view = replace(self.view, largest_run=self.training.most)
 
 
 class Watched:
-    """A policy of which it is noted what it decides, who gets slots that others give back, and how long that takes.
+    """A policy whose decisions are recorded, with the jobs that get slots from others, and how long that takes.
 
     Attributes:
-        jobs: the simulated ones, by name.
-        story: time, job and slots by node, whenever a job has other ones than before.
+        jobs: the simulated jobs, by name.
+        story: the time, the job and its slots by node, for each change of a job's slots.
     """
 
     def __init__(self, policy: Policy, costs: Costs) -> None:
@@ -198,18 +198,18 @@ class Watched:
 
 
 class Prediction(NamedTuple):
-    """What the simulator says."""
+    """The simulator's prediction."""
 
     ends: dict[str, float]
-    """When each job ends, in seconds since the first one was submitted."""
+    """The end of each job, in seconds since the first one was submitted."""
     story: list[tuple[float, str, str]]
-    """See `Watched.story`."""
+    """The changes of the jobs' slots, as `Watched.story` records them."""
 
 
 def predicted(
     policy: str, rules: Rules, these: Sequence[Job], submitted: Mapping[str, float], costs: Costs
 ) -> Prediction:
-    """Return what the simulator says of jobs that were submitted at these times, in seconds since the first one."""
+    """Return the prediction for jobs that were submitted at these times, in seconds since the first one."""
     watched = Watched(make_policy(policy, rules), costs)
     for job in these:
         least, most = job.limits
@@ -222,7 +222,7 @@ def predicted(
             priority=job.priority,
             queue=job.queue,
             user="root",
-            duration=job.duration,  # As its user has said to the queue: a policy sees here what it sees there.
+            duration=job.duration,  # As the user has told the queue, so that a policy sees the same in both.
             account=Account(since=submitted[job.name]),
             restart_cost=round(costs.elastic_start, 2),
         )

@@ -17,9 +17,9 @@ from farandole.control.scheduler.rules import Rules, parse_queues
 BATCH = 48
 QUEUES = {"digits": "weight=1", "language": "weight=2"}
 RULES = Rules(quantum=6.0, round=5.0, queues=parse_queues([f"{name}:{text}" for name, text in QUEUES.items()]))
-"""What the queue is told, and the simulator."""
+"""A setting of the queue and of the simulator."""
 _SLICE_OF_STARTS = 4.0
-"""A time slice is at least so many times as long as a start: in a shorter one, a job would get nowhere."""
+"""The least length of a time slice, in lengths of a start: in a shorter one, a job would make no progress."""
 _ROOT = Path(__file__).resolve().parents[2]
 _STATE = "/root/queue"
 _MOST_SECONDS = 1500.0
@@ -27,7 +27,7 @@ _POLL_SECONDS = 0.5
 
 
 def rules_for(costs: Costs) -> Rules:
-    """Return what the queue is told, and the simulator, where starts cost so much."""
+    """Return the rules of the queue and the simulator for these costs."""
     start = max(costs.start, costs.elastic_start)
     return replace(RULES, quantum=round(max(RULES.quantum, _SLICE_OF_STARTS * start), 1))
 
@@ -36,8 +36,8 @@ class RealQueue:
     """A queue on the desk of a bed of hosts.
 
     Args:
-        bed: see `tests.hosts.bed`.
-        kept: a directory that all hosts see.
+        bed: the hosts, made by `tests.hosts.bed`.
+        kept: a directory that all hosts share.
     """
 
     def __init__(self, bed: Any, kept: Path) -> None:
@@ -45,7 +45,7 @@ class RealQueue:
         self._kept = kept
 
     def ask(self, *words: str) -> str:
-        """Return what a command prints."""
+        """Return the output of a command."""
         variables = f"FARANDOLE_QUEUE={_STATE} FARANDOLE_FAILURE_DEADLINE=30 OMP_NUM_THREADS=1 PYTHONPATH={_ROOT}"
         line = f"{variables} {shlex.join([sys.executable, '-m', 'farandole', *words])}"
         done = self._bed.desk.run(line, timeout=120)
@@ -54,7 +54,7 @@ class RealQueue:
         return str(done.stdout)
 
     def start(self) -> None:
-        """Start its daemon."""
+        """Start the queue's daemon."""
         hosts = ",".join(f"{host.name}:{SLOTS}" for host in self._bed.hosts)
         options = "--host-timeout 30 --start-timeout 120"
         self.ask("queue", "start", "--hosts", hosts, "--run-options", options, "--policy", "fcfs")
@@ -62,7 +62,7 @@ class RealQueue:
         self.ask("queue", "config", f"round={RULES.round:g}", f"quantum={RULES.quantum:g}", *queues)
 
     def submit(self, job: Job) -> None:
-        """Hand a job in."""
+        """Submit a job."""
         words = ["--steps", str(job.steps), "--batch", str(BATCH), "--step", str(STEP_SECONDS)]
         words += ["--kept", str(self._kept / job.name)]
         options = ["--detach", "--name", job.name, "-np", job.workers, "--duration", f"{job.duration:.1f}"]
@@ -74,16 +74,16 @@ class RealQueue:
     def run(
         self, policy: str, these: Sequence[Job], restart_cost: float = 0.0, quantum: float = RULES.quantum
     ) -> dict[str, dict[str, Any]]:
-        """Submit jobs as time goes, wait for their end, and return how each is then.
+        """Submit jobs at their times, wait for their end, and return the state of each.
 
         Args:
-            policy: of the queue.
-            these: in the order of their submission.
-            restart_cost: what the policy is told that a change costs.
-            quantum: seconds of a time slice.
+            policy: the policy of the queue.
+            these: the jobs, in the order of their submission.
+            restart_cost: the seconds that a change costs, as the policy is told.
+            quantum: the seconds of a time slice.
 
         Raises:
-            SystemExit: one of them has failed, or they take too long.
+            SystemExit: a job has failed, or the jobs take too long.
         """
         self.ask("queue", "config", f"policy={policy}", f"restart_cost={restart_cost:.2f}", f"quantum={quantum:g}")
         begin, coming = time.monotonic(), list(these)
@@ -96,7 +96,7 @@ class RealQueue:
                 self._check_succeeded(mine)
                 return mine
             time.sleep(_POLL_SECONDS)
-        raise SystemExit(f"the jobs are not over after {_MOST_SECONDS:.0f} s")
+        raise SystemExit(f"the jobs have not ended after {_MOST_SECONDS:.0f} s")
 
     def _check_succeeded(self, told: dict[str, dict[str, Any]]) -> None:
         failed = [name for name, job in told.items() if job["state"] != "Succeeded"]
@@ -104,22 +104,22 @@ class RealQueue:
             raise SystemExit(f"{', '.join(failed)} failed; {failed[0]}:\n{self.ask('logs', failed[0])}")
 
     def status(self, name: str) -> dict[str, Any]:
-        """Return what is known of a job, with its events."""
+        """Return the status of a job, with its events."""
         status: dict[str, Any] = json.loads(self.ask("status", name, "--json"))
         return status
 
     def at(self, name: str, text: str) -> float | None:
-        """Return when something with that beginning happened to a job last; None: it has not."""
+        """Return the time of a job's last event whose text begins with `text`; None: there is none."""
         return max(
             (event["at"] for event in self.status(name)["events"] if event["text"].startswith(text)), default=None
         )
 
     def until(self, found: Callable[[], Any], what: str) -> Any:
-        """Wait until something is there, and return it."""
+        """Wait until `found` returns something, and return it."""
         until = time.monotonic() + 60.0
         while not (value := found()):
             if time.monotonic() > until:
-                raise SystemExit(f"{what}: not after a minute")
+                raise SystemExit(f"waited a minute in vain until {what}")
             time.sleep(_POLL_SECONDS / 2)
         return value
 

@@ -26,7 +26,7 @@ from farandole.worker.elastic.step_loop import Loop
 
 
 class Part(NamedTuple):
-    """What one rank takes in a step."""
+    """One rank's part of a step."""
 
     data: int | None
     samples: int
@@ -35,7 +35,7 @@ class Part(NamedTuple):
 
 
 class Samples:
-    """Counts samples, without having any. See `farandole.worker.elastic.framework.Loader`."""
+    """Counts samples, without having any: a `farandole.worker.elastic.framework.Loader`."""
 
     def __init__(self, batch: int, steps: int) -> None:
         self.ledger = Ledger(batch * steps, seed=1)
@@ -63,11 +63,11 @@ class Samples:
 
 
 class Kept(LoopCheckpoints):
-    """How far a job has come, and what it has trained, in a file of rank 0's.
+    """The progress and the state of a job, in a file that rank 0 writes.
 
     Args:
-        file: None: nothing is kept.
-        state: what is trained, by name; it is changed in place.
+        file: the file; None: nothing is kept.
+        state: the trained arrays, by name; they are changed in place.
     """
 
     def __init__(self, file: Path | None, state: dict[str, Any]) -> None:
@@ -93,7 +93,7 @@ class Kept(LoopCheckpoints):
 
 
 class Nothing:
-    """What is trained: nothing, but how far it has come is kept. See `farandole.worker.elastic.framework.Trained`."""
+    """Trains nothing, and keeps only the progress: a `farandole.worker.elastic.framework.Trained`."""
 
     reduces_once = False
 
@@ -101,19 +101,19 @@ class Nothing:
         self.checkpoints = checkpoints
 
     def transfer(self, sources: Sequence[int], receivers: Sequence[int], *, may_stream: bool) -> None:
-        """There is no state."""
+        """Do nothing: there is no state."""
 
     def hand_over(self, gradients: Gradients | None, sources: Sequence[int], receivers: Sequence[int]) -> None:
-        """There are no gradients."""
+        """Do nothing: there are no gradients."""
 
     def step_without_samples(self) -> None:
-        """Nothing is made of nothing."""
+        """Do nothing: there is nothing to train."""
 
     def has_unused_gradients(self) -> bool:
         return False
 
     def scale_rate(self, factor: float) -> None:
-        """There is none."""
+        """Do nothing: there is no learning rate."""
 
 
 class Pace:
@@ -130,8 +130,8 @@ class Pace:
         self._size = 0
 
     def wait(self, samples: int) -> None:
-        """Sleep for so many samples; say when the number of workers has changed."""
-        # From the end of the last step on: what the step costs beside its sleep is part of its time.
+        """Sleep for this many samples; print a line when the number of workers has changed."""
+        # Measured from the end of the last step, so that the step's other costs are part of its time.
         self._until = max(self._until, time.monotonic() - 0.2 * self._step) + self._step * samples / self._batch
         world = basics.current().world
         if world.rank == 0 and world.size != self._size:
@@ -141,15 +141,15 @@ class Pace:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what all jobs of the benchmark are told."""
+    """Add the arguments of all jobs of the benchmark."""
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--batch", type=int, default=48, help="samples of all workers in a step")
     parser.add_argument("--step", type=float, default=0.5, metavar="S", help="seconds of a step of one worker")
-    parser.add_argument("--kept", type=Path, help="file that says how far it has come")
+    parser.add_argument("--kept", type=Path, help="file in which the job's progress is kept")
 
 
 def main() -> None:
-    """Take so many steps."""
+    """Take the steps."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add_arguments(parser)
     given = parser.parse_args()

@@ -52,7 +52,7 @@ class Samples(IndexLoader):
 
 
 class Weights(Nothing):
-    """What is trained: arrays by name. See `farandole.worker.elastic.framework.Trained`."""
+    """The trained arrays, by name: a `farandole.worker.elastic.framework.Trained`."""
 
     reduces_once = True
 
@@ -73,7 +73,7 @@ class Weights(Nothing):
 
 
 def main() -> None:
-    """Train for so many steps, and say what that came to."""
+    """Take the steps, and print the loss and the accuracy."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", choices=models.MODELS)
     add_arguments(parser)

@@ -16,7 +16,7 @@ from tests.hosts.namespaces import NSENTER, in_network
 
 _RATE = re.compile(r"(\d+(?:\.\d+)?)(k|m|g)bit")
 _UNITS = {"k": 1e3, "m": 1e6, "g": 1e9}
-# What may leave at once: enough for the largest segment the kernel hands down, and for a timer tick's worth of bytes.
+# The burst: enough for the largest segment that the kernel hands down, and for the bytes of one timer tick.
 _BURST_SECONDS = 0.001
 _LEAST_BURST_BYTES = 256 * 1024
 _LATENCY = "20ms"

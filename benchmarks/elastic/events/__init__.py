@@ -1,4 +1,4 @@
-"""What can happen to a job: one file each, which says how it is done once, and how it is shown."""
+"""The events that can happen to a job. One file for each says how it is caused, and how its results are shown."""
 
 from __future__ import annotations
 

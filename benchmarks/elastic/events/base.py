@@ -1,4 +1,4 @@
-"""What an event is, and what the losses of a worker share."""
+"""`Event`, and what all events share that lose a worker."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Measure:
     """One number of a trial.
 
     Attributes:
-        name: in `Trial.values`, and over its column.
+        name: its key in `Trial.values`, and the heading of its column.
         unit: `SECONDS`, `COUNT` or `SHARE`.
-        compared: whether a column says how many times farandole's median it is.
+        compared: whether another column has its ratio to farandole's median.
     """
 
     name: str
@@ -37,11 +37,11 @@ class Event:
     """Something that happens to a job.
 
     Attributes:
-        name: how it is asked for.
+        name: its name on the command line.
         title: what is measured, in one line.
-        goal: of farandole, median / worst.
+        goal: farandole's goal, as median / worst.
         measures: the columns.
-        take: does it to one library as often as the bench says.
+        take: a function that makes all trials with one library.
     """
 
     name: str
@@ -56,11 +56,11 @@ class Loss:
     """A worker is lost; the others are to go on.
 
     Attributes:
-        job: whose worker it is.
-        when: it happened, in nanoseconds.
-        victim: its process.
-        survivors: those of the others.
-        printed: what the job had printed by then, in bytes.
+        job: the job that the worker belongs to.
+        when: the time of the loss, in nanoseconds.
+        victim: the process of the lost worker.
+        survivors: the processes of the other workers.
+        printed: the number of bytes that the job had printed by then.
     """
 
     job: Job
@@ -82,7 +82,7 @@ class Loss:
         return first
 
     def wait(self, seconds: float) -> Trial:
-        """Wait for the first step without the victim, and say what became of the survivors."""
+        """Wait for the first step without the victim, and return what happened to the survivors."""
         self.job.wait_until(lambda: self.first_step() is not None, seconds)
         crashed = sum(not is_alive(pid) for pid in self.survivors)
         outcome, detail = self._outcome(crashed), self.job.last_words(self.printed) if crashed else ""

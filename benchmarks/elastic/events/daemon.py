@@ -1,4 +1,4 @@
-"""What runs a job is killed: the daemon alone, which another one follows; or all, until somebody wants the job back."""
+"""The job's daemon is killed: alone, so that another one takes over; or with all of the launcher, until `--attach`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _kill_all(job: Job, world: frozenset[int]) -> Trial:
 
 
 def _disturbed(job: Job, world: frozenset[int], when: int, printed: int, took: dict[str, float]) -> Trial:
-    """Return what the workers have noticed."""
+    """Return how much the workers were disturbed."""
     job.wait(max(0.0, _SECONDS - (time.monotonic_ns() - when) / 1e9))
     window = int(_SECONDS * 1e9)
     before, after = (max(gaps(job.steps(begin), world, begin, begin + window)) for begin in (when - window, when))

@@ -1,4 +1,4 @@
-"""Nothing happens: what it costs to be ready for it. An elastic job and a plain one of the same library take turns."""
+"""Nothing happens: the cost of being elastic. An elastic job and a plain one of the same library take turns."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ print(min(timeit.repeat(lambda: compute(10), number=3, repeat=7)) / 30)
 
 @cache
 def _units(size: int) -> int:
-    """Return how much computation lets a step of so many workers take about 20 ms on the cores that are there."""
+    """Return the units of computation with which a step of `size` workers takes about 20 ms on this machine's cores."""
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     command = (sys.executable, "-c", _TIME_A_UNIT)
     found = subprocess.run(command, env=environment, check=True, capture_output=True, text=True, timeout=60)
@@ -62,7 +62,7 @@ def _take(bench: Bench, peer: Peer) -> list[Trial]:
     trials: list[Trial] = []
     with tqdm(total=bench.repetitions, desc=f"idle: {peer.name}", file=sys.stderr, disable=None) as bar:
         while len(trials) < bench.repetitions:
-            # Two jobs of the same script differ by more than what is measured, for as long as they live.
+            # Two jobs of the same script differ, for as long as they live, by more than what is measured.
             elastic, plain = (peer.job(Setting(units=units, elastic=way), bench.make_folder()) for way in (True, False))
             turns = min(_TURNS_OF_A_PAIR, bench.repetitions - len(trials))
             try:
@@ -79,12 +79,12 @@ def _take(bench: Bench, peer: Peer) -> list[Trial]:
 def _compare(elastic: Job, plain: Job, turns: int) -> Iterator[Trial]:
     for job in (elastic, plain):
         job.allow(0)
-    # The one waits at its gate while the other computes.
+    # One job waits at its gate while the other computes.
     with running(elastic), running(plain):
         for job in (elastic, plain):
             _turn(job, 0)
         for turn in range(1, turns + 1):
-            # Nobody always comes after the same one.
+            # No job always follows the same one.
             jobs = (elastic, plain) if turn % 2 else (plain, elastic)
             took = {job: _turn(job, turn) for job in jobs}
             values = {_ELASTIC: took[elastic], _PLAIN: took[plain], _COST: took[elastic] / took[plain] - 1}

@@ -1,4 +1,4 @@
-"""A worker is killed with SIGKILL: a tiny one, and one that holds much memory, which the kernel takes long to free."""
+"""A worker is killed with SIGKILL: a tiny one, and one with much memory, which the kernel takes long to free."""
 
 from __future__ import annotations
 

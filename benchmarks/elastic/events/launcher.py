@@ -1,4 +1,4 @@
-"""The process that knows who is in the world is killed: farandole's launcher, torchft's lighthouse, torchrun itself."""
+"""The process that knows the members of the world is killed: farandole's launcher, torchft's lighthouse, torchrun."""
 
 from __future__ import annotations
 

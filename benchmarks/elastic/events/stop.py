@@ -1,4 +1,4 @@
-"""A worker is stopped with SIGSTOP, as silent as behind a cut network; later it is continued."""
+"""A worker is stopped with SIGSTOP, which makes it as silent as a cut network would; later it is continued."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _stop(job: Job, victim: int, world: frozenset[int]) -> Trial:
 
 
 def _continue(job: Job, victim: int, survivors: frozenset[int]) -> str:
-    """Continue the stopped worker, and say what becomes of it."""
+    """Continue the stopped worker, and return what happens to it."""
     if not is_alive(victim):
         return "it had been killed"
     when = send(victim, signal.SIGCONT)

@@ -1,4 +1,4 @@
-"""One file for each library: how a job of it is started, what else it has than workers, how a worker is added."""
+"""One file for each library: how its job is started, which processes it has beside workers, how a worker is added."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class Peer:
     """A library.
 
     Attributes:
-        name: as tables show it.
-        missing: says why it cannot be used on this machine, or None.
-        job: makes a job of it, in a folder.
-        events: what it is measured in; None is everything.
+        name: the name in tables.
+        missing: a function that returns why it cannot be used on this machine, or None.
+        job: a function that makes one of its jobs, in a folder.
+        events: the events that it is measured in; None: all.
     """
 
     name: str

@@ -20,7 +20,7 @@ _RUN = (sys.executable, "-m", "farandole", "run")
 
 
 def missing() -> str | None:
-    """Say why it cannot be used: never."""
+    """Return None: it can always be used."""
     return None
 
 
@@ -50,7 +50,7 @@ class FarandoleJob(Job):
         return int(json.loads((self.folder / "farandole" / "jobs" / _NAME / "job.json").read_text())["pid"])
 
     def launcher(self) -> list[int]:
-        # The watchdog first: it would follow the daemon.
+        # The watchdog first: it would take over from the daemon.
         return [parent_of(self.daemon()), self.daemon(), self._client.pid]
 
     def is_taken_over(self, printed: int) -> bool:
@@ -68,11 +68,11 @@ class FarandoleJob(Job):
         return time.monotonic() - started
 
     def _environment(self) -> dict[str, str]:
-        # Where jobs are found by name: not among those of the user.
+        # The folder in which jobs are found by name: not the user's own.
         return {"XDG_CACHE_HOME": str(self.folder)}
 
     def _set_slots(self, slots: int) -> None:
-        """Say how many workers this machine has room for. The launcher reads that at any time, so never half of it."""
+        """Write how many workers this machine has room for, atomically: the launcher may read the file at any time."""
         draft = self.folder / f"{_HOSTS}.draft"
         draft.write_text(f"localhost:{slots}\n")
         os.replace(draft, self.folder / _HOSTS)

@@ -19,7 +19,7 @@ def _lighthouse() -> str | None:
 
 
 def missing() -> str | None:
-    """Say why it cannot be used; None if it can."""
+    """Return why it cannot be used; None if it can."""
     if importlib.util.find_spec("torchft") is None or _lighthouse() is None:
         return "torchft is not installed; `make bench-elastic` installs it"
     return None

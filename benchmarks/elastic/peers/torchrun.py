@@ -1,4 +1,4 @@
-"""torchrun with restarts: a lost worker ends them all, and all begin again at the last checkpoint.
+"""torchrun with restarts: a lost worker ends all of them, and all start again from the last checkpoint.
 
 Workers of one host belong to one torchrun. A worker can join only with a torchrun of its own, so jobs that grow have
 one for each worker, as if each had a host.
@@ -21,7 +21,7 @@ _TORCHRUN = (sys.executable, "-m", "torch.distributed.run")
 
 
 def missing() -> str | None:
-    """Say why it cannot be used: never, it comes with torch."""
+    """Return None: it can always be used, because it comes with torch."""
     return None
 
 
@@ -59,6 +59,6 @@ class TorchrunJob(Job):
 
 
 class DefaultTorchrunJob(TorchrunJob):
-    """The same without the variable."""
+    """The same job without that variable."""
 
     environment: ClassVar[dict[str, str]] = {}

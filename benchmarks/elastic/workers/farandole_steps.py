@@ -24,7 +24,7 @@ EPOCHS = 1_000_000
 
 
 def elastic_steps(notebook: Notebook, model: TinyModel, optimizer: torch.optim.Optimizer, dataset: Any) -> None:
-    """Train in whatever worlds there are."""
+    """Train in a world that may change."""
     loader = DataLoader(dataset, batch_size=BATCH, shuffle=True)
     loop = hvd.elastic.steps(loader, epochs=EPOCHS, model=model, optimizer=optimizer)
     for images, labels in loop:

@@ -1,4 +1,4 @@
-"""Names and formats of what a job's workers and the measurement share in the job's folder. Needs no framework."""
+"""Names and formats of the files that a job's workers and the measurement share. Needs no framework."""
 
 from __future__ import annotations
 

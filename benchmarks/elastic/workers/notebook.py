@@ -1,4 +1,4 @@
-"""What a worker tells the measurement, and what it is told: the only lines of a worker that no user would write.
+"""The worker's side of the measurement: the only lines of a worker's script that a user would not write.
 
 Variables: `BENCHMARK_FOLDER`, `BENCHMARK_STATE_BYTES` (frozen weights beside the tiny model), `BENCHMARK_BALLAST_BYTES`
 (touched memory that one of the workers holds), `BENCHMARK_COMPUTATION` (matrices to multiply in each step).
@@ -24,7 +24,7 @@ _LOOK_AGAIN = 0.005
 
 
 class Notebook:
-    """Notes the steps of this process, and waits where the measurement wants it to wait."""
+    """Records the steps of this process, and waits where the measurement wants it to wait."""
 
     def __init__(self) -> None:
         folder = Path(os.environ["BENCHMARK_FOLDER"])
@@ -36,7 +36,7 @@ class Notebook:
         self._ballast = _take_ballast(folder, int(os.environ["BENCHMARK_BALLAST_BYTES"]))
 
     def begin(self, number: int) -> None:
-        """Wait until the measurement lets this step happen, then compute as much as it wants a step to compute."""
+        """Wait until the measurement allows this step, then compute the units of a step."""
         while number >= GATE_RECORD.unpack(self._gate[:])[0]:
             time.sleep(_LOOK_AGAIN)
         compute(self._units)
@@ -51,7 +51,7 @@ class Notebook:
 
 
 def _take_ballast(folder: Path, size: int) -> object:
-    """Hold touched memory if no other worker does. The kernel frees the lock when this process is gone."""
+    """Hold touched memory, unless another worker does. The kernel releases the lock when this process ends."""
     if not size:
         return None
     file = open(folder / BALLAST, "a")

@@ -42,5 +42,5 @@ def test_kept_figures_are_printed_and_unknown_rows_are_told(
     assert scheduler.main(["--from", "--output", str(kept)]) == 0
     assert "| fcfs | 1.000 | 1.000 |" in capsys.readouterr().out
     monkeypatch.setenv("FARANDOLE_TRACES", "/no/such/archive")
-    with pytest.raises(SystemExit, match="there is no row slowest"):
+    with pytest.raises(SystemExit, match="unknown row slowest"):
         scheduler.main(["--rows", "slowest"])

@@ -26,7 +26,7 @@ WORKER = int(os.environ["FARANDOLE_WORKER"])
 
 
 class Part(NamedTuple):
-    """What one rank takes in a step."""
+    """One rank's part of a step."""
 
     data: list[int] | None
     samples: int
@@ -87,7 +87,7 @@ class Number:
         """It has no gradients."""
 
     def step_without_samples(self) -> None:
-        """Nothing is made of nothing."""
+        """Do nothing: there is nothing to train."""
 
     def has_unused_gradients(self) -> bool:
         return False
