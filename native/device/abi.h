@@ -1,4 +1,4 @@
-// What this room needs of NVIDIA's driver API, without its header: a few functions, and the numbers that they take.
+// The part of NVIDIA's driver API that this room needs, without its header: a few functions, and their constants.
 // The ABI of the driver is stable; `make test-cuda-fake` compares these with cuda.h.
 #pragma once
 
@@ -22,7 +22,7 @@ inline constexpr unsigned kStreamNonBlocking = 1;
 inline constexpr unsigned kEventWithoutTiming = 2;
 inline constexpr unsigned kHostMemoryPortable = 1;
 inline constexpr int kNotCapturing = 0;
-// Of a pointer.
+// Attributes of a pointer.
 inline constexpr int kMemoryTypeAttribute = 2;
 inline constexpr int kOrdinalAttribute = 9;
 inline constexpr unsigned kDeviceMemory = 2;

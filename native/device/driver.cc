@@ -9,7 +9,7 @@
 namespace farandole::device {
 namespace {
 
-// The first one whose driver API has all of the functions: cuDeviceGetUuid_v2 came with it.
+// The first version whose driver API has all of the functions: cuDeviceGetUuid_v2 came with it.
 constexpr int kOldestVersion = 11040;
 
 [[noreturn]] void refuse(const std::string& why) { throw base::Error(base::Code::kUnavailable, why); }
@@ -39,7 +39,7 @@ Driver load() {
     }
   });
   if (const Status status = driver.functions.init(0); status != Status::kSuccess) {
-    refuse("NVIDIA's driver does not start: " + words_of(driver.functions, status) + ". Look at what nvidia-smi says");
+    refuse("NVIDIA's driver does not start: " + words_of(driver.functions, status) + ". Run nvidia-smi to see why");
   }
   driver.functions.driver_get_version(&driver.version);
   if (driver.version < kOldestVersion) {
@@ -48,7 +48,7 @@ Driver load() {
   }
   driver.functions.device_get_count(&driver.devices);
   if (driver.devices == 0) {
-    refuse("NVIDIA's driver shows no GPU to this process. Look at CUDA_VISIBLE_DEVICES, and at what nvidia-smi says");
+    refuse("NVIDIA's driver shows no GPU to this process. Check CUDA_VISIBLE_DEVICES and the output of nvidia-smi");
   }
   return driver;
 }
@@ -56,7 +56,7 @@ Driver load() {
 }  // namespace
 
 const Driver& driver() {
-  static const Driver loaded = load();  // when it throws, the next call tries again
+  static const Driver loaded = load();  // if it throws, the next call tries again
   return loaded;
 }
 

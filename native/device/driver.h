@@ -1,4 +1,4 @@
-// The driver of the GPUs: loaded when a tensor of a GPU comes for the first time, and never unloaded.
+// The driver of the GPUs. It is loaded when the first tensor on a GPU comes, and never unloaded.
 //
 // Threads: any thread.
 #pragma once
@@ -15,10 +15,10 @@ struct Driver {
   int devices = 0;
 };
 
-// Throws Error(kUnavailable), with what to do, when there is no driver or no GPU, each time that it is called.
+// Throws Error(kUnavailable), with what to do, each time that it is called and there is no driver or no GPU.
 const Driver& driver();
 
-// Throws Error(kUnavailable) with the driver's own words unless the call succeeded. `what` is what it was to do, for
+// Throws Error(kUnavailable) with the driver's own message unless the call succeeded. `what` describes the call, for
 // people: "copying a tensor to the host".
 void check(Status status, const char* what, Ordinal device);
 

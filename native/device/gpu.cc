@@ -14,9 +14,9 @@ namespace {
 using base::Code;
 using base::Error;
 
-// How long copies may take when nobody needs them any more.
+// How long copies may take when their results are not needed any more.
 constexpr double kPartingSeconds = 10;
-// Pinned memory comes in powers of two, so that tensors of nearly one size share it.
+// Pinned memory is allocated in powers of two, so that tensors of similar size can reuse it.
 constexpr size_t kLeastPinned = size_t{1} << 16;
 
 size_t pinned_bytes_for(size_t bytes) {
@@ -238,7 +238,7 @@ void Gpu::give_back(Event event) noexcept {
 
 Pinned Gpu::take_pinned(size_t bytes) {
   const size_t rounded = pinned_bytes_for(bytes);
-  Returned found;  // its mark goes when the mutex is free, because it gives its event back
+  Returned found;  // its mark is destroyed after the mutex is released, because that gives its event back
   {
     const base::MutexLock lock(mutex_);
     for (auto [each, end] = pinned_.equal_range(rounded); each != end; ++each) {
@@ -260,7 +260,7 @@ void Gpu::give_back(Pinned pinned, MarkPointer in_use_until) {
   pinned_.emplace(pinned.bytes, Returned{pinned, std::move(in_use_until)});
 }
 
-// After a failure of the GPU nothing of it can be given back: the driver does so when the process ends.
+// After a failure of the GPU its resources cannot be given back: the driver frees them when the process ends.
 void Gpu::release() noexcept {
   const Functions& functions = driver_.functions;
   if (functions.ctx_push(context_) == Status::kSuccess) {

@@ -1,7 +1,8 @@
-// One GPU as an engine uses it: streams of its own, for copies and for collectives, marks in them, and memory.
+// One GPU, as an engine uses it: streams of the engine's own, for copies and for collectives, marks in them, and
+// memory.
 //
-// Nothing here waits for the GPU. Work is put into a stream, a mark after it says later whether it is done, and another
-// stream can be made to wait for a mark.
+// No function here waits for the GPU. Work is put into a stream, a mark after it says later whether it is done, and
+// another stream can be made to wait for a mark.
 //
 // Threads: any thread. The calling thread's current context is the same afterwards as before.
 #pragma once
@@ -45,11 +46,11 @@ class Mark {
   std::atomic<bool> reached_ = false;
 };
 using MarkPointer = std::shared_ptr<Mark>;
-// For an end, where somebody has to wait. False when the GPU has failed, too.
+// Waits for a mark when the engine ends. False, too, when the GPU has failed.
 bool wait_until_reached(Mark& mark, const base::Deadline& deadline) noexcept;
 
-// Looks through marks in the order in which they were made: after one that is not reached, those of the same stream are
-// not asked for.
+// Checks marks in the order in which they were made: after a mark that is not reached, those of the same stream are
+// not queried.
 class Sweep {
  public:
   // Throws as Mark::is_reached() does.
@@ -69,10 +70,10 @@ struct Pinned {
 class Memory {
  public:
   Memory() = default;
-  // Throws Error(kUnavailable) when there is not as much.
+  // Throws Error(kUnavailable) when the GPU has less memory left.
   Memory(Gpu& gpu, size_t bytes, Stream stream);
-  // It is free in the order of that stream, and after the mark of free_after(); use_in() names another stream instead
-  // of both.
+  // The memory is freed in the order of that stream, and after the mark of free_after(); use_in() names another stream
+  // instead of both.
   ~Memory();
   Memory(Memory&& other) noexcept { swap(other); }
   Memory& operator=(Memory&& other) noexcept {
@@ -108,15 +109,15 @@ class Gpu {
  public:
   // Throws Error(kUnavailable) when there is no such GPU or it cannot be used.
   explicit Gpu(Ordinal device);
-  // No mark of it is left. Waits for copies that are on their way, for ten seconds at most.
+  // All of its marks must be destroyed before. Waits for copies in flight, for ten seconds at most.
   ~Gpu();
   Gpu(const Gpu&) = delete;
   Gpu& operator=(const Gpu&) = delete;
 
   Ordinal device() const noexcept { return device_; }
-  // That of the GPU, whatever number processes know it by.
+  // The UUID of the GPU, whatever number processes know it by.
   const Uuid& uuid() const noexcept { return uuid_; }
-  // In which collectives of this GPU's tensors run, in the order that was agreed on.
+  // The stream in which collectives of this GPU's tensors run, in the order that was agreed on.
   Stream collectives() const noexcept { return collectives_; }
 
   // While one of these lives, the GPU's context is the current one of this thread.
@@ -131,34 +132,34 @@ class Gpu {
     const Functions& functions_;
   };
 
-  // The number of the GPU whose memory this is; -1: of none.
+  // The number of the GPU whose memory this is; -1: of no GPU.
   Ordinal device_of(const void* address) const;
   // Throws Error(kInvalidArgument) when the memory is not of this GPU; `owner` names it in the sentence.
   void check_address(const void* address, const std::string& owner) const;
   // Throws Error(kInvalidArgument) when a CUDA graph is being captured in the stream.
   void check_not_capturing(Stream stream) const;
 
-  // A mark after what is in a stream now.
+  // Returns a mark after the work that is in a stream now.
   MarkPointer mark(Stream stream);
-  // What is put into this stream of this GPU from now on begins after the mark, which may be another GPU's.
+  // Lets work that is put into this stream of this GPU from now on begin after the mark, which may be another GPU's.
   void delay(Stream stream, const Mark& after) const;
-  // Copies to the host begin after the mark.
+  // Lets copies to the host begin after the mark.
   void delay_to_host(const Mark& after) const { delay(to_host_, after); }
   void copy_to_host(std::byte* target, const void* source, size_t bytes);
   void copy_to_device(void* target, const std::byte* source, size_t bytes);
-  // The same, in another stream than that of copies.
+  // The same, in a stream other than that of copies.
   void copy_to_device(void* target, const std::byte* source, size_t bytes, Stream stream);
-  // Within the memory of this GPU, or from or to that of another one of this process.
+  // Copies within the memory of this GPU, or from or to the memory of another GPU of this process.
   void copy(void* target, const void* source, size_t bytes, Stream stream);
-  // After the copies in this direction that were begun until now.
+  // Returns a mark after the copies in this direction that were begun until now.
   MarkPointer mark_to_host();
   MarkPointer mark_to_device();
 
-  // For a result of collectives, which may be put into their stream from now on.
+  // Allocates the result of a collective that is put into the stream of collectives from now on.
   Memory allocate_result(size_t bytes);
 
   Pinned take_pinned(size_t bytes);
-  // To be used again as soon as the mark is reached; null: at once.
+  // Makes the memory reusable as soon as the mark is reached; null: at once.
   void give_back(Pinned pinned, MarkPointer in_use_until);
 
  private:
@@ -185,10 +186,10 @@ class Gpu {
 
   base::Mutex mutex_;
   std::vector<Event> events_ GUARDED_BY(mutex_);               // not in use
-  std::multimap<size_t, Returned> pinned_ GUARDED_BY(mutex_);  // not in use, or not for much longer; by size
+  std::multimap<size_t, Returned> pinned_ GUARDED_BY(mutex_);  // free once their marks are reached; by size
 };
 
-// The GPUs that an engine has met.
+// The GPUs that an engine has used.
 class Gpus {
  public:
   // Throws as Gpu() does.

@@ -55,7 +55,7 @@ collective::Knobs get_knobs(Reader& reader) {
 
 void require_end(const Reader& reader) {
   if (!reader.done()) {
-    throw base::Error(base::Code::kInternal, "malformed message: it is longer than it should be");
+    throw base::Error(base::Code::kInternal, "malformed message: it is longer than expected");
   }
 }
 

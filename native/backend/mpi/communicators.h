@@ -3,7 +3,7 @@
 // Making one waits for all workers of the list, and for nobody else. It is done at the first collective of that list,
 // so in the common order of decisions, in which no two workers can wait for each other.
 //
-// Threads: for the thread that makes progress.
+// Threads: only the thread that makes progress uses it.
 #pragma once
 
 #include <map>

@@ -6,7 +6,7 @@
 // an eighth at most. On a core that others need a thread that looks all the time delays them, and loses its turn to
 // them for milliseconds, while one that sleeps gets its turn when it wakes.
 //
-// Threads: for the thread that makes progress.
+// Threads: only the thread that makes progress uses it.
 #pragma once
 
 #include <cstdint>

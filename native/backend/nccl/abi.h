@@ -1,4 +1,4 @@
-// What this backend needs of NCCL, without its header: a few functions, and the numbers that they take. The ABI of
+// The part of NCCL that this backend needs, without its header: a few functions, and their constants. The ABI of
 // libnccl.so.2 is stable; `make test-cuda-fake` compares these with nccl.h.
 #pragma once
 
@@ -38,7 +38,7 @@ struct Config {
   unsigned magic = 0xcafebeef;
   unsigned version = 21800;
   int blocking = 0;
-  int cga_cluster_size = INT_MIN;  // undefined, as the rest
+  int cga_cluster_size = INT_MIN;  // undefined, like the rest
   int min_ctas = INT_MIN;
   int max_ctas = INT_MIN;
   const char* net_name = nullptr;
@@ -64,7 +64,7 @@ struct Functions {
                    device::Stream stream);
   Result (*broadcast)(const void* input, void* output, size_t count, Dtype dtype, int root, Comm comm,
                       device::Stream stream);
-  // `count` is that of one rank, in these two.
+  // In these two, `count` is the number of elements of one rank.
   Result (*all_gather)(const void* input, void* output, size_t count, Dtype dtype, Comm comm, device::Stream stream);
   Result (*reduce_scatter)(const void* input, void* output, size_t count, Dtype dtype, Op op, Comm comm,
                            device::Stream stream);

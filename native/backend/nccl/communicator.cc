@@ -31,9 +31,8 @@ bool Communicator::look() {
     return true;
   }
   if (deadline_.passed()) {
-    throw base::Error(
-        base::Code::kUnavailable,
-        "NCCL does not come to an end of forming a communicator; NCCL_DEBUG=INFO shows what it waits for");
+    throw base::Error(base::Code::kUnavailable,
+                      "NCCL does not finish forming a communicator; NCCL_DEBUG=INFO shows what it waits for");
   }
   return false;
 }

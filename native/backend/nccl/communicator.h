@@ -1,6 +1,6 @@
-// A communicator of NCCL, from its forming to its end. Nothing here waits.
+// A communicator of NCCL, from its formation to its end. No function here waits.
 //
-// Threads: for the thread that makes progress.
+// Threads: only the thread that makes progress uses it.
 #pragma once
 
 #include <span>
@@ -15,9 +15,9 @@ namespace farandole::backend::nccl {
 
 class Communicator {
  public:
-  // For the tensors of this group, which are in the memory of this GPU.
+  // A communicator for the tensors of this group, which are in the memory of this GPU.
   Communicator(const collective::Group& group, device::Gpu& gpu) : group_(group), gpu_(gpu) {}
-  // An ended one, or one that stays until the process ends because NCCL may still use it.
+  // The communicator must have ended, or stays until the process ends because NCCL may still use it.
   ~Communicator() = default;
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
@@ -26,24 +26,24 @@ class Communicator {
   device::Gpu& gpu() const noexcept { return gpu_; }
   Comm handle() const noexcept { return comm_; }
 
-  // Begins, with the others of the group. Throws Error(kUnavailable).
+  // Begins to form the communicator, together with the other members of the group. Throws Error(kUnavailable).
   void form(const Library& library, const UniqueId& id, double patience_seconds);
-  // Whether form() was called, and what was begun is not over.
+  // Whether form() was called, and the formation is not over.
   bool is_forming() const noexcept { return state_ == State::kForming; }
-  // Whether it is over. Throws Error(kUnavailable) when it has failed or takes too long.
+  // Returns whether the formation is over. Throws Error(kUnavailable) when it has failed or takes too long.
   bool look();
   bool is_usable() const noexcept { return state_ == State::kFormed; }
-  // Whether the last call, which did not block, is over. Throws Error(kUnavailable) when it has failed; `what` it was,
+  // Whether the last non-blocking call is over. Throws Error(kUnavailable) when it has failed; `what` names the call,
   // for people.
   bool is_settled(const char* what) const;
 
-  // After the last launch, or null.
+  // A mark after the last launch, or null.
   device::MarkPointer last;
 
-  // In good order, together with the others, when nothing runs any more. What cannot be ended in time stays until the
-  // process ends.
+  // Ends the communicator in order, together with the other members, when nothing runs any more. If it cannot be ended
+  // in time, it stays until the process ends.
   void end() noexcept;
-  // Takes it out of NCCL's hands: the caller aborts what it gets; null: there is nothing to abort.
+  // Gives the communicator up. The caller aborts the returned handle; null: there is nothing to abort.
   Comm give_up() noexcept;
 
  private:
@@ -54,7 +54,7 @@ class Communicator {
   const Library* library_ = nullptr;
   Comm comm_ = nullptr;
   State state_ = State::kNew;
-  base::Deadline deadline_ = base::Deadline::after_seconds(0);  // for forming
+  base::Deadline deadline_ = base::Deadline::after_seconds(0);  // of the formation
 };
 
 }  // namespace farandole::backend::nccl

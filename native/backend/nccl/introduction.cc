@@ -5,7 +5,7 @@
 namespace farandole::backend::nccl {
 namespace {
 
-// The first one that can put several ranks on one GPU.
+// The first version that can put several ranks on one GPU.
 constexpr int kSharingVersion = 23000;
 
 std::string rank_text(int rank) { return "rank " + std::to_string(rank); }
@@ -33,7 +33,7 @@ Introduction decode_introduction(std::span<const std::byte> bytes) {
   }
   introduction.shares = reader.get<bool>();
   if (!reader.done()) {
-    throw base::Error(base::Code::kInternal, "malformed message: it is longer than it should be");
+    throw base::Error(base::Code::kInternal, "malformed message: it is longer than expected");
   }
   return introduction;
 }

@@ -89,7 +89,7 @@ Launch::~Launch() {
       peers_.gpu.give_back(pinned, peers_.gpu.mark(stream()));
     }
   } catch (const base::Error&) {
-    return;  // the GPU has failed: nobody uses its pinned memory again
+    return;  // the GPU has failed: its pinned memory is not used again
   }
 }
 

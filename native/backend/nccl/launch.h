@@ -1,6 +1,6 @@
-// One job as calls of NCCL, put into the stream of collectives of a GPU.
+// One job, as calls of NCCL that are put into the stream of collectives of a GPU.
 //
-// Threads: for the thread that makes progress, with the GPU's context.
+// Threads: only the thread that makes progress uses it, with the GPU's context current.
 #pragma once
 
 #include <functional>
@@ -13,22 +13,22 @@
 
 namespace farandole::backend::nccl {
 
-// Whether NCCL does exactly this: see the table in docs/explanation/gpus.md.
+// Whether NCCL does exactly what is needed, by the table in docs/explanation/gpus.md.
 bool takes(const Need& need);
 
-// Who takes part in a launch.
+// The participants of a launch.
 struct Peers {
   device::Gpu& gpu;
   Comm comm;
   int rank;                  // of this member in the communicator
   int size;                  // of the communicator
   std::vector<int> ranks;    // in the communicator, of each member of the job's group
-  bool is_transfer = false;  // a broadcast between two of them, of which no other member knows
+  bool is_transfer = false;  // a broadcast between two members, which the others do not know of
 };
 
 class Launch {
  public:
-  // Exchanges these numbers with the members of the group, one with each: gives what they have sent.
+  // Exchanges numbers with the members of the group, one with each, and returns the numbers that they sent.
   using Exchange = std::function<std::vector<int64_t>(const std::vector<int64_t>& sent)>;
 
   Launch(const Library& library, device::Gpus& gpus, Peers peers, Exchange exchange)
@@ -36,14 +36,14 @@ class Launch {
         peers_(std::move(peers)),
         exchange_(std::move(exchange)),
         visitors_(gpus, peers_.gpu, peers_.rank) {}
-  // Not before NCCL is done with the stream.
+  // Must not be called before NCCL is done with the stream.
   ~Launch();
   Launch(const Launch&) = delete;
   Launch& operator=(const Launch&) = delete;
 
-  // For a job with tensors on other GPUs than the communicator's.
+  // Set for a job with tensors on GPUs other than the communicator's.
   Visitors& visitors() noexcept { return visitors_; }
-  // Makes the calls. What they began is not over before NCCL says so; then finish() is called, in the same context.
+  // Makes the calls. They are over only when NCCL says so; then finish() is called, in the same context.
   // Throw Error(kUnavailable).
   void begin(const collective::Job& job);
   void finish();
@@ -59,7 +59,7 @@ class Launch {
 
   template <typename Reduction>
   Op op_of(const Reduction& job, Dtype dtype);
-  // Memory that adds nothing to the others', for a member that is absent.
+  // Memory with the identity of the reduction, as the input of a member that is absent.
   std::byte* identity(const collective::AllreduceJob& job, size_t count);
   std::byte* scratch(size_t bytes);
   device::Stream stream() const noexcept { return peers_.gpu.collectives(); }
@@ -72,7 +72,7 @@ class Launch {
   std::vector<device::Memory> scratch_;
   std::vector<device::Pinned> pinned_;
   std::optional<Op> created_;
-  std::function<void()> last_;  // what is put into the stream after NCCL's calls
+  std::function<void()> last_;  // puts further work into the stream after NCCL's calls
 };
 
 }  // namespace farandole::backend::nccl

@@ -8,7 +8,7 @@ namespace farandole::backend::nccl {
 namespace {
 
 constexpr const char* kName = "libnccl.so.2";
-// The first one in which communicators that do not block work well enough to build on.
+// The first version whose non-blocking communicators are reliable.
 constexpr int kOldestVersion = 21900;
 constexpr const char* kAdvice =
     "Install it (PyTorch for CUDA brings it, and so does `pip install nvidia-nccl-cu12`, or -cu13), or set "
@@ -58,7 +58,7 @@ void Library::check(Result result, const std::string& what, Comm comm) const {
 }
 
 const Library& library(const std::string& path) {
-  static const Library loaded = load(path);  // when it throws, the next call tries again
+  static const Library loaded = load(path);  // if it throws, the next call tries again
   return loaded;
 }
 

@@ -1,4 +1,4 @@
-// NVIDIA's library for collectives among GPUs: loaded when it is needed for the first time, and never unloaded.
+// NVIDIA's library for collectives among GPUs. It is loaded when it is needed for the first time, and never unloaded.
 //
 // Threads: any thread.
 #pragma once
@@ -15,13 +15,13 @@ struct Library {
   std::string path;
   int version = 0;  // 23007 is NCCL 2.30.7
 
-  // Throws Error(kUnavailable) with NCCL's own words unless the call succeeded, or goes on. `what` is what it was to
-  // do, for people: "an allreduce". The communicator may be null.
+  // Throws Error(kUnavailable) with NCCL's own message unless the call succeeded or is in progress. `what` describes
+  // the call, for people: "an allreduce". The communicator may be null.
   void check(Result result, const std::string& what, Comm comm) const;
 };
 
-// The first library that could be loaded is used from then on, whatever path is asked for later. Without a path: one
-// that the process has loaded already, which is that of the framework, or what the loader finds. Throws
+// The first library that could be loaded is used from then on, whatever path is passed later. Without a path, it is one
+// that the process has loaded already, which is the framework's, or the one that the loader finds. Throws
 // Error(kUnavailable), with what to do.
 const Library& library(const std::string& path);
 

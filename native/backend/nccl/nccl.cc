@@ -20,9 +20,9 @@ using collective::Algorithm;
 using collective::Choice;
 using collective::Group;
 
-// Between two looks at a call that is not over.
+// The time between two checks of a call that is not over.
 constexpr int64_t kPauseNs = 20'000;
-// Since then, communicators can be aborted together, which several of one process need.
+// The first version in which several communicators of one process can be aborted together.
 constexpr int kGroupAbortVersion = 22200;
 
 bool anywhere(const collective::Topology&) { return true; }
@@ -48,7 +48,7 @@ bool may_share_gpus() {
   return value != nullptr && std::string_view(value) == "1";
 }
 
-// Whether everything in the stream of collectives is done by then. False, too, when the GPU has failed.
+// Returns whether everything in the stream of collectives is done by the deadline. False, too, when the GPU has failed.
 bool is_idle(device::Gpu& gpu, const base::Deadline& deadline) noexcept {
   try {
     return device::wait_until_reached(*gpu.mark(gpu.collectives()), deadline);
@@ -71,13 +71,13 @@ Nccl::~Nccl() {
     aborting_.join();
   }
   if (is_revoked_) {
-    // What could not be aborted NCCL may still use, until the process ends.
+    // NCCL may still use what could not be aborted, until the process ends.
     launch_.release();  // NOLINT(bugprone-unused-return-value)
     return;
   }
   drop_all();
   for (const auto& communicator : dropped_) {
-    // One that was never used may have failed on another member, for which its end would wait.
+    // A communicator that was never used may have failed on another member, and its end would wait for that member.
     if (communicator->is_usable() && communicator->last != nullptr) {
       communicator->end();
     }
@@ -85,7 +85,7 @@ Nccl::~Nccl() {
 }
 
 Choice Nccl::choose(const Group&, const Need& need) const {
-  return {&algorithm_of(need.operation), kNoRow, "in the memory of GPUs: NCCL moves it"};
+  return {&algorithm_of(need.operation), kNoRow, "the tensors are in the memory of GPUs, so NCCL moves them"};
 }
 
 std::vector<int64_t> Nccl::exchange(const Group& group, const std::vector<int64_t>& sent) {
@@ -127,7 +127,7 @@ device::MarkPointer Nccl::run(const Group& group, const Choice& choice, const co
   frames_.wait([&] {
     frames_.set_pause(kPauseNs);
     if (deadline.passed()) {
-      throw Error(Code::kUnavailable, "NCCL does not take up a collective; NCCL_DEBUG=INFO shows what it waits for");
+      throw Error(Code::kUnavailable, "NCCL does not start a collective; NCCL_DEBUG=INFO shows what it waits for");
     }
     return communicator.is_settled("a collective");
   });
@@ -235,7 +235,7 @@ void Nccl::revoke() noexcept {
   }
 }
 
-// NCCL may need as long as it likes, so another thread calls it.
+// An abort may take any time, so another thread calls it.
 void Nccl::begin_abort() noexcept {
   for (const auto& communicator : dropped_) {
     if (const Comm comm = communicator->give_up(); comm != nullptr) {
@@ -287,7 +287,7 @@ void Nccl::await_aborted() noexcept {
     std::this_thread::sleep_for(std::chrono::microseconds(200));
   }
   launch_.reset();
-  // Not the marks of launches: one that was broken off has none.
+  // The marks of launches do not serve here: a launch that was broken off has none.
   deadline = base::Deadline::after_seconds(gpu_.patience.stuck);
   for (const Aborted& each : aborted_) {
     if (!is_idle(*each.gpu, deadline)) {

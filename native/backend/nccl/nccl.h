@@ -1,14 +1,14 @@
-// Collectives among GPUs by NVIDIA's library, which is loaded when a tensor of a GPU comes for the first time.
+// Collectives among GPUs by NVIDIA's library, which is loaded when the first tensor on a GPU comes.
 //
-// All of a GPU's collectives go into one stream, in the order that was agreed on: so the deadlocks of NCCL's users
+// All collectives of a GPU go into one stream, in the order that was agreed on, so the deadlocks of NCCL's users
 // (another order on another rank, a rank that never comes) cannot arise among them. Calls do not block; until NCCL says
-// that one is over, this waits and watches the world, so that a wait ends when a worker is lost.
+// that a call is over, the backend waits and watches the world, so that the wait ends when a worker is lost.
 //
 // The end of a world. In an elastic job, communicators are aborted when it is revoked, because the next world needs the
-// GPU; results that the program has seen are complete then, as it waits for them on the host. In other jobs they are
-// not: an aborted collective leaves half a sum, and the program's stream would go on with that.
+// GPU; results that the program has seen are complete then, because it waits for them on the host. In other jobs they
+// are not aborted: an aborted collective leaves a partial sum, and the program's stream would go on with that.
 //
-// Threads: as backend/backend.h says, but for the thread that aborts.
+// Threads: as backend/backend.h says, except for the thread that aborts.
 #pragma once
 
 #include <atomic>
@@ -63,7 +63,7 @@ class Nccl final : public Backend, public Formation {
   const Library* library_ = nullptr;                                 // from the first introduction on
   std::map<uint32_t, std::unique_ptr<Communicator>> communicators_;  // by group
   std::vector<std::unique_ptr<Communicator>> dropped_;  // they end with the world, when all members are done
-  std::vector<Formed> failed_;                          // to begin with
+  std::vector<Formed> failed_;                          // those that failed at once
   int forming_ = 0;
   std::unique_ptr<Launch> launch_;  // while it runs, and from then on if the world broke meanwhile
   bool is_revoked_ = false;

@@ -17,7 +17,7 @@ void Visitors::send_back() {
   }
 }
 
-// Null: it is where it should be.
+// Returns null if the memory is on the communicator's GPU already.
 std::byte* Visitors::place(const void* memory, size_t bytes) {
   if (memory == nullptr || bytes == 0 || home_.device_of(memory) == home_.device()) {
     return nullptr;

@@ -1,7 +1,7 @@
-// Tensors of a job that are on other GPUs of this process than its communicator. They are copied to that GPU before the
-// job runs, and the results are copied back after it.
+// The tensors of a job that are on GPUs of this process other than the communicator's. They are copied to its GPU
+// before the job runs, and the results are copied back after it.
 //
-// Threads: for the thread that makes progress, with the communicator's GPU as the current one.
+// Threads: only the thread that makes progress uses it, with the communicator's GPU current.
 #pragma once
 
 #include <map>
@@ -14,13 +14,13 @@ namespace farandole::backend::nccl {
 
 class Visitors {
  public:
-  // `rank`: of this member in the communicator.
+  // `rank` is this member's rank in the communicator.
   Visitors(device::Gpus& gpus, device::Gpu& home, int rank)
       : gpus_(gpus), home_(home), rank_(static_cast<size_t>(rank)) {}
   Visitors(const Visitors&) = delete;
   Visitors& operator=(const Visitors&) = delete;
 
-  // The job with all of its tensors on the communicator's GPU. This object must live until it has run.
+  // Returns the job with all of its tensors on the communicator's GPU. This object must live until the job has run.
   collective::Job bring(collective::Job job);
   // Puts the copies of results into the stream of collectives.
   void send_back();
@@ -46,7 +46,7 @@ class Visitors {
   device::Gpus& gpus_;
   device::Gpu& home_;
   const size_t rank_;
-  std::map<const void*, device::Memory> guests_;  // by where they come from
+  std::map<const void*, device::Memory> guests_;  // by the memory that they are copies of
   std::vector<Return> returns_;
 };
 

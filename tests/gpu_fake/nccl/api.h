@@ -34,7 +34,7 @@ FAKE_NCCL_API Result ncclReduce(const void* input, void* output, size_t count, D
 FAKE_NCCL_API Result ncclBroadcast(const void* input, void* output, size_t count, Dtype dtype, int root, Comm* comm,
                                    gpu_fake::Stream* stream);
 FAKE_NCCL_API Result ncclBcast(void* buffer, size_t count, Dtype dtype, int root, Comm* comm, gpu_fake::Stream* stream);
-// `count` is that of one rank, in these two.
+// In these two, `count` is the number of elements of one rank.
 FAKE_NCCL_API Result ncclAllGather(const void* input, void* output, size_t count, Dtype dtype, Comm* comm,
                                    gpu_fake::Stream* stream);
 FAKE_NCCL_API Result ncclReduceScatter(const void* input, void* output, size_t count, Dtype dtype, int op, Comm* comm,
