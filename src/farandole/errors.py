@@ -162,7 +162,7 @@ class StateLostError(FarandoleError):
         """Return the error of a worker that knows of these departures.
 
         Args:
-            departures: which workers were lost, and how: the holders of the state, or others after them.
+            departures: the workers that were lost, and how: the holders of the state, or others after them.
             then: the consequence.
         """
         # A worker that ended with this same error held nothing.
@@ -230,7 +230,7 @@ class JobFailed(LaunchError):
 
     Attributes:
         rank: the rank that failed first, or None when the job was interrupted.
-        exit_code: as a shell would give it: the worker's own, or 128 + the signal that ended it.
+        exit_code: the exit code as a shell would report it: the worker's own, or 128 + the signal that ended it.
     """
 
     def __init__(self, report: str, rank: int | None, exit_code: int) -> None:

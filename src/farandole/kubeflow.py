@@ -31,7 +31,7 @@ def training_job(image: str = IMAGE, install_kfp: bool = True) -> Any:
     started again waits for the job that it finds under the name that `job` gives.
 
     Args:
-        image: in which the step runs, with farandole in it.
+        image: the image of the step, which contains farandole.
         install_kfp: whether kfp is installed in the image when the step starts; no, if it is there.
     """
     return dsl.component(_run_training_job, base_image=image, packages_to_install=[], install_kfp_package=install_kfp)

@@ -80,7 +80,7 @@ class Arrays(FrontEnd[Array]):
         return self.traced_dtype(tensor)
 
     def traced_dtype(self, tensor: Array) -> ElementType:
-        """As `dtype`, also for traced arrays."""
+        """Return the same as `dtype`, also for traced arrays."""
         if is_key(tensor):
             return OpaqueType(tensor.dtype.name, tensor.dtype.itemsize)
         wider = WIDER.get(tensor.dtype.name)

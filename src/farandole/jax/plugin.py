@@ -66,7 +66,7 @@ class _Alone:
     Those that the user has compiled ahead of time stay, and say so.
 
     Attributes:
-        is_assumed: by a program that JAX may still have.
+        is_assumed: whether JAX may still have a program that assumes that the worker is alone.
     """
 
     is_assumed = False

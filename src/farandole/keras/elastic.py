@@ -157,7 +157,8 @@ class CommitStateCallback(Callback):
 
         Args:
             state: the state to commit.
-            batches_per_commit: after how many batches; more of them cost less, and lose more when a worker is lost.
+            batches_per_commit: the number of batches between commits; a larger one costs less, but loses more when a
+                worker is lost.
         """
         super().__init__()
         self.state = state

@@ -34,8 +34,8 @@ def install(is_distributed: Callable[[Any], bool], take_over: Callable[[Any], No
     """Arrange it in this process; no-op if it is.
 
     Args:
-        is_distributed: returns whether an optimizer is distributed.
-        take_over: makes a loss-scale optimizer distributed, whose inner optimizer is.
+        is_distributed: a function that returns whether an optimizer is distributed.
+        take_over: a function that makes a loss-scale optimizer distributed if its inner optimizer is.
     """
     trainer = next(each for each in keras.Model.__mro__ if "make_train_function" in vars(each))
     compiler = next(each for each in keras.Model.__mro__ if "compile" in vars(each))

@@ -59,7 +59,8 @@ class OrderedCall:
             engine: ours, where to submit.
             requests: one for each input, without addresses.
             inputs: the arrays that they read.
-            finish: makes the result of the arrays that they write; it may be called before these have values.
+            finish: a function that makes the result from the arrays that they write; it may be called before these have
+                values.
         """
         self._engine = engine
         self._submission = Submission(requests)

@@ -96,7 +96,7 @@ class DistributedOptimizer(mx.optimizer.Optimizer):
         type(self)._plain.update(index, weight, grad, state)
 
     def update_multi_precision(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
-        """As `update`, with weights of higher precision in the state."""
+        """Do the same as `update`, with weights of higher precision in the state."""
         self._average(index, grad)
         type(self)._plain.update_multi_precision(index, weight, grad, state)
 

@@ -16,7 +16,7 @@ class Sent:
 
     array: mx.nd.NDArray
     priority: int = 0
-    """Of the calls that are ready, MXNet's engine begins those with the highest one first."""
+    """The priority. Of the calls that are ready, MXNet's engine starts those with the highest priority first."""
     in_place: bool = False
     """Whether the result is written over it."""
     memory: int = 0

@@ -23,7 +23,7 @@ class Batches:
         source: the rows.
         batch_size: rows of each worker in a step.
         global_batch_size: rows of all workers together in a step, instead of `batch_size`.
-        collate: makes of the columns, a dict of arrays, what is yielded; None: the dict.
+        collate: a function that makes a batch of the columns, a dict of arrays; None: the dict is the batch.
         drop_last: leave out the last step of an epoch if it would be short, so that functions are compiled for one
             size.
         rank: this worker's rank; None: its rank in the world.

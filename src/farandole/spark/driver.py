@@ -35,7 +35,7 @@ class Tasks(Protocol):
         """Let Spark start the tasks."""
 
     def failure(self) -> str:
-        """Return why there are and will be no tasks; "" while there may be."""
+        """Return why Spark can run no tasks; "" as long as it may."""
 
     def end(self, *, well: bool) -> None:
         """End the tasks, and wait until Spark has ended them. If the job ended well, they end by themselves."""

@@ -117,7 +117,7 @@ class Stage:
         self._thread = start_thread(work, self._group)
 
     def failure(self) -> str:
-        """Return why there are and will be no tasks; "" while there may be."""
+        """Return why Spark can run no tasks; "" as long as it may."""
         return self._failure
 
     def end(self, *, well: bool) -> None:

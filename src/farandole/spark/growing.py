@@ -144,7 +144,7 @@ class Slots:
             self._threads.append(start_thread(partial(self._serve, slot, number), f"farandole-{number}"))
 
     def failure(self) -> str:
-        """Return why there are and will be no tasks; "" while there may be."""
+        """Return why Spark can run no tasks; "" as long as it may."""
         return self._failures[0] if all(self._failures) else ""
 
     def end(self, *, well: bool) -> None:

@@ -144,7 +144,7 @@ class FlatGradients:
 
     @property
     def _source(self) -> torch.Tensor:
-        """What this rank's own gradients are sent from."""
+        """The memory from which this rank's own gradients are sent."""
         return self._flat if self._twin is None else self._twin
 
     def _leave_what_is_kept(self) -> None:

@@ -68,7 +68,7 @@ class GradientEntry(Entry):
 
     @property
     def travels_sparse(self) -> bool:
-        """Where this rank has no gradient, it travels as the last one did."""
+        """Whether the gradient is sent sparse. Without one on this rank, it is sent as the last one was."""
         if self.sparse_as_dense:
             return False
         gradient = self.parameter.grad

@@ -43,7 +43,7 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
     instance: str = ""
     """A random text of the dialing process: a second one of the same name waits until the first has ended."""
     machine: str = ""
-    """Which machine the host is on, equal for two hosts that share one."""
+    """The machine that the host is on, equal for two hosts that share one."""
     devices: tuple[str, ...] = ()
     """The GPUs that workers there may use, as for CUDA_VISIBLE_DEVICES; (): all, or none."""
     own: Surroundings | None = None

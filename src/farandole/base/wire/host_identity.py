@@ -1,4 +1,4 @@
-"""Which host a process is on."""
+"""The identity of the host that a process is on."""
 
 from __future__ import annotations
 

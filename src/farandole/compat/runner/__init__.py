@@ -93,7 +93,7 @@ def run(
         num_proc: number of workers.
         min_num_proc: the smallest number of workers with which an elastic job goes on, and the number of results.
         max_num_proc: the largest number of workers of an elastic job; None: one for each slot.
-        slots: of a host whose slots the script does not print.
+        slots: the slots of a host whose slots the script does not print.
         reset_limit: how often an elastic job's workers may change; None: no limit.
         cooldown_range: the shortest and the longest time, in seconds, after which a host with a failed worker is used
             again.

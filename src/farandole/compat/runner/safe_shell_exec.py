@@ -39,7 +39,7 @@ def execute(
     Args:
         command: the command for `/bin/sh`.
         env: its environment; this process's by default.
-        stdout: where its standard output goes; this process's by default.
+        stdout: the stream for its standard output; this process's by default.
         stderr: the same for standard error.
         index: when given, every line begins with `[index]<stdout>:` or `[index]<stderr>:`.
         events: when one of them is set, the command is ended: SIGTERM, five seconds, SIGKILL.
@@ -87,7 +87,7 @@ def prefix_connection(
     """Copy text from a connection to a stream, line by line, until its other end is closed.
 
     Args:
-        src_connection: gives UTF-8. A line ends with a newline or a carriage return.
+        src_connection: a stream of UTF-8. A line ends with a newline or a carriage return.
         dst_stream: gets whole lines at once, each beginning with `[index]<prefix>:`.
         prefix: None: lines stay as they are.
         index: None: the same.

@@ -86,7 +86,7 @@ class Dialer:
         self._told = ""
         self._agent: subprocess.Popen[bytes] | None = None
         self._pipes: tuple[int, int] | None = None
-        """To the agent and from it, as long as they are open."""
+        """The pipes to the agent and from it, as long as they are open."""
         self._leaving = False
 
     def run(self) -> int:

@@ -25,7 +25,7 @@ class Cgroup(NamedTuple):
     """The memory cgroup of a process."""
 
     name: str
-    """As in /proc/PID/cgroup."""
+    """The name of the cgroup, as in /proc/PID/cgroup."""
     folder: str
     """The folder of its files."""
     root: str

@@ -303,7 +303,7 @@ class Output(msgspec.Struct, frozen=True, tag="output"):
 
 
 class Closed(msgspec.Struct, frozen=True, tag="closed"):
-    """That stream has ended."""
+    """The stream has ended."""
 
     rank: int
     stream: int

@@ -47,7 +47,7 @@ class WorkerCleanup:
         self._loop = loop
         self._gone = gone
         self._under_way: dict[int, _Ending] = {}
-        """By rank."""
+        """The workers that are being ended, by rank."""
         self._timer: Timer | None = None
 
     def stop(self, rank: int, pid: int, grace: float) -> None:
@@ -106,7 +106,7 @@ class StopWatch:
         self._loop = loop
         self._changed = changed
         self._stopped: dict[int, bool] = {}
-        """By process id."""
+        """Whether each process is stopped, by process id."""
         self._ranks: dict[int, int] = {}
         self._timer: Timer | None = None
 

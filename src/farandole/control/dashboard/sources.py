@@ -171,9 +171,9 @@ def source_for(
 
     Args:
         job: a name, or the address of a job's metrics.
-        place: where the job is; None: the default.
+        place: the place of the job; None: the default.
         environment: this process's.
-        warn: takes the error of a default place that does not answer, and is left out.
+        warn: called with the error of a default place that does not answer, and is left out.
 
     Raises:
         JobError: there is no such place, or it does not answer.

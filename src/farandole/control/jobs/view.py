@@ -16,7 +16,7 @@ class WorkerView(msgspec.Struct, frozen=True):
     runs: bool = True
     """Whether its process is running, as far as is known."""
     end: str = ""
-    """How its process ended, in a few words."""
+    """The end of its process, in a few words."""
     steps: int = 0
     per_second: float | None = None
     """Steps per second over the last 10 s; None: not known yet."""

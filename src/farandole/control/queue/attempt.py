@@ -338,7 +338,7 @@ def _open_plain(path: Path, owner: Owner | None) -> int:
     """Open a file that its user may have replaced: only a plain file (no link) that the user owns.
 
     Raises:
-        OSError: it does not exist, or is no such file.
+        OSError: it does not exist, or is not such a file.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     status = os.fstat(descriptor)

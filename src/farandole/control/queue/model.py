@@ -86,7 +86,7 @@ class QueueJob(msgspec.Struct, frozen=True):
     key: str = ""
     """Chosen by its client, so that a repeated request to submit it makes no second job."""
     change_key: str = ""
-    """Chosen by the client of the last change, so that a repeated request is no second change."""
+    """Chosen by the client of the last change, so that a repeated request does not count as a second change."""
     phase: Phase = Phase.WAITING
     wanted: int = 0
     """The number of workers that its user asks for now; 0 means the number in the spec."""

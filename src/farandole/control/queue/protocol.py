@@ -39,7 +39,7 @@ class ChangeJob(msgspec.Struct, frozen=True, tag="change"):
 
     Attributes:
         verb: `cancel`, `suspend`, `resume` or `scale`.
-        key: chosen for this change by the client: a repeated request is no second change. Cancelling twice kills.
+        key: chosen for this change by the client: a repeated request does not count twice. Cancelling twice kills.
     """
 
     verb: str

@@ -64,7 +64,7 @@ class JoinedTogether(msgspec.Struct, frozen=True):
     """Several workers want to be in the next world. The roster decides once for all of them."""
 
     joins: tuple[Joined, ...]
-    """In the order of their arrival."""
+    """The workers that join, in the order of their arrival."""
 
 
 class Left(msgspec.Struct, frozen=True):

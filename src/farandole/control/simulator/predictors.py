@@ -13,7 +13,7 @@ times; or the true durations."""
 
 
 class Given:
-    """Only what users gave."""
+    """Uses only the durations that users gave."""
 
     def finished(self, job: PolicyJob, ran: float) -> None:
         pass

@@ -22,14 +22,14 @@ class ElasticLoader(IndexLoader):
             `farandole_read(ranges)`, such as `farandole.parquet.ParquetSource`; or, with `load`, the number of samples.
             The same on all ranks.
         batch_size: samples of each worker in a step.
-        global_batch_size: or the samples of all workers together; in a larger world some workers have none.
-        batches: or your own policy: an object with `counts(world_size)`, the number of samples of each rank.
+        global_batch_size: the samples of all workers together, instead; in a larger world some workers have none.
+        batches: a policy of your own, instead: an object with `counts(world_size)`, the number of samples of each rank.
         shuffle: whether samples come in a pseudo-random order, another one in each epoch. None: unless the source is
             read by ranges.
         seed: the seed of that order, the same on all ranks.
         drop_last: leave out the last step of an epoch if it would be short, so that functions are compiled for one
             size.
-        load: makes a batch: it gets the indices of its samples, an array of int64.
+        load: a function that makes a batch from the indices of its samples, an array of int64.
 
     Raises:
         ValueError: an argument cannot be; the message says what to give instead.

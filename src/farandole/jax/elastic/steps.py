@@ -48,7 +48,7 @@ def steps(
         What to iterate over, once. `stop()` of it ends the training after the current step, on all workers.
 
     Raises:
-        ValueError: a thing is no TrainState, or the loader none of these.
+        ValueError: an argument is not a TrainState, or the loader is not one of these.
 
     Example:
         >>> state = hvd.elastic.TrainState(params=params, optimizer=optimizer.init(params))

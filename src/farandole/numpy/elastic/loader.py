@@ -30,7 +30,7 @@ class Batch(msgspec.Struct, frozen=True, eq=False):
     samples: int
     total: int
     ledger: Ledger
-    """From which the step was taken."""
+    """The ledger from which the step was taken."""
     after: Ledger
     """The ledger after the step, if no rank is lost."""
 
@@ -65,9 +65,9 @@ class IndexLoader(ABC):
         shuffle = ranged is None if shuffle is None else shuffle
         self._ledger = Ledger(samples, seed, shuffle=shuffle, drop_last=drop_last, apart=reads_apart(ranged))
         self._current: tuple[Place, Batch] | None = None
-        """Of the step of now: what it follows from, and its batch."""
+        """The place that the current step follows from, and its batch."""
         self._follows: Place | None = None
-        """From what the next step follows if the world stays, as what reads ahead assumes."""
+        """The place that the next step follows from if the world stays, as reading ahead assumes."""
 
     @abstractmethod
     def _once(self, indices: Any) -> Any:

@@ -152,9 +152,9 @@ def send_to_data_service(
         compute_config: the configuration of a service whose dispatchers run on the compute side.
         rank: this process's rank in the training's job.
         size: the size of the training's job; for `round_robin`.
-        processing_mode: that of `tf.data.experimental.service.distribute`.
+        processing_mode: the `processing_mode` of `tf.data.experimental.service.distribute`.
         reuse_dataset: all ranks share what is prepared, so that each element goes to one of them.
-        round_robin: and get them in turns.
+        round_robin: whether consumers get them in turns.
 
     Raises:
         RuntimeError: the dispatchers run on the training side.

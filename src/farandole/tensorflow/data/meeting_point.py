@@ -118,7 +118,7 @@ class ComputeService:
         nics: listen on these interfaces, addresses or networks only; None: everywhere, and on this machine itself.
 
     Raises:
-        ValueError: there are to be no dispatchers, or no workers.
+        ValueError: the number of dispatchers or of workers is 0.
     """
 
     def __init__(

@@ -23,8 +23,8 @@ class ElasticLoader(IndexLoader):
             sequence, whose elements are samples; or a dataset with `__len__` and `farandole_read(ranges)`, such as
             `farandole.parquet.ParquetSource`; or, with `load`, the number of samples. The same on all ranks.
         batch_size: samples of each worker in a step.
-        global_batch_size: or the samples of all workers together; in a larger world some workers have none.
-        batches: or your own policy: an object with `counts(world_size)`, the number of samples of each rank.
+        global_batch_size: the samples of all workers together, instead; in a larger world some workers have none.
+        batches: a policy of your own, instead: an object with `counts(world_size)`, the number of samples of each rank.
         shuffle: whether samples come in a pseudo-random order, another one in each epoch. None: unless the source is
             read by ranges.
         seed: the seed of that order, the same on all ranks.

@@ -25,7 +25,7 @@ def run(func: Callable[Concatenate[StateType, P], R]) -> Callable[Concatenate[St
     TensorFlow's is the script's.
 
     Args:
-        func: takes a `State` as its first argument.
+        func: a function that takes a `State` as its first argument.
 
     Example:
         >>> @hvd.elastic.run

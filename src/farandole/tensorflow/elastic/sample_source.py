@@ -85,7 +85,7 @@ class Pipeline:
     """A `tf.data` pipeline that loads the steps to come, on the assumption that the world stays.
 
     Args:
-        load: makes a batch of the indices of its samples, an int64 vector.
+        load: a function that makes a batch from the indices of its samples, an int64 vector.
         parallel_calls: the number of batches that are made at the same time; None lets TensorFlow choose.
         prefetch: the number of batches that are prepared ahead.
     """

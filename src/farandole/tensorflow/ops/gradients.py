@@ -57,7 +57,7 @@ class Differentiable:
             members: the ranks that took part.
             inputs: the inputs of the call.
             counts: for each output, the number of rows from each rank, where the collective returns that.
-            run: makes another collective, among the same ranks.
+            run: a function that runs another collective, among the same ranks.
         """
         self._collective = collective
         self._options = options

@@ -60,7 +60,8 @@ def powersgd_call(
 ) -> Call:
     """Return a call that reduces tensors; its result is the tuple of outputs (a new one for None).
 
-    Tensors for which two thin matrices are no less than one, or that have no floating-point numbers, go as they are.
+    Tensors are sent as they are if two thin matrices would not be smaller, or if they do not have floating-point
+    numbers.
 
     Raises:
         ValueError: a tensor cannot be sent.

@@ -181,7 +181,7 @@ class Tensors(FrontEnd[torch.Tensor]):
             )
 
     def note_write(self, tensor: torch.Tensor) -> None:
-        """As `note_writes`, for one tensor: without a list, because every small call in place comes here."""
+        """Do the same as `note_writes` for one tensor, without a list, because every small call in place comes here."""
         if not tensor.is_inference():
             _increment_version(tensor)
 

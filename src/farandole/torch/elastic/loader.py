@@ -30,11 +30,11 @@ class Batch(msgspec.Struct, frozen=True, eq=False):
     shares: tuple[Share, ...]
     """The positions of all ranks, by rank."""
     samples: int
-    """Of this rank."""
+    """The number of this rank's samples."""
     total: int
     """Samples of all ranks: what the sum of their gradients is to be divided by."""
     ledger: Ledger
-    """From which the step was taken."""
+    """The ledger from which the step was taken."""
     after: Ledger
     """The ledger after the step, if no rank is lost."""
     end: int | None
@@ -72,15 +72,15 @@ class ElasticLoader:
     Args:
         dataset: the same on all ranks.
         batch_size: samples of each worker in a step.
-        global_batch_size: or the samples of all workers together; in a larger world some workers have none.
-        batches: or your own policy, which returns the number of samples of each rank.
+        global_batch_size: the samples of all workers together, instead; in a larger world some workers have none.
+        batches: a policy of your own, instead, which returns the number of samples of each rank.
         shuffle: whether samples come in a pseudo-random order, another one in each epoch. None: where the dataset has
             indices.
         seed: the seed of that order, the same on all ranks.
         drop_last: leave out the last step of an epoch if it would be short. What lost workers have given back may be in
             it.
         num_workers: worker processes of this rank; 0 reads in this process.
-        collate_fn: makes a batch of a list of samples, or of columns; None is torch's.
+        collate_fn: a function that makes a batch of a list of samples, or of columns; None: torch's.
         prefetch_factor: the number of batches that each worker process reads ahead; None is 2.
         pin_memory: put the batches into pinned memory.
         worker_init_fn: called in each worker process, with its number.

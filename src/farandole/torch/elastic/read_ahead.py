@@ -48,11 +48,11 @@ class Step:
         self.after = after
         """The ledger after it, if no rank is lost and no stream ends."""
         self.samples = sum(end - begin for begin, end in shares[rank])
-        """Of this rank, if no stream ends."""
+        """The samples of this rank, if no stream ends."""
         self.total = ledger.left - after.left
-        """Of all ranks, if no stream ends."""
+        """The samples of all ranks, if no stream ends."""
         self.portion = _portion(ledger, shares, rank)
-        """None if this rank has nothing to read."""
+        """The portion to read; None if this rank has nothing to read."""
         self.items: Sequence[Any] = ()
         """This process's own reader, if it reads itself."""
         self.is_read = self.portion is None
@@ -104,9 +104,9 @@ class Plan:
         self._by_ranges = by_ranges
         self._sends = sends
         self.number = RawValue("q", 0)
-        """Of the plan: what has another one is outdated. In shared memory."""
+        """The number of the plan, in shared memory. Reads with another number are outdated."""
         self._ledger: Ledger | None = None
-        """As it is after the planned steps."""
+        """The ledger after the planned steps."""
         self._counts: Sequence[int] = ()
         self._rank = 0
         self._steps: deque[Step] = deque()
@@ -195,7 +195,7 @@ class ReadAhead:
     Args:
         source: the dataset that is read.
         num_workers: the number of processes that read; 0 is this one, which reads nothing ahead.
-        collate_fn: makes a batch of a list of samples; None is torch's.
+        collate_fn: a function that makes a batch of a list of samples; None: torch's.
         worker_init_fn: called in each worker process.
         settings: other settings of torch's DataLoader.
     """
@@ -228,7 +228,7 @@ class ReadAhead:
         )
         self._loader = self._make_loader()
         self._batches: Any = None
-        """Of the loader; with its worker processes, if there are any."""
+        """The batches of the DataLoader, with its worker processes, if there are any."""
         self._is_outdated = False
 
     def first(self, ledger: Ledger, counts: Sequence[int], rank: int) -> Step | None:

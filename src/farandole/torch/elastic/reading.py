@@ -173,7 +173,7 @@ class _Run:
     def __init__(self, iterator: Iterator[Any]) -> None:
         self._iterator = iterator
         self.position = 0
-        """Of the next sample."""
+        """The position of the next sample."""
 
     def is_same_iterator(self, other: _Run) -> bool:
         """Whether only one of the two can go on, because the dataset is its own iterator."""
@@ -230,7 +230,7 @@ def read(reader: Any, items: Sequence[Any], collate: Collate) -> tuple[Any, int 
     Args:
         reader: the source's.
         items: indices, or one portion.
-        collate: makes a batch of the samples that were read and the number of positions.
+        collate: a function that makes a batch from the samples that were read and the number of positions.
     """
     if hasattr(reader, "__getitems__") and reader.__getitems__:
         return collate(reader.__getitems__(items))

@@ -7,7 +7,7 @@ one.
 
 Where that is not so (an optimizer that looks at several parameters at once, buffers, averages of weights that began
 before), what has arrived gets outdated. Therefore all parts are compared in the end, by checksums. Parts that differ
-are sent once more, together with everything that is no part, while all ranks wait.
+are sent once more, together with everything that does not belong to a part, while all ranks wait.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from farandole.worker.core.handle import Pending
 from farandole.worker.core.request import make_request
 from farandole.worker.core.submission import Submission
 
-# How much is sent in one step: at least so much, and so much for each second that a step takes. To copy it takes about
-# a tenth of the step.
+# How much is sent in one step: at least this much, and this much for each second that a step takes. To copy it takes
+# about a tenth of the step.
 _LEAST_BYTES = 4 << 20
 _BYTES_PER_SECOND = 128 << 20
 # Each tensor begins at a multiple of this, which is enough for the alignment of every element type.
@@ -51,7 +51,7 @@ class _Said(NamedTuple):
 
     number: int
     skeleton: Skeleton
-    """Of the parameter and its state."""
+    """The skeleton of the parameter and its state."""
 
     @property
     def nbytes(self) -> list[int]:

@@ -132,7 +132,7 @@ def call_of_several(
     process_set: ProcessSet,
     take: Take | None = None,
 ) -> Call:
-    """Return a call of several tensors, whose result is a tuple. See `call_of_one`."""
+    """Return a call of several tensors, whose result is a tuple; otherwise as `call_of_one`."""
     tensors = tuple(tensors)
     if tensors and collective.result is _SAME and all(map(front.is_ready, tensors)):
         return _series_call(session, group, name, front, collective, tensors, in_place, options)
@@ -250,8 +250,8 @@ def member(
         front: the front end that the tensor belongs to.
         collective: the collective that is called.
         tensor: the input.
-        output: where the result is to be, of the input's shape and type; None: a new tensor.
-        options: of the collective, settled; there may be some beyond those that are declared.
+        output: a tensor of the input's shape and type for the result; None: a new tensor.
+        options: the settled options of the collective, with perhaps more than it declares.
         process_set: the ranks that take part.
         take: what the result is, of rows that were received; None: all of them.
         residual: see `Feedback`; the engine reads and writes it.
@@ -355,7 +355,7 @@ def received(session: Session, handle: int, front: FrontEnd[Tensor], like: Tenso
         session: the session whose calls they are.
         handle: a request that is done, whose result is rows like those of `like`.
         front: the front end that the tensors belong to.
-        like: gives type, device and the shape of a row.
+        like: a tensor with the type, the device and the shape of a row.
     """
     address, counts = session.engine.result(handle)
     if not address and (stream := front.stream_of(like)) is not None:

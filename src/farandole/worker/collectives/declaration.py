@@ -33,9 +33,10 @@ class Parameter:
         name: the name that users write.
         annotation: its type. `{Tensor}` stands for the front end's type of tensors.
         default: `Required`, or the value. For `compression` and `process_set` the front end and the core know it.
-        meaning: for the docstring. `{tensor}` stands for the front end's word for a tensor.
-        option: of the request, which takes the value; None: `Collective.settle` or `Collective.fields` takes it.
-        plain_only: only the plain forms have it, which neither write over their input nor return before it is done.
+        meaning: its text in the docstring. `{tensor}` stands for the front end's word for a tensor.
+        option: the option of the request that takes the value; None: `Collective.settle` or `Collective.fields` takes
+            it.
+        plain_only: whether only the plain forms have it, which neither write over their input nor return early.
     """
 
     name: str
@@ -82,14 +83,14 @@ class Order(NamedTuple):
     plain: str
     """All but the tensor, of the plain function."""
     grouped: str = ""
-    """Of the grouped function, where it differs."""
+    """The text for the grouped function, if it differs."""
 
 
 class Result(Enum):
     """The shape of the result. Its element type is always that of the input."""
 
     SAME = auto()
-    """As the input's."""
+    """The same as the input's."""
     OWN_ROWS = auto()
     """This rank's share of the input's rows; see `own_rows`."""
     RECEIVED_ROWS = auto()
@@ -101,7 +102,7 @@ class Received(NamedTuple):
 
     rows: Tensor
     counts: tuple[int, ...]
-    """How many from each rank."""
+    """The number from each rank."""
 
 
 def _nothing_but_options(front: Framework, options: Options, shape: Sequence[int], size: int) -> Options:
@@ -113,7 +114,7 @@ class Collective:
     """One collective.
 
     Attributes:
-        name: of its plain function; the names of the other forms follow from it (`Form.function`).
+        name: the name of its plain function; the names of the other forms follow from it (`Form.function`).
         kind: the engine's name for it.
         summary: what it does, an imperative sentence or several.
         differentiable: the docstring's words on the gradient.
@@ -123,14 +124,14 @@ class Collective:
         check: see `check_member`; of a tensor whose type the collective can have.
         check_options: a part of `check`: raises ValueError for options with which no tensor can take part.
         settle: brings a call's options into the shape in which `check` and `gradient` know them, in place.
-        fields: from a call's options to what `make_request` takes, from (front end, options, shape, size of the set).
-        returns: from what a plain call received to what its user gets, from (front end, Received, options).
+        fields: a function from (front end, options, shape, size of the set) to the arguments of `make_request`.
+        returns: a function from (front end, Received, options) to the result of a plain call for its user.
         returns_later: the same for an asynchronous call.
         has_grouped: whether there are forms for several tensors.
         has_in_place: whether there are forms that write over the input. The result then has the input's shape.
         before_world: whether a worker that is new in a job that trains already, and in no world yet, may call it alone.
         returned: the docstring's words on what is returned, where the summary does not say it.
-        horovod: by framework, in which order Horovod's function takes its arguments, where that is not the order of
+        horovod: for each framework, the order of arguments of Horovod's function, if that is not the order of
             `parameters`; None for a framework whose users do not get this collective.
     """
 
@@ -165,7 +166,7 @@ class Collective:
 
     @cached_property
     def native_options(self) -> Callable[[Options], NativeOptions]:
-        """From settled options to those of the request."""
+        """A function from settled options to those of the request."""
         return reader_of(tuple(each.option for each in self.parameters if each.option))
 
     def check_member(self, front: Framework, tensor: Tensor, dtype: ElementType, name: str, options: Options) -> None:

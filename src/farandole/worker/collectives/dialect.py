@@ -1,4 +1,4 @@
-"""How the functions of a front end are worded: which there are, with which arguments, and what their docstrings say."""
+"""The wording of a front end's functions: which functions it has, their arguments, and their docstrings."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from farandole.worker.collectives.declaration import Collective, Form, Parameter
 
 
 class Dialect:
-    """What `render` needs to know of a front end.
+    """The facts about a front end that `render` needs.
 
     Attributes:
-        framework: under which name declarations have Horovod's order of arguments; "" for the order of declarations.
+        framework: the name under which declarations have Horovod's order of arguments; "": the order of declarations.
         noun: the framework's word for a tensor.
         argument: the name of the first argument of a function of one tensor.
         several: what the grouped functions take, for docstrings.
         requirement: the condition that a tensor must meet, for docstrings.
-        failure: which error a call ends with where ranks do not agree or a worker is lost, for docstrings.
+        failure: the error with which a call ends if ranks do not agree or a worker is lost, for docstrings.
         has_gradients: whether gradients can flow through collectives.
         has_grouped: whether there are functions for several tensors.
         has_in_place: whether anything can be written over a tensor.

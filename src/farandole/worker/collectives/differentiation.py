@@ -22,7 +22,7 @@ class Outcome(NamedTuple):
 
     outputs: Sequence[Tensor]
     received: Sequence[Sequence[int]]
-    """For each output, how many rows came from each rank, where the collective says that."""
+    """For each output, the number of rows from each rank, if the collective returns it."""
 
 
 class DifferentiableCall:
@@ -82,7 +82,7 @@ class DifferentiableCall:
         return tuple(outcome.outputs)
 
     def reduce(self, tensors: Sequence[Tensor], op: int) -> Sequence[Tensor]:
-        """Reduce tensors over the ranks of the call. See `Maths`."""
+        """Reduce tensors over the ranks of the call, as `Maths` describes."""
         plan = Plan("allreduce", {"op": op, "prescale": 1.0, "postscale": 1.0})
         return self._through(plan, tensors)
 

@@ -12,7 +12,7 @@ class Framework(Protocol):
     """A framework, as far as declarations know it; every `FrontEnd` is one.
 
     Attributes:
-        splits: of alltoall: which tensors must be of int32; None: any whole numbers will do.
+        splits: the kind of tensor that alltoall's `splits` must be; None: any whole numbers will do.
     """
 
     splits: Int32Only | None

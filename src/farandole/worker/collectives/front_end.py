@@ -35,7 +35,7 @@ class FrontEnd(Dialect, ABC, Generic[Tensor]):
         scope: begins the names of its calls, so that one name in two front ends of a process is two names. Torch's
             calls have the names that they have in Horovod.
         converts: whether users may pass something else than tensors, which `accept` makes tensors of.
-        splits: of alltoall: which tensors must be of int32; None: any whole numbers will do.
+        splits: the kind of tensor that alltoall's `splits` must be; None: any whole numbers will do.
     """
 
     scope = ""
@@ -86,7 +86,7 @@ class FrontEnd(Dialect, ABC, Generic[Tensor]):
 
     @abstractmethod
     def zeros(self, like: Tensor) -> Tensor:
-        """Return ready float32 zeros, as many as `like` has elements: a residual. See `Feedback`."""
+        """Return float32 zeros, as many as `like` has elements, as a residual of `Feedback`."""
 
     @abstractmethod
     def whole_numbers(self, numbers: Sequence[int], like: Any) -> Tensor:
@@ -143,7 +143,7 @@ class FrontEnd(Dialect, ABC, Generic[Tensor]):
         return "Convert it to a type such as float32 first."
 
     def note_write(self, tensor: Tensor) -> None:
-        """As `note_writes`, for one tensor."""
+        """Do the same as `note_writes`, for one tensor."""
         self.note_writes((tensor,))
 
     def note_writes(self, tensors: Sequence[Tensor]) -> None:
@@ -162,7 +162,7 @@ class FrontEnd(Dialect, ABC, Generic[Tensor]):
             session: the session whose engine receives them.
             requests: their inputs and outputs are held by `finish`.
             ready: the tensor that each of them reads.
-            finish: makes the result from the native handles.
+            finish: a function that makes the result from the native handles.
         """
         submission = Submission(requests)
         submitted_in = self._streams_of(ready)
@@ -198,5 +198,5 @@ class FrontEnd(Dialect, ABC, Generic[Tensor]):
         options: dict[str, Any],
         group: int,
     ) -> Call:
-        """Return a call that reduces tensors, compressed by PowerSGD. See `compressed_call`."""
+        """Return a call that reduces tensors compressed by PowerSGD, as `compressed_call` describes."""
         raise InvalidRequestError(NO_POWERSGD)

@@ -18,15 +18,15 @@ class CallFacts(NamedTuple):
     """The facts about a call that its gradient needs."""
 
     options: Mapping[str, Any]
-    """By the names of the request's options; see `Collective.settle`."""
+    """The options that `Collective.settle` returns, by the names of the request's options."""
     size: Callable[[], Any]
     """Return the number of ranks that took part. In a graph, which may outlive a world, it is a tensor."""
     position: Callable[[], Any]
     """Return this rank's place among them; in a graph, a tensor."""
     shapes: Sequence[Sequence[int]]
-    """Of the inputs."""
+    """The shapes of the inputs."""
     received: Sequence[Sequence[int]]
-    """For each input, how many rows came from each rank; empty where the collective says nothing of it."""
+    """For each input, the number of rows from each rank; empty if the collective does not return it."""
 
 
 # --- what is done on each rank before and after the collective -------------------------------------------------
@@ -66,9 +66,9 @@ class TakeRows:
     """Take one rank's rows of the gradient."""
 
     counts: Sequence[int]
-    """How many rows belong to each rank, in rank order."""
+    """The number of rows that belong to each rank, in rank order."""
     position: Any
-    """That of the rank, as `CallFacts.position` returns it."""
+    """The position of the rank, as `CallFacts.position` returns it."""
 
     def apply(self, maths: Maths, gradient: Tensor) -> Tensor:
         """Return them."""
@@ -91,7 +91,7 @@ class OnlyAt:
     """The gradient is zero on all ranks but one."""
 
     rank: int
-    """In the world."""
+    """The rank in the world."""
 
     def apply(self, maths: Maths, gradient: Tensor) -> Tensor:
         """Return the gradient or zeros."""
@@ -103,11 +103,11 @@ class OnlyAt:
 
 @dataclass(frozen=True)
 class Plan:
-    """How the gradients of a call's inputs are made of the gradients of its outputs.
+    """The rule by which the gradients of a call's inputs follow from the gradients of its outputs.
 
     Attributes:
         collective: through which all gradients go, together if there are several, in the call's process set.
-        options: of that collective, by the names of the request's options.
+        options: the options of that collective, by the names of the request's options.
         locals: what is then done on this rank, for each gradient.
         before: what is done on this rank with every gradient of an output, before the collective.
     """
@@ -148,9 +148,9 @@ class Maths(Protocol):
         """Return the rows of one of several parts, which lie in the tensor one after another.
 
         Args:
-            tensor: that has them all.
+            tensor: the tensor that has all of them.
             counts: the number of rows of each part.
-            position: of the part.
+            position: the position of the part.
         """
 
     def padded(self, tensor: Tensor, rows: int) -> Tensor:
@@ -171,8 +171,9 @@ class GradientRule:
     """The gradient of a collective.
 
     Attributes:
-        plan: from the facts of a call to its gradient's plan.
-        program: from (maths, facts, inputs, outputs' gradients) to the inputs' gradients, for calls that have no plan.
+        plan: a function from the facts of a call to its gradient's plan.
+        program: a function from (maths, facts, inputs, outputs' gradients) to the inputs' gradients, for calls without
+            a plan.
         needs_inputs: says, from the options, whether a call's gradient is the program's.
     """
 

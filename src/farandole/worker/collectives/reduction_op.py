@@ -21,7 +21,7 @@ def op_asked_for(op: int | None, average: bool | None, stacklevel: int) -> int:
     Args:
         op: the operation; None is Average.
         average: Average or Sum; None: it was not given.
-        stacklevel: of the warning that `average` is deprecated, as seen from the caller.
+        stacklevel: the stack level of the warning that `average` is deprecated, as seen from the caller.
 
     Raises:
         ValueError: both were given.

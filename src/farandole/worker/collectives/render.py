@@ -34,8 +34,8 @@ def functions_of(
 
     Args:
         dialect: their arguments and docstrings.
-        runner: gives what carries out a form of a collective.
-        module: in which users find them.
+        runner: a function that returns the function behind a form of a collective.
+        module: the module in which users find them.
     """
     return {
         form.function(collective.name): render_function(dialect, runner(collective, form), module, collective, form)

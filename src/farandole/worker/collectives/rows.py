@@ -1,4 +1,4 @@
-"""How rows are shared among ranks: each rank's own rows of a result, and the rows that it sends to the others."""
+"""The sharing of rows among ranks: each rank's own rows of a result, and the rows that it sends to the others."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ class Int32Only(NamedTuple):
     """Tensors that say how many rows go where, as 32-bit integers and nothing else, as in Horovod."""
 
     kind: type[Any]
-    """Of the tensors."""
+    """The class of the tensors."""
     dtype: Any
     """The front end's name of int32."""
     cast: str
-    """How a user makes one of `splits`."""
+    """The expression with which a user makes one of `splits`."""
 
 
 def own_rows(rows: int, size: int, position: int) -> int:

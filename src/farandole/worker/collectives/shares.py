@@ -1,4 +1,4 @@
-"""Which samples are a worker's: as many for each, so that none waits for a step of another."""
+"""The samples of each worker: equally many for each, so that no worker waits for another one's step."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def share_of(lengths: Iterable[int], process_set: ProcessSet) -> slice:
     """Return which rows of arrays are this worker's: those whose number has its place as remainder.
 
     Args:
-        lengths: of all arrays; what does not divide by the workers is left out.
+        lengths: the lengths of all arrays; a rest that cannot be divided equally is left out.
         process_set: among which ranks.
 
     Raises:

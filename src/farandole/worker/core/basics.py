@@ -154,7 +154,7 @@ def init(comm: Sequence[int] | None = None, process_sets: Sequence[ProcessSet] |
     """Enter the world that a launcher made for this process; without a launcher, a world of one.
 
     In a process that a worker has started by `multiprocessing`, nothing is entered: `rank()` and other questions have
-    the worker's answers there, and collectives are refused. See `farandole.worker.core.identity`.
+    the worker's answers there, and collectives are refused, as `farandole.worker.core.identity` describes.
 
     The launcher is `farandole run`, or mpirun, srun, jsrun or torchrun, or a person who set FARANDOLE_RANK and others.
     The environment is read now. When already initialized, only registers process sets that are new.
@@ -365,8 +365,8 @@ def stats() -> dict[str, Any]:
     Returns:
         operations: for each operation by its name ("allreduce", "allgather", ...):
             requests, buckets, bytes: done. A bucket is what travelled together.
-            waiting_seconds: from the call until the last rank had made it too, summed over requests.
-            negotiating_seconds: from then until this worker knew, summed over requests.
+            waiting_seconds: the seconds from the call until the last rank had made it too, summed over requests.
+            negotiating_seconds: the seconds from then until this worker knew, summed over requests.
             moving_seconds: moving and reducing data, summed over buckets.
             copied_in_bytes, copied_out_bytes: of allreduces only: of tensors, copied into memory of the engine's and
                 out of it. What is compressed, or travels by MPI, is not counted.

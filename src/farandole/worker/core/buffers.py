@@ -100,7 +100,7 @@ def allreduce(
     """Reduce a buffer over all ranks of a process set, in place.
 
     Args:
-        buffer: of the same number of elements on all ranks.
+        buffer: a buffer with the same number of elements on all ranks.
         dtype: its element type; None is its own.
         op: Average, Sum, Adasum, Min, Max or Product.
         name: ranks' calls match by name.
@@ -261,8 +261,8 @@ def transfer(moves: Sequence[tuple[Buffer, int, int]], *, name: str) -> None:
     Only the two ranks of a move call this for it. Two ranks that have several moves in common give them in one order.
 
     Args:
-        moves: for each, what is moved or room for it, the rank that sends it and the rank that receives it.
-        name: of all of them; it may be used again when they are done.
+        moves: for each move, the data or room for it, the rank that sends it and the rank that receives it.
+        name: the name of all of them; it may be used again when they are done.
 
     Raises:
         ValueError: this rank is in none of the two places of a move, or in both.

@@ -65,7 +65,7 @@ class Kind(IntEnum):
 
 
 class WireForm(IntEnum):
-    """How the tensors of an allreduce are sent (`enum farandole_compression`)."""
+    """The form in which the tensors of an allreduce are sent (`enum farandole_compression`)."""
 
     NONE = 0
     INT8 = 1

@@ -57,7 +57,7 @@ _HAS_LEFT = "has shut down, "
 
 
 class Cause(NamedTuple):
-    """Why a world ended."""
+    """The reason why a world ended."""
 
     rank: int | None
     """The rank that was lost or left; None if it was none in particular."""
@@ -98,17 +98,17 @@ class Engine:
 
     @property
     def contact(self) -> str:
-        """How other workers reach this one."""
+        """The contact by which other workers reach this one."""
         return _string(self._library.farandole_engine_contact(self._pointer))
 
     @property
     def links(self) -> str:
-        """How the current world is connected: "shm", "tcp", "shm+tcp" or "alone"."""
+        """The kind of the current world's connections: "shm", "tcp", "shm+tcp" or "alone"."""
         return _string(self._library.farandole_engine_links(self._pointer))
 
     @property
     def routes(self) -> list[str]:
-        """How this worker's bytes go to each rank of the current world, by rank; nothing before the first world.
+        """The routes of this worker's bytes to each rank of the current world, by rank; empty before the first world.
 
         "shared memory", "10.0.0.1 -> 10.0.0.2" (this worker's address and that rank's) or, for its own rank, "itself".
         """
@@ -155,9 +155,10 @@ class Engine:
         Args:
             lost_rank: the rank that was lost; -1: none in particular.
             reason: a sentence for people.
-            certain: whether its process has ended, or it has said so itself; otherwise it may live. See `cause`.
-            generation: of the world. One that is over is left alone; one that this engine has yet to form will end as
-                soon as it begins. None: the latest that this engine has formed, or has begun to form.
+            certain: whether its process has ended, or it has said so itself; otherwise it may live; `cause` returns
+                this.
+            generation: the generation of the world. One that is over is left alone; one that this engine has yet to
+                form will end as soon as it begins. None: the latest that this engine has formed, or has begun to form.
         """
         of = self._generation if generation is None else generation
         self._check(self._library.farandole_engine_revoke(self._pointer, of, lost_rank, certain, as_bytes(reason)))
@@ -229,7 +230,7 @@ class Engine:
             pass
 
     def wait_on_for(self, submission: Submission, stream: GpuStream, seconds: float) -> bool:
-        """As `wait_on`, at most `seconds` and deaf to Ctrl-C; return whether all are launched."""
+        """Wait as `wait_on` does, at most `seconds` and without reacting to Ctrl-C; return whether all are launched."""
         return self._wait(self._library.farandole_wait_on, submission, *stream, seconds)
 
     def _wait(self, function: Callable[..., int], submission: Submission, *arguments: float) -> bool:

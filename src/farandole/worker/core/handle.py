@@ -51,8 +51,8 @@ class Pending:
         Args:
             engine: the engine to submit to.
             submission: the requests.
-            finish: makes the result from the native handles once all are done. It holds the memory that the engine uses
-                until then.
+            finish: a function that makes the result from the native handles once all are done. It holds the memory that
+                the engine uses until then.
         """
         self._engine = engine
         self._submission: Submission | None = submission
@@ -118,7 +118,7 @@ class Launched(Pending):
         finish: Callable[[Any], Any],
         streams: Callable[[], Iterable[GpuStream]],
     ) -> None:
-        """As `Pending`; `streams` returns those that have to wait for the result, in the thread that waits."""
+        """Initialize as `Pending` does; `streams` returns the streams that await the result, in the waiting thread."""
         super().__init__(engine, submission, finish)
         self._streams = streams
 

@@ -1,4 +1,4 @@
-"""Who a process is: what a worker knows of its world, and the processes that it starts know as well.
+"""The identity of a process: what a worker, and the processes that it starts, know about its world.
 
 A training script starts processes: those of a `DataLoader`, of a pool, of Keras. They take part in no world, because
 its threads and connections are the worker's. But they ask which rank they belong to, to read their share of the data.

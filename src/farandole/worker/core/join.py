@@ -1,4 +1,4 @@
-"""How a worker joins the others: at its launcher's roster, at one that rank 0 serves, or not at all.
+"""The way in which a worker joins the others: at its launcher's roster, at one that rank 0 serves, or not at all.
 
 `plan_join` decides which, from the environment; `join_world` does it.
 
@@ -56,10 +56,10 @@ ALONE = World(
 
 @dataclass(frozen=True)
 class JoinPlan:
-    """How this worker will meet the others."""
+    """The way in which this worker will join the others."""
 
     settings: Settings
-    """With all that was found out: rank, secret, and where to listen."""
+    """The settings, completed with all that was found: rank, secret, and the address to listen on."""
     found: ExternalPlacement | None = None
     """The job that somebody else started; None: a launcher of ours serves the roster, or there is no need for one."""
 
@@ -68,9 +68,9 @@ class JoinedWorld(NamedTuple):
     """A worker's place, and what it holds as long as it wants to keep it."""
 
     world: World
-    """Where workers come and go, `worlds.enter` is still to come."""
+    """The world. If workers come and go, `worlds.enter` must still be called."""
     roster: RosterClient | None
-    """None in a world that needs none."""
+    """The roster; None in a world that needs none."""
     own_roster: OwnRoster | None
     """The one that this worker serves itself."""
 

@@ -12,7 +12,7 @@ class LentEngine:
     """Lends the engine of each session to a library, as its companion (see `farandole.worker.core.basics.accompany`).
 
     Attributes:
-        library: which has functions `<prefix>_attach`, `<prefix>_detach` and `<prefix>_abi_version`.
+        library: a library with functions `<prefix>_attach`, `<prefix>_detach` and `<prefix>_abi_version`.
     """
 
     def __init__(self, library: ctypes.CDLL, prefix: str) -> None:

@@ -44,7 +44,7 @@ def make_request(
         output: the address of the output.
         splits: the rows for each member; of an alltoall only.
         residual: the address of the residual; of a compressed allreduce only.
-        stream: where the input is computed, if input and output are in the memory of a GPU.
+        stream: the stream in which the input is computed, if input and output are in the memory of a GPU.
         options: what else is asked for; the engine knows which options the kind has (`farandole_option`).
     """
     ndim = len(shape)

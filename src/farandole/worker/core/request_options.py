@@ -68,7 +68,7 @@ class _Layout:
     """Options of these names, with values that have been in use.
 
     Attributes:
-        pack: makes bytes of the values, one for each name.
+        pack: a function that turns the values, one for each name, into bytes.
         known: options by the bytes of their values. Numbers that are equal, as 0.0 and -0.0, may differ in these.
     """
 

@@ -12,7 +12,7 @@ class Gradients(Protocol):
     """The gradients of a step."""
 
     def are_intact(self) -> bool:
-        """Return whether those that were reduced last are still here as they were, for ranks that lack them."""
+        """Return whether the gradients that were reduced last are unchanged here, for ranks that lack them."""
 
 
 class Retry(Protocol):
@@ -20,7 +20,7 @@ class Retry(Protocol):
 
     @property
     def share(self) -> float:
-        """By what this worker's gradients are multiplied, before they are averaged, so that samples count alike."""
+        """The factor of this worker's gradients before they are averaged, so that all samples count alike."""
 
     def run(
         self,
@@ -31,13 +31,13 @@ class Retry(Protocol):
         """Make a call that all ranks make, in this world or the next ones, until it has a result.
 
         Args:
-            call: makes it.
-            restore: puts back what a failed call has destroyed.
-            adopt: makes the result out of another rank's, which has got one before the world broke.
+            call: a function that makes the call.
+            restore: a function that restores what a failed call has destroyed.
+            adopt: a function that makes the result from another rank's, if that rank got one before the world broke.
         """
 
     def broken(self, error: Exception) -> bool:
-        """Return whether it was the end of its world that a call has failed with."""
+        """Return whether a call has failed because its world has ended."""
 
     def launched(self) -> bool:
         """Record that all gradients of the step are launched; return whether the ballot may leave with them.
@@ -46,19 +46,19 @@ class Retry(Protocol):
         """
 
     def ballot(self, meet: bool) -> Sequence[bool]:
-        """Return what this rank asks of all when this step counts. It is to travel with the last of the gradients.
+        """Return what this rank asks of all when this step counts. It should be sent with the last of the gradients.
 
         Args:
-            meet: all ranks are to have their reduced gradients before any goes on, because this one may change its own
-                then and could not give them to others.
+            meet: whether all ranks must have their reduced gradients before any goes on, because this one may change
+                its own then and could not give them to others.
         """
 
     def count(self, outcome: Sequence[bool], gradients: Gradients) -> None:
         """Let the step count: its gradients are reduced here, all in one world.
 
         Args:
-            outcome: what any rank's ballot of the same world has asked.
-            gradients: those of the step.
+            outcome: the requests on any rank's ballot of the same world.
+            gradients: the gradients of the step.
         """
 
     def recover(self, gradients: Gradients) -> bool:

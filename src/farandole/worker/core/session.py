@@ -48,9 +48,9 @@ class Session:
         pool: submissions to be used again.
         roster: the connection to the roster, or None in a world that needs none.
         steps: training steps done, as far as they were counted.
-        on_step: called at the end of each of them; None: nobody measures them.
+        on_step: called at the end of each step; None: steps are not measured.
         notices: what the roster says of a world whose workers come and go; None where they do not.
-        retry: makes broken calls again in the next world; None: they fail.
+        retry: the object that makes broken calls again in the next world; None: they fail.
         trained: whether this worker holds the job's state, and others may get it from here.
         trainings: how many loops of training this process has made.
         times_made_alike: how often the ranks of a loop of training have been made alike, because there may be ranks
@@ -255,7 +255,7 @@ class Session:
         *details: Any,
         scope: str = "",
     ) -> Any:
-        """As `carry_out_once`; but a call of all ranks that is waited for is made again if its world breaks."""
+        """Do the same as `carry_out_once`, but make a synchronous call of all ranks again if its world breaks."""
         once = self.carry_out_once
         if self.retry is None or how is not HandleTable.run or process_set.process_set_id != 0:
             return once(how, operation, name, process_set, make, *details, scope=scope)
@@ -278,7 +278,7 @@ class Session:
             operation: begins the name by which ranks' calls match, and counts the unnamed ones.
             name: the user's.
             process_set: the ranks that take part.
-            make: from (session, group, full name, *details) to the call.
+            make: a function from (session, group, full name, *details) to the call.
             details: the arguments of `make`.
             scope: begins the full name; see `FrontEnd.scope`.
         """

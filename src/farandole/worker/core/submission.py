@@ -114,7 +114,7 @@ class Single(Submission):
         output: int,
         options: NativeOptions,
     ) -> None:
-        """Write the request; `input` and `output` are addresses, 0 is none. See `make_request`."""
+        """Write the request that `make_request` describes; `input` and `output` are addresses, or 0 for none."""
         ndim = len(shape)
         self._options = options
         if shape != self._written_shape:  # Mostly that of the call before.
@@ -151,7 +151,7 @@ class Series(Submission):
 
         Args:
             pool: the pool that it returns to between calls.
-            key: under which; it stands for all that stays.
+            key: the key under which it is kept, which stands for all that does not change.
             requests: the requests, at least one.
         """
         super().__init__(requests)

@@ -84,7 +84,7 @@ def _write_beside(path: Path, content: bytes) -> Path:
 
 
 class MeetingFile:
-    """Where the workers of one job read how to reach the roster that rank 0 serves.
+    """The file from which the workers of one job learn how to reach the roster that rank 0 serves.
 
     Attributes:
         path: its present or future path.

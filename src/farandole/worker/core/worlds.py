@@ -1,4 +1,4 @@
-"""How a worker enters one world after the other, where workers come and go.
+"""The entry of a worker into one world after another, in jobs whose workers come and go.
 
 `enter` joins the roster and forms the world that it announces, until that succeeds: a world may break while it is being
 formed, and then its members say whom they miss, and join again. Those who are linked to the lost one see it; all others
@@ -59,7 +59,7 @@ def enter(
         engine: forms it.
         roster: announces it.
         settings: has the job's secret.
-        generation: of the world that this worker was in; 0: none.
+        generation: the generation of the world that this worker was in; 0: none.
         trained: whether it holds the job's state.
         accused: whom it lost there.
         arriving: if there is a world already, return what it is like, as a world of generation 0, and form nothing.
@@ -154,7 +154,7 @@ class Notices:
 
     @property
     def coming(self) -> int:
-        """How many workers have been started that are not here yet."""
+        """The number of workers that have been started and have not arrived yet."""
         return self._coming
 
     def heard(self, message: Heard) -> None:

@@ -101,7 +101,7 @@ class AdaptiveBatch(msgspec.Struct, frozen=True):
 
         Args:
             batch: the present one.
-            noise: of the gradients; as it says if nobody else does.
+            noise: the noise scale of the gradients.
             scheduled: what a scheduler has chosen, which knows how fast the job is and what its workers could do
                 elsewhere; 0: none has. It is come to in every case, by steps that are as bounded as others.
         """
@@ -119,11 +119,11 @@ class Measured(msgspec.Struct, frozen=True, array_like=True):
     """One rank's measurements of a step, for the others."""
 
     part: Part
-    """Of this rank's samples: all or, with one worker, those of the first pass."""
+    """The part of this rank's samples: all of them or, with one worker, those of the first pass."""
     whole: Part
-    """Of all samples in the result of the step."""
+    """The part of all samples in the result of the step."""
     seconds: float
-    """Of a step, on average since this was told last."""
+    """The seconds of a step, on average since the last report."""
     waited: float = 0.0
     """Seconds of a step in which this rank has waited for collectives, likewise."""
     scheduled: int = 0
@@ -131,7 +131,7 @@ class Measured(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Adaptation(msgspec.Struct, frozen=True):
-    """How far it has come; the same on all ranks, told to newcomers and kept with checkpoints."""
+    """The state of the adaptation; the same on all ranks, sent to newcomers and saved with checkpoints."""
 
     batch: int
     """Samples of all ranks in a step."""
@@ -155,7 +155,8 @@ class Adaptation(msgspec.Struct, frozen=True):
 
         Args:
             policy: the user's policy.
-            measured: by rank; those without samples have parts without samples. All are in the same order everywhere.
+            measured: the measurements by rank, the same list on all ranks. A rank without samples has parts without
+                samples.
         """
         # Of the whole every rank has the same gradient, but not every processor adds up its squares alike.
         found = estimate([each.part for each in measured], measured[0].whole)

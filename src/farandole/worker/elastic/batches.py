@@ -13,7 +13,7 @@ import msgspec
 
 
 class BatchPolicy(Protocol):
-    """How many samples each rank takes in a step. All ranks must have the same policy."""
+    """A policy for the number of samples that each rank takes in a step. All ranks must have the same one."""
 
     def counts(self, world_size: int) -> tuple[int, ...]:
         """Return the samples of each rank in a full step, by rank."""
@@ -107,7 +107,7 @@ class LinearScaling(msgspec.Struct, frozen=True):
 
     Args:
         base_world: the number of workers that the learning rate was chosen for, with which the factor is 1.
-        base_batch: or the global batch that it was chosen for.
+        base_batch: the global batch that it was chosen for, instead.
 
     Raises:
         ValueError: both are given, or one that is not positive.
@@ -152,7 +152,7 @@ class ScaledBy(msgspec.Struct, frozen=True):
     """The learning rate follows a function of the user's.
 
     Args:
-        function: from the global batch and the world size to what the learning rate is multiplied by.
+        function: a function from the global batch and the world size to the factor of the learning rate.
 
     Example:
         >>> ScaledBy(lambda global_batch, world_size: (global_batch / 256) ** 0.5).factor(1024, 4)

@@ -14,9 +14,9 @@ class CurrentStep:
     """One step after the other.
 
     Attributes:
-        plan: of the step that this worker is in; None between two steps.
+        plan: the plan of the step that this worker is in; None between two steps.
         is_last: whether this is the last step, at which the ranks wait for each other.
-        share: by what this rank's gradients are multiplied.
+        share: the factor of this rank's gradients.
         counts: the step does.
         outcome: what the ranks' ballots of this step have asked.
         is_reducing: the body of the loop has launched its gradients, and has not got them yet.

@@ -14,7 +14,7 @@ class Batch(Protocol):
     """One rank's share of one step."""
 
     data: Any
-    """None if this rank has no samples."""
+    """The data of the batch; None if this rank has no samples."""
     samples: int
     total: int
     """Samples of all ranks."""
@@ -69,7 +69,7 @@ class Trained(Protocol):
     reduces_once: bool
     """A step has one reduction of gradients."""
     checkpoints: LoopCheckpoints
-    """Of what is trained."""
+    """The checkpoints of the training."""
 
     def transfer(self, sources: Sequence[int], receivers: Sequence[int], *, may_stream: bool) -> Stream | None:
         """Give the receivers the state that each of the sources has. A collective of the world.

@@ -45,10 +45,10 @@ class Ledger(msgspec.Struct, frozen=True):
     """
 
     samples: int
-    """In the epoch."""
+    """The number of samples in the epoch."""
     seed: int = 0
     epoch: int = 0
-    """From 0."""
+    """The number of the epoch, from 0."""
     cursor: int = 0
     """The first position that was never read by a step that is committed."""
     returned: tuple[Range, ...] = ()
@@ -74,7 +74,7 @@ class Ledger(msgspec.Struct, frozen=True):
 
     @property
     def left(self) -> int:
-        """How many samples of the epoch are to be read yet."""
+        """The number of samples of the epoch that have not been read yet."""
         return self.samples - self.cursor + _length(self.returned)
 
     def take(self, counts: Sequence[int]) -> tuple[Share, ...]:
@@ -175,7 +175,7 @@ class Ledger(msgspec.Struct, frozen=True):
         """Return the ledger at the beginning of the next epoch. What is left of this one is left out.
 
         Args:
-            samples: in the next epoch; None is as many as in this one.
+            samples: the number of samples in the next epoch; None: as many as in this one.
         """
         samples = self.samples if samples is None else samples
         return msgspec.structs.replace(self, samples=samples, epoch=self.epoch + 1, cursor=0, returned=())

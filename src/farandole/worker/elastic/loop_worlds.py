@@ -39,7 +39,7 @@ class LoopWorlds:
 
     Attributes:
         has_state: this worker holds the state of the loop.
-        recovery: takes broken calls up.
+        recovery: the recovery that takes up broken calls.
         progress: the progress of the training.
         shadows: newcomers that get the state while the others train on.
         own_ballot: what this rank asks of all when a step counts.
@@ -63,14 +63,14 @@ class LoopWorlds:
 
         Args:
             session: enters the worlds.
-            number: which of the script's loops this is, from 1 on.
-            loader: gives the samples.
+            number: the number of this loop among the script's loops, from 1 on.
+            loader: the loader of the samples.
             trained: the model and all other state that is trained.
             step: the one under way.
             plans: the maker of the plans of steps.
             epochs: how often to go through the samples, in all worlds together.
             rate: what the learning rate does as the world changes.
-            adaptation: of the batch to the noise of the gradients; None: there is none.
+            adaptation: the adaptation of the batch to the noise of the gradients; None: there is none.
         """
         self._session = session
         self._adapts = adaptation is not None
@@ -163,7 +163,7 @@ class LoopWorlds:
         """Enter a world, and make all its members alike.
 
         Args:
-            way: by which it is entered; None: this worker is in it.
+            way: the way by which it is entered; None: this worker is in it.
         """
         # What is called from here on is not a part of a step.
         self._session.retry = None

@@ -68,7 +68,7 @@ class NoiseScale(msgspec.Struct, frozen=True, array_like=True):
     sum_of_squares: float = 0.0
     sum_of_traces: float = 0.0
     weight: float = 0.0
-    """Of both sums: 1 - smoothing ** count."""
+    """The weight of both sums: 1 - smoothing ** count."""
 
     def updated(self, step: Estimate, smoothing: float = 0.9) -> NoiseScale:
         """Return the same with one estimate more.

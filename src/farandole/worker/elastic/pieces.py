@@ -51,7 +51,7 @@ def give(
 
     Args:
         session: the session in whose world the memory is passed on.
-        pieces: of the same sizes on all sources and receivers; on other ranks they may be missing.
+        pieces: the pieces, of the same sizes on all sources and receivers; on other ranks they may be missing.
         sources: ranks that hold the bytes.
         receivers: ranks that are to get them.
         compare: send only what receivers do not have already.

@@ -1,4 +1,4 @@
-"""How the survivors finish a step in the next world when the world breaks in the middle of it.
+"""Recovery of a step: the survivors finish it in the next world when the world breaks in the middle of it.
 
 All ranks make the same blocking calls in the same order, and none can finish a call before all have begun it. So when
 the world breaks, any two survivors are in the same call or in neighbouring ones. If a call has a result on some ranks,
@@ -32,7 +32,7 @@ Result = TypeVar("Result")
 
 
 class Position(msgspec.Struct, frozen=True, array_like=True):
-    """How far a worker has come."""
+    """The progress of a worker."""
 
     calls: int
     """Blocking calls that have a result, since the job began."""
@@ -45,9 +45,9 @@ class Position(msgspec.Struct, frozen=True, array_like=True):
     can_give: bool
     """Whether it can give the result of its last call to others."""
     shadows: int
-    """How many ranks have no part in the plan of its step, as they do not hold the state yet."""
+    """The number of ranks that have no part in the plan of its step, because they do not hold the state yet."""
     training: int
-    """Which of the script's trainings it is in, from 1 on. The fields above are about this training only."""
+    """The number of its training among the script's, from 1 on. The fields above are about this training only."""
 
 
 class Ballot(NamedTuple):
@@ -69,7 +69,7 @@ NOTHING_ASKED = Ballot(change=False, stop=False, save=False, calls=False, meet=F
 
 
 class _Result(NamedTuple):
-    """Of a call, as it is sent to ranks that lack it."""
+    """The result of a call, as it is sent to ranks that lack it."""
 
     value: Any
     with_gradients: bool
@@ -88,7 +88,7 @@ class Comparison(msgspec.Struct, frozen=True):
     others_inside: bool = False
     """Whether others are in the middle of the furthest step, or have finished the last one."""
     shadows: int = 0
-    """How many ranks have no part in the plan of that step."""
+    """The number of ranks that have no part in the plan of that step."""
     others_before: bool = False
     """Whether others are still in the training before this one."""
 
@@ -132,7 +132,7 @@ class Recovery:
         *,
         counts: bool = False,
     ) -> Result:
-        """See `farandole.worker.core.retry.Retry`.
+        """Make a call until it has a result, as `farandole.worker.core.retry.Retry` describes.
 
         Args:
             counts: the step counts when the call has a result.

@@ -94,7 +94,7 @@ class Worlds(Protocol):
 
 
 class _Progress:
-    """How far a program has come with its trainings."""
+    """The progress of a program in its trainings."""
 
     def __init__(self) -> None:
         self.done: Counter[str] = Counter()
@@ -174,7 +174,7 @@ def run(func: Callable[Concatenate[StateType, P], R]) -> Callable[Concatenate[St
     without calling the function, so that what it needs of them has to be in the later ones' states.
 
     Args:
-        func: takes a `State` as its first argument.
+        func: a function that takes a `State` as its first argument.
 
     Example:
         >>> @hvd.elastic.run
@@ -229,9 +229,9 @@ class _Standing(msgspec.Struct, frozen=True, array_like=True):
     """A worker's facts for the others of a new world."""
 
     training: str = ""
-    """Which training it is in: its name, and how many of that name it has finished."""
+    """The training that it is in: its name, and the number of trainings of that name that it has finished."""
     done: int = 0
-    """How many trainings it has finished."""
+    """The number of trainings that it has finished."""
     has_state: bool = False
     """It has been made like the others once, so it has what was trained, if anything was."""
     has_begun: bool = False
@@ -243,7 +243,7 @@ class _Standing(msgspec.Struct, frozen=True, array_like=True):
     """It was interrupted, by workers that only leave."""
     finished: bool = False
     checks: int = 0
-    """How often it has checked for changes since it was made like the others."""
+    """The number of its checks for changes since it was made equal to the others."""
 
 
 class _Training:

@@ -22,7 +22,7 @@ class Shadows:
     Args:
         session: the session in whose worlds they are.
         trained: the owner of the state.
-        broken: says whether it was the end of its world that a call has failed with.
+        broken: a function that returns whether a call has failed because its world has ended.
     """
 
     def __init__(self, session: Session, trained: Trained, broken: Callable[[Exception], bool]) -> None:
@@ -30,7 +30,7 @@ class Shadows:
         self._trained = trained
         self._broken = broken
         self.count = 0
-        """How many ranks of this world, the last ones, do not have the state yet."""
+        """The number of ranks of this world, the last ones, that do not have the state yet."""
         self.include_this_rank = False
         self.has_lost_world = False
         """This rank is a shadow whose world has ended."""
@@ -92,7 +92,7 @@ class Shadows:
         """Go on with the others when their step counts, and have what has come of the state, while their world lives.
 
         Args:
-            meet: does what all ranks do then.
+            meet: a function with the work that all ranks do then.
         """
         try:
             meet()

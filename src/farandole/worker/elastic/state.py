@@ -41,7 +41,7 @@ class HostMessages:
         self._promised = False
         """Whether the script has seen that workers are coming."""
         self._gathering_since: float | None = None
-        """When the first of several newcomers was here."""
+        """The time at which the first of several newcomers arrived."""
 
     def put(self, message: tuple[Any, int]) -> None:
         """Record a change that was not reported by the roster: its time and its description."""

@@ -29,11 +29,11 @@ class Loop:
     """Goes through the steps of a training, in whatever worlds there are. Iterate over it once.
 
     Args:
-        loader: gives the samples.
+        loader: the loader of the samples.
         trained: the model and all other state that is trained.
         epochs: how often to go through the samples, in all worlds together.
         rate: what the learning rate does as the world changes.
-        adaptation: of the batch to the noise of the gradients; None: there is none.
+        adaptation: the adaptation of the batch to the noise of the gradients; None: there is none.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Loop:
         self._elastic = world_changes.is_elastic()
         self._session.trainings += 1
         self._number = self._session.trainings
-        """Which of the script's loops this is, from 1 on."""
+        """The number of this loop among the script's loops, from 1 on."""
         self._has_begun = False
         self._step = CurrentStep()
         self._plans = Plans(loader)
@@ -103,7 +103,7 @@ class Loop:
 
     @property
     def epoch(self) -> int:
-        """How often the samples have been gone through."""
+        """The number of epochs that are complete."""
         return self._loader.ledger.epoch
 
     @property
@@ -135,7 +135,7 @@ class Loop:
 
     @property
     def rate_factor(self) -> float:
-        """By what the learning rate is to be multiplied in this step; optimizers that the loop knows have done so."""
+        """The factor of the learning rate in this step; the loop has applied it to the optimizers that it knows."""
         return self._progress.factor
 
     @property

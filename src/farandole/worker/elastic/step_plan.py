@@ -23,16 +23,16 @@ class Plan:
     def __init__(self, batch: Batch, world: World, shadows: int) -> None:
         self.batch = batch
         self.shadows = shadows
-        """How many ranks of its world, the last ones, have no part in it."""
+        """The number of ranks of its world, the last ones, that have no part in it."""
         self.present = list(range(world.size))
-        """For each rank of the current world, which rank it has in the world of the plan."""
+        """For each rank of the current world, its rank in the world of the plan."""
         self.lost: frozenset[int] = frozenset()
         """The ranks whose samples will not be in the result."""
         self._world = world
 
     @property
     def working(self) -> int:
-        """How many ranks of its world have a part in it."""
+        """The number of ranks of its world that have a part in it."""
         return self._world.size - self.shadows
 
     def survived_by(self, world: World) -> None:
@@ -58,7 +58,7 @@ class Plans:
     """Makes one plan after the other, each as the other ranks make it.
 
     Args:
-        loader: gives the samples.
+        loader: the loader of the samples.
     """
 
     def __init__(self, loader: Loader) -> None:
@@ -66,9 +66,9 @@ class Plans:
         self.as_before = False
         """The other ranks have planned the next step already, in the previous world."""
         self._before: World | None = None
-        """In which the current plan was made, or the other ranks have made the next one; None: the current world."""
+        """The world in which the current plan, or the others' next one, was made; None: the current world."""
         self._shadows_before = 0
-        """How many ranks of it have no part in the plan that the other ranks have made."""
+        """The number of its ranks that have no part in the plan that the other ranks have made."""
 
     def next(self, now: World, shadows: int, is_shadow: bool) -> Plan | None:
         """Return the plan of the next step, or None at the end of the epoch.

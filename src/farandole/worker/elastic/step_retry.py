@@ -35,7 +35,7 @@ class StepRetry:
 
         Args:
             session: the session whose calls are made again.
-            recovery: takes them up.
+            recovery: the recovery that takes up the broken calls.
             progress: learns what the ranks have asked.
             shadows: the shadows of the world.
             step: the one under way.
@@ -67,7 +67,7 @@ class StepRetry:
         restore: Callable[[], None] | None = None,
         adopt: Callable[[Result], Result] | None = None,
     ) -> Result:
-        """See `Retry`.
+        """Make a call until it has a result, as `Retry` describes.
 
         Raises:
             InvalidRequestError: broken steps are given out again, which ranks do at different times; or this rank is a

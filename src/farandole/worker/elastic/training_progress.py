@@ -1,4 +1,4 @@
-"""How far a training has come, besides what the framework holds; the same for all ranks that hold its state.
+"""The progress of a training beyond the framework's own state; the same for all ranks that hold its state.
 
 Newcomers are told it when they get the state, and it is kept with each checkpoint.
 """
@@ -28,19 +28,19 @@ class _Record(msgspec.Struct, frozen=True):
     first_batch: int
     """Samples of all ranks in a full step of the first world."""
     factor: float
-    """By which the learning rates have been multiplied."""
+    """The factor of the learning rates."""
     body_has_calls: bool
     """Whether the body of the loop makes calls that all ranks have to make."""
     stop: bool
     """Whether this is the last step, because some rank has asked for that."""
     first_epoch: int
-    """In which the loop began."""
+    """The epoch in which the loop began."""
     adaptation: Adaptation | None = None
-    """Of the batch, if it adapts itself."""
+    """The adaptation of the batch, if it is adaptive."""
 
 
 class Progress:
-    """How far the training of one loop has come.
+    """The progress of the training in one loop.
 
     Args:
         session: the session in whose worlds the training runs.
@@ -49,7 +49,7 @@ class Progress:
         recovery: counts calls.
         epochs: how often to go through the samples, in all worlds together.
         rate: what the learning rate does as the world changes.
-        adaptation: of the batch to the noise of the gradients; None: there is none.
+        adaptation: the adaptation of the batch to the noise of the gradients; None: there is none.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class Progress:
 
     @property
     def factor(self) -> float:
-        """By what the learning rates are multiplied now."""
+        """The present factor of the learning rates."""
         return self._factor
 
     def scale_rate(self, size: int) -> None:

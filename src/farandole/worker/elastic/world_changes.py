@@ -16,7 +16,7 @@ class Change(msgspec.Struct, frozen=True):
     removed: int
     """Members that are to leave."""
     reason: str
-    """In one line, for the user."""
+    """The reason in one line, for the user."""
 
 
 def is_elastic() -> bool:
@@ -78,7 +78,7 @@ def trained(training: int = 0) -> None:
     """Note that this worker holds the job's state from now on, so that others may get it from here.
 
     Args:
-        training: of which of the script's trainings, from 1 on; 0: they are not counted.
+        training: the number of the training among the script's, from 1 on; 0: they are not counted.
     """
     session = basics.current()
     if (training or not session.trained) and session.roster is not None:

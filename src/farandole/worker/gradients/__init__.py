@@ -1,1 +1,1 @@
-"""How the gradients of a training step are reduced, for any framework: see `reducer` and `gradient_front_end`."""
+"""Reduction of a training step's gradients, for any framework; it begins in `reducer` and `gradient_front_end`."""

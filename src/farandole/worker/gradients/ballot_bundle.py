@@ -20,12 +20,12 @@ from farandole.worker.gradients.requests import request_of
 
 
 class _Format(NamedTuple):
-    """How an element type is written into memory."""
+    """The encoding of an element type in memory."""
 
     code: str
-    """Of the struct module."""
+    """The format character of the struct module."""
     one: float
-    """The bytes of 1.0 in it."""
+    """1.0 as a value of that format."""
 
 
 # There is no code for bfloat16, whose elements are the upper halves of float32's.

@@ -1,4 +1,4 @@
-"""Where gradients live: flat buckets in the arena or on a GPU, so that collectives use them without copying.
+"""The memory of gradients: flat buckets in the arena or on a GPU, so that collectives use them without copying.
 
 A bucket has one element type. Gradients lie in it in reverse order of their registration, which is about the order in
 which a backward pass finishes them; what is ready together lies together.
@@ -24,12 +24,12 @@ class Layout(NamedTuple):
 
 
 class Placement(NamedTuple):
-    """Where one gradient lies."""
+    """The place of one gradient in a bucket."""
 
     number: int
-    """Of the gradient, in the order of the plan's input."""
+    """The number of the gradient, in the order of the plan's input."""
     offset: int
-    """In bytes from the bucket's beginning; a multiple of `ALIGNMENT`."""
+    """The offset in bytes from the bucket's beginning; a multiple of `ALIGNMENT`."""
 
 
 class Bucket(NamedTuple):
@@ -37,7 +37,7 @@ class Bucket(NamedTuple):
 
     dtype: DType
     size: int
-    """In bytes."""
+    """The size of the bucket in bytes."""
     placements: tuple[Placement, ...]
 
 

@@ -19,7 +19,7 @@ class Context:
         options: the options of the reduction.
         session: None before the first step.
         generation: the generation of the world in which the step began.
-        times_made_alike: that of the session when the step began.
+        times_made_alike: the session's `times_made_alike` when the step began.
         keeps: this rank's own gradients are kept until the step counts.
         has_next_world: when the world breaks, there may be a next one.
     """

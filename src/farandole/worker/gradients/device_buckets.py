@@ -71,8 +71,8 @@ class DeviceBuckets:
         """Make none yet.
 
         Args:
-            bundles: those of the reducer, which are changed here.
-            make_memory: makes the memory of a bucket; None: gradients cannot travel together.
+            bundles: the reducer's bundles, which are changed here.
+            make_memory: a function that makes the memory of a bucket; None: gradients cannot travel together.
         """
         self._bundles = bundles
         self._make_memory = make_memory

@@ -1,4 +1,4 @@
-"""Which gradients travel together, as the user says with `groups`."""
+"""The groups of gradients that travel together, as the user chooses with `groups`."""
 
 from __future__ import annotations
 

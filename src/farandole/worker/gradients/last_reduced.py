@@ -27,7 +27,7 @@ class LastReduced:
         self._versions: list[int] = []
         self._checksums: list[int] | None = None
         self._buckets: list[FlatMemory] = []
-        """Those on devices that the checksums are of."""
+        """The buckets on devices that the checksums belong to."""
 
     def keep(self, *, examine: bool = False) -> None:
         """Keep those of a step that counts.

@@ -72,8 +72,8 @@ class ParameterCheck:
         """Begin a check if one is due in this step, and tell the user the outcome of the last one.
 
         Args:
-            digest: returns the digest of this rank's parameters, as they are before the step; None if they are not
-                known, whereupon this rank counts as nothing.
+            digest: a function that returns the digest of this rank's parameters, as they are before the step; None if
+                they are not known, whereupon this rank counts as nothing.
         """
         if self._call is not None and not self._steps_are_traced:
             self._look()

@@ -1,4 +1,4 @@
-"""How the gradients of an optimizer are reduced."""
+"""The options for reducing an optimizer's gradients."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class ReduceOptions(NamedTuple):
     postscale: float
     """Multiplied in after it."""
     process_set: ProcessSet
-    """Which ranks take part."""
+    """The ranks that take part."""
 
     def group(self, session: Session) -> int:
         """Return the native number of the ranks that take part."""

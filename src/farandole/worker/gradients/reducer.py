@@ -86,7 +86,7 @@ class Reducer:
             bundles: entries; those of one inner sequence are reduced together.
             options: the options of the reduction.
             passes: backward passes for each step.
-            make_memory: makes the memory of device buckets; None: there are none.
+            make_memory: a function that makes the memory of device buckets; None: there are none.
         """
         self.passes = passes
         self.step_is_lost = False

@@ -1,4 +1,4 @@
-"""When the ballot of a step leaves, and what this rank asks on it because of its gradients."""
+"""The ballot of a step: when it is sent, and what this rank requests on it because of its gradients."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ class View(NamedTuple):
     buffer: Any
     """The memory that the piece is a part of. It supports the buffer protocol, and keeps the memory alive."""
     offset: int
-    """In bytes from the beginning of the buffer."""
+    """The offset in bytes from the beginning of the buffer."""
     nbytes: int
 
     @property

@@ -16,7 +16,7 @@ from farandole.worker.gradients.wrapper_options import WrapperOptions
 
 
 class Backend(Protocol):
-    """How a framework reduces gradients, as a module or an object."""
+    """A framework's functions for reducing gradients, as a module or an object."""
 
     def reduce(
         self,
@@ -71,10 +71,11 @@ class GradientReduction:
 
         Args:
             options: the options of the reduction.
-            name: returns the name of the next call, the same on all ranks; names of gradients follow from it.
-            key_of: returns a variable's key, the same for a variable of Keras and for the backend's in it.
-            backend: returns the backend that reduces.
-            is_left_out: returns whether this rank's gradients are its own at the moment.
+            name: a function that returns the name of the next call, the same on all ranks. It is part of gradients'
+                names.
+            key_of: a function that returns a variable's key, the same for Keras' variable and the backend's inside it.
+            backend: a function that returns the backend that reduces.
+            is_left_out: a function that returns whether this rank's gradients are not reduced at the moment.
         """
         self.options = options
         self.is_on = True

@@ -17,7 +17,7 @@ from farandole.worker.core.group import ProcessSet
 
 @dataclass(frozen=True)
 class WrapperOptions:
-    """How the gradients of an optimizer or a tape are reduced."""
+    """The options for reducing the gradients of an optimizer or a tape."""
 
     op: int
     compression: Any
@@ -27,11 +27,11 @@ class WrapperOptions:
     process_set: ProcessSet
     scale_local: bool
     passes: int = 1
-    """How many backward passes make one step."""
+    """The number of backward passes in one step."""
     average_passes: bool = False
     """Whether the gradients of these passes are averaged; else they are summed."""
     device_dense: str = ""
-    """Where TensorFlow places the ops for dense gradients."""
+    """The device on which TensorFlow places the ops for dense gradients."""
     device_sparse: str = ""
     """The same for `tf.IndexedSlices`."""
 

@@ -1,4 +1,4 @@
-"""Where in its program a thread is now, in one line for a person."""
+"""The present location of a thread in its program, in one line for people."""
 
 from __future__ import annotations
 

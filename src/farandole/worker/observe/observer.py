@@ -37,7 +37,7 @@ class Observer:
         Args:
             session: the session of the world.
             stalls: how often others have waited for this worker, in all its worlds.
-            metrics: where this worker serves its metrics; "": nowhere.
+            metrics: the address at which this worker serves its metrics; "": it does not.
         """
         world, settings, post = session.world, session.settings, Post(session)
         self._generation = world.generation

@@ -18,9 +18,9 @@ class ProgressReporter:
 
         Args:
             session: whose steps and waiting these are; `settings.progress` says how often they are told.
-            roster: takes the reports.
+            roster: the roster that gets the reports.
             stalls: this worker's record of stalls, which is reported too.
-            metrics: where this worker serves its metrics; "": nowhere.
+            metrics: the address at which this worker serves its metrics; "": it does not.
         """
         self._session = session
         self._roster = roster

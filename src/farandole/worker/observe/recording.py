@@ -32,7 +32,7 @@ ANSWER_SECONDS = 0.1
 
 
 class TraceFile(Protocol):
-    """Where records go; see `ArrayFile`, which is one, and `PacketFile`."""
+    """The interface of a destination of records, such as `ArrayFile` and `PacketFile`."""
 
     def append(self, elements: Sequence[str], *, reserve: int = 0) -> int:
         """Add records, as many as there is room for; return how many."""
@@ -137,7 +137,7 @@ class Sender(Ticker):
         Args:
             tap: the source of this rank's events.
             clock: keeps the tap's clock right.
-            send: takes a batch.
+            send: a function that takes a batch.
             last: called when everything has been sent.
         """
         super().__init__("farandole-timeline")
@@ -177,11 +177,11 @@ class Recorder(Ticker):
 
         Args:
             file: is closed at the end.
-            trace: makes its contents, by this process's clock.
+            trace: the trace that makes the records, by this process's clock.
             tap: the source of this rank's events.
             clock: keeps the roster's clock known.
             ready: called in the thread once that clock is known.
-            failed: called in the thread, with the reason, when recording ends before it was told to.
+            failed: called in the thread, with the reason, if recording ends early.
 
         Raises:
             OSError: the beginning could not be written.

@@ -39,7 +39,7 @@ def answer_stall_queries(engine: Engine, thread: threading.Thread, record: Stall
     Args:
         engine: receives the queries.
         thread: the one that trains.
-        record: takes note of each query.
+        record: a function that records each query.
     """
     observer = threading.Thread(target=_answer, args=(engine, thread, record), name="farandole-observer", daemon=True)
     observer.start()

@@ -115,16 +115,16 @@ class Recording:
         self._recorder: Recorder | None = None
         self._serial = 0
         self._start_ns: int | None = None
-        """When the timeline that is on began, by the roster's clock; None while that is not known, or none is on."""
+        """The time at which the current timeline began, by the roster's clock; None if it is unknown, or none is on."""
         self._announced = 0
         """The last timeline that the others have been told of."""
         self._calls = 0
         self._failure = ""
-        """Why the last call failed."""
+        """The reason why the last call failed."""
         self._asked: dict[int, int] = {}
-        """By rank: its call that waits for a word about the file."""
+        """For each rank, the number of its call that waits for an answer about the file."""
         self._finals = dict.fromkeys(self._others, 0)
-        """By rank: the last timeline of which it has sent everything."""
+        """For each rank, the last timeline of which it has sent everything."""
 
     def opened(self) -> None:
         """Wait for the word of the user: the others come to us."""
@@ -275,12 +275,12 @@ class Sending:
         # Guarded by _changed:
         self._sender: Sender | None = None
         self._finishing: list[Sender] = []
-        """Those that send the last of their timeline."""
+        """The senders that send the rest of their timeline."""
         self._over = 0
         """The last timeline that has ended."""
         self._calls = 0
         self._answers: dict[int, str] = {}
-        """By call: the word of rank 0."""
+        """The answer of rank 0 to each call."""
 
     def opened(self) -> None:
         """Say that we are here: rank 0 may be recording already."""

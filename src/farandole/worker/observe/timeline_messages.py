@@ -15,7 +15,7 @@ from farandole.base.wire.frames import Codec
 
 
 class Here(msgspec.Struct, frozen=True, tag="here"):
-    """To rank 0: I listen from now on."""
+    """To rank 0: the sender listens from now on."""
 
     generation: int
 
@@ -27,7 +27,7 @@ class On(msgspec.Struct, frozen=True, tag="on"):
     serial: int
     """Counts the timelines of this generation."""
     start_ns: int
-    """When it began, by the roster's clock."""
+    """The time at which it began, by the roster's clock."""
 
 
 class Off(msgspec.Struct, frozen=True, tag="off"):
@@ -38,21 +38,21 @@ class Off(msgspec.Struct, frozen=True, tag="off"):
 
 
 class Final(msgspec.Struct, frozen=True, tag="final"):
-    """To rank 0: no batch of that timeline, or of an earlier one, comes any more."""
+    """To rank 0: the sender sends no more batches of that timeline, or of an earlier one."""
 
     generation: int
     serial: int
 
 
 class Ask(msgspec.Struct, frozen=True, tag="ask"):
-    """To rank 0: my user has called `start_timeline` for the `calls`th time in this generation."""
+    """To rank 0: the sender's user has called `start_timeline` for the `calls`th time in this generation."""
 
     generation: int
     calls: int
 
 
 class Answer(msgspec.Struct, frozen=True, tag="answer"):
-    """From rank 0: it is recording, or why it cannot."""
+    """From rank 0: it is recording, or the reason why it cannot."""
 
     generation: int
     calls: int

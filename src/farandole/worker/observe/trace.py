@@ -51,11 +51,11 @@ class _Rank:
         self.expected: int | None = None
         """Number of the next event, if none gets lost."""
         self.names: dict[int, tuple[str, str]] = {}
-        """Those that the latest batch uses, by number: the request's name, and type and shape of its tensor."""
+        """The names that the latest batch uses, by number: the request's name, and type and shape of its tensor."""
         self.tracks: dict[tuple[int, int], _Track] = {}
-        """By group and number of the name."""
+        """The tracks, by group and number of the name."""
         self.buckets: dict[int, list[_Track]] = {}
-        """By number: whose tensors travel in it. Agreed on, and not moved yet."""
+        """The tracks of the tensors in each bucket, by its number: those agreed on, and not moved yet."""
 
 
 class Trace:
@@ -91,9 +91,9 @@ class Trace:
             Phase.ROUND: self._round,
         }
         self.events = 0
-        """How many have been taken."""
+        """The number of records that have been taken."""
         self.lost = 0
-        """How many are known to be missing."""
+        """The number of records that are known to be missing."""
 
     def begin(self) -> list[str]:
         """Return the records that every trace begins with."""
@@ -142,7 +142,7 @@ class Trace:
         """Return the records that end every span which is still open, and a note for the reader, if there is one.
 
         Args:
-            now_ns: by the same clock as `start_ns`.
+            now_ns: the time by the same clock as `start_ns`.
             note: one line.
         """
         for rank in range(len(self._ranks)):

@@ -55,7 +55,7 @@ class WorkerMetrics:
 
     @property
     def address(self) -> str:
-        """Where they are served; "" when they are not."""
+        """The address at which the metrics are served; "" if they are not."""
         return "" if self._endpoint is None else str(self._endpoint.address)
 
     def serve(self, endpoint: MetricsEndpoint) -> None:

@@ -70,7 +70,7 @@ class NumaNode(msgspec.Struct, frozen=True, kw_only=True):
 
     number: int
     cores: str
-    """In the kernel's form, such as `0-7,16-23`."""
+    """The cores in the kernel's form, such as `0-7,16-23`."""
     memory_bytes: int | None = None
 
 

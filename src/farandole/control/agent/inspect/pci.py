@@ -51,7 +51,7 @@ def farthest(first: tuple[str, ...], second: tuple[str, ...], same_node: bool) -
 
     Args:
         first: the first device's way from its host bridge (`pci0000:15`) through ports of switches to itself.
-        second: that of the second device.
+        second: the path of the second device.
         same_node: whether both are attached to the same NUMA node.
 
     Returns:

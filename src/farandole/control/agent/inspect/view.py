@@ -242,7 +242,7 @@ class HostView:
         return len(os.sched_getaffinity(0))
 
     def limit(self, which: int) -> tuple[int | None, int | None]:
-        """Return a limit of this process, soft and hard; None is no limit."""
+        """Return a limit of this process, soft and hard; None means no limit."""
         import resource
 
         soft, hard = resource.getrlimit(which)

@@ -56,7 +56,7 @@ class History:
         """Return the history with failed pods counted that delay the next one, unless they had run for long.
 
         Args:
-            lifetimes: by uid, the seconds that each has run.
+            lifetimes: the seconds that each has run, by uid.
         """
         if not lifetimes:
             return self

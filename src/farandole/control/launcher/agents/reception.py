@@ -126,7 +126,7 @@ class Reception:
         """When the first host without an agent came. It says little about the others, as it had no launcher to lose."""
         self._given_up = ""
         self._said: list[str] = []
-        """What was said that need not be repeated."""
+        """The messages that have been logged, and need not be repeated."""
         self._say: Callable[[str], None] = lambda text: None
         self._welcoming: set[asyncio.Task[None]] = set()
 

@@ -61,7 +61,7 @@ class AddHosts(msgspec.Struct, frozen=True, tag="add-hosts"):
     """Let workers run on more hosts."""
 
     hosts: str
-    """In the form that `-H` takes."""
+    """The hosts in the form that `-H` takes."""
 
 
 class RemoveHost(msgspec.Struct, frozen=True, tag="remove-host"):

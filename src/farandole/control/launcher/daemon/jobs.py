@@ -67,7 +67,7 @@ class JobRecord(msgspec.Struct, frozen=True):
     host: str
     """The host that its daemon runs on."""
     started: float
-    """In seconds since 1970."""
+    """The time of its start, in seconds since 1970."""
     command: tuple[str, ...]
     hosts: tuple[str, ...] = ()
     """The hosts that its workers first ran on; empty if only on this one."""

@@ -234,7 +234,7 @@ def _keep_what_all_reach(finding: Finding, heard_by: Sequence[Mapping[str, str]]
 
 
 def compare(findings: Sequence[Finding], known_machines: Sequence[str]) -> list[str]:
-    """Return warnings: oddities that are no reason not to start.
+    """Return warnings: oddities that do not keep the job from starting.
 
     Args:
         findings: the findings about all hosts.

@@ -53,7 +53,7 @@ class Host:
     python: str = ""
     """The Python interpreter to use there; "": the same path as here."""
     machine: str = ""
-    """Which machine it is on, if several hosts may share one; "": one of its own."""
+    """The machine that it is on, if several hosts may share one; "": a machine of its own."""
     devices: tuple[str, ...] = ()
     """The GPUs that its workers may use, as for CUDA_VISIBLE_DEVICES; (): all, or none."""
     directory: str = ""

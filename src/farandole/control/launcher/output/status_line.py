@@ -47,7 +47,7 @@ class Pace(NamedTuple):
     steps: int
     """Steps done since the worker began."""
     per_second: float | None
-    """None if not known yet."""
+    """The steps per second; None if not known yet."""
     waiting: float | None
     """The part of the time that the worker waits in collectives; None if not known yet."""
 

@@ -44,7 +44,7 @@ class WorkerControl:
         status: the line that shows the number of workers.
         over: called with a worker when its end is certain and it sends nothing more.
         background: the background tasks of the job.
-        log: takes lines that are printed with --verbose only.
+        log: called with lines that are printed with --verbose only.
     """
 
     def __init__(

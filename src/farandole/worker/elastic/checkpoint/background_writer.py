@@ -38,7 +38,7 @@ class BackgroundWriter:
         self._attempt: Attempt | None = None
         self._thread: threading.Thread | None = None
         self._trouble = ""
-        """Why the last attempt failed; "" if it did not."""
+        """The reason why the last attempt failed; "" if it did not."""
         self._told_busy: AttemptId | None = None
         """The attempt for which a later one was skipped, as the user was last told."""
         # By no reference of its own: it has the copy of the last checkpoint. While its thread writes, that has one.

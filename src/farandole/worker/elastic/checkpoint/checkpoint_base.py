@@ -101,7 +101,7 @@ class CheckpointBase(ABC):
 
         Args:
             settings: `checkpoint_dir`, `checkpoint_seconds` and `resume` count.
-            folder: of that directory, where there are several trainings.
+            folder: the folder in that directory, if there are several trainings.
             options: of the constructor; without any of `every_steps` and `every_seconds`, one is due after
                 `checkpoint_seconds`.
         """
@@ -115,7 +115,7 @@ class CheckpointBase(ABC):
 
     @property
     def directory(self) -> Path:
-        """Where the checkpoints are."""
+        """The directory of the checkpoints."""
         return self._store.directory
 
     # --- writing ----------------------------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ class CheckpointBase(ABC):
             step: the number of steps taken so far.
             rank: this worker's rank.
             size: the number of workers in the world.
-            generation: of the world; an attempt of an earlier one is given up.
+            generation: the generation of the world; an attempt of an earlier one is given up.
             epoch: the epoch, for readers of the manifest.
 
         Returns:
@@ -238,7 +238,7 @@ class CheckpointBase(ABC):
         Args:
             into: what was given to `save`, or part of it: objects with a `load_state_dict` load their state, tensors
                 get their values in place, and everything else is replaced in this mapping.
-            rank: of this worker; only rank 0 tells the user about it.
+            rank: the rank of this worker; only rank 0 tells the user about it.
 
         Returns:
             The step at which it was saved; None if there is no checkpoint.

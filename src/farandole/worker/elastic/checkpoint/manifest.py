@@ -26,14 +26,14 @@ class File(msgspec.Struct, frozen=True):
     name: str
     size: int
     sha256: str
-    """In hexadecimal. Of what Python comes with, this is the fastest that a changed byte cannot slip through."""
+    """The digest in hexadecimal. It is the fastest in Python's library that detects every changed byte."""
 
 
 class TensorEntry(msgspec.Struct, frozen=True):
     """A tensor, and in which files it is."""
 
     dtype: str
-    """As its framework calls it."""
+    """The element type, as its framework calls it."""
     shape: tuple[int, ...]
     pieces: tuple[Piece, ...]
 
@@ -43,14 +43,14 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     version: int = VERSION
     number: int = 0
-    """Of all checkpoints in a directory the highest was written last; steps may begin again, and clocks jump."""
+    """The highest number in a directory was written last; steps may start again, and clocks may jump."""
     step: int
     epoch: int
     world: int
     """Ranks of the world that wrote it."""
     format: str
     files: tuple[File, ...]
-    """In the order of the shards; files of other formats in any."""
+    """The files, in the order of the shards; files of other formats in any order."""
     tensors: dict[str, TensorEntry]
     plain: Any
     """The value of `tree.Taken.plain`."""
@@ -68,7 +68,7 @@ class Record(msgspec.Struct, frozen=True):
     """Digest of all tensors' names, types, shapes and pieces: the same on all ranks, or they do not fit together."""
     files: tuple[File, ...] = ()
     trouble: str = ""
-    """Why there is nothing; "" if all is well."""
+    """The reason why the part is not written; "" if it is."""
 
 
 class _Sealed(msgspec.Struct, frozen=True):

@@ -38,9 +38,9 @@ class AttemptId(msgspec.Struct, frozen=True, order=True):
     """The identity of an attempt to write a checkpoint, so that no file of one is taken for another's."""
 
     run: str
-    """Of the job: letters and digits."""
+    """The id of the job: letters and digits."""
     generation: int
-    """Of the world."""
+    """The generation of the world."""
     step: int
 
     @property
@@ -69,7 +69,7 @@ class Search:
 
     found: Complete | None
     passed_over: tuple[str, ...]
-    """Of newer ones: what is wrong with each."""
+    """For each newer checkpoint that was passed over, what is wrong with it."""
 
 
 class Store:

@@ -33,7 +33,7 @@ class Taken:
 
     Attributes:
         plain: the part that JSON can hold.
-        tensors: by name, each one once; a name is the path to the tensor, joined with dots.
+        tensors: the tensors by name, each one once; a name is the path to the tensor, joined with dots.
     """
 
     def __init__(self, state: Any, identify: Callable[[Any], Hashable | None]) -> None:
@@ -41,7 +41,7 @@ class Taken:
 
         Args:
             state: nested mappings, lists, tuples, sets and deques of tensors, arrays, numbers, text, bytes and None.
-            identify: returns None for a value that is not a tensor, and equal values for tensors that share memory.
+            identify: a function that returns equal values for tensors that share memory, and None for other values.
 
         Raises:
             InvalidRequestError: there is something else in it; the message says where.
@@ -186,7 +186,7 @@ def put_together(plain: Any, tensors: Mapping[str, Any]) -> Any:
 
     Args:
         plain: what `Taken.plain` was.
-        tensors: by name.
+        tensors: the tensors by name.
 
     Raises:
         ValueError: this is not the plain part of a state.

@@ -54,7 +54,7 @@ class Part:
         attempt: the attempt's number.
         rank: whose part; ranks from 0 to `writers` - 1 write.
         writers: the number of ranks that write.
-        manifest: of the whole, but for its files; only rank 0's counts.
+        manifest: the manifest of the whole checkpoint, without its files; only rank 0's counts.
         layout: digest of what is in which file.
         write: writes this rank's files into a folder and returns their names; raises OSError.
         timeout: seconds that rank 0 waits for the others while nothing comes.
@@ -86,7 +86,7 @@ class Attempt:
 
     @property
     def id(self) -> AttemptId:
-        """Which attempt this is."""
+        """The id of this attempt."""
         return self._part.attempt
 
     def look_now(self) -> None:
@@ -226,7 +226,7 @@ class Attempt:
 
 
 class _ProgressTimeout:
-    """How long to wait while nothing changes, and when to look again: often at first, then ever less."""
+    """A timeout that restarts at each change, and the intervals between checks: short at first, then ever longer."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds

@@ -1,4 +1,5 @@
-"""Which rank writes which tensors of a state that all ranks have: a pure function, the same on every rank.
+"""The choice of the rank that writes each tensor of a state that all ranks have: a pure function, the same on every
+rank.
 
 All tensors are laid in one line, in the order given, and the line is cut into as many shards of equal length. A large
 tensor that lies across a cut is split between two rows of its first dimension; a small one goes as a whole to where
@@ -25,7 +26,7 @@ class Piece(NamedTuple):
 
 
 class Extent(NamedTuple):
-    """How much a tensor is: its rows, and the bytes of each."""
+    """The size of a tensor: its rows, and the bytes of each."""
 
     rows: int
     row_bytes: int
@@ -35,7 +36,7 @@ def share_out(extents: Sequence[Extent], shards: int) -> list[tuple[Piece, ...]]
     """Return, for each tensor, its pieces in the order of their rows; they cover it exactly once.
 
     Args:
-        extents: of all tensors, in an order that is the same on every rank.
+        extents: the extents of all tensors, in an order that is the same on every rank.
         shards: the number of shards.
 
     Example:

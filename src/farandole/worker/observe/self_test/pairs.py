@@ -1,4 +1,4 @@
-"""How fast the links are: transfers between two workers, timed by the engine that receives them.
+"""The speed of the links: transfers between two workers, timed by the engine that receives them.
 
 What is timed begins after the workers have agreed on all of it, which takes a way over rank 0: a slow link to that one
 must not be blamed on others. So all transfers of a sample are asked for at once. The first two, there and back, are the
@@ -35,13 +35,13 @@ _LARGEST_ALLREDUCE = 16 << 20
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is done for each number."""
+    """The amount of work for each measured number."""
 
     samples: int
     seconds: float
-    """That one sample of a bandwidth is to take."""
+    """The duration of one sample of a bandwidth."""
     total_seconds: float
-    """That all of them are to take together, roughly; with many rounds, samples get shorter."""
+    """About the duration of all samples together; with many rounds, samples get shorter."""
 
     def per_sample(self, rounds: int) -> float:
         """Return what one sample of a bandwidth may take."""
