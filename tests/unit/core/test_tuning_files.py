@@ -90,7 +90,7 @@ def test_a_file_that_holds_something_else(
 ) -> None:
     path = tmp_path / "tuned.json"
     path.write_text(text)
-    with pytest.raises(SettingError, match="what autotuning found cannot be used"):
+    with pytest.raises(SettingError, match="the results of autotuning cannot be used"):
         use(Settings(tuning=str(path)))
     settings = Settings(autotune=True)
     ours = tuning_files.file_for(settings, WORLD)
@@ -98,7 +98,7 @@ def test_a_file_that_holds_something_else(
     cache.mkdir(parents=True)
     ours.write_text(text)
     assert use(settings) is None, "the user has not named it, so the job goes on without"
-    assert "Autotuning begins anew" in capsys.readouterr().err
+    assert "Autotuning starts anew" in capsys.readouterr().err
 
 
 # --- where workers come and go ---------------------------------------------------------------------------------------
@@ -123,7 +123,7 @@ def test_it_is_said_that_a_named_file_is_for_other_hosts(tmp_path: Path, capsys:
     tuning_files.write(path, WORLD, KNOBS, 1.5)
     assert use(Settings(elastic=True, tuning=str(path)), SMALLER) == {}
     assert (
-        f"what {path} holds was found with other workers on each host: [2, 1], and not [2]" in capsys.readouterr().err
+        f"the values in {path} were found with other workers on each host: [2, 1], not [2]" in capsys.readouterr().err
     )
 
 

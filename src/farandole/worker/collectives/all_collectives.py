@@ -1,4 +1,4 @@
-"""All collectives that have tensors, by name. `barrier` and `join` have none: see `worker.collectives.barrier`."""
+"""All collectives of tensors, by name. `barrier` and `join` have no tensors; `worker.collectives.barrier` has them."""
 
 from farandole.worker.collectives.allgather import ALLGATHER
 from farandole.worker.collectives.allreduce import ALLREDUCE

@@ -31,7 +31,7 @@ def _rows_only(front: Framework, received: Received, options: Options) -> Tensor
 
 
 def _plan(facts: CallFacts) -> Plan:
-    """The average of the gradients, of which each rank takes the rows it gave."""
+    """Return the rows that this rank gave, of the average of the gradients."""
     own = [TakeRows(counts, facts.position()) for counts in facts.received]
     return Plan("allreduce", {"op": Average, "prescale": 1.0, "postscale": 1.0}, own)
 

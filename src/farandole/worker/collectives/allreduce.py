@@ -27,7 +27,7 @@ from farandole.worker.core.dtype import DType, ElementType, Kind, Max, Min, Prod
 def _settle(options: Options) -> None:
     average = options.pop("average", None)
     if average is not None or options["op"] is None:
-        # From here up: the form's runner, the function that the user calls, and the user.
+        # The frames above this one: the form's runner, the function that the user calls, and the user's own.
         options["op"] = op_asked_for(options["op"], average, stacklevel=4)
 
 
@@ -66,7 +66,7 @@ def _extreme_gradients(
     sums = maths.reduce([*gradients, *mine], Sum)
     totals, owners = sums[: len(inputs)], sums[len(inputs) :]
     return [
-        # No rank owns an element that is not a number.
+        # No rank has an element that equals NaN.
         total * own * (prescale * postscale) / maths.where(owner, owner, 1)
         for total, own, owner in zip(totals, mine, owners, strict=True)
     ]
@@ -77,7 +77,7 @@ def _product_gradients(
 ) -> list[Tensor]:
     """Multiply the sum of the gradients with the product of the other ranks' elements.
 
-    All elements are gathered for that, although a division of the product by the own element would need less memory:
+    All elements are gathered for that, although dividing the product by the rank's own element would need less memory:
     where elements are zero, only this form has a gradient of its own.
     """
     prescale, postscale = facts.options["prescale"], facts.options["postscale"]

@@ -47,7 +47,7 @@ BROADCAST = Collective(
     gradient=GradientRule(_plan),
     check=_check,
     has_in_place=True,
-    # Scripts begin so, and what they get is replaced when the others' state comes.
+    # Scripts begin with this call, and its result is replaced when the others' state comes.
     before_world=True,
     horovod={
         "tensorflow": Order("root_rank name ignore_name_scope process_set"),

@@ -1,7 +1,7 @@
 """From tensors to a call.
 
-A *member* is one tensor's part of a call: its native request, the ready tensor that this reads, and what makes its
-result once the request is done. The members of a call are submitted all or none.
+A *member* is one tensor's part of a call: its native request, the ready tensor that this reads, and the function that
+makes its result once the request is done. The members of a call are submitted all or none.
 
 Calls of the same kind are made again and again. Where the engine can use the tensors where they are, a call writes over
 a submission of an earlier one (`SubmissionPool`), because making requests anew costs more than a small collective does.
@@ -23,11 +23,11 @@ from farandole.worker.core.handle import Call, Known, Pending
 from farandole.worker.core.request import make_request
 from farandole.worker.core.session import Session
 
-# Plain tuples, because many are made.
+# Plain tuples, because many are created.
 Member = tuple[NativeRequest, Any, Callable[[int], Any]]
-# Found more quickly than in its class, on the way of every small tensor.
+# A module's name is found more quickly than a class's attribute, and every small tensor comes here.
 _SAME = Result.SAME
-# From what was received to what the user gets of it.
+# A function from the received rows to the user's result.
 Take = Callable[[Received], Any]
 
 
@@ -155,7 +155,7 @@ def _series_call(
     in_place: bool,
     options: Options,
 ) -> Call:
-    # Lists of what differs are all that is made for each tensor.
+    # Only lists of the fields that differ are made for each tensor.
     dtypes, shapes = tuple([tensor.dtype for tensor in tensors]), tuple([tensor.shape for tensor in tensors])
 
     def requests() -> list[NativeRequest]:
@@ -170,7 +170,7 @@ def _series_call(
             for tensor in tensors
         ]
 
-    # The operation, as `Collective.check` looks at it; factors and the root may differ in each call.
+    # The operation that `Collective.check` checks; factors and the root may differ in each call.
     series = session.pool.series((collective.kind, group, dtypes, shapes, options.get("op")), requests)
     results = tensors if in_place else tuple(front.empty_likes(tensors))
     address = front.address
@@ -293,7 +293,7 @@ def member(
     )
 
     def finish(_: int, held: Any = (ready, residual)) -> Tensor:
-        # What is held, the engine uses until now.
+        # The engine uses the held tensors until now.
         if output is None:
             return front.deliver(target, tensor)
         if target is not output:
@@ -337,7 +337,7 @@ def _target(
     output: Tensor | None,
     process_set: ProcessSet,
 ) -> Tensor:
-    """Return the ready tensor that the engine writes the result to."""
+    """Return the ready tensor to which the engine writes the result."""
     if collective.result is Result.OWN_ROWS:
         # A rank that is not a member gets its error from the engine.
         position = process_set.rank() if process_set.included() else 0

@@ -21,7 +21,7 @@ from farandole.worker.core.session import Session
 
 
 def check_compressible(op: int) -> None:
-    """Raise ValueError if such a reduction cannot be compressed."""
+    """Raise ValueError if a reduction with this operation cannot be compressed."""
     if op not in (Average, Sum):
         raise InvalidRequestError(
             "Compression.int8, .topk and .powersgd are for op=hvd.Average and op=hvd.Sum only; use another compression."
@@ -29,7 +29,7 @@ def check_compressible(op: int) -> None:
 
 
 def check_compressed_call(collective: Collective, compression: Recipe | Feedback, name: str | None) -> None:
-    """Raise ValueError if a call cannot be compressed so.
+    """Raise ValueError if a call cannot have this compression.
 
     Only an allreduce can; and a compression that remembers by name what it has not sent needs a name.
     """
@@ -97,7 +97,7 @@ def compressed_call(
 
 
 def _residual(front: FrontEnd[Tensor], memory: Feedback | None, name: str, tensor: Tensor) -> Tensor | None:
-    """Return what of this name has not been sent: zeros in the beginning, and after a change of size."""
+    """Return the part of this name's tensor that has not been sent: zeros at first, and after a change of size."""
     if memory is None:
         return None
     residual: Tensor | None = memory.states.get(name)

@@ -25,7 +25,7 @@ class Compressor:
 
     @staticmethod
     def decompress(tensor: Any, ctx: Any) -> Any:
-        """Return the tensor as it was before `compress`, but for precision."""
+        """Return the tensor as it was before `compress`, except for precision."""
         raise NotImplementedError
 
 
@@ -44,7 +44,7 @@ class NoneCompressor(Compressor):
 
 
 class Recipe:
-    """A compression of sums and averages that is a part of the reduction, and loses some of what it is given."""
+    """A lossy compression of sums and averages that is a part of the reduction."""
 
     def with_feedback(self) -> Feedback:
         """Return this compression with a memory: what it does not send, it adds to the next tensor of the same name.
@@ -64,8 +64,8 @@ class Feedback:
 
     Attributes:
         recipe: the steps of the compression.
-        states: what is remembered of each tensor, by its full name.
-        open: calls whose second round has yet to begin (PowerSGD).
+        states: the remembered state of each tensor, by its full name.
+        open: the calls whose second round has not begun yet (PowerSGD).
     """
 
     def __init__(self, recipe: Recipe) -> None:
@@ -78,7 +78,7 @@ class Feedback:
         return self
 
     def forget(self) -> None:
-        """Forget all that was not sent. Call it where no call is in flight."""
+        """Discard all that was not sent. Call it only when no call is in flight."""
         self.states.clear()
         self.open.clear()
 

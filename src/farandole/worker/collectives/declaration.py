@@ -15,14 +15,14 @@ from farandole.worker.collectives.rows import own_rows
 from farandole.worker.core.dtype import ElementType, Kind, OpaqueType
 from farandole.worker.core.request_options import NativeOptions, reader_of
 
-# A tensor of whichever framework. All of them have `shape`.
+# A tensor of any framework. All of them have `shape`.
 Tensor = Any
-# Of a call: what it asks for, by the names of the request's options, once `Collective.settle` has been there.
+# The options of a call, by the names of the request's options, once `Collective.settle` has completed them.
 Options = dict[str, Any]
 
 
 class Required:
-    """The default of an argument that has none."""
+    """Stands for the default of an argument without one."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Form(NamedTuple):
         return f"{self.operation(collective)}{'_async' * self.later}{'_' * self.in_place}"
 
     def operation(self, collective: str) -> str:
-        """Return what begins the names by which ranks' calls match."""
+        """Return the prefix of the names by which ranks' calls match."""
         return f"{'grouped_' * self.grouped}{collective}"
 
 
@@ -81,7 +81,7 @@ class Order(NamedTuple):
     """The order in which Horovod's functions of a framework take their arguments; names, separated by spaces."""
 
     plain: str
-    """All but the tensor, of the plain function."""
+    """The arguments of the plain function, except the tensor."""
     grouped: str = ""
     """The text for the grouped function, if it differs."""
 
@@ -117,20 +117,20 @@ class Collective:
         name: the name of its plain function; the names of the other forms follow from it (`Form.function`).
         kind: the engine's name for it.
         summary: what it does, an imperative sentence or several.
-        differentiable: the docstring's words on the gradient.
-        parameters: all arguments but the tensor, in order.
+        differentiable: the docstring's words about the gradient.
+        parameters: all arguments except the tensor, in order.
         result: the shape of the result.
-        gradient: how the gradient of the inputs follows from that of the outputs.
-        check: see `check_member`; of a tensor whose type the collective can have.
-        check_options: a part of `check`: raises ValueError for options with which no tensor can take part.
-        settle: brings a call's options into the shape in which `check` and `gradient` know them, in place.
+        gradient: the rule by which the gradient of the inputs follows from that of the outputs.
+        check: the part of `check_member` for a tensor whose type the collective can have.
+        check_options: a part of `check` that raises ValueError for options with which no tensor can take part.
+        settle: brings a call's options, in place, into the form that `check` and `gradient` expect.
         fields: a function from (front end, options, shape, size of the set) to the arguments of `make_request`.
         returns: a function from (front end, Received, options) to the result of a plain call for its user.
         returns_later: the same for an asynchronous call.
         has_grouped: whether there are forms for several tensors.
         has_in_place: whether there are forms that write over the input. The result then has the input's shape.
-        before_world: whether a worker that is new in a job that trains already, and in no world yet, may call it alone.
-        returned: the docstring's words on what is returned, where the summary does not say it.
+        before_world: whether a new worker of a job that already trains may call it alone, before it is in a world.
+        returned: the docstring's words on the returned value, if the summary does not describe it.
         horovod: for each framework, the order of arguments of Horovod's function, if that is not the order of
             `parameters`; None for a framework whose users do not get this collective.
     """

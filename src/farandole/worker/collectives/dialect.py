@@ -16,15 +16,15 @@ class Dialect:
         framework: the name under which declarations have Horovod's order of arguments; "": the order of declarations.
         noun: the framework's word for a tensor.
         argument: the name of the first argument of a function of one tensor.
-        several: what the grouped functions take, for docstrings.
+        several: the argument of the grouped functions, for docstrings.
         requirement: the condition that a tensor must meet, for docstrings.
         failure: the error with which a call ends if ranks do not agree or a worker is lost, for docstrings.
         has_gradients: whether gradients can flow through collectives.
         has_grouped: whether there are functions for several tensors.
-        has_in_place: whether anything can be written over a tensor.
+        has_in_place: whether a tensor can be overwritten.
         has_later: whether there are functions that return a handle for `synchronize`.
         no_compression: the default of `compression=`.
-        further: arguments that only this front end has. A function has those that Horovod's order names; of a
+        further: arguments that only this front end has. A function has those that Horovod's order names; for a
             collective without such an order, those in `everywhere`. They are passed to the runner by name.
         everywhere: names of further arguments.
     """
@@ -44,7 +44,7 @@ class Dialect:
     everywhere: tuple[str, ...] = ()
 
     def functions(self) -> Iterator[tuple[Collective, Form]]:
-        """Give each function as a collective and a form."""
+        """Yield each function as a collective and a form."""
         for collective in COLLECTIVES.values():
             if collective.horovod.get(self.framework, ()) is None:
                 continue
@@ -57,7 +57,7 @@ class Dialect:
                     yield collective, form
 
     def parameters_of(self, collective: Collective, form: Form) -> tuple[Parameter, ...]:
-        """Return the arguments of a function, but for the tensor, in their order."""
+        """Return the arguments of a function, except the tensor, in their order."""
         known = {each.name: each for each in (*collective.parameters_of(form), *self.further)}
         order = collective.horovod.get(self.framework)
         if order is None:

@@ -1,4 +1,4 @@
-"""A call through which gradients flow: how a front end runs it, and how it gets the gradients of its inputs."""
+"""A call through which gradients flow: it is run by a front end, and returns the gradients of its inputs."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class DifferentiableCall:
 
     Attributes:
         collective: the collective that is called.
-        form: the one of its functions that was called.
+        form: the form of the collective that was called.
         name: the name that the user gave, or None.
         process_set: the ranks that take part.
-        options: settled.
-        compression: a recipe, or None.
+        options: the settled options.
+        compression: a recipe; None: no recipe.
         received: the rows received from each rank, as the outcome has them.
         needs_inputs: whether `gradients` needs the inputs.
     """
@@ -53,14 +53,14 @@ class DifferentiableCall:
         """Describe a call.
 
         Args:
-            outputs: calls the collectives that the gradients go through.
+            outputs: a function that calls the collectives through which the gradients go.
             collective: the collective that is called.
-            form: the one of its functions that was called.
+            form: the form of the collective that was called.
             name: the name that the user gave, or None.
             process_set: the ranks that take part.
-            options: settled.
-            run: carries the call out.
-            compression: a recipe, or None.
+            options: the settled options.
+            run: a function that carries the call out.
+            compression: a recipe; None: no recipe.
         """
         self._outputs = outputs
         self._rule = collective.gradient
@@ -104,5 +104,5 @@ class DifferentiableCall:
 
     def _through(self, plan: Plan, gradients: Sequence[Tensor]) -> Sequence[Tensor]:
         form = PLAIN if len(gradients) == 1 else Form(grouped=True)
-        # As a part of the graph in any case, for those that are wrapped by a transform of the front end's.
+        # A part of the graph in any case, for tensors that are wrapped by a transform of the front end.
         return self._outputs(COLLECTIVES[plan.collective], form, gradients, None, self.process_set, dict(plan.options))

@@ -1,6 +1,6 @@
 """The forms of the collectives, carried out: plain, asynchronous, in place and grouped.
 
-A call is waited for at once (`now`, and `now_in_place` where it writes over its inputs) or by its number (`later`).
+A call is waited for at once (`now`, or `now_in_place` if it writes over its inputs) or by its number (`later`).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from farandole.worker.core.group import ProcessSet
 from farandole.worker.core.handle import Call, HandleTable
 from farandole.worker.core.session import Session
 
-# What a rendered function calls: with the tensor or tensors, name, process set and options, and the compression if it
-# has one.
+# The function that a rendered function calls, with the tensor or tensors, name, process set and options, and the
+# compression if it has one.
 Runner = Callable[..., Any]
 
 
@@ -53,7 +53,7 @@ class Forms:
         self._later: Callable[..., int] = front.outside_graphs(self._carry_out(HandleTable.begin))
 
     def _carry_out(self, how: Callable[[HandleTable, Call], Any]) -> Callable[..., Any]:
-        """Return what makes calls in the front end's scope; see `Session.carry_out`."""
+        """Return a function that makes calls as `Session.carry_out` does, in the front end's scope."""
         scope, waits = self.front.scope, how is HandleTable.run
 
         def carry_out(
@@ -62,7 +62,7 @@ class Forms:
             session = current()
             if waits and session.retry is not None:
                 return session.carry_out(how, operation, name, process_set, make, *details, scope=scope)
-            # On the way of every small tensor: one call less.
+            # Every small tensor comes here, so one call is saved.
             return session.carry_out_once(how, operation, name, process_set, make, *details, scope=scope)
 
         return carry_out
@@ -70,7 +70,7 @@ class Forms:
     # --- what users call -----------------------------------------------------------------------------------------
 
     def runner(self, collective: Collective, form: Form) -> Runner:
-        """Return what carries out a form of a collective."""
+        """Return the function that carries out a form of a collective."""
         if form.later:
             return self._later_runner(collective, form)
         if form.in_place:
@@ -89,7 +89,9 @@ class Forms:
             if converts:
                 tensor = front.accept(tensor, False)
             if compression is none:
-                if not front.is_tracked(tensor):  # On the way of every small tensor: as few calls as can be.
+                if not front.is_tracked(
+                    tensor
+                ):  # Every small tensor comes here, so there are as few calls as possible.
                     return now(
                         operation, name, process_set, make, front, collective, tensor, False, options, process_set
                     )
@@ -190,7 +192,7 @@ class Forms:
         return begin_grouped if form.grouped else begin
 
     def _accepted(self, given: Iterable[Any], in_place: bool) -> tuple[Tensor, ...]:
-        """Return the tensors that arguments stand for; see `FrontEnd.accept`."""
+        """Return the tensors that arguments stand for, as `FrontEnd.accept` does."""
         if not self.front.converts:
             return tuple(given)
         return tuple([self.front.accept(each, in_place) for each in given])
@@ -200,7 +202,7 @@ class Forms:
     def one(
         self, collective: Collective, tensor: Tensor, name: str | None, process_set: ProcessSet, options: Options
     ) -> Any:
-        """Carry out a call of one tensor, through which no gradients flow. See `calls.call_of_one` for its result."""
+        """Carry out a call of one tensor, without gradients. The result is that of `calls.call_of_one`."""
         call = self.front, collective, tensor, False, options, process_set
         return self.now(collective.name, name, process_set, call_of_one, *call)
 
@@ -312,7 +314,7 @@ class Forms:
         make: Callable[..., Call],
         *details: Any,
     ) -> Any:
-        """Do what `now` does for a call that writes over its inputs: they are kept, as the call may be made again."""
+        """Do what `now` does for a call that writes over its inputs, and keep copies, as it may be made again."""
         session = current()
         retry, scope = session.retry, self.front.scope
         if retry is None or process_set.process_set_id != 0:

@@ -18,10 +18,10 @@ class Framework(Protocol):
     splits: Int32Only | None
 
     def type_name(self, tensor: Any) -> str:
-        """Return what the framework calls the tensor's type, for messages."""
+        """Return the framework's name of the tensor's type, for messages."""
 
     def instead_of(self, tensor: Any) -> str:
-        """Return what a user can do with a tensor whose type cannot be reduced, in a sentence."""
+        """Return a sentence on what a user can do with a tensor whose type cannot be reduced."""
 
     def whole_numbers(self, numbers: Sequence[int], like: Any) -> Any:
         """Return a 1-D tensor of int32, or int64 if that is too small, on the device of `like` if it is a tensor."""

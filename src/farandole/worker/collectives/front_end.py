@@ -32,9 +32,9 @@ class FrontEnd(Dialect, ABC, Generic[Tensor]):
     A front end that has neither devices nor gradients nor a compiler answers the abstract methods only.
 
     Attributes:
-        scope: begins the names of its calls, so that one name in two front ends of a process is two names. Torch's
-            calls have the names that they have in Horovod.
-        converts: whether users may pass something else than tensors, which `accept` makes tensors of.
+        scope: the prefix of its calls' names, so that the same name in two front ends of a process does not clash.
+            Torch's calls have the names that they have in Horovod.
+        converts: whether users may pass other values than tensors, which `accept` turns into tensors.
         splits: the kind of tensor that alltoall's `splits` must be; None: any whole numbers will do.
     """
 
@@ -54,7 +54,7 @@ class FrontEnd(Dialect, ABC, Generic[Tensor]):
 
     @abstractmethod
     def type_name(self, tensor: Tensor) -> str:
-        """Return what the framework calls the tensor's type, for messages."""
+        """Return the framework's name of the tensor's type, for messages."""
 
     @abstractmethod
     def is_ready(self, tensor: Tensor) -> bool:
@@ -62,11 +62,11 @@ class FrontEnd(Dialect, ABC, Generic[Tensor]):
 
     @abstractmethod
     def address(self, tensor: Tensor) -> int:
-        """Return where the memory of a ready tensor begins."""
+        """Return the address of a ready tensor's memory."""
 
     @abstractmethod
     def stage(self, tensor: Tensor) -> Tensor:
-        """Return a ready tensor of the same content: the tensor itself, if it is ready."""
+        """Return a ready tensor with the same content: the tensor itself if it is ready."""
 
     @abstractmethod
     def empty(self, like: Tensor, shape: Sequence[int]) -> Tensor:
@@ -74,7 +74,7 @@ class FrontEnd(Dialect, ABC, Generic[Tensor]):
 
     @abstractmethod
     def deliver(self, result: Tensor, like: Tensor) -> Tensor:
-        """Return a result in a ready tensor as a new tensor where `like` is, or itself if it is there."""
+        """Return the result in a ready tensor as a tensor on the device of `like`: itself if it is there already."""
 
     @abstractmethod
     def assign(self, output: Tensor, result: Tensor) -> None:
@@ -92,7 +92,7 @@ class FrontEnd(Dialect, ABC, Generic[Tensor]):
     def whole_numbers(self, numbers: Sequence[int], like: Any) -> Tensor:
         """Return a 1-D tensor of int32, or int64 if that is too small, on the device of `like` if it is a tensor."""
 
-    # --- what not every front end has ------------------------------------------------------------------------------
+    # --- what only some front ends have ----------------------------------------------------------------------------
 
     def stream_of(self, tensor: Tensor) -> GpuStream | None:
         """Return the stream in which the calling thread computes with a ready tensor; None: it is in host memory."""
@@ -110,13 +110,13 @@ class FrontEnd(Dialect, ABC, Generic[Tensor]):
             in_place: whether the result is to be written over it.
 
         Raises:
-            ValueError: it stands for none.
+            ValueError: the argument does not stand for a tensor.
         """
         tensor: Tensor = given
         return tensor
 
     def spread(self, given: Any) -> tuple[Iterable[Any], Callable[[Iterable[Tensor]], Any]]:
-        """Return the tensors that a user gave to a grouped function, and what makes the function's result of theirs."""
+        """Return the tensors given to a grouped function, and a function that makes its result from theirs."""
         return given, list
 
     def empty_like(self, tensor: Tensor) -> Tensor:
@@ -139,7 +139,7 @@ class FrontEnd(Dialect, ABC, Generic[Tensor]):
         return dtype if isinstance(dtype, DType) else None
 
     def instead_of(self, tensor: Tensor) -> str:
-        """Return what a user can do with a tensor whose type cannot be reduced, in a sentence."""
+        """Return a sentence on what a user can do with a tensor whose type cannot be reduced."""
         return "Convert it to a type such as float32 first."
 
     def note_write(self, tensor: Tensor) -> None:
@@ -160,8 +160,8 @@ class FrontEnd(Dialect, ABC, Generic[Tensor]):
 
         Args:
             session: the session whose engine receives them.
-            requests: their inputs and outputs are held by `finish`.
-            ready: the tensor that each of them reads.
+            requests: the requests, whose inputs and outputs `finish` holds.
+            ready: the tensors that the requests read.
             finish: a function that makes the result from the native handles.
         """
         submission = Submission(requests)
@@ -176,7 +176,7 @@ class FrontEnd(Dialect, ABC, Generic[Tensor]):
         return {stream for tensor in ready if (stream := self.stream_of(tensor)) is not None}
 
     def outside_graphs(self, function: Function) -> Function:
-        """Return the function in such a way that the framework's compiler leaves its graph for it."""
+        """Return the function, wrapped so that the framework's compiler leaves its graph for it."""
         return function
 
     def is_tracked(self, tensor: Tensor) -> bool:

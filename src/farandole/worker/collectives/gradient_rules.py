@@ -1,7 +1,7 @@
 """The gradients of collectives, as data.
 
-The gradient of a collective is a collective again, of the outputs' gradients, with arithmetic on each rank before and
-after it. A rule is a pure function from what is known of a call (`CallFacts`) to a `Plan` of these. Reductions that are
+The gradient of a collective is again a collective, of the outputs' gradients, with arithmetic on each rank before and
+after it. A rule is a pure function from the facts about a call (`CallFacts`) to a `Plan` of these. Reductions that are
 not linear need values of their own: their rule is a program over `Maths`, in which a front end computes.
 """
 
@@ -36,12 +36,12 @@ class Local(Protocol):
     """Arithmetic on one gradient."""
 
     def apply(self, maths: Maths, gradient: Tensor) -> Tensor:
-        """Return what becomes of it."""
+        """Return the result for this gradient."""
 
 
 @dataclass(frozen=True)
 class Nothing:
-    """The gradient stays as it is."""
+    """Leave the gradient as it is."""
 
     def apply(self, maths: Maths, gradient: Tensor) -> Tensor:
         """Return it."""
@@ -54,7 +54,7 @@ class Scale:
 
     factor: float
     ranks: Any = 1
-    """A number, or what `CallFacts.size` returns."""
+    """The number of ranks: a number, or the value of `CallFacts.size`."""
 
     def apply(self, maths: Maths, gradient: Tensor) -> Tensor:
         """Return the product."""
@@ -82,13 +82,13 @@ class PadRows:
     rows: int
 
     def apply(self, maths: Maths, gradient: Tensor) -> Tensor:
-        """Return the gradient with them."""
+        """Return the gradient with these rows."""
         return maths.padded(gradient, self.rows)
 
 
 @dataclass(frozen=True)
 class OnlyAt:
-    """The gradient is zero on all ranks but one."""
+    """Make the gradient zero on all ranks except one."""
 
     rank: int
     """The rank in the world."""
@@ -106,10 +106,11 @@ class Plan:
     """The rule by which the gradients of a call's inputs follow from the gradients of its outputs.
 
     Attributes:
-        collective: through which all gradients go, together if there are several, in the call's process set.
+        collective: the collective through which all gradients go, together if there are several, in the call's process
+            set.
         options: the options of that collective, by the names of the request's options.
-        locals: what is then done on this rank, for each gradient.
-        before: what is done on this rank with every gradient of an output, before the collective.
+        locals: for each gradient, the arithmetic on this rank after the collective.
+        before: the arithmetic on this rank with every gradient of an output, before the collective.
     """
 
     collective: str
@@ -174,7 +175,7 @@ class GradientRule:
         plan: a function from the facts of a call to its gradient's plan.
         program: a function from (maths, facts, inputs, outputs' gradients) to the inputs' gradients, for calls without
             a plan.
-        needs_inputs: says, from the options, whether a call's gradient is the program's.
+        needs_inputs: a function of the options that returns whether a call's gradient is the program's.
     """
 
     plan: Callable[[CallFacts], Plan]

@@ -31,7 +31,7 @@ def broadcast_object(
 ) -> Any: ...
 
 
-# Scripts pass None on ranks that have nothing: `broadcast_object(x if hvd.rank() == 0 else None)` is an x everywhere.
+# Scripts pass None on other ranks: `broadcast_object(x if hvd.rank() == 0 else None)` returns an x everywhere.
 @overload
 def broadcast_object(
     obj: T | None, root_rank: int = 0, name: str | None = None, process_set: ProcessSet = global_process_set
@@ -41,7 +41,8 @@ def broadcast_object(
 def broadcast_object(
     obj: Any, root_rank: int = 0, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> Any:
-    """Return the root's object on every rank; in a job that trains already, a newcomer keeps its own until it does.
+    """Return the root's object on every rank. A newcomer to a job that already trains keeps its own until it trains
+    too.
 
     Args:
         obj: anything that cloudpickle can pickle; ignored except on the root.

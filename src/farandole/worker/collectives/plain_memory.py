@@ -1,4 +1,4 @@
-"""The smallest front end: memory of the process, without a framework. For what travels as bytes."""
+"""The smallest front end: memory of the process, without a framework, for data that is sent as bytes."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def _check_options(options: Options) -> None:
 
 
 def _plan(facts: CallFacts) -> Plan:
-    """The gradient of the root's result, on every rank; what other ranks have got takes no part.
+    """Return the gradient of the root's result, on every rank; the results of other ranks take no part.
 
     A broadcast of it would give the same, but its own gradient is Horovod's average, not the transpose.
     """

@@ -11,7 +11,7 @@ from farandole.worker.core.dtype import Average, DType, ElementType, Sum
 
 
 def divisor(op: int, size: int) -> int:
-    """Return by what the sum of `size` ranks' tensors is divided."""
+    """Return the divisor of the sum of `size` ranks' tensors."""
     return size if op == Average else 1
 
 
@@ -19,7 +19,7 @@ def op_asked_for(op: int | None, average: bool | None, stacklevel: int) -> int:
     """Return the operation that `op` and Horovod's older argument `average` ask for together.
 
     Args:
-        op: the operation; None is Average.
+        op: the operation; None: Average.
         average: Average or Sum; None: it was not given.
         stacklevel: the stack level of the warning that `average` is deprecated, as seen from the caller.
 

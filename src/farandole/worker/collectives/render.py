@@ -45,7 +45,7 @@ def functions_of(
 
 # --- functions ---------------------------------------------------------------------------------------------------
 
-# Arguments that have a place of their own in the call of a `Runner`; the others are options.
+# Arguments with a position of their own in the call of a `Runner`; the others are options.
 _PLACED = ("name", "compression", "process_set")
 
 
@@ -81,7 +81,7 @@ def render_function(
 
 
 def _options(parameters: Sequence[Parameter], values: Mapping[str, str]) -> str:
-    """Return the items of a dict display: the request's options, and what `Collective.settle` makes options of."""
+    """Return the items of a dict display: the request's options, and arguments that `Collective.settle` replaces."""
     options = [parameter for parameter in parameters if parameter.name not in _PLACED]
     return ", ".join(f"{(each.option or each.name)!r}: {values[each.name]}" for each in options)
 
@@ -152,9 +152,9 @@ def stub(front: Dialect, tensor: str, accepted: str, imports: str = "", structur
     Args:
         front: the front end to render for.
         tensor: its type of tensors, as an annotation.
-        accepted: the type of what stands for a tensor where nothing is written over it.
+        accepted: the type of an argument that stands for a tensor and is not overwritten.
         imports: the lines that the annotations need.
-        structure: the type of what a grouped function takes and returns, with its module; "" for a sequence and a list
+        structure: the type of a grouped function's argument and result, with its module; "" for a sequence and a list
             of tensors.
     """
     module, _, structure = structure.rpartition(".")
@@ -196,7 +196,7 @@ def _stubs(front: Dialect, tensor: str, accepted: str, structure: str) -> Iterat
         listed = "".join(f"    {argument},\n" for argument in arguments)
         text = textwrap.indent(f'"""{docstring(collective, form, front).rstrip()}', "    ")
         closing = '\n    """' if "\n" in text else '"""'
-        # Editors and the reference show it: they do not run what renders the functions.
+        # Editors and the reference show it, because they do not run the code that renders the functions.
         yield (f"def {form.function(collective.name)}(\n{listed}) -> {result}:\n{text}{closing}\n")
 
 

@@ -9,7 +9,7 @@ from farandole.errors import InvalidRequestError
 
 
 class Int32Only(NamedTuple):
-    """Tensors that say how many rows go where, as 32-bit integers and nothing else, as in Horovod."""
+    """The tensors that give the number of rows for each rank, only as 32-bit integers, as in Horovod."""
 
     kind: type[Any]
     """The class of the tensors."""
@@ -20,7 +20,7 @@ class Int32Only(NamedTuple):
 
 
 def own_rows(rows: int, size: int, position: int) -> int:
-    """Return how many of `rows` rows a rank gets; the first ranks get one more where it does not come out even.
+    """Return how many of `rows` rows a rank gets. If they cannot be shared equally, the first ranks get one more.
 
     Example:
         >>> [own_rows(5, 3, position) for position in range(3)]
@@ -33,14 +33,14 @@ def rows_to_send(splits: Any, rows: int, size: int, int32_only: Int32Only | None
     """Return how many rows go to each of `size` ranks, of a tensor that has `rows`.
 
     Args:
-        splits: how many rows go to each rank: a tensor, or anything that gives whole numbers. None gives equally many
+        splits: the number of rows for each rank: a tensor, or any iterable of whole numbers. None gives equally many
             to each.
         rows: the number of rows of the tensor.
         size: the number of ranks that take part.
-        int32_only: tensors that have to be 1-D and of int32, if there are such.
+        int32_only: the tensors that must be 1-D and of int32, if there are any.
 
     Raises:
-        ValueError: they do not fit the tensor or the number of ranks.
+        ValueError: the splits do not fit the tensor or the number of ranks.
 
     Example:
         >>> rows_to_send(None, 6, 3)

@@ -9,7 +9,7 @@ from farandole.worker.core.group import ProcessSet
 
 
 def place_in(process_set: ProcessSet) -> tuple[int, int]:
-    """Return this worker's place in a process set, and how many are in it.
+    """Return this worker's place in a process set, and the size of the set.
 
     Raises:
         ValueError: this rank is not in the set, or the set is not registered.
@@ -20,14 +20,14 @@ def place_in(process_set: ProcessSet) -> tuple[int, int]:
 
 
 def share_of(lengths: Iterable[int], process_set: ProcessSet) -> slice:
-    """Return which rows of arrays are this worker's: those whose number has its place as remainder.
+    """Return the slice of rows that are this worker's: those whose number modulo the set's size is its place.
 
     Args:
         lengths: the lengths of all arrays; a rest that cannot be divided equally is left out.
-        process_set: among which ranks.
+        process_set: the ranks that share the rows.
 
     Raises:
-        ValueError: the arrays have different lengths, or are none; as in `place_in`.
+        ValueError: the arrays have different lengths, or there are none; or as in `place_in`.
     """
     place, size = place_in(process_set)
     different = sorted(set(lengths))

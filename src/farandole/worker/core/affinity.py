@@ -1,4 +1,4 @@
-"""On which core the engine's threads run, for those who want to say."""
+"""The core on which the engine's threads run, if the user has chosen one."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from farandole.errors import SettingError
 
 
 def core_of(cores: Sequence[int], local_rank: int) -> int | None:
-    """Return the core for a worker of that local rank: the list has one for each; None if it ends before."""
+    """Return the core for a worker of that local rank: the list has one for each. None if the list is too short."""
     return cores[local_rank] if local_rank < len(cores) else None
 
 
 @contextlib.contextmanager
 def threads_on(core: int | None) -> Iterator[None]:
-    """Let threads that are started meanwhile run on one core only, as threads inherit that; None: wherever.
+    """Let threads that are started meanwhile run on one core only, which they inherit; None: on any core.
 
     Raises:
         SettingError: this process may not use that core.

@@ -1,4 +1,4 @@
-"""The functions that every front end exports alike, about the one session of this process.
+"""The functions that all front ends export, about the one session of this process.
 
 This is the only place that holds a session; the front ends ask for it with `current()`.
 """
@@ -28,23 +28,23 @@ from farandole.worker.core.worlds import goodbye
 
 
 class Companion(Protocol):
-    """An object that lives as long as a session, and is made above this package. None of its methods may raise."""
+    """An object of a higher package that follows the beginning and end of sessions. Its methods must not raise."""
 
     def opened(self, session: Session) -> None:
-        """A session has begun."""
+        """Follow the beginning of a session."""
 
     def closing(self, session: Session) -> None:
-        """It is about to end; the world, if it lives, still does."""
+        """Prepare for the end of the session; the world still lives, if it has not broken."""
 
     def closed(self) -> None:
-        """It has ended, and the world with it."""
+        """Follow the end of the session, and of its world."""
 
     def forgotten(self) -> None:
-        """This is a forked child: the session, with its threads and files, belongs to the parent."""
+        """Let go of the session in a forked child: with its threads and files, it belongs to the parent."""
 
 
 class _Default:
-    """The session of this process, and what has to follow its coming and going."""
+    """The session of this process, and the companions that follow its beginning and end."""
 
     def __init__(self) -> None:
         self.session: Session | None = None
@@ -76,7 +76,7 @@ class _Default:
                 companion.opened(self.session)
 
     def identity(self) -> Identity | None:
-        """Return who this process is, or whose: None before `init()`."""
+        """Return the identity of this process, or of the worker that it belongs to; None before `init()`."""
         session = self.session
         if session is None:
             return parentage.in_use
@@ -111,7 +111,7 @@ class _Default:
                 return
             self._publication.withdraw()
             atexit.unregister(self.close)
-            # Somebody may have put a hook on top of ours; then ours stays below it and does nothing.
+            # Another hook may have been put on top of ours; then ours stays below it and does nothing.
             if sys.excepthook == self._hook:
                 sys.excepthook = self._earlier_hook
             for companion in self.companions:
@@ -121,7 +121,7 @@ class _Default:
                 companion.closed()
 
     def forget(self) -> None:
-        """Keep of the session, in a forked child, what it says of the world: all else belongs to the parent."""
+        """Keep, in a forked child, only the session's facts about the world: all else belongs to the parent."""
         self.lock = threading.RLock()
         identity = self.identity()
         if self.session is not None and identity is not None:
@@ -140,8 +140,8 @@ class _Default:
                 self.session.fail(error)
         finally:
             if isinstance(error, JobOverError):
-                # Nothing that this worker did, and the launcher has said it.
-                print(f"farandole: this worker ends, as the job does: {error}", file=sys.stderr, flush=True)
+                # This worker is not the reason, and the launcher has reported it.
+                print(f"farandole: this worker ends with its job: {error}", file=sys.stderr, flush=True)
             else:
                 self._earlier_hook(kind, error, error.__traceback__ or trace)
 
@@ -156,8 +156,8 @@ def init(comm: Sequence[int] | None = None, process_sets: Sequence[ProcessSet] |
     In a process that a worker has started by `multiprocessing`, nothing is entered: `rank()` and other questions have
     the worker's answers there, and collectives are refused, as `farandole.worker.core.identity` describes.
 
-    The launcher is `farandole run`, or mpirun, srun, jsrun or torchrun, or a person who set FARANDOLE_RANK and others.
-    The environment is read now. When already initialized, only registers process sets that are new.
+    The launcher is `farandole run`, or mpirun, srun, jsrun or torchrun, or a user who has set FARANDOLE_RANK and
+    others. The environment is read now. When already initialized, only registers process sets that are new.
 
     Args:
         comm: None. A list of all ranks is accepted, and a communicator of mpi4py that has all workers in the order of
@@ -175,7 +175,9 @@ def init(comm: Sequence[int] | None = None, process_sets: Sequence[ProcessSet] |
     """
     if isinstance(process_sets, str):
         if process_sets.lower() != "dynamic":
-            raise InvalidRequestError(f"process_sets is a list of ProcessSet or 'dynamic', not {process_sets!r}.")
+            raise InvalidRequestError(
+                f"process_sets={process_sets!r} is not valid: pass a list of ProcessSet, or 'dynamic'."
+            )
         process_sets = None
     _default.open(list(process_sets or ()))
     if comm is not None:
@@ -188,28 +190,28 @@ def shutdown() -> None:
 
 
 def reform(why: str, open: bool = True) -> None:
-    """Turn away from the world, and enter the next one; see `Session.enter_next`. For `farandole.worker.elastic`.
+    """Leave the world, and enter the next one by `Session.enter_next`. For `farandole.worker.elastic`.
 
     Raises:
-        NotInitializedError: there is no world to turn away from.
+        NotInitializedError: there is no world to leave.
     """
     _default.reform(why, open)
 
 
 def is_initialized() -> bool:
-    """Return whether `init()` has been called, and `shutdown()` not since, here or in the worker that this process
-    belongs to. Stays True when a worker was lost.
+    """Return whether `init()` has been called, and `shutdown()` has not been called since, here or in the worker that
+    this process belongs to. It stays True when a worker is lost.
     """
     return _default.session is not None or parentage.in_use is not None
 
 
 def session_if_any() -> Session | None:
-    """Return the session of this process; None where there is none, as in processes that a worker has started."""
+    """Return the session of this process; None if there is none, as in processes that a worker has started."""
     return _default.session
 
 
 def identity() -> Identity:
-    """Return who this process is or, in one that a worker has started, who that worker was at that moment.
+    """Return the identity of this process or, in one that a worker has started, the worker's identity at that moment.
 
     Raises:
         NotInitializedError: there is no world.
@@ -221,7 +223,7 @@ def identity() -> Identity:
 
 
 def accompany(companion: Companion) -> None:
-    """Let something know of the session, if there is one, and of every one that begins from now on."""
+    """Tell an object of the session, if there is one, and of every session that begins from now on."""
     with _default.lock:
         _default.companions.append(companion)
         if _default.session is not None:
@@ -329,14 +331,14 @@ def add_process_set(process_set: ProcessSet | Iterable[int]) -> ProcessSet:
 
 
 def _leave_worker() -> None:
-    """Answer no more questions in the worker's place, in a process that it has started."""
+    """In a process that a worker has started, stop answering questions in the worker's place."""
     if parentage.in_use is not None:
         parentage.leave()
         global_process_set.unbind()
 
 
 def _adopt_known(process_sets: Sequence[ProcessSet]) -> None:
-    """Register process sets in a process that a worker has started, as a script does that runs there again.
+    """Register process sets in a process that a worker has started, because the script runs there again.
 
     Raises:
         ValueError: the worker has not registered them.
@@ -352,7 +354,7 @@ def remove_process_set(process_set: ProcessSet) -> bool:
     Returns:
         False if it was not registered or is the world's own.
     """
-    # Known without a world: only a registered set has an id, and the world's own has 0.
+    # This is known without a world: only a registered set has an id, and the world's own has 0.
     if not process_set.process_set_id or not current().remove_group(process_set):
         return False
     _default.publish()
@@ -364,15 +366,15 @@ def stats() -> dict[str, Any]:
 
     Returns:
         operations: for each operation by its name ("allreduce", "allgather", ...):
-            requests, buckets, bytes: done. A bucket is what travelled together.
+            requests, buckets, bytes: the numbers of those done. A bucket is a group of tensors that travelled together.
             waiting_seconds: the seconds from the call until the last rank had made it too, summed over requests.
             negotiating_seconds: the seconds from then until this worker knew, summed over requests.
-            moving_seconds: moving and reducing data, summed over buckets.
-            copied_in_bytes, copied_out_bytes: of allreduces only: of tensors, copied into memory of the engine's and
-                out of it. What is compressed, or travels by MPI, is not counted.
-        rounds: agreements reached.
+            moving_seconds: the seconds of moving and reducing data, summed over buckets.
+            copied_in_bytes, copied_out_bytes: for allreduces only: bytes of tensors copied into the engine's memory and
+                out of it. Tensors that are compressed or sent by MPI are not counted.
+        rounds: the number of agreements reached.
         sleeps: the number of times that the engine had nothing to do.
-        blocked_seconds: time that this process's threads spent waiting in `synchronize` and its like.
+        blocked_seconds: the seconds that this process's threads spent waiting in `synchronize` and similar calls.
 
     Example:
         >>> stats()["operations"]["allreduce"]["requests"]  # doctest: +SKIP

@@ -1,4 +1,4 @@
-"""The C ABI (native/capi/farandole.h) in ctypes: every struct and function, and how the library is found.
+"""The C ABI (native/capi/farandole.h) in ctypes: every struct and function, and the search for the library.
 
 Nothing is loaded when this module is imported, only by `load()`.
 """
@@ -55,7 +55,7 @@ class NativeWorld(Structure):
     )
 
 
-# `farandole_callback`: the context, the handle, the status, the sentence for it and the rank that it names. ctypes
+# `farandole_callback` gets the context, the handle, the status, the sentence for it and the rank that it names. ctypes
 # takes Python's lock around each call. The object must live until the request is done.
 Callback = CFUNCTYPE(None, c_void_p, c_uint64, c_int, c_char_p, c_int32)
 
@@ -221,7 +221,7 @@ def load(configured: str | None = None) -> Library:
     """Load the native library, once per process and path.
 
     Args:
-        configured: the setting `library`; None is the one that came with this package.
+        configured: the setting `library`; None: the library that came with this package.
 
     Raises:
         LibraryError: it is missing, cannot be loaded, or is of another version.
@@ -251,7 +251,7 @@ def _open(path: Path) -> tuple[ctypes.PyDLL, ctypes.CDLL]:
         return ctypes.PyDLL(str(path)), ctypes.CDLL(str(path))
     except OSError as error:
         raise LibraryError(
-            f"farandole's native library cannot be loaded: {error}. Was it built for this machine?"
+            f"farandole's native library cannot be loaded: {error}. Check that it was built for this kind of machine."
         ) from error
 
 

@@ -28,7 +28,7 @@ Result = TypeVar("Result")
 # Any object with the buffer protocol; Python before 3.12 has no type for that.
 Buffer = Any
 
-# What `memoryview.format` says, where C's types have the sizes that they have on every platform we run on.
+# The values of `memoryview.format`; C's types have the same sizes on all supported platforms.
 _FORMATS = {
     "B": DType.U8,
     "c": DType.U8,
@@ -56,7 +56,7 @@ class _Memory:
     __slots__ = ("_held", "address", "count", "dtype")
 
     def __init__(self, buffer: Buffer, dtype: DType | None) -> None:
-        """Look at a buffer; `dtype` None is the buffer's own.
+        """Describe a buffer; `dtype` None means the buffer's own type.
 
         Raises:
             ValueError: it cannot be written to, is not contiguous, or has elements of another kind.
@@ -82,7 +82,7 @@ def _dtype_of(view: memoryview) -> DType:
 
 
 def zeros(size: int) -> memoryview:
-    """Return zeroed memory of `size` bytes, in the arena, where collectives need no copy; elsewhere if it is full."""
+    """Return zeroed memory of `size` bytes in the arena, where collectives need no copy, or elsewhere if it is full."""
     block = current().engine.allocate(size) if size else None
     return memoryview(bytearray(size) if block is None else block.buffer()).cast("B")
 
@@ -101,7 +101,7 @@ def allreduce(
 
     Args:
         buffer: a buffer with the same number of elements on all ranks.
-        dtype: its element type; None is its own.
+        dtype: its element type; None: the buffer's own.
         op: Average, Sum, Adasum, Min, Max or Product.
         name: ranks' calls match by name.
         prescale_factor: multiplied in before the reduction.
@@ -155,7 +155,7 @@ def grouped_allreduce(
 def broadcast(
     buffer: Buffer, root_rank: int, *, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> None:
-    """Give every rank of a process set what is in the buffer of `root_rank`, a rank in the world.
+    """Give every rank of a process set the content of the buffer of `root_rank`, a rank in the world.
 
     Arguments as in `allreduce`.
     """
@@ -179,7 +179,7 @@ def allgather(
 def gather(
     part: Buffer, *, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> tuple[bytes, tuple[int, ...]]:
-    """Return the parts of all ranks, which may differ in size, in rank order, and how many bytes each has."""
+    """Return the parts of all ranks in rank order, and the size in bytes of each, which may differ."""
     sent = _Memory(part, DType.U8)
 
     def requests_of(group: int, full_name: str) -> list[NativeRequest]:
@@ -225,7 +225,7 @@ def reduce(
 def alltoall(
     buffer: Buffer, output: Buffer, *, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> None:
-    """Give each rank its part of `buffer`, all equal, and put those for this rank into `output`.
+    """Give each rank its part of `buffer`, all of equal size, and put the parts for this rank into `output`.
 
     Arguments as in `allgather`.
     """
@@ -237,7 +237,8 @@ def alltoall(
 def exchange(
     buffer: Buffer, sizes: Sequence[int], *, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> tuple[bytes, tuple[int, ...]]:
-    """Give each rank its part of `buffer`, of these sizes in bytes, and return what all gave to this one.
+    """Give each rank its part of `buffer`, of these sizes in bytes, and return the parts that all ranks gave to this
+    one.
 
     Arguments as in `gather`.
 
@@ -256,16 +257,17 @@ def exchange(
 
 
 def transfer(moves: Sequence[tuple[Buffer, int, int]], *, name: str) -> None:
-    """Move buffers between pairs of ranks, one after the other.
+    """Move buffers between pairs of ranks, one after another.
 
-    Only the two ranks of a move call this for it. Two ranks that have several moves in common give them in one order.
+    Only the two ranks of a move call this for it. Two ranks that have several moves in common pass them in the same
+    order.
 
     Args:
         moves: for each move, the data or room for it, the rank that sends it and the rank that receives it.
         name: the name of all of them; it may be used again when they are done.
 
     Raises:
-        ValueError: this rank is in none of the two places of a move, or in both.
+        ValueError: this rank is neither sender nor receiver of a move, or is both.
     """
     memories = [_Memory(buffer, DType.U8) for buffer, _, _ in moves]
 

@@ -1,7 +1,7 @@
 """Horovod's questions about how it was built, answered for this engine. All may be asked before `init()`.
 
-Scripts use them to choose a way that works, so each answer is the one that leads them right: `gloo` is Horovod's word
-for a job that needs no MPI. What a job does use, `carrier` says.
+Scripts use them to choose a way that works, so each answer leads them to one: `gloo` is Horovod's word
+for a job that needs no MPI. `carrier` says what a job actually uses.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from farandole.worker.core import binding
 
 
 def mpi_built() -> bool:
-    """Return whether jobs can use MPI: yes, where an MPI library is when they start; it is loaded then."""
+    """Return whether jobs can use MPI: yes, if there is an MPI library when they start; it is loaded then."""
     return True
 
 
@@ -68,6 +68,6 @@ def _includes(backend: str) -> bool:
     try:
         library = binding.load(os.environ.get("FARANDOLE_LIBRARY") or None)
     except LibraryError:
-        return False  # init() says what is wrong with it.
+        return False  # init() reports what is wrong with it.
     rows = json.loads(library.farandole_backends())
     return any(row["name"] == backend and not row["absent"] for row in rows)

@@ -1,4 +1,4 @@
-"""Horovod's questions about what carries the data of this job, which it calls controllers: MPI, or what needs none."""
+"""Horovod's questions about the carrier of this job's data, which it calls a controller: MPI, or one without MPI."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from farandole.worker.core import basics
 
 
 def mpi_enabled() -> bool:
-    """Return whether this job talks through MPI: False before `init()`, as it is not known yet."""
+    """Return whether this job communicates through MPI: False before `init()`, because it is not known yet."""
     return basics.is_initialized() and basics.identity().settings.backend == "mpi"
 
 
@@ -17,11 +17,13 @@ def gloo_enabled() -> bool:
 
 
 def mpi_threads_supported() -> bool:
-    """Return whether other threads may use MPI as well: yes, as farandole asks for that when it starts MPI.
+    """Return whether other threads may use MPI as well: yes, because farandole requests that when it starts MPI.
 
     Raises:
         ValueError: this job does not use MPI.
     """
     if not mpi_enabled():
-        raise InvalidRequestError("MPI is not used here, so nothing is known of its threads; ask mpi_enabled() first.")
+        raise InvalidRequestError(
+            "this job does not use MPI, so nothing is known about its threads: call mpi_enabled() first."
+        )
     return True

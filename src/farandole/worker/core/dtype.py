@@ -40,7 +40,7 @@ class OpaqueType(NamedTuple):
     """An element type whose elements the engine moves as bytes, and does not calculate with."""
 
     name: str
-    """As NumPy has it, such as "uint32". Ranks whose names or sizes differ have different types."""
+    """NumPy's name, such as "uint32". Ranks whose names or sizes differ have different types."""
     size: int
     """Bytes of an element; at least 1."""
 
@@ -78,7 +78,7 @@ Average = 0
 Sum = 1
 """The sum of all ranks' tensors."""
 Adasum = 2
-"""The sum of what the ranks' tensors do not have in common, and the average of what they do; for floating point."""
+"""The sum of the parts in which the ranks' tensors differ, and the average of what they share; for floating point."""
 Min = 3
 """The least of all ranks' elements."""
 Max = 4

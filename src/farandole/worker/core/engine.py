@@ -52,7 +52,7 @@ class Block:
         return buffer
 
 
-# How a world is told of that; see `native/engine/engine_loop.cc`.
+# The words that announce this to a world, from `native/engine/engine_loop.cc`.
 _HAS_LEFT = "has shut down, "
 
 
@@ -60,9 +60,9 @@ class Cause(NamedTuple):
     """The reason why a world ended."""
 
     rank: int | None
-    """The rank that was lost or left; None if it was none in particular."""
+    """The rank that was lost or left; None if no particular one was."""
     how: str
-    """Such as `its process ended without saying goodbye`."""
+    """The way in which it was lost, such as `its process ended without saying goodbye`."""
     certain: bool
     """Whether its process has ended, or it has said so itself. Otherwise it is silent, and may live."""
 
@@ -75,11 +75,11 @@ class Cause(NamedTuple):
 class Engine:
     """A native engine.
 
-    Errors of every method are those of `farandole.errors`, by the status that the native function gave.
+    Every method raises errors of `farandole.errors`, by the status that the native function returned.
     """
 
     def __init__(self, library: Library, settings: Settings) -> None:
-        """Open the listening sockets and the arena; no world yet."""
+        """Open the listening sockets and the arena; there is no world yet."""
         self._library = library
         self._pointer = ctypes.c_void_p()
         self._blocked_ns = 0
@@ -120,7 +120,7 @@ class Engine:
         """Enter a world: connect to all its workers. An earlier world of this engine is revoked first.
 
         Args:
-            generation: larger than any this engine has been in.
+            generation: a number larger than any generation that this engine has been in.
             rank: this worker's place in the world.
             size: number of workers.
             contacts: every worker's `contact`, by rank; may be empty for a world of one.
@@ -144,13 +144,13 @@ class Engine:
         self._check(self._library.farandole_engine_form(self._pointer, world))
 
     def leave(self, timeout: float) -> None:
-        """Leave the world in good order; what was not agreed fails, here and on all other ranks."""
+        """Leave the world in good order. Requests that were not agreed on fail, here and on all other ranks."""
         self._check(self._library.farandole_engine_leave(self._pointer, timeout))
 
     def revoke(self, lost_rank: int, reason: str, certain: bool = True, *, generation: int | None = None) -> None:
         """End a world at once on all its workers; their requests fail with `reason`.
 
-        While it is being formed, `form` ends with that. Waits for nobody.
+        If the world is being formed, `form` fails with this reason. Does not wait for other workers.
 
         Args:
             lost_rank: the rank that was lost; -1: none in particular.
@@ -164,7 +164,7 @@ class Engine:
         self._check(self._library.farandole_engine_revoke(self._pointer, of, lost_rank, certain, as_bytes(reason)))
 
     def check_health(self) -> None:
-        """Raise why the world ended, if it did."""
+        """Raise the reason why the world ended, if it did."""
         self._check(self._library.farandole_engine_health(self._pointer))
 
     def cause(self) -> Cause | None:
@@ -209,7 +209,7 @@ class Engine:
             raise self._error(status)
 
     def done(self, submission: Submission) -> bool:
-        """Return whether all requests are done, well or with an error."""
+        """Return whether all requests are done, successfully or with an error."""
         return all(self._library.farandole_poll(self._pointer, handle) == 1 for handle in submission.handles)
 
     def wait(self, submission: Submission) -> None:
@@ -218,11 +218,11 @@ class Engine:
             pass
 
     def wait_for(self, submission: Submission, seconds: float) -> bool:
-        """Wait at most `seconds`, deaf to Ctrl-C; return whether all are done. Raise the first error if some failed."""
+        """Wait at most `seconds`, ignoring Ctrl-C; return whether all are done. Raise the first error if any failed."""
         return self._wait(self._library.farandole_wait_all, submission, seconds)
 
     def wait_on(self, submission: Submission, stream: GpuStream) -> None:
-        """Wait until all requests are launched; raise the first error. What follows in the stream sees their results.
+        """Wait until all requests are launched; raise the first error. Later work in the stream sees their results.
 
         The thread does not wait for the GPU. Ctrl-C interrupts the wait, not the requests.
         """
@@ -246,19 +246,19 @@ class Engine:
         return True
 
     def errors(self, submission: Submission) -> list[FarandoleError | None]:
-        """Return, for each request, why it failed, or None. All of them are done."""
+        """Return, for each request, its error or None. All of them must be done."""
         statuses = (self._library.farandole_wait(self._pointer, handle, 0.0) for handle in submission.handles)
         return [self._error(status) if status else None for status in statuses]
 
     def release(self, submission: Submission) -> None:
-        """Forget the handles and their results."""
+        """Release the handles and their results."""
         self._library.farandole_release_all(self._pointer, submission.handles, submission.count)
         submission.handles[0] = 0
 
     def result(self, handle: int) -> tuple[int, tuple[int, ...]]:
         """Return the result of a request that is done or launched: the address of its data (0 if none), and its sizes.
 
-        Data in the memory of a GPU has the address 0; see `take`.
+        Data in the memory of a GPU has the address 0, and is fetched by `take`.
 
         For an allgather these are the first dimension of every rank of the group; for a new group, its id.
         The data is valid until `release`.
@@ -270,7 +270,7 @@ class Engine:
         return data.value or 0, tuple(sizes[index] for index in range(count.value))
 
     def take(self, handle: int, target: int, stream: GpuStream) -> None:
-        """Copy what a request has received in the memory of a GPU to `target`, in this stream, once."""
+        """Copy the data that a request has received in the memory of a GPU to `target`, in this stream, once."""
         self._check(self._library.farandole_take(self._pointer, handle, target, *stream))
 
     # --- memory and looking inside -----------------------------------------------------------------------------
@@ -281,7 +281,7 @@ class Engine:
         return Block(self, address, size) if address else None
 
     def stats(self) -> dict[str, Any]:
-        """Return the counts of the current generation; see `farandole.worker.core.basics.stats`."""
+        """Return the counts of the current generation, as `farandole.worker.core.basics.stats` describes."""
         native = NativeStats()
         self._check(self._library.farandole_get_stats(self._pointer, native))
         operations: dict[str, dict[str, Any]] = {
@@ -310,11 +310,11 @@ class Engine:
         return self._blocked_ns / 1e9
 
     def read_events(self, cursor: int, into: ctypes.Array[NativeEvent]) -> tuple[int, int]:
-        """Copy events that came after `cursor` (0: the oldest still there), in order.
+        """Copy the events after `cursor` (0: from the oldest that is kept), in order.
 
         Returns:
-            How many were copied, and the next cursor. A cursor counts events: it moves by more than what was copied
-            when some were overwritten before they were read.
+            The number of copied events, and the next cursor. A cursor counts events: it moves by more than that number
+            if some were overwritten before they were read.
         """
         position, lost = ctypes.c_uint64(cursor), ctypes.c_uint64()
         count = self._library.farandole_read_events(self._pointer, position, into, len(into), lost)
@@ -333,11 +333,11 @@ class Engine:
         return [row["name"] for row in json.loads(_string(self._library.farandole_algorithms()))]
 
     def keep(self, knobs: Mapping[str, int]) -> None:
-        """Let worlds that are formed from now on begin with these values, where the settings give none."""
+        """Let worlds that are formed from now on start with these values, unless the settings give others."""
         self._check(self._library.farandole_keep_knobs(self._pointer, _knobs_text(knobs)))
 
     def tuning(self) -> dict[str, Any]:
-        """Return how far autotuning has come in this world; see `farandole_tuning` in the C ABI. Rank 0 knows."""
+        """Return the progress of autotuning in this world, as `farandole_tuning` in the C ABI. Only rank 0 knows it."""
         report: dict[str, Any] = json.loads(_string(self._library.farandole_tuning(self._pointer)))
         return report
 
@@ -350,7 +350,7 @@ class Engine:
         answer = self._library.farandole_choose(self._pointer, int(kind), op, group, size)
         if answer is None:
             refusal = self._error(Status.INVALID_ARGUMENT)
-            self.check_health()  # If the world has ended, that is why.
+            self.check_health()  # The reason, if the world has ended.
             raise refusal
         choice: dict[str, str] = json.loads(_string(answer))
         return choice
@@ -359,7 +359,7 @@ class Engine:
         """Wait until other ranks, which wait for this one, ask what it is doing; return the query's number.
 
         Returns:
-            None if nobody asked for `timeout` seconds.
+            None if no rank has asked within `timeout` seconds.
 
         Raises:
             FarandoleError: there is no world, or it has ended.
@@ -397,7 +397,7 @@ def _string(text: bytes | None) -> str:
     return "" if text is None else text.decode(errors="replace")
 
 
-# Finalizers do nothing in a forked child, where the engine's threads are not, and nothing with an engine that is gone:
+# Finalizers do nothing in a forked child, which lacks the engine's threads, and nothing with an engine that is gone:
 # the collector may end an engine and its blocks, when they die together, in any order.
 
 

@@ -29,7 +29,7 @@ class ProcessSet:
         """Describe the set of these ranks.
 
         Raises:
-            ValueError: not whole numbers (an MPI communicator, for one, cannot be used), or a rank is there twice.
+            ValueError: the ranks are not whole numbers (an MPI communicator, for example), or one is listed twice.
         """
         self.process_set_id: int | None = None
         self.mpi_comm: Any = None
@@ -57,21 +57,21 @@ class ProcessSet:
         return self._world_rank in self.ranks if self._registered else None
 
     def bind(self, process_set_id: int, world_rank: int) -> None:
-        """Note that the set is registered under this id. For the session."""
+        """Record that the set is registered under this id. For the session."""
         self.process_set_id = process_set_id
         self._world_rank = world_rank
 
     def unbind(self) -> None:
-        """Note that the set is registered no more. It can be registered again. For the session."""
+        """Record that the set is not registered any more. It can be registered again. For the session."""
         self.process_set_id = None
         self._world_rank = None
 
     def __deepcopy__(self, _: dict[int, Any]) -> ProcessSet:
-        """Return the set itself: what is copied with it, such as a module, stays among the same workers."""
+        """Return the set itself: a copied object that contains it, such as a module, keeps the same workers."""
         return self
 
     def __reduce__(self) -> Any:
-        """Travel as the ranks alone: elsewhere the set is registered anew, or known from the worker."""
+        """Pickle only the ranks: another process registers the set again, or knows it from the worker."""
         return ProcessSet, (self.ranks,)
 
     @property
@@ -81,7 +81,7 @@ class ProcessSet:
         return self._world_rank is not None
 
     def _adopt(self, worker: Identity) -> None:
-        """Be registered, in a process that a worker has started, if the worker has such a set."""
+        """In a process that a worker has started, register the set if the worker has one with these ranks."""
         identifier = worker.identifier_of(self.ranks)
         if identifier is not None:
             self.bind(identifier, worker.world.rank)
@@ -112,16 +112,16 @@ class WorldSet(ProcessSet):
         self.bind_world(worker.world.size, worker.world.rank)
 
     def bind_world(self, size: int, world_rank: int) -> None:
-        """Note the world that this process has entered."""
+        """Record the world that this process has entered."""
         self.ranks = list(range(size))
         self.bind(0, world_rank)
 
     def __reduce__(self) -> str:
-        """Travel by name: there is one in each process."""
+        """Pickle only the name: each process has its own."""
         return "global_process_set"
 
     def unbind(self) -> None:
-        """Note that there is no world any more."""
+        """Record that there is no world any more."""
         super().unbind()
         self.ranks = []
         self.process_set_id = 0
@@ -137,10 +137,12 @@ def _sorted_ranks(ranks: Iterable[int]) -> list[int]:
         ) from None
     repeated = {rank for rank in numbers if numbers.count(rank) > 1}
     if repeated:
-        raise InvalidRequestError(f"a ProcessSet cannot have a rank twice: {sorted(repeated)} in {numbers}.")
+        raise InvalidRequestError(
+            f"a ProcessSet cannot have a rank twice: {numbers} repeats {sorted(repeated)}. List each rank once."
+        )
     return numbers
 
 
 # There is one session in a process, and this is its world.
 global_process_set = WorldSet()
-"""The process set of all ranks, which functions take where none is given."""
+"""The process set of all ranks, which is the default of all functions."""

@@ -1,4 +1,4 @@
-"""Calls: what keeps their memory alive while the engine works, and how their results are made.
+"""Calls, which keep their memory alive while the engine works, and make their results.
 
 A front end makes one `Pending` for each call. An asynchronous call gets a number, an int as in Horovod, which is what
 its user holds. The table holds the call until the user fetches the result, and so its tensors.
@@ -22,19 +22,19 @@ class Call(Protocol):
     """A call, from its making to its result: `submit`, `wait` and `result`, each once, or all of it by `run`."""
 
     def submit(self) -> None:
-        """Begin the call, or raise why it cannot begin."""
+        """Start the call, or raise the reason why it cannot start."""
 
     def wait(self) -> None:
-        """Wait until the call is done, well or with an error. Interrupted, it can be waited for again."""
+        """Wait until the call is done, successfully or with an error. An interrupted wait can be repeated."""
 
     def result(self) -> Any:
-        """Return the result of a call that is done, or raise why there is none."""
+        """Return the result of a call that is done, or raise its error."""
 
     def run(self) -> Any:
-        """Submit, wait and return the result, or raise why there is none."""
+        """Submit, wait and return the result, or raise the error."""
 
     def begun(self) -> bool:
-        """Return whether the call has been submitted; other ranks may count on it."""
+        """Return whether the call has been submitted, so that other ranks may rely on it."""
 
     def done(self) -> bool:
         """Return whether `wait`, after `submit`, would return at once."""
@@ -98,7 +98,7 @@ class Pending:
             submission.put_back()
 
     def begun(self) -> bool:
-        """Return whether the engine knows the requests, or has known them."""
+        """Return whether the engine knows the requests, or did know them."""
         return self._submission is None or self._submission.submitted
 
     def done(self) -> bool:
@@ -107,7 +107,7 @@ class Pending:
 
 
 class Launched(Pending):
-    """A call of tensors of GPUs: who uses its result in a stream that waits for it need not wait for the GPU."""
+    """A call of tensors of GPUs. A stream waits for its result, so the calling thread need not wait for the GPU."""
 
     __slots__ = ("_streams",)
 
@@ -185,7 +185,7 @@ class HandleTable:
         return number
 
     def run(self, call: Call) -> Any:
-        """Submit a call, wait for it and return its result. Interrupted, the call is kept while it is in flight."""
+        """Submit a call, wait for it and return its result. If interrupted, the call is kept while it is in flight."""
         try:
             return call.run()
         except BaseException:
@@ -197,7 +197,7 @@ class HandleTable:
         """Return whether `synchronize` would return at once.
 
         Raises:
-            ValueError: no such call, or its result was already taken.
+            ValueError: there is no such call, or its result was already taken.
         """
         call = self._calls.get(number)
         if call is None:
@@ -216,5 +216,5 @@ class HandleTable:
         return call.result()
 
     def clear(self) -> None:
-        """Forget all calls. Only when none of them runs any more: their tensors may go."""
+        """Drop all calls, with their tensors. Only when none of them runs any more."""
         self._calls.clear()

@@ -6,10 +6,10 @@ A forked process has the worker's memory. One that `multiprocessing` starts in a
 worker's environment, in which a variable names a file in memory that the worker keeps up to date: of any size, gone
 when the worker is, and read through /proc by processes of the same user.
 
-What such a process knows is what was so when it began. In a job whose workers come and go, it does not change when the
+Such a process knows the state at its start. In a job whose workers come and go, this does not change when the
 worker enters its next world.
 
-Other programs that a worker starts find the variable, too, and do not heed it: they may be workers of a world of their
+Other programs that a worker starts find the variable, too, and ignore it: they may be workers of a world of their
 own.
 """
 
@@ -34,7 +34,7 @@ VARIABLE = "FARANDOLE_IDENTITY"
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """A worker's place in its world, and what else may be asked without a collective."""
+    """A worker's place in its world, and the other facts that can be asked for without a collective."""
 
     pid: int
     """The worker's process."""
@@ -56,9 +56,9 @@ def is_homogeneous_world(world: World) -> bool:
 
 
 def placement_in(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Return what an environment says of the place of a process among workers.
+    """Return the place of a process among workers that an environment gives.
 
-    It is the same for a worker and a process that it starts, unless somebody gives that one a place of its own.
+    It is the same for a worker and a process that it starts, unless that process is given a place of its own.
     """
     names = ("FARANDOLE_ROSTER", "FARANDOLE_JOB", "FARANDOLE_JOB_KEY", *external_launcher.variables())
     return tuple(environment.get(name, "") for name in names)
@@ -71,7 +71,7 @@ class Publication:
         self._descriptor: int | None = None
 
     def publish(self, identity: Identity) -> None:
-        """Let processes that are started from now on find this."""
+        """Let processes that are started from now on find this identity."""
         # Not in other processes' environment: of thousands of ranks it would be too long for one.
         public = msgspec.structs.replace(
             identity,
@@ -90,7 +90,7 @@ class Publication:
         os.environ[VARIABLE] = f"{identity.pid}:{self._descriptor}"
 
     def withdraw(self) -> None:
-        """Let no process find it any more."""
+        """Hide the identity from processes that are started from now on."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -98,7 +98,7 @@ class Publication:
 
 
 class Parentage:
-    """The facts that a child process of a worker knows of that worker.
+    """The facts that a child process of a worker knows about that worker.
 
     Attributes:
         known: the worker's identity; None: there is none.
@@ -117,12 +117,12 @@ class Parentage:
             self.known = self.in_use = _of_environment(os.environ)
 
     def inherit(self, identity: Identity) -> None:
-        """Take over what the process knew that has forked this one."""
+        """Take over the identity that the parent had when it forked this process."""
         self.known = self.in_use = identity
         self._from_memory = True
 
     def leave(self) -> None:
-        """Answer no more questions, until `init()` is called again."""
+        """Stop answering questions, until `init()` is called again."""
         self.in_use = None
 
     def resume(self) -> bool:
@@ -138,7 +138,7 @@ class Parentage:
         if worker is None:
             return NotInitializedError()
         return InvalidRequestError(
-            f"this is process {os.getpid()}, which was started by the worker of rank {worker.world.rank}, process "
+            f"this process, {os.getpid()}, was started by the worker of rank {worker.world.rank}, process "
             f"{worker.pid}. Here, rank(), size() and other questions are answered, but only the worker itself takes "
             "part in collectives. Make this call in the worker, and give the result to this process. If it is a line of"
             " your script that runs again in each process that multiprocessing starts, put it below "
@@ -153,7 +153,7 @@ def _of_environment(environment: Mapping[str, str]) -> Identity | None:
     try:
         identity = encoding.decode(Path(f"/proc/{pid}/fd/{descriptor}").read_bytes(), Identity)
     except (OSError, msgspec.DecodeError):
-        return None  # The worker has ended, or has left its world; the file is something else's by now.
+        return None  # The worker has ended, or has left its world; the path may belong to another file by now.
     is_meant = identity.pid == int(pid) and identity.placement == placement_in(environment)
     return identity if is_meant else None
 
@@ -168,5 +168,5 @@ def _is_part_of_a_program() -> bool:
     )
 
 
-# What belongs to the process, like the process sets of `farandole.worker.core.group`.
+# Belongs to the process, like the process sets of `farandole.worker.core.group`.
 parentage = Parentage()

@@ -35,10 +35,11 @@ from farandole.worker.core.user_files import MeetingFile, job_secret
 
 LOOPBACK = "127.0.0.1"
 
-# Between two attempts to find rank 0: short at first, when it is about to come; then without wearing anyone down.
+# Seconds between two attempts to find rank 0: short at first, when it is about to start; then long enough to cost
+# little.
 _FIRST_PAUSE_SECONDS = 0.01
 _LONGEST_PAUSE_SECONDS = 0.5
-# Where rank 0 may be, but perhaps was yesterday, nobody waits longer than this before looking again.
+# The address may be that of an earlier job, so an attempt takes no longer than this before the file is read again.
 _ATTEMPT_SECONDS = 3.0
 
 ALONE = World(
@@ -61,28 +62,28 @@ class JoinPlan:
     settings: Settings
     """The settings, completed with all that was found: rank, secret, and the address to listen on."""
     found: ExternalPlacement | None = None
-    """The job that somebody else started; None: a launcher of ours serves the roster, or there is no need for one."""
+    """The job that another launcher started; None: a launcher of ours serves the roster, or none is needed."""
 
 
 class JoinedWorld(NamedTuple):
-    """A worker's place, and what it holds as long as it wants to keep it."""
+    """A worker's place, and the objects that it holds as long as it keeps the place."""
 
     world: World
     """The world. If workers come and go, `worlds.enter` must still be called."""
     roster: RosterClient | None
     """The roster; None in a world that needs none."""
     own_roster: OwnRoster | None
-    """The one that this worker serves itself."""
+    """The roster that this worker serves itself."""
 
 
 def plan_join(settings: Settings, environment: Mapping[str, str]) -> JoinPlan:
-    """Find out who started this worker, and complete its settings with what follows from that.
+    """Find out how this worker was started, and complete its settings accordingly.
 
     Raises:
         SettingError: variables contradict each other or something is missing.
         StartError: the user's key cannot be read or made.
     """
-    # Whatever serves the roster for us gives the rank; the size counts only if it also says which job this is.
+    # The launcher that serves the roster gives the rank; the size counts only if it also names the job.
     placed = environment.get("FARANDOLE_RANK") and (settings.job or not environment.get("FARANDOLE_SIZE"))
     if settings.roster is not None and placed:
         return JoinPlan(settings)
@@ -90,7 +91,7 @@ def plan_join(settings: Settings, environment: Mapping[str, str]) -> JoinPlan:
     if found is None:
         if settings.roster is not None and settings.job:
             raise SettingError(
-                "FARANDOLE_ROSTER and FARANDOLE_JOB are set, but nothing says which rank this worker has."
+                "FARANDOLE_ROSTER and FARANDOLE_JOB are set, but not this worker's rank: set FARANDOLE_RANK, too."
             )
         return JoinPlan(settings)
     if found.size == 1 and not settings.job:
@@ -143,8 +144,8 @@ def join_world(way: JoinPlan, contact: str) -> JoinedWorld:
         contact: the data by which the others reach this worker.
 
     Raises:
-        StartError: they did not meet; says why and what to do.
-        WorkerLostError: one of them will never come.
+        StartError: they did not meet; the message says why and what to do.
+        WorkerLostError: one of them will never join.
     """
     if way.settings.roster is None and way.found is None:
         return JoinedWorld(ALONE, None, None)
@@ -178,7 +179,7 @@ def _join(roster: RosterClient, contact: str, timeout: float) -> World:
 
 
 class _SelfServedJoin:
-    """Workers that somebody else started, and one of them serves the roster."""
+    """The join of workers that another launcher started, one of which serves the roster."""
 
     def __init__(self, settings: Settings, found: ExternalPlacement, contact: str) -> None:
         self._settings = settings
@@ -215,12 +216,12 @@ class _SelfServedJoin:
                     roster = _connect(self._settings, addresses, min(self._left(), _ATTEMPT_SECONDS))
                     return JoinedWorld(_join(roster, self._contact, self._settings.start_timeout), roster, None)
             except RosterUnreachable as error:
-                # A file may be an earlier job's, but what a person has set is meant.
+                # A file may be an earlier job's, but a user's setting is trusted.
                 if self._file is None and isinstance(error.__cause__, AuthenticationFailed):
                     raise
                 trouble = error
             except ValueError:
-                pass  # No addresses: somebody else's file.
+                pass  # Without addresses, it is another program's file.
             time.sleep(min(pause, max(self._left(), 0.0)))
             pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
         raise StartError(self._in_vain(trouble)) from trouble
@@ -236,11 +237,11 @@ class _SelfServedJoin:
             what = str(trouble.__cause__ or trouble)
         text = (
             f"rank {self._found.rank} of {self._found.size}, started by {self._found.starter}, did not meet rank 0 "
-            f"within {self._settings.start_timeout:g} s: {what}. See what rank 0 printed last: does it call init(), or "
-            "need longer to start? FARANDOLE_START_TIMEOUT gives more time."
+            f"within {self._settings.start_timeout:g} s: {what}. See rank 0's last lines: it may not call init() or "
+            "need longer to start (FARANDOLE_START_TIMEOUT)."
         )
         if self._file is None:
-            return f"{text} Is FARANDOLE_ROSTER the host on which rank 0 runs, and can it be reached from here?"
+            return f"{text} Check that rank 0 runs on FARANDOLE_ROSTER's host, and that it can be reached from here."
         return (
             f"{text} If the workers do not share a home directory, they cannot share that file: then export to all of "
             "them the same FARANDOLE_SECRET (64 hexadecimal digits, such as from: openssl rand -hex 32) and "
@@ -259,7 +260,7 @@ def _to_serve_on(settings: Settings) -> list[tuple[str, int]]:
         except OSError as error:
             raise StartError(f"FARANDOLE_ROSTER: {host} is not a known host: {error.strerror}") from error
         hosts = list(dict.fromkeys(str(where[0]) for _, _, _, _, where in found))
-        # Many machines call themselves 127.0.1.1, but the others do not.
+        # On many machines the own name means 127.0.1.1, which others cannot reach.
         if all(map(_host_is_loopback, hosts)) and not _host_is_loopback(host):
             hosts += [each.address for each in interfaces.addresses(settings.network)]
         served += [(each, port) for each in hosts]

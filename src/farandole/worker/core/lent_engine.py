@@ -9,7 +9,8 @@ from farandole.worker.core.session import Session
 
 
 class LentEngine:
-    """Lends the engine of each session to a library, as its companion (see `farandole.worker.core.basics.accompany`).
+    """Lends the engine of each session to a library, as a companion of sessions
+    (`farandole.worker.core.basics.accompany`).
 
     Attributes:
         library: a library with functions `<prefix>_attach`, `<prefix>_detach` and `<prefix>_abi_version`.
@@ -36,7 +37,7 @@ class LentEngine:
         self._is_attached = True
 
     def closing(self, session: Session) -> None:
-        """Take the engine back; what is in flight, the engine completes."""
+        """Take the engine back. It completes the requests in flight."""
         if self._is_attached:
             self._detach()
             self._is_attached = False
@@ -45,5 +46,5 @@ class LentEngine:
         """Do nothing: the engine was taken back."""
 
     def forgotten(self) -> None:
-        """Know of no engine in a forked child; the library sees by itself that it has none there."""
+        """Drop the engine in a forked child; the library itself notices that it has none there."""
         self._is_attached = False

@@ -1,4 +1,4 @@
-"""Tracebacks without the inside of this package: what a user can change is in the other frames."""
+"""Tracebacks without this package's frames: a user can change only the code of the others."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The roster that rank 0 serves when no launcher does: a child process, `python -m farandole.control.roster.serve`.
 
-A process of its own, so that it answers while Python computes here. It is started by name, because this package knows
-nothing of the roster but its messages. What it needs it reads in one frame from its standard input, so no secret is on
-a command line, and it ends when that input ends or this process does, whichever way.
+It is a process of its own, so that it answers while Python computes here. It is started by name, because this package
+knows nothing of the roster except its messages. It reads its input in one frame from standard input, so no secret is on
+a command line, and it ends when that input or this process ends in any way.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from farandole.base.wire.rendezvous import FromServer, NotServed, Serve
 from farandole.errors import StartError
 
 ANSWER_SECONDS = 30.0
-"""A Python interpreter may take its time to start where hundreds start from one file server."""
+"""Seconds: a Python interpreter may take long to start if hundreds start from one file server."""
 END_SECONDS = 5.0
 
 
 class OwnRoster:
-    """The child process, and where it listens.
+    """The child process, and the addresses that it listens on.
 
     Attributes:
-        addresses: `host:port` of each, separated by commas.
+        addresses: the addresses, each as `host:port`, separated by commas.
     """
 
     def __init__(self, size: int, secret: bytes, addresses: Sequence[tuple[str, int]]) -> None:
@@ -49,8 +49,8 @@ class OwnRoster:
                 [sys.executable, "-m", "farandole.control.roster.serve"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                start_new_session=True,  # A Ctrl-C is for the workers, who still have something to tell it.
-                cwd="/",  # python -m looks for modules here first; nothing of the user's may be taken for ours.
+                start_new_session=True,  # A Ctrl-C is meant for the workers, which still have messages for it.
+                cwd="/",  # python -m looks for modules here first, and must not find the user's.
                 env=own_environment(),
             )
         except OSError as error:
@@ -76,7 +76,7 @@ class OwnRoster:
             self._process.wait()
 
     def forget(self) -> None:
-        """Let go of it in a forked child of this process, whose it is not."""
+        """Let go of it in a forked child of this process, which does not own it."""
         self._close_pipes()
         self._process.returncode = 0
 

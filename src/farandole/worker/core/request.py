@@ -1,4 +1,4 @@
-"""Native requests made from plain values, and the names of those that the user did not name."""
+"""Native requests made from plain values, and names for those that the user has not named."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def make_request(
     stream: GpuStream | None = None,
     **options: float,
 ) -> NativeRequest:
-    """Return a request. See `farandole_request` in farandole.h.
+    """Return a native request, as `farandole_request` in farandole.h describes it.
 
     Args:
         kind: the kind of request.
@@ -42,10 +42,10 @@ def make_request(
         shape: the shape of the input.
         input: its address.
         output: the address of the output.
-        splits: the rows for each member; of an alltoall only.
-        residual: the address of the residual; of a compressed allreduce only.
+        splits: the rows for each member, for an alltoall only.
+        residual: the address of the residual, for a compressed allreduce only.
         stream: the stream in which the input is computed, if input and output are in the memory of a GPU.
-        options: what else is asked for; the engine knows which options the kind has (`farandole_option`).
+        options: further options; the engine knows which options the kind has (`farandole_option`).
     """
     ndim = len(shape)
     if stream is not None:
@@ -53,7 +53,7 @@ def make_request(
     native = native_options(options) if options else None
     # It stands for the number, whatever that is.
     opaque = dtype if isinstance(dtype, OpaqueType) else None
-    # By position: a struct made from keywords costs three times as much, and this is on the way of every small tensor.
+    # By position: a struct made from keywords costs three times as much, and every small tensor comes here.
     request = NativeRequest(
         kind,
         DType.U8 if opaque is not None else dtype,
@@ -105,7 +105,7 @@ class Names:
         self._followers: list[NamesFollower] = []
 
     def follow(self, follower: NamesFollower) -> None:
-        """Let what counts unnamed requests elsewhere begin anew when these names do."""
+        """Let another counter of unnamed requests restart when these names do."""
         self._followers.append(follower)
 
     def next(self, operation: str, group: int) -> str:
@@ -116,7 +116,7 @@ class Names:
             return f"{self._begin}{number}"
 
     def give_back(self, operation: str, group: int) -> None:
-        """Let the last name be used again: its request was refused."""
+        """Make the last name available again, because its request was refused."""
         with self._lock:
             self._counts[operation, group] -= 1
 
@@ -130,14 +130,14 @@ class Names:
             follower.restarted(group)
 
     def restart_all(self) -> None:
-        """Count from 0 again everywhere, with names that have not been used: requests of before may still be in flight.
+        """Count from 0 again everywhere, with names that have not been used: earlier requests may still be in flight.
 
         All ranks do so at the same point of their programs.
         """
         self._restart_all(self._restarts + 1)
 
     def enter_world(self) -> None:
-        """Count as in a world that begins: of its ranks, some may have been in no world before."""
+        """Count as in a new world, because some of its ranks may not have been in a world before."""
         self._restart_all(0)
 
     def _restart_all(self, restarts: int) -> None:

@@ -1,4 +1,4 @@
-"""The options of requests as the engine takes them (`farandole_option` in farandole.h): names and numbers.
+"""The options of requests in the engine's form (`farandole_option` in farandole.h): names and numbers.
 
 Nothing here knows which options there are. Collectives declare theirs, and the engine's table reads them
 (native/engine/options.h).
@@ -34,7 +34,7 @@ class NativeOptions:
 
 
 def native_options(options: Mapping[str, Any]) -> NativeOptions:
-    """Return options by name as native ones. Values are numbers, or what `float` takes.
+    """Return options by name as native ones. Values are numbers, or objects that `float` accepts.
 
     Example:
         >>> [(each.name, each.value) for each in native_options({"op": 1, "prescale": 0.5}).array]
@@ -45,9 +45,9 @@ def native_options(options: Mapping[str, Any]) -> NativeOptions:
 
 @cache
 def reader_of(names: tuple[str, ...]) -> Callable[[Mapping[str, Any]], NativeOptions]:
-    """Return `native_options` for mappings with these names; names that a mapping has beyond them are passed over.
+    """Return `native_options` for mappings with these names; other names in a mapping are ignored.
 
-    It is compiled, as it is on the way of every small tensor: a general one takes three times as long.
+    It is compiled, because every small tensor comes here: a general function takes three times as long.
     """
     layout = _Layout(names)
     values = ", ".join(f"options[{name!r}]" for name in names)
@@ -65,14 +65,14 @@ def options_of(request: NativeRequest) -> dict[str, float]:
 
 
 class _Layout:
-    """Options of these names, with values that have been in use.
+    """Options with these names, for values that have been used before.
 
     Attributes:
         pack: a function that turns the values, one for each name, into bytes.
         known: options by the bytes of their values. Numbers that are equal, as 0.0 and -0.0, may differ in these.
     """
 
-    # A factor may be another one in each step.
+    # A factor may differ in each step.
     MOST = 1024
 
     def __init__(self, names: tuple[str, ...]) -> None:
@@ -87,6 +87,6 @@ class _Layout:
         values = self._values.unpack(packed)
         array = (NativeOption * len(values))(*map(NativeOption, self._names, values))
         if len(self.known) >= self.MOST:
-            self.known.clear()  # Whatever uses them holds them.
+            self.known.clear()  # Requests that use them hold them.
         made = self.known[packed] = NativeOptions(array)
         return made

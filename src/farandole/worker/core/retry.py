@@ -1,4 +1,4 @@
-"""The seam through which calls of a broken world are made again in the next one; see `farandole.worker.elastic`."""
+"""The interface through which `farandole.worker.elastic` repeats the calls of a broken world in the next one."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ class Retry(Protocol):
         """Enter the next world, if this one has ended.
 
         Returns:
-            Whether the step counts, because other ranks had its gradients. They are here as well now.
+            Whether the step counts, because other ranks had its gradients. This rank has them now, too.
         """
 
     def give_out_again(self) -> None:
-        """Have the batch of this step given out once more: its gradients are lost."""
+        """Give the batch of this step out once more, because its gradients are lost."""

@@ -45,20 +45,20 @@ class Session:
         engine: the native engine.
         handles: calls in flight, by the numbers that users hold.
         names: names for unnamed requests.
-        pool: submissions to be used again.
+        pool: submissions that can be reused.
         roster: the connection to the roster, or None in a world that needs none.
-        steps: training steps done, as far as they were counted.
+        steps: the number of training steps that were counted.
         on_step: called at the end of each step; None: steps are not measured.
-        notices: what the roster says of a world whose workers come and go; None where they do not.
+        notices: the roster's messages about a world whose workers come and go; None if they do not.
         retry: the object that makes broken calls again in the next world; None: they fail.
         trained: whether this worker holds the job's state, and others may get it from here.
-        trainings: how many loops of training this process has made.
-        times_made_alike: how often the ranks of a loop of training have been made alike, because there may be ranks
-            that know nothing of earlier steps. It changes between the same two steps on all ranks.
+        trainings: the number of training loops that this process has made.
+        times_made_alike: the number of times that the ranks of a training loop have been made alike, because there may
+            be ranks that know nothing of earlier steps. It changes between the same two steps on all ranks.
     """
 
     def __init__(self, settings: Settings, engine: Engine, met: JoinedWorld) -> None:
-        """Hold what `open` made."""
+        """Hold the objects that `open` made."""
         self.settings = settings
         self.engine = engine
         self.world = met.world
@@ -120,7 +120,7 @@ class Session:
         return session
 
     def _form(self) -> None:
-        """Form the one world that there will be."""
+        """Form the only world of this session."""
         settings, world = self.settings, self.world
         use_kept(settings, world, self.engine)
         with threads_on(core_of(settings.thread_affinity, world.local_rank)):
@@ -158,13 +158,13 @@ class Session:
         global_process_set.bind_world(self.world.size, self.world.rank)
 
     def turn_away(self, why: str) -> list[Accused]:
-        """Turn away from the world, which ends for all its workers if it lives; return whom it has lost.
+        """Turn away from the world, which ends for all its workers if it lives; return the workers that it has lost.
 
-        Process sets but the world's own are unregistered, and unnamed requests count from 0 again. Requests in flight
-        fail.
+        All process sets except the world's own are unregistered, and unnamed requests count from 0 again. Requests in
+        flight fail.
 
         Args:
-            why: the reason that the others are given if the world lives.
+            why: the reason that the others get if the world lives.
 
         Raises:
             StartError: there will be no next world.
@@ -179,7 +179,7 @@ class Session:
         try:
             self.engine.revoke(-1, why)
         except FarandoleError:
-            pass  # It has ended already, which is why; or there was none yet.
+            pass  # It has ended already, which is the reason; or there was none yet.
         for process_set in chain.from_iterable(self._groups.values()):
             process_set.unbind()
         self._groups.clear()
@@ -194,7 +194,7 @@ class Session:
             open: whether newcomers may come into it; not in the middle of a step.
 
         Raises:
-            EvictedError: this worker is not wanted any more.
+            EvictedError: this worker has been removed from the job.
             StartError: there is no next world.
         """
         assert self.notices is not None
@@ -219,7 +219,7 @@ class Session:
             process_set.unbind()
 
     def forget(self) -> None:
-        """Let go, in a forked child, of what keeps a process of the parent's alive."""
+        """In a forked child, let go of everything that keeps a process of the parent alive."""
         if self._own_roster is not None:
             self._own_roster.forget()
 
@@ -274,20 +274,20 @@ class Session:
         """Make a call under its full name, and run it or begin it.
 
         Args:
-            how: `HandleTable.run` or `HandleTable.begin`; this returns what it returns.
-            operation: begins the name by which ranks' calls match, and counts the unnamed ones.
-            name: the user's.
+            how: `HandleTable.run` or `HandleTable.begin`, whose result is returned.
+            operation: the prefix of the name by which ranks' calls match; unnamed calls are counted by it.
+            name: the user's name of the call.
             process_set: the ranks that take part.
             make: a function from (session, group, full name, *details) to the call.
             details: the arguments of `make`.
-            scope: begins the full name; see `FrontEnd.scope`.
+            scope: the prefix of the full name, as `FrontEnd.scope` describes.
         """
         group = process_set.process_set_id
         if group is None:
             group = self.group_of(process_set, operation)  # This raises.
         if self.notices is not None and self.only_arrived and operation != "broadcast":
             raise InvalidRequestError(
-                f"{operation}: this worker is new in a job that trains already, and there is nobody to talk to before "
+                f"{operation}: this worker is new in a job that already trains, and is in no world before "
                 "its own training begins. Only broadcasts may come before that, as their results are replaced by the "
                 "others' state; move other collectives into the training function."
             )
@@ -337,7 +337,7 @@ class Session:
         return True
 
     def adopt_groups(self, process_sets: Sequence[ProcessSet]) -> None:
-        """Register those sets that are new, and give those that are known the id under which they are known."""
+        """Register the sets that are new, and give the known ones their ids."""
         check_distinct(process_sets)
         for process_set in process_sets:
             identifier = self._registered(process_set.ranks)
@@ -384,7 +384,7 @@ class Session:
             )
 
     def _check_same_sets(self, process_sets: Sequence[ProcessSet]) -> None:
-        """Compare the static sets across ranks before any is registered: a set too few would wait for ever."""
+        """Compare all ranks' static sets before any is registered: with a missing set, others would wait for ever."""
         mine = json.dumps([process_set.ranks for process_set in process_sets]).encode()
         everyone = self.exchange("init.process_sets", mine)
         different = [rank for rank, theirs in enumerate(everyone) if theirs != mine]

@@ -46,7 +46,8 @@ def from_status(status: int, message: str, lost_rank: int) -> FarandoleError:
     Args:
         status: the native function's return value.
         message: `farandole_last_error()` of the same thread.
-        lost_rank: `farandole_last_lost_rank()` of the same thread: who was lost or left; -1 is nobody in particular.
+        lost_rank: `farandole_last_lost_rank()` of the same thread: the rank that was lost or left; -1: no particular
+            one.
     """
     rank = lost_rank if lost_rank >= 0 else None
     if status == Status.WORKER_LOST:
@@ -58,15 +59,15 @@ def from_status(status: int, message: str, lost_rank: int) -> FarandoleError:
     return _BY_STATUS.get(status, HorovodInternalError)(message)
 
 
-# As plugins of frameworks write it (native/plugins), after whatever the framework puts before it.
+# The form in which plugins of frameworks (native/plugins) write it, perhaps after the framework's own words.
 _SENTENCE = re.compile(r"^.*?([^\n]*?) \(farandole status (\d+)(?:, rank (\d+))?\)", re.DOTALL)
 
 
 def from_sentence(message: str) -> FarandoleError | None:
-    """Return the exception for what a framework says of an op that has failed; None if it is not one of ours.
+    """Return the exception for a framework's message about a failed op; None if it is not one of ours.
 
     Args:
-        message: has a line that ends with the native status and, perhaps, the lost rank.
+        message: a text with a line that ends with the native status and, perhaps, the lost rank.
 
     Example:
         >>> from_sentence("node x: rank 1 is lost (farandole status 3, rank 1)").rank

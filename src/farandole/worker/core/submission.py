@@ -1,4 +1,4 @@
-"""The memory that one call shares with the native engine: an array of requests, and one of their handles.
+"""The memory that one call shares with the native engine: an array of requests, and an array of their handles.
 
 Making these arrays costs more than a small collective does, so they are used again: a `Single` is one request, written
 over for each call; a `Series` is many requests whose shapes stay, of which each call writes whole columns at once. A
@@ -54,7 +54,7 @@ class Submission:
 
     @classmethod
     def joined(cls, parts: Sequence[Submission]) -> Submission:
-        """Return one of the requests of all parts. Hold the parts as long: they own what requests point to."""
+        """Return a submission of the requests of all parts. Keep the parts: they own the requests' memory."""
         whole = cls.__new__(cls)
         whole.count = sum(part.count for part in parts)
         everything = b"".join([part.requests for part in parts])
@@ -68,7 +68,7 @@ class Submission:
         return self.handles[0] != 0
 
     def put_back(self) -> None:
-        """Let another call use it. The requests are done and released; the caller does not touch it after that."""
+        """Make it available to other calls. Its requests must be done and released; do not use it afterwards."""
 
 
 class Single(Submission):
@@ -117,7 +117,7 @@ class Single(Submission):
         """Write the request that `make_request` describes; `input` and `output` are addresses, or 0 for none."""
         ndim = len(shape)
         self._options = options
-        if shape != self._written_shape:  # Mostly that of the call before.
+        if shape != self._written_shape:  # Mostly the shape of the previous call.
             _shape_of(ndim).pack_into(self._shape, 0, *shape)
             self._written_shape = tuple(shape)
         self._name.value = name
@@ -163,7 +163,7 @@ class Series(Submission):
 
     def name(self, head: str) -> None:
         """Call the requests `<head>_1of3` and so on."""
-        # All names are one text, joined at C's speed. Where each begins in it changes with the length of the head only.
+        # All names are one text, joined at C's speed. Their positions in it change only with the length of the head.
         text = "".join([head, head.join(self._suffixes)]).encode()
         head_bytes = len(head.encode())
         if head_bytes != self._head_bytes:
@@ -199,14 +199,14 @@ class SubmissionPool:
     MOST_IN_SERIES = 1 << 15
 
     def __init__(self) -> None:
-        # Without a lock: `pop` and `append` of a list are whole.
+        # Without a lock: `pop` and `append` of a list are atomic.
         self._singles: list[Single] = []
         self._series: dict[Hashable, list[Series]] = {}
         self._in_series = 0
         self._lock = threading.Lock()
 
     def single(self, name: bytes, shape: Sequence[int]) -> Single:
-        """Take one that has room for this name and shape."""
+        """Take a request that has room for this name and shape."""
         try:
             single = self._singles.pop()
         except IndexError:
@@ -216,12 +216,12 @@ class SubmissionPool:
         return Single(self, len(name), len(shape))
 
     def put_single(self, single: Single) -> None:
-        """Put one back, whose request is done and released."""
+        """Put a request back that is done and released."""
         if len(self._singles) < self.MOST_SINGLES:
             self._singles.append(single)
 
     def series(self, key: Hashable, make: Callable[[], Sequence[NativeRequest]]) -> Series:
-        """Take one that was put back under this key, or make one of new requests."""
+        """Take a series that was put back under this key, or make one from new requests."""
         with self._lock:
             kept = self._series.get(key)
             if kept:
@@ -231,7 +231,7 @@ class SubmissionPool:
         return Series(self, key, make())
 
     def put_series(self, key: Hashable, series: Series) -> None:
-        """Put one back, whose requests are done and released."""
+        """Put a series back whose requests are done and released."""
         with self._lock:
             if self._in_series + series.count > self.MOST_IN_SERIES:
                 self._series.clear()

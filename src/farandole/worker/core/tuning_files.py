@@ -1,10 +1,10 @@
-"""The results of autotuning, from one job to the next: a small file for each set of hosts, read and written by rank 0.
+"""Files that keep the results of autotuning for later jobs, one for each set of hosts, read and written by rank 0.
 
-A file is used when the user says so: with `--autotune`, which begins with what it holds and compares that with the
-defaults, and with `--tuning FILE`, which runs with it as it is.
+A file is used when the user asks for it: with `--autotune`, which starts with its values and compares them with the
+defaults, or with `--tuning FILE`, which uses the values as they are.
 
-Where workers come and go, what was found on some set of hosts is used in the worlds of just such a set; the others
-begin with the defaults.
+If workers come and go, the values found on a set of hosts are used only in worlds with such a set; the others
+start with the defaults.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from farandole.worker.core.user_log import tell_user
 
 
 def use_kept(settings: Settings, world: World, engine: Engine) -> None:
-    """Let the next world begin with what an earlier job found, if this one is to use it.
+    """Let the next world start with the values that an earlier job found, if this job is to use them.
 
     Raises:
         SettingError: the file that the user named cannot be used, and there will be no other world.
@@ -34,7 +34,7 @@ def use_kept(settings: Settings, world: World, engine: Engine) -> None:
     if world.rank != 0:
         return  # Rank 0's values count for all.
     if settings.elastic:
-        engine.keep({})  # The world before may have begun with what was found on its hosts.
+        engine.keep({})  # The previous world may have started with the values of its hosts.
     path = file_for(settings, world)
     if path is None or (settings.autotune and not path.exists()):
         return
@@ -44,8 +44,8 @@ def use_kept(settings: Settings, world: World, engine: Engine) -> None:
     except (SettingError, FarandoleError) as error:
         # A job whose workers come and go does not end because its new rank 0 is on a host without that file.
         if settings.tuning and not settings.elastic:
-            raise SettingError(f"what autotuning found cannot be used: {error}") from error
-        tell_user("warning", f"{error} {'Autotuning begins anew.' if settings.autotune else 'The defaults are used.'}")
+            raise SettingError(f"the results of autotuning cannot be used: {error}") from error
+        tell_user("warning", f"{error} {'Autotuning starts anew.' if settings.autotune else 'The defaults are used.'}")
 
 
 def _is_for(path: Path, world: World) -> bool:
@@ -58,13 +58,13 @@ def _is_for(path: Path, world: World) -> bool:
     if found_on == slots_of(world):
         return True
     tell_user(
-        "info", f"what {path} holds was found with other workers on each host: {found_on}, and not {slots_of(world)}"
+        "info", f"the values in {path} were found with other workers on each host: {found_on}, not {slots_of(world)}"
     )
     return False
 
 
 def file_for(settings: Settings, world: World) -> Path | None:
-    """Return where what is found in this world is kept; None: it is neither used nor kept."""
+    """Return the file for the results of this world; None: they are neither used nor kept."""
     if settings.tuning:
         return Path(settings.tuning)
     if not settings.autotune:
@@ -117,9 +117,9 @@ def _read(path: Path) -> dict[str, Any]:
         if not all(isinstance(value, int) and value >= 0 for value in kept["knobs"].values()):
             raise ValueError("a knob is not a number")
     except OSError as error:
-        raise SettingError(f"{path} cannot be read: {error.strerror or error}. Autotuning writes it.") from error
+        raise SettingError(f"{path} cannot be read: {error.strerror or error}. Autotuning writes this file.") from error
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise SettingError(f"{path} does not hold what autotuning wrote. Remove it, and tune again.") from error
+        raise SettingError(f"{path} is not a valid file of autotuning. Remove it, and tune again.") from error
     return kept
 
 

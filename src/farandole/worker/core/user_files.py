@@ -1,8 +1,8 @@
 """Files in a user's home by which that user's processes find each other, on one host or on all that share it.
 
-The *key* is 32 random bytes that nobody else can read, made when first needed. From it and the name of a job follows
-the job's secret, where no launcher has handed one out. The *meeting file* of a job says where its roster is. It proves
-nothing and need not be true: a worker that connects there has the roster prove that it holds the secret.
+The *key* is 32 random bytes that no other user can read, made when first needed. From it and the name of a job follows
+the job's secret, if no launcher has given one. The *meeting file* of a job contains the address of its roster. It
+proves nothing and need not be true: a worker that connects there has the roster prove that it holds the secret.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def job_secret(job_key: str) -> bytes:
     """Return the secret of a job: the same in every process of this user that shares a home, unknown to all others.
 
     Args:
-        job_key: what all workers of the job, and no other job, have in common.
+        job_key: a text that all workers of the job, and no other job, have in common.
 
     Raises:
         StartError: the user's key cannot be read or made.
@@ -37,7 +37,7 @@ def job_secret(job_key: str) -> bytes:
 
 def _home(variable: str, usual: str) -> Path:
     given = os.environ.get(variable, "")
-    # As the specification has it: a path that does not begin at the root does not count.
+    # By the specification, a path that is not absolute does not count.
     return Path(given if os.path.isabs(given) else os.path.join(os.path.expanduser("~"), usual)) / "farandole"
 
 
@@ -63,18 +63,18 @@ def _key(path: Path) -> bytes:
 
 
 def _make_key(path: Path) -> None:
-    """Make a key, unless another process is quicker: then its key is everybody's."""
+    """Make a key, unless another process is quicker: then all use its key."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft = _write_beside(path, os.urandom(KEY_BYTES))
     try:
         with contextlib.suppress(FileExistsError):
-            os.link(draft, path)  # Unlike a renamed file, a link never takes another one's place.
+            os.link(draft, path)  # Unlike a renamed file, a link never replaces another file.
     finally:
         draft.unlink()
 
 
 def _write_beside(path: Path, content: bytes) -> Path:
-    """Write a file of this user's alone under a name that no other process uses, on whatever host, and return it."""
+    """Write a file that only this user can read, under a name that no other process on any host uses, and return it."""
     draft = path.with_name(f"{path.name}.{os.urandom(8).hex()}")
     with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(content)
@@ -96,7 +96,7 @@ class MeetingFile:
         self.path = _home("XDG_CACHE_HOME", ".cache") / "meet" / name
 
     def write(self, addresses: str) -> None:
-        """Let the others know, all at once. What an earlier job left there is replaced.
+        """Write the addresses for the others, atomically. The file of an earlier job is replaced.
 
         Raises:
             StartError: it cannot be written.
@@ -111,9 +111,9 @@ class MeetingFile:
             ) from error
 
     def read(self) -> str:
-        """Return what is written there now; "" if nothing is."""
+        """Return the present content; "" if there is none."""
         try:
-            # On a network file system this looks, where the name alone may be remembered as missing for a minute.
+            # Listing the folder refreshes a network file system, which may remember a missing name for a minute.
             os.close(os.open(self.path.parent, os.O_RDONLY))
             return self.path.read_text()
         except (OSError, UnicodeDecodeError):

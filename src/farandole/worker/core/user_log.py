@@ -27,7 +27,8 @@ def launcher_stderr(environment: Mapping[str, str] = os.environ) -> int:
 
 
 def tell_user(level: str, text: str, rank: int = 0) -> None:
-    """Tell the user something, as the native core does; by the logger `farandole` too, where `logging` is in use.
+    """Print a message for the user, as the native core does, and log it by the logger `farandole` if `logging` is in
+    use.
 
     Args:
         level: info, warning or error.
@@ -39,9 +40,9 @@ def tell_user(level: str, text: str, rank: int = 0) -> None:
 
 
 def log_event(level: str, text: str, rank: int = 0) -> bool:
-    """Hand something to the logger `farandole`; return whether nobody else need tell it.
+    """Log a message by the logger `farandole`; return whether it need not be printed elsewhere.
 
-    That is so where the program has given this very logger a handler, or where a handler above it writes to standard
+    That is so if the program has given this logger a handler, or if a handler above it writes to standard
     output or error. `logging` is not imported for it: a program that has not imported it has no handler.
     """
     logging = sys.modules.get("logging")
@@ -50,7 +51,7 @@ def log_event(level: str, text: str, rank: int = 0) -> bool:
     logger = logging.getLogger(LOGGER)
     null = logging.NullHandler
     if not any(type(handler) is null for handler in logger.handlers):
-        logger.addHandler(null())  # Else Python would print what no handler takes.
+        logger.addHandler(null())  # Otherwise Python would print records without a handler.
     number = getattr(logging, level.upper())
     logger.log(number, text, extra={"rank": rank})
     own = any(type(handler) is not null for handler in logger.handlers)
@@ -58,7 +59,7 @@ def log_event(level: str, text: str, rank: int = 0) -> bool:
 
 
 def _is_shown(logger: Any, level: int) -> bool:
-    """Return whether a record of this level gets to a standard stream from this logger or from one above it."""
+    """Return whether a record of this level reaches a standard stream from this logger or from one above it."""
     streams = (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)
     while logger is not None:
         for handler in logger.handlers:
@@ -69,9 +70,9 @@ def _is_shown(logger: Any, level: int) -> bool:
 
 
 def log_as_json(level: str) -> None:
-    """Write what the logger `farandole` gets as JSON objects, one a line, on standard error, from this level on.
+    """Write the records of the logger `farandole`, from this level on, as JSON objects to standard error, one a line.
 
-    No-op where the program has a handler of its own for that logger.
+    No-op if the program has a handler of its own for that logger.
     """
     import logging
 

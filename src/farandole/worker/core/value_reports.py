@@ -16,16 +16,16 @@ MOST_BYTES = 16 * 1024 * 1024
 
 
 def report(value: Any) -> None:
-    """Give a value to the program that has started this job, which may have a function that is called with it.
+    """Send a value to the program that has started this job, which may have a callback for it.
 
-    It is meant for progress, such as a loss for each epoch, and may be lost with the launcher. In a process that no
+    It is meant for progress, such as the loss of each epoch, and may be lost with the launcher. In a process that no
     launcher of farandole has started, a warning is given once, and nothing else happens.
 
     Args:
         value: anything that cloudpickle can pickle, up to 16 MiB.
 
     Raises:
-        InvalidRequestError: it is larger.
+        InvalidRequestError: the value is larger.
 
     Example:
         >>> import farandole
@@ -55,7 +55,7 @@ class _Reporter:
             # The launcher of an elastic job may have been replaced since the last value.
             if not self._sent(payload) and not self._sent(payload) and not self._has_warned:
                 self._has_warned = True
-                warnings.warn("farandole.report: no launcher of farandole takes the value", stacklevel=3)
+                warnings.warn("farandole.report: no launcher of farandole accepts the value", stacklevel=3)
 
     def _sent(self, payload: bytes) -> bool:
         try:
@@ -69,7 +69,7 @@ class _Reporter:
             return False
 
     def forget(self) -> None:
-        """Use no connection of the parent, in a forked child."""
+        """Drop the parent's connection in a forked child."""
         self._lock = threading.Lock()
         self._client = None
 

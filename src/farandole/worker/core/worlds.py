@@ -1,10 +1,10 @@
 """The entry of a worker into one world after another, in jobs whose workers come and go.
 
 `enter` joins the roster and forms the world that it announces, until that succeeds: a world may break while it is being
-formed, and then its members say whom they miss, and join again. Those who are linked to the lost one see it; all others
-hear of it from the roster, which ends their forming as it would end the world.
+formed, and then its members report the missing one, and join again. Members that are linked to the lost one see it; all
+others hear of it from the roster, which ends the formation as it would end the world.
 
-`Notices` is what the roster has to say by itself: that the world is to change, that one of its members is lost, that
+`Notices` has the roster's unsolicited messages: that the world is to change, that one of its members is lost, that
 the job is being ended.
 """
 
@@ -36,8 +36,8 @@ from farandole.errors import EvictedError, FarandoleError, JobOverError, StartEr
 from farandole.worker.core.engine import Engine
 from farandole.worker.core.tuning_files import use_kept
 
-# All members of a world have just spoken with the roster, so they are there, and answer soon. The loss of one meanwhile
-# is made known by others or the roster: this is for what neither of them sees, such as a network that lets only some
+# All members of a world have just spoken with the roster, so they are alive, and answer soon. The loss of one meanwhile
+# is reported by others or the roster: this is for cases that neither sees, such as a network that lets only some
 # through.
 FORM_SECONDS = 5.0
 
@@ -56,19 +56,19 @@ def enter(
     """Join the roster and form the next world, again and again until it is formed.
 
     Args:
-        engine: forms it.
-        roster: announces it.
-        settings: has the job's secret.
+        engine: the engine that forms the world.
+        roster: the roster that announces the world.
+        settings: the settings, with the job's secret.
         generation: the generation of the world that this worker was in; 0: none.
         trained: whether it holds the job's state.
-        accused: whom it lost there.
-        arriving: if there is a world already, return what it is like, as a world of generation 0, and form nothing.
+        accused: the workers that it lost there.
+        arriving: whether to return a preview, of generation 0, instead of forming a world, if there is one already.
         open: whether newcomers may come into the next world.
 
     Raises:
-        EvictedError: this worker is not wanted any more.
+        EvictedError: this worker has been removed from the job.
         JobOverError: there will be no next world.
-        StartError: nothing is left that would say so: the roster is lost, and was looked for as long as the settings
+        StartError: the roster is lost, and has not been found within the time that the settings
             allow.
     """
     host, hostname = here()
@@ -102,22 +102,22 @@ def enter(
 
 
 def goodbye(error: EvictedError) -> SystemExit:
-    """Say that this worker leaves the job, and return what ends its program."""
+    """Print that this worker leaves the job, and return the exception that ends its program."""
     print(f"farandole: this worker leaves the job: {error}", file=sys.stderr, flush=True)
     return SystemExit(0)
 
 
 def accusations(engine: Engine) -> list[Accused]:
-    """Return whom the engine's world has lost, as far as it has ended for that."""
+    """Return the workers that the engine's world has lost, if it has ended because of that."""
     cause = engine.cause()
     if cause is None or cause.rank is None:
         return []
-    # Here it says whose end it was; the roster has that beside it.
+    # The text begins with the rank, which the roster has in a field of its own.
     return [Accused(cause.rank, cause.how.removeprefix(f"rank {cause.rank} "), cause.certain, left=cause.left)]
 
 
 def _missed(error: FarandoleError) -> list[Accused]:
-    """Return whom a world that could not be formed was missing."""
+    """Return the workers that were missing when a world could not be formed."""
     if not isinstance(error, WorkerLostError | StartError) or error.rank is None:
         return []
     return [Accused(error.rank, "could not be reached", certain=False, forming=True)]
@@ -127,9 +127,9 @@ class Notices:
     """The roster's unsolicited messages to a member of a world. `heard` is called in the roster client's thread."""
 
     def __init__(self, engine: Engine) -> None:
-        """Hear of no world yet."""
+        """Begin without a world."""
         self._change: Changed | None = None
-        """The last one, which may be of a world that is announced and not formed yet."""
+        """The last message, which may be about a world that is announced and not formed yet."""
         self._engine = engine
         self._generation = 0
         self._coming = 0
@@ -137,16 +137,16 @@ class Notices:
         self._ending = False
 
     def turn_away(self) -> None:
-        """Let no change of the current world be answered any more."""
+        """Ignore further changes of the current world."""
         self.entered(0)
 
     def entered(self, generation: int) -> None:
-        """Let changes of that world only be answered, from now on."""
+        """From now on, handle only changes of that world."""
         self._generation = generation
 
     @property
     def change(self) -> Changed | None:
-        """The messages about the current world's end that are not answered yet."""
+        """The message about the current world's change that has not been handled yet."""
         change = self._change
         if change is None or change.generation != self._generation or not (change.added or change.removed):
             return None
@@ -181,22 +181,22 @@ class Notices:
         return self._ending
 
     def _revoke(self, message: Revoked) -> None:
-        # The engine knows which world that is: the current one, one that is being formed in another thread, or one that
-        # has been announced and will be.
+        # The engine knows which world is meant: the current one, one that is being formed in another thread, or one
+        # that has been announced and will be.
         how = f"rank {message.rank} {message.how}"
         self._engine.revoke(message.rank, how, message.certain, generation=message.generation)
 
 
 class Preemption:
-    """Lets SIGTERM mean: finish the step, and leave in good order; after the grace, or when the job ends, end.
+    """Makes SIGTERM mean: finish the step, and leave in good order; end after the grace period, or when the job ends.
 
-    While the roster is away, the wish waits for its successor, and the grace goes on.
+    While the roster is away, the request waits for its successor, and the grace period goes on.
 
-    Only where the program has no handler of its own, and only from the main thread.
+    Only if the program has no handler of its own, and only in the main thread.
     """
 
     def __init__(self, roster: RosterClient, notices: Notices, grace: float) -> None:
-        """Arm the signal."""
+        """Install the signal handler."""
         self._roster = roster
         self._notices = notices
         self._grace = grace
@@ -215,7 +215,7 @@ class Preemption:
         self._armed = False
 
     def _terminated(self, signum: int, frame: object) -> None:
-        # A process that this one has forked has the handler, too, and must not speak for the worker.
+        # A forked process has the handler, too, and must not speak for the worker.
         if self._asked or self._notices.job_ends or os.getpid() != self._worker:
             signal.signal(signum, signal.SIG_DFL)
             os.kill(os.getpid(), signum)
@@ -231,5 +231,5 @@ class Preemption:
         try:
             self._roster.ask_to_leave("it got SIGTERM")
         except RendezvousError:
-            # There is nobody to say goodbye to, and will not be: the roster was looked for long enough.
+            # There is no roster to say goodbye to: the search for it has timed out.
             os.kill(os.getpid(), signal.SIGTERM)
