@@ -63,7 +63,7 @@ def test_started_through_another_launcher_it_tells_the_rank_and_ours_serves_the_
     through = way({**ROSTER, "FARANDOLE_JOB": "a", **ACROSS})
     assert through.found is None
     assert (through.settings.rank, through.settings.listen) == (1, "10.0.0.7,fd00::7")
-    with pytest.raises(SettingError, match="which rank"):
+    with pytest.raises(SettingError, match="not this worker's rank"):
         way({**ROSTER, "FARANDOLE_JOB": "a"})
 
 

@@ -118,7 +118,7 @@ def test_all_damaged_is_not_the_same_as_none(store: Store) -> None:
 
 
 def test_a_manifest_of_the_future_or_of_another_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ManifestError, match="is of version 2, and this farandole knows up to 1"):
+    with pytest.raises(ManifestError, match="is of version 2, but this farandole supports up to 1"):
         unseal_manifest(seal(manifest_of(1, tmp_path, version=2)))
     (tmp_path / "shard").touch()
     file = describe(tmp_path / "shard")

@@ -100,8 +100,8 @@ def test_a_rank_that_cannot_write_ends_the_attempt_at_once_and_says_why(store: S
 def test_a_rank_that_does_not_come_is_waited_for_with_an_end(store: Store) -> None:
     (outcome,) = run_all([Attempt(store, part(0, 4, timeout=0.2))])
     assert str(outcome) == (
-        f"shards of ranks 1, 2, 3 did not appear in {store.directory} within 0.2 s: is it on a file system that all "
-        "hosts share?"
+        f"shards of ranks 1, 2, 3 did not appear in {store.directory} within 0.2 s (check that it is on a file "
+        "system that all hosts share)"
     )
     assert not list(store.directory.rglob("shard*"))
 
@@ -114,7 +114,7 @@ def test_ranks_whose_rank_0_does_not_come_take_their_shards_back(store: Store) -
 
 def test_different_states_are_refused(store: Store) -> None:
     outcomes = run_all([Attempt(store, part(0, 2)), Attempt(store, part(1, 2, layout="other"))])
-    assert "rank 1 has other tensors than rank 0" in str(outcomes[0])
+    assert "rank 1 has different tensors than rank 0" in str(outcomes[0])
     assert store.latest().found is None
 
 

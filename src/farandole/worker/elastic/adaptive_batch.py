@@ -1,6 +1,6 @@
-"""`AdaptiveBatch`: a global batch that follows the noise of the gradients, and what the learning rate does then.
+"""`AdaptiveBatch`: a global batch that follows the noise of the gradients, and the learning rate that goes with it.
 
-All that decides is pure: every rank has the same `Adaptation`, hears the same measurements of all ranks, and so comes
+All decisions are pure: every rank has the same `Adaptation`, gets the same measurements of all ranks, and so comes
 to the same next one.
 """
 
@@ -23,9 +23,9 @@ RULES: Mapping[str, str] = {
     "keep": "not at all",
 }
 
-# A batch that would change by less than this stays: each change drops what was read ahead.
+# A batch that would change by less than this stays as it is: each change drops the samples that were read ahead.
 _LEAST_CHANGE = 1.25
-# How much it may grow at once: the noise was measured with the batch of before.
+# The most by which it may grow at once: the noise was measured with the previous batch.
 _MOST_CHANGE = 2.0
 # Estimates before the first change.
 _ENOUGH = 3
@@ -34,7 +34,7 @@ _ENOUGH = 3
 class AdaptiveBatch(msgspec.Struct, frozen=True):
     """The samples of all ranks together follow the gradient noise scale, between two bounds.
 
-    In a job to which a scheduler says a batch, such as one of a queue with the policy `adaptive`, they follow that
+    In a job whose batch a scheduler chooses, such as one of a queue with the policy `adaptive`, they follow that
     instead, between the same bounds.
 
     With a batch of the size of the noise scale, a training takes about twice the steps that it would take with an
@@ -43,9 +43,9 @@ class AdaptiveBatch(msgspec.Struct, frozen=True):
 
     Args:
         min: the smallest global batch; the training begins with it.
-        max: the largest.
+        max: the largest global batch.
         most_in_pass: the most samples of one worker in one pass; more are taken in several passes, whose gradients are
-            accumulated. None: as many as come.
+            accumulated. None: no limit.
         rate: the rule for the learning rate, one of `RULES`.
         base: the global batch for which the learning rate was chosen; None: `min`.
         every: the number of steps between two measurements of the noise.
@@ -78,7 +78,7 @@ class AdaptiveBatch(msgspec.Struct, frozen=True):
             if value is not None and value < 1:
                 raise ValueError(f"AdaptiveBatch({name}={value}): it must be at least 1.")
         if self.rate not in RULES:
-            raise ValueError(f"AdaptiveBatch(rate={self.rate!r}): there are {', '.join(RULES)}.")
+            raise ValueError(f"AdaptiveBatch(rate={self.rate!r}) is not valid: choose from {', '.join(RULES)}.")
 
     @property
     def base_batch(self) -> int:
@@ -90,20 +90,20 @@ class AdaptiveBatch(msgspec.Struct, frozen=True):
         return 1 if self.most_in_pass is None else max(1, -(-samples // self.most_in_pass))
 
     def rate_factor(self, batch: int, noise: NoiseScale) -> float:
-        """Return by what the learning rate that was chosen for `base_batch` is multiplied."""
+        """Return the factor of the learning rate that was chosen for `base_batch`."""
         growth = batch / self.base_batch
         if self.rate == "adascale":
             return noise.gain(batch, self.base_batch)
         return {"square-root": math.sqrt(growth), "linear": growth, "keep": 1.0}[self.rate]
 
     def wanted(self, batch: int, noise: NoiseScale, scheduled: int = 0) -> int:
-        """Return the batch that is to follow one of that size.
+        """Return the batch that should follow one of this size.
 
         Args:
-            batch: the present one.
+            batch: the present batch.
             noise: the noise scale of the gradients.
-            scheduled: what a scheduler has chosen, which knows how fast the job is and what its workers could do
-                elsewhere; 0: none has. It is come to in every case, by steps that are as bounded as others.
+            scheduled: the batch that a scheduler has chosen, which knows how fast the job is and what its workers could
+                do elsewhere; 0: none. It is always reached, by steps that are bounded like others.
         """
         if not noise.is_known and not scheduled:
             return batch
@@ -125,40 +125,40 @@ class Measured(msgspec.Struct, frozen=True, array_like=True):
     seconds: float
     """The seconds of a step, on average since the last report."""
     waited: float = 0.0
-    """Seconds of a step in which this rank has waited for collectives, likewise."""
+    """The seconds of a step in which this rank has waited for collectives, on average since the last report."""
     scheduled: int = 0
-    """The batch that the scheduler has told this rank; 0: none. That of rank 0 counts."""
+    """The batch that the scheduler has sent to this rank; 0: none. Rank 0's counts."""
 
 
 class Adaptation(msgspec.Struct, frozen=True):
     """The state of the adaptation; the same on all ranks, sent to newcomers and saved with checkpoints."""
 
     batch: int
-    """Samples of all ranks in a step."""
+    """The samples of all ranks in a step."""
     noise: NoiseScale = NoiseScale()
     measured: int = 0
-    """Estimates so far."""
+    """The number of estimates so far."""
     progress: float = 0.0
-    """Steps at the base batch that would have got as far (see `NoiseScale.gain`)."""
+    """The number of steps with the base batch that are worth the steps so far, by `NoiseScale.gain`."""
 
     def counts(self, world_size: int) -> tuple[int, ...]:
         """Return the samples of each rank in a full step, by rank."""
         return ConstantGlobalBatch(self.batch).counts(world_size)
 
     def stepped(self, policy: AdaptiveBatch) -> Adaptation:
-        """Return what follows from a step that counts."""
+        """Return the adaptation after a step that counts."""
         gain = self.noise.gain(self.batch, policy.base_batch)
         return msgspec.structs.replace(self, progress=self.progress + gain)
 
     def heard(self, policy: AdaptiveBatch, measured: Sequence[Measured]) -> Adaptation:
-        """Return what follows from what all ranks have measured.
+        """Return the adaptation after all ranks have measured.
 
         Args:
             policy: the user's policy.
             measured: the measurements by rank, the same list on all ranks. A rank without samples has parts without
                 samples.
         """
-        # Of the whole every rank has the same gradient, but not every processor adds up its squares alike.
+        # Every rank has the same gradient of the whole, but processors may add up its squares differently.
         found = estimate([each.part for each in measured], measured[0].whole)
         scheduled = measured[0].scheduled
         noise, count = self.noise, self.measured

@@ -1,8 +1,8 @@
-"""Carries an `AdaptiveBatch` out in a loop of steps: passes, measurements, and the batch of the steps to come.
+"""Applies an `AdaptiveBatch` in a loop of steps: passes, measurements, and the batch of later steps.
 
 Every few steps, when a step counts, all ranks exchange their measurements, by a call like those of the
-loop's body: if the world breaks meanwhile, it is made again in the next one, or its result is had from a rank that has
-it (see `recovery`). So all ranks come to the same batch for the same step, whichever world plans it.
+loop's body: if the world breaks meanwhile, the call is made again in the next one, or its result comes from a rank that
+has it (see `recovery`). So all ranks come to the same batch for the same step, whichever world plans it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class GradientPasses(Protocol):
         Args:
             number: the number of the pass, counted from 0.
             sizes: samples of each pass of the step. The gradient of the step is that of all of them.
-            measures: the squared norms of its gradients are wanted.
+            measures: whether the squared norms of its gradients are needed.
         """
 
     def squares(self) -> tuple[float, float, float]:
@@ -53,14 +53,14 @@ class BatchAdaptation:
     Attributes:
         policy: the user's policy.
         value: the state of the adaptation.
-        is_partial: another pass of the step follows.
+        is_partial: whether another pass of the step follows.
     """
 
     def __init__(self, policy: AdaptiveBatch, session: Session, passes: GradientPasses) -> None:
         """Begin with the smallest batch.
 
         Raises:
-            InvalidRequestError: the policy asks for several passes, which there cannot be.
+            InvalidRequestError: the policy asks for several passes, which the framework does not support.
         """
         if policy.most_in_pass is not None and not passes.can_split:
             raise InvalidRequestError(
@@ -85,7 +85,7 @@ class BatchAdaptation:
         return self.value.counts(world_size)
 
     def factor(self, global_batch: int, world_size: int) -> float:
-        """Return what the learning rate is multiplied by."""
+        """Return the factor of the learning rate."""
         return self.policy.rate_factor(self.value.batch, self.value.noise)
 
     # --- in a step -------------------------------------------------------------------------------------------------
@@ -95,18 +95,18 @@ class BatchAdaptation:
 
         Args:
             plan: the plan of the step.
-            step: steps that count so far.
+            step: the number of steps that count so far.
         """
         self._is_due = (step + 1) % self.policy.every == 0
         samples = plan.batch.samples
         passes = self.policy.passes(samples)
         if self._is_due and _workers(plan) == 1 and samples > 1 and self._passes.can_split:
-            passes = max(passes, 2)  # Of one worker, only a part of its samples is a smaller batch.
+            passes = max(passes, 2)  # With one worker, only a part of its samples is a smaller batch.
         self._sizes = [len(range(number, samples, passes)) for number in range(passes)]
         self._passes.begin(0, self._sizes, measures=self._is_due)
 
     def parts(self, data: Any) -> Iterator[Any]:
-        """Give the batch of the step out, a pass after the other."""
+        """Yield the parts of the step's batch, one for each pass."""
         if len(self._sizes) == 1:
             yield data
             return
@@ -116,7 +116,7 @@ class BatchAdaptation:
             yield part
 
     def counts_now(self, plan: Plan, recovery: Recovery) -> None:
-        """Record that a step counts; where it is due, tell the other ranks what it has shown. Then a collective."""
+        """Record that a step counts. If a measurement is due, exchange it with the other ranks: a collective."""
         self.value = self.value.stepped(self.policy)
         self._steps += 1
         if not self._is_due:
@@ -132,7 +132,7 @@ class BatchAdaptation:
     def _report(self, batch: int, measured: Sequence[Measured], roster: RosterClient) -> None:
         """Report the steps' times and the gradients' noise to the launcher, for the scheduler that shares out slots."""
         workers = sum(each.part.samples > 0 for each in measured)
-        # The slowest is the one for which the others wait: its own waiting is what the all-reduce takes.
+        # The others wait for the slowest rank: its own waiting time is that of the allreduce itself.
         seconds, waited = max(each.seconds for each in measured), min(each.waited for each in measured)
         passes = len(self._sizes)
         noise = self.value.noise
@@ -171,20 +171,20 @@ class BatchAdaptation:
 
 
 def check_one_rate(rate: RatePolicy | None) -> None:
-    """See that a loop whose batch adapts itself was given no policy of the learning rate beside.
+    """Check that a loop with an adaptive batch was not also given a policy for the learning rate.
 
     Raises:
-        InvalidRequestError: it was.
+        InvalidRequestError: it was given one.
     """
     if rate is not None:
         raise InvalidRequestError(
-            "steps() got both rate and batches: AdaptiveBatch(rate=...) says what the learning rate does, as that "
+            "steps() got both rate and batches: omit rate, and use AdaptiveBatch(rate=...), because the learning rate "
             "depends on the noise."
         )
 
 
 def _workers(plan: Plan) -> int:
-    """Return how many ranks have samples in the step."""
+    """Return the number of ranks that have samples in the step."""
     return sum(bool(share) for share in plan.batch.shares)
 
 

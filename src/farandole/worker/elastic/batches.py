@@ -1,6 +1,6 @@
-"""Policies: how many samples each rank takes in a step, and what the learning rate does, as the world changes.
+"""Policies for the number of samples that each rank takes in a step, and for the learning rate, as the world changes.
 
-A policy is a value with one method. Whatever has that method is a policy as well, so users may write their own.
+A policy is a value with one method. Any object with that method is a policy, so users may write their own.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class BatchPolicy(Protocol):
 class ConstantGlobalBatch(msgspec.Struct, frozen=True):
     """All ranks together take the same number of samples in every world.
 
-    So training stays the same, only faster or slower. They share as evenly as possible; the first ranks take one more
-    where it does not divide. In a world of more ranks than samples, the last ones take none: they contribute nothing to
-    the step, and keep up with the others.
+    So the training stays the same, only faster or slower. They share as evenly as possible; the first ranks take one
+    more if there is a remainder. In a world of more ranks than samples, the last ones take none: they contribute
+    nothing to the step, and keep up with the others.
 
     Args:
         size: samples in a step.
@@ -83,7 +83,7 @@ class RatePolicy(Protocol):
     """The rule for the learning rate as the world changes. All ranks must have the same policy."""
 
     def factor(self, global_batch: int, world_size: int) -> float:
-        """Return what the learning rate of the first world is multiplied by.
+        """Return the factor of the first world's learning rate.
 
         Args:
             global_batch: samples of all ranks in a full step.
@@ -93,7 +93,7 @@ class RatePolicy(Protocol):
 
 
 class KeepRate(msgspec.Struct, frozen=True):
-    """The learning rate stays, as fits a global batch that stays."""
+    """The learning rate stays the same, which suits a constant global batch."""
 
     def factor(self, global_batch: int, world_size: int) -> float:
         """Return 1."""
@@ -103,7 +103,7 @@ class KeepRate(msgspec.Struct, frozen=True):
 class LinearScaling(msgspec.Struct, frozen=True):
     """The learning rate grows with the batch (Goyal et al., "Accurate, Large Minibatch SGD", 2017).
 
-    Without a base, the learning rate is meant for the first world: `based_on_first` fills in which one that was.
+    Without a base, the learning rate is meant for the first world, which `based_on_first` fills in.
 
     Args:
         base_world: the number of workers that the learning rate was chosen for, with which the factor is 1.
@@ -149,7 +149,7 @@ class LinearScaling(msgspec.Struct, frozen=True):
 
 
 class ScaledBy(msgspec.Struct, frozen=True):
-    """The learning rate follows a function of the user's.
+    """The learning rate follows a function of the user.
 
     Args:
         function: a function from the global batch and the world size to the factor of the learning rate.
@@ -162,10 +162,10 @@ class ScaledBy(msgspec.Struct, frozen=True):
     function: Callable[[int, int], float]
 
     def factor(self, global_batch: int, world_size: int) -> float:
-        """Return what the function does.
+        """Return the result of the function.
 
         Raises:
-            ValueError: that is not a number above 0.
+            ValueError: the result is not a number above 0.
         """
         factor = float(self.function(global_batch, world_size))
         if not (math.isfinite(factor) and factor > 0):
@@ -177,12 +177,12 @@ class ScaledBy(msgspec.Struct, frozen=True):
 
 
 def based_on_first(policy: RatePolicy, global_batch: int) -> RatePolicy:
-    """Return a policy that is relative to the first world, given what that one is like.
+    """Return a policy that is relative to the first world, given its global batch.
 
     To be called in the first world. Workers that come later need the result, not the policy that the user gave.
 
     Args:
-        policy: the user's. Only a `LinearScaling` without a base is changed.
+        policy: the user's policy. Only a `LinearScaling` without a base is changed.
         global_batch: samples of all ranks in a full step of the first world.
 
     Example:

@@ -11,16 +11,16 @@ from farandole.worker.elastic.training_progress import Progress
 
 
 class CurrentStep:
-    """One step after the other.
+    """The steps, one after another.
 
     Attributes:
         plan: the plan of the step that this worker is in; None between two steps.
         is_last: whether this is the last step, at which the ranks wait for each other.
         share: the factor of this rank's gradients.
-        counts: the step does.
-        outcome: what the ranks' ballots of this step have asked.
-        is_reducing: the body of the loop has launched its gradients, and has not got them yet.
-        is_to_repeat: its gradients are lost, and its batch is given out once more.
+        counts: whether the step counts.
+        outcome: the requests on the ranks' ballots of this step.
+        is_reducing: whether the body of the loop has launched its gradients, and does not have the result yet.
+        is_to_repeat: whether its gradients are lost, and its batch is given out once more.
     """
 
     def __init__(self) -> None:
@@ -47,9 +47,9 @@ class OwnBallot:
     """This rank's requests to all when a step counts.
 
     Attributes:
-        stopping: the user has asked for the end of the training.
-        made_calls: this rank's body has made calls that all ranks have to make.
-        at_end: the last step has been taken.
+        stopping: whether the user has asked for the end of the training.
+        made_calls: whether this rank's body has made calls that all ranks must make.
+        at_end: whether the last step has been taken.
     """
 
     def __init__(self, session: Session, trained: Trained, progress: Progress, shadows: Shadows) -> None:
@@ -61,14 +61,14 @@ class OwnBallot:
         self.made_calls = False
         self.at_end = False
         self._wants_checkpoint = False
-        """This rank's clock says that one is due."""
+        """Whether a checkpoint is due by this rank's clock."""
 
     def fill_in(self, *, meet: bool) -> Ballot:
-        """Return the ballot of the step under way; `meet`: see `Retry.ballot`."""
+        """Return the ballot of the step under way; `meet` is that of `Retry.ballot`."""
         notices = self._session.notices
         changes = notices is not None and notices.change is not None
         if self._shadows.include_this_rank:
-            # Its body has only a part of the state, so what the body asks is not used; and no rank ever lacks what a
+            # Its body has only a part of the state, so its requests are not used; and no rank ever lacks what a
             # shadow has.
             return Ballot(changes, stop=False, save=False, calls=False, meet=False)
         return Ballot(changes, self.stopping, self._is_checkpoint_due(), self.made_calls, meet)

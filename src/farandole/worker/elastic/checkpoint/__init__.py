@@ -1,1 +1,1 @@
-"""Checkpoints against the loss of all workers: what is written, which rank writes which part, when it is complete."""
+"""Checkpoints against the loss of all workers: their content, the rank that writes each part, and their completion."""

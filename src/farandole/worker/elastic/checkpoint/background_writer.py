@@ -13,13 +13,13 @@ from collections.abc import Callable
 from farandole.worker.elastic.checkpoint.store import AttemptId, Complete, Store
 from farandole.worker.elastic.checkpoint.write_attempt import Attempt, AttemptDropped, Part, excuse
 
-# How long a new attempt waits for the one before, which often is complete and has only not noticed that yet.
+# Seconds that a new attempt waits for the previous one, which often is complete and has not noticed it yet.
 _LOOK_SECONDS = 0.02
-# How long a process that ends waits for its last checkpoint.
+# Seconds that a process waits for its last checkpoint before it ends.
 _EXIT_SECONDS = 120.0
 
 Say = Callable[[str, str], None]
-"""Takes a level (info or warning) and a line for the user."""
+"""A function that takes a level (info or warning) and a line for the user."""
 
 
 class BackgroundWriter:
@@ -28,7 +28,7 @@ class BackgroundWriter:
     Args:
         store: the folder that they are written to.
         keep: the number of complete checkpoints that are kept.
-        say: hears what rank 0 has to tell.
+        say: called with messages for the user, on rank 0.
     """
 
     def __init__(self, store: Store, keep: int, say: Say) -> None:
@@ -40,14 +40,15 @@ class BackgroundWriter:
         self._trouble = ""
         """The reason why the last attempt failed; "" if it did not."""
         self._told_busy: AttemptId | None = None
-        """The attempt for which a later one was skipped, as the user was last told."""
-        # By no reference of its own: it has the copy of the last checkpoint. While its thread writes, that has one.
+        """The attempt because of which later ones were skipped, when the user was last told."""
+        # A weak reference, because the object has the copy of the last checkpoint. While its thread writes, the thread
+        # holds it.
         atexit.register(_wait_at_exit, weakref.ref(self))
 
     def busy_with(self, generation: int) -> AttemptId | None:
         """Return the attempt that is still being written, or None.
 
-        One that only waits for other ranks is looked at again; if its world is not of this generation, it is given up.
+        An attempt that only waits for other ranks checks again; if its world is not of this generation, it is given up.
         """
         if self._attempt is None or self._thread is None:
             return None
@@ -59,7 +60,7 @@ class BackgroundWriter:
         return self._attempt.id if self._thread.is_alive() else None
 
     def start(self, part: Part) -> None:
-        """Begin to write; no attempt may be under way."""
+        """Begin to write. No other attempt may be under way."""
         assert self._thread is None or not self._thread.is_alive()
         self._attempt = Attempt(self._store, part)
         self._thread = threading.Thread(
@@ -68,10 +69,12 @@ class BackgroundWriter:
         self._thread.start()
 
     def skip(self, attempt: AttemptId, rank: int, busy: AttemptId) -> None:
-        """Let the other ranks know that this one cannot take part, without waiting for the disk."""
+        """Tell the other ranks that this one cannot take part, without waiting for the disk."""
         reason = f"the checkpoint of step {busy.step} was still being written"
         if rank == 0 and busy != self._told_busy:
-            self._told_busy = busy  # One slow attempt makes many later ones be skipped; the user is told of the first.
+            self._told_busy = (
+                busy  # One slow attempt causes many later ones to be skipped; the user is told of the first.
+            )
             self._say("warning", f"the checkpoint of step {attempt.step} is skipped: {reason}; training goes on")
         threading.Thread(target=excuse, args=(self._store, attempt, rank, reason), daemon=True).start()
 
@@ -92,7 +95,9 @@ class BackgroundWriter:
             self._trouble = str(dropped)
             return
         if complete is not None:
-            with contextlib.suppress(OSError):  # What cannot be removed now is removed after the next checkpoint.
+            with contextlib.suppress(
+                OSError
+            ):  # Files that cannot be removed now are removed after the next checkpoint.
                 self._store.retain(self._keep)
             self._tell_of_success(complete, time.monotonic() - begun)
         self._trouble = ""
@@ -118,7 +123,7 @@ class BackgroundWriter:
         )
 
     def _at_exit(self) -> None:
-        """Wait for the last checkpoint when a script ends; one that ends by an error is not held up."""
+        """Wait for the last checkpoint when a script ends, unless it ends with an error."""
         if self._attempt is None or hasattr(sys, "last_value"):
             return
         self.wait(_EXIT_SECONDS)

@@ -1,8 +1,8 @@
 """Checkpoints of a training's state: a copy between two steps, written while training goes on.
 
 `save` copies this rank's share of the tensors to ordinary memory and returns; a thread writes it. No collective is
-needed, so that training may go on and the world may change meanwhile. What is a tensor, how it is copied and in which
-files it lies is the front end's to say.
+needed, so training may go on and the world may change meanwhile. The front end defines what a tensor is, how it is
+copied, and in which files it is stored.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ Own = TypeVar("Own", bound="CheckpointBase")
 
 
 class CheckpointBase(ABC):
-    """A directory of checkpoints that training writes, and begins from.
+    """A directory of checkpoints, which a training writes and resumes from.
 
     Attributes:
-        resume: whether the user wants to begin with what `load` finds (`farandole run --resume auto`).
+        resume: whether the user wants to begin with the checkpoint that `load` finds (`farandole run --resume auto`).
     """
 
     def __init__(
@@ -66,8 +66,9 @@ class CheckpointBase(ABC):
                 `torch.distributed.checkpoint`.
             wait_if_busy: whether `save` waits for a checkpoint that is still being written; otherwise it skips the new
                 one.
-            patience: seconds that rank 0 waits for other ranks' shards while nothing of them grows.
-            run: the name of this job among others that write here, letters and digits; None: the launcher's.
+            patience: seconds that rank 0 waits for other ranks' shards while none of them grows.
+            run: the name of this job among others that write to the directory, letters and digits; None: the
+                launcher's.
             say: called with a level (info or warning) and a line for the user; None: the line goes to standard error.
 
         Raises:
@@ -77,7 +78,7 @@ class CheckpointBase(ABC):
         _check("every_steps", every_steps, every_steps is None or every_steps >= 1, "at least 1")
         _check("every_seconds", every_seconds, every_seconds is None or 0 < every_seconds < math.inf, "above 0")
         _check("patience", patience, 0 < patience < math.inf, "above 0")
-        # It is a part of a folder's name, which is read again.
+        # It becomes a part of a folder's name, which is parsed later.
         _check("run", run, run is None or re.fullmatch(r"\w+", run) is not None, "letters and digits")
         settings = Settings.from_environment()
         self.resume = settings.resume == "auto"
@@ -89,7 +90,7 @@ class CheckpointBase(ABC):
         self._patience = patience
         self._run = _run_of(settings) if run is None else run
         self._say = say or tell_user
-        # A script may change its folder.
+        # A script may change its working directory.
         self._store = Store(Path(directory).expanduser().absolute())
         self._background = BackgroundWriter(self._store, keep, self._say)
         self._buffers: dict[str, Any] = {}
@@ -100,9 +101,9 @@ class CheckpointBase(ABC):
         """Return the checkpoints that the user asked for, or None.
 
         Args:
-            settings: `checkpoint_dir`, `checkpoint_seconds` and `resume` count.
+            settings: the settings, of which `checkpoint_dir`, `checkpoint_seconds` and `resume` are used.
             folder: the folder in that directory, if there are several trainings.
-            options: of the constructor; without any of `every_steps` and `every_seconds`, one is due after
+            options: options of the constructor; without `every_steps` and `every_seconds`, a checkpoint is due after
                 `checkpoint_seconds`.
         """
         if settings.checkpoint_dir is None:
@@ -123,8 +124,9 @@ class CheckpointBase(ABC):
     def due(self, step: int) -> bool:
         """Return whether it is time for a checkpoint.
 
-        All ranks must save at the same step. Steps say the same everywhere; with `every_seconds`, this process's clock
-        says it: ask on one rank, and let it tell the others.
+        All ranks must save at the same step. `every_steps` gives the same answer on all; with `every_seconds`, this
+        process's clock
+        decides: ask on one rank, and let it tell the others.
         """
         if self._every_steps is not None and step > 0 and step % self._every_steps == 0:
             return True
@@ -135,8 +137,8 @@ class CheckpointBase(ABC):
     ) -> bool:
         """Copy this rank's share of the state and begin to write it; all ranks call this at the same step.
 
-        The copy is all that the caller waits for. Whatever goes wrong later is told by rank 0, and the checkpoints
-        before stay as they are.
+        The caller waits only for the copy. Rank 0 reports later errors, and earlier checkpoints
+        stay as they are.
 
         Args:
             state: objects with a `state_dict`, tensors, arrays, numbers, text, bytes, and mappings, lists, tuples,
@@ -179,7 +181,7 @@ class CheckpointBase(ABC):
         """Wait until nothing is being written any more.
 
         Returns:
-            Whether the last checkpoint came to a good end, as far as this rank knows. Only rank 0 knows of all shards.
+            Whether the last checkpoint was completed, as far as this rank knows. Only rank 0 knows about all shards.
         """
         return self._background.wait(timeout)
 
@@ -206,7 +208,7 @@ class CheckpointBase(ABC):
     def _snapshot(
         self, tensors: Tensors, entries: Mapping[str, TensorEntry], rank: int
     ) -> tuple[dict[str, Any], Callable[[], None]]:
-        """Copy this rank's pieces, into the memory of the last copy where it fits: fresh memory is slow."""
+        """Copy this rank's pieces into the memory of the last copy if they fit, because fresh memory is slow."""
         sources = {}
         for name, entry in entries.items():
             for piece in entry.pieces:
@@ -230,28 +232,28 @@ class CheckpointBase(ABC):
     # --- reading ----------------------------------------------------------------------------------------------------
 
     def load(self, into: MutableMapping[str, Any], *, rank: int = 0) -> int | None:
-        """Load the newest checkpoint that is whole, whatever world wrote it.
+        """Load the newest intact checkpoint, whichever world wrote it.
 
         Every byte is verified before anything is loaded. A damaged checkpoint is passed over, with a warning that
         names the file.
 
         Args:
-            into: what was given to `save`, or part of it: objects with a `load_state_dict` load their state, tensors
-                get their values in place, and everything else is replaced in this mapping.
+            into: the state that was passed to `save`, or a part of it: objects with a `load_state_dict` load their
+                state, tensors get their values in place, and everything else is replaced in this mapping.
             rank: the rank of this worker; only rank 0 tells the user about it.
 
         Returns:
             The step at which it was saved; None if there is no checkpoint.
 
         Raises:
-            CheckpointError: there are checkpoints, and all are damaged or cannot be read; or it has no such entry, or
+            CheckpointError: all checkpoints are damaged or cannot be read; or the checkpoint lacks an entry, or has
                 a tensor of another shape.
         """
         begun = time.monotonic()
         search = self._search()
         if rank == 0:
             for trouble in search.passed_over:
-                self._say("warning", f"a checkpoint is passed over: {trouble}")
+                self._say("warning", f"a checkpoint is skipped: {trouble}")
         if search.found is None:
             if search.passed_over:
                 raise CheckpointError(
@@ -279,7 +281,7 @@ class CheckpointBase(ABC):
             tensors = self._open_format(manifest.format).read(found.path, manifest)
             state = put_together(manifest.plain, tensors)
         except (OSError, RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise CheckpointError(f"{found.path} is whole, but cannot be read: {error}") from error
+            raise CheckpointError(f"{found.path} is intact, but cannot be read: {error}") from error
         missing = [name for name in into if name not in state]
         if missing:
             raise CheckpointError(
@@ -289,13 +291,13 @@ class CheckpointBase(ABC):
         for name, value in into.items():
             if not self._fits(value, state[name]):
                 raise CheckpointError(
-                    f"{name} has {self._shape_of(value)} here, and another one in {found.path}. Build what was "
-                    "saved, or ask for it with None in its place."
+                    f"{name} has {self._shape_of(value)} here, and another one in {found.path}. Build the state as it "
+                    "was saved, or pass None in its place to get the saved value."
                 )
         for name, value in into.items():
             self._put(into, name, value, state[name])
 
-    # --- what a framework's tensors are ------------------------------------------------------------------------------
+    # --- the framework's tensors -------------------------------------------------------------------------------------
 
     @staticmethod
     @abstractmethod
@@ -303,7 +305,7 @@ class CheckpointBase(ABC):
         """Return the format of this name.
 
         Raises:
-            InvalidRequestError: there is none, or it needs a library that is not there.
+            InvalidRequestError: there is no such format, or it needs a library that is not installed.
         """
 
     @abstractmethod
@@ -324,24 +326,24 @@ class CheckpointBase(ABC):
 
     @abstractmethod
     def _copied(self, sources: Tensors, before: Tensors) -> tuple[dict[str, Any], Callable[[], None]]:
-        """Copy tensors to ordinary memory, to that of the copies before where it fits.
+        """Copy tensors to ordinary memory: to that of the previous copies if they fit.
 
         Returns:
-            The copies, and a function that waits until they are whole, for the thread that writes them. The caller may
-            change the tensors at once.
+            The copies, and a function that waits until they are complete, for the thread that writes them. The caller
+            may change the tensors at once.
         """
 
     @abstractmethod
     def _fits(self, target: Any, value: Any) -> bool:
-        """Return whether something can take what was saved."""
+        """Return whether an object can load the saved value."""
 
     @abstractmethod
     def _shape_of(self, target: Any) -> str:
-        """Say what shape it has, for an error."""
+        """Return its shape in words, for an error."""
 
     @abstractmethod
     def _put(self, into: MutableMapping[str, Any], name: str, target: Any, value: Any) -> None:
-        """Give it what was saved: in place, or under its name."""
+        """Store the saved value: in place, or under its name."""
 
 
 def _told(found: Complete, seconds: float) -> str:
@@ -353,10 +355,10 @@ def _told(found: Complete, seconds: float) -> str:
 
 
 def _run_of(settings: Settings) -> str:
-    """Return what all workers of a job have in common, and no other job has; it does not give the secret away."""
+    """Return an id that all workers of a job share and no other job has. It does not reveal the secret."""
     return hashlib.sha256(b"farandole checkpoint\n" + settings.job.encode() + settings.secret).hexdigest()[:12]
 
 
 def _check(name: str, value: Any, holds: bool, expects: str) -> None:
     if not holds:
-        raise InvalidRequestError(f"{name} is {value}, but should be {expects}.")
+        raise InvalidRequestError(f"{name}={value} is not valid: it must be {expects}.")

@@ -30,7 +30,7 @@ class File(msgspec.Struct, frozen=True):
 
 
 class TensorEntry(msgspec.Struct, frozen=True):
-    """A tensor, and in which files it is."""
+    """A tensor, and the files that it is in."""
 
     dtype: str
     """The element type, as its framework calls it."""
@@ -47,7 +47,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     step: int
     epoch: int
     world: int
-    """Ranks of the world that wrote it."""
+    """The number of ranks of the world that wrote it."""
     format: str
     files: tuple[File, ...]
     """The files, in the order of the shards; files of other formats in any order."""
@@ -77,7 +77,7 @@ class _Sealed(msgspec.Struct, frozen=True):
 
 
 def seal(content: Manifest | Record) -> bytes:
-    """Return the text of a file that tells when it is not as it was written."""
+    """Return the text of a file that shows whether it was changed after it was written."""
     encoded = msgspec.json.encode(content)
     return msgspec.json.encode(_Sealed(hashlib.sha256(encoded).hexdigest(), msgspec.Raw(encoded)))
 
@@ -92,7 +92,7 @@ def unseal_manifest(text: bytes) -> Manifest:
     try:
         version = msgspec.json.decode(content, type=_Versioned).version
         if version > VERSION:
-            raise ManifestError(f"is of version {version}, and this farandole knows up to {VERSION}")
+            raise ManifestError(f"is of version {version}, but this farandole supports up to {VERSION}")
         manifest = msgspec.json.decode(content, type=Manifest)
     except msgspec.MsgspecError as error:
         raise ManifestError(f"is not a valid manifest: {error}") from None
@@ -125,12 +125,12 @@ def _unseal(text: bytes) -> bytes:
         raise ManifestError("is damaged: it is not JSON of the right form") from None
     content = bytes(sealed.content)
     if hashlib.sha256(content).hexdigest() != sealed.sha256:
-        raise ManifestError("is damaged: its SHA-256 is another one")
+        raise ManifestError("is damaged: its SHA-256 differs")
     return content
 
 
 def describe(path: Path) -> File:
-    """Read a whole file and return what a manifest says of it. Python's lock is free meanwhile.
+    """Read a whole file and return its entry for a manifest. Python's lock is released meanwhile.
 
     Raises:
         OSError: it cannot be read.
@@ -146,14 +146,14 @@ def describe(path: Path) -> File:
 
 
 def what_is_wrong(directory: Path, file: File) -> str:
-    """Return why a file of a checkpoint is not as it was written, naming it; "" if it is. Reads all of it."""
+    """Return why a checkpoint's file differs from what was written, with its path, or "". Reads all of it."""
     path = directory / file.name
     try:
         size = path.stat().st_size
         if size != file.size:
-            return f"{path} has {size} bytes and not {file.size}"
+            return f"{path} has {size} bytes instead of {file.size}"
         if describe(path) != file:
-            return f"{path} is damaged: its SHA-256 is another one"
+            return f"{path} is damaged: its SHA-256 differs"
     except FileNotFoundError:
         return f"{path} is missing"
     except OSError as error:

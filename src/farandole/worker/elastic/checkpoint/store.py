@@ -1,7 +1,7 @@
-"""The directory that holds checkpoints, and the order of writing that keeps the last good one whatever happens.
+"""The directory of checkpoints, and the order of writing that keeps the last good one whatever happens.
 
     DIR/step-00001200/            shards and, last, manifest.json: complete
-    DIR/.partial-.../             an attempt, or something on its way out
+    DIR/.partial-.../             an attempt, or files that are being removed
 
 An attempt becomes a checkpoint by one rename of its folder, after all in it has reached the disk. Nothing that is
 complete is ever changed or replaced: when a step is written again, its folder gets another name. What is to be removed
@@ -76,17 +76,17 @@ class Store:
     """A directory of checkpoints.
 
     Args:
-        directory: it need not be there before the first attempt.
+        directory: the path, which need not exist before the first attempt.
     """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
 
     def latest(self) -> Search:
-        """Look for the newest checkpoint of which every byte is as it was written; this reads all of it.
+        """Return the newest checkpoint whose every byte is as it was written; this reads all of it.
 
         Raises:
-            OSError: the directory is there but cannot be read.
+            OSError: the directory exists but cannot be read.
         """
         complete, passed_over = self._complete()
         for each in reversed(complete):
@@ -98,7 +98,7 @@ class Store:
         return Search(None, tuple(passed_over))
 
     def newest(self) -> Path | None:
-        """Return where the newest complete checkpoint is, as far as can be seen without reading more than manifests."""
+        """Return the path of the newest complete checkpoint, reading only manifests."""
         try:
             complete, _ = self._complete()
         except OSError:
@@ -106,7 +106,7 @@ class Store:
         return complete[-1].path if complete else None
 
     def begin(self, attempt: AttemptId) -> None:
-        """Remove what earlier attempts have left. Those of this run that come later stay: others may be ahead."""
+        """Remove the files of earlier attempts. Those of this run's later attempts stay: other ranks may be ahead."""
         for path in self._folders():
             other = AttemptId.of_folder(path.name)
             ahead = other is not None and other.run == attempt.run and other >= attempt
@@ -118,10 +118,10 @@ class Store:
         return self.directory / attempt.folder
 
     def publish(self, attempt: AttemptId, manifest: Manifest) -> Complete:
-        """Make an attempt, of which all files have reached the disk, a checkpoint.
+        """Turn an attempt whose files have all reached the disk into a checkpoint.
 
         Raises:
-            OSError: it could not be written, or files are missing all of a sudden. Nothing of it is left.
+            OSError: it could not be written, or files have disappeared. Nothing of it is left.
         """
         partial = self.path_of(attempt)
         try:
@@ -139,7 +139,7 @@ class Store:
         return Complete(self._check(path, manifest), manifest)
 
     def retain(self, keep: int) -> None:
-        """Remove all but the newest `keep`; a folder without a readable manifest is never removed."""
+        """Remove all checkpoints except the newest `keep`. A folder without a readable manifest is never removed."""
         complete, _ = self._complete()
         for each in complete[:-keep]:
             _discard(each.path)
@@ -168,7 +168,7 @@ class Store:
         return (self.directory / name for name in names)
 
     def _rename(self, partial: Path, step: int) -> Path:
-        """Give the attempt's folder its final name, another one than any folder has."""
+        """Give the attempt's folder its final name, which no other folder has."""
         name = f"step-{step:08}"
         taken = set(os.listdir(self.directory))
         again = 1
@@ -200,7 +200,7 @@ def _tidy(folder: Path, wanted: set[str]) -> None:
 
 
 def write_through(path: Path, content: bytes) -> None:
-    """Write a file that is there with all its content on the disk, or not at all.
+    """Write a file so that it is on the disk with all its content, or not at all.
 
     Raises:
         OSError: it could not be written; nothing of it is left.
@@ -245,5 +245,5 @@ def sync_directory(path: Path) -> None:
 
 
 def remove(folder: Path) -> None:
-    """Remove a folder with all in it as far as that is possible; the next attempt tries again."""
+    """Remove a folder with its content, as far as possible; the next attempt tries again."""
     shutil.rmtree(folder, ignore_errors=True)

@@ -17,7 +17,7 @@ class TensorFiles(Protocol):
     """Writes and reads the tensors of a checkpoint."""
 
     def writers(self, size: int) -> int:
-        """Return how many ranks of a world write; rank 0 always does."""
+        """Return the number of ranks of a world that write; rank 0 always does."""
 
     def write(self, folder: Path, rank: int, writers: int, pieces: Tensors) -> tuple[str, ...]:
         """Write a rank's pieces, and return the names of the files.

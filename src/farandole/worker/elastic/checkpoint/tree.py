@@ -2,9 +2,9 @@
 
 The plain part is the state with `{"tensor": name}` in the place of each tensor. What JSON cannot hold as it is becomes
 an object whose first name is the kind of value: a mapping (whose keys need not be text), a tuple, bytes, infinity. An
-instance of a subclass of these kinds, such as a tuple with names, also has the name of its class. To load it, the class
-has to be there already: a file makes no program import or run anything. Two places that hold the same tensor, such as
-tied weights, get one name: it is written once, and is one tensor again.
+instance of a subclass of these kinds, such as a named tuple, also has the name of its class. To load it, the class
+must have been imported: a file never makes a program import or run anything. Two places that hold the same tensor, such
+as tied weights, get one name: it is written once, and is one tensor again.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from farandole.errors import InvalidRequestError
 
 # In a file of safetensors, this name is that of the metadata and no tensor's.
 _RESERVED = "__metadata__"
-# Beyond these, readers of JSON do not agree about what a number is.
+# Beyond these limits, readers of JSON disagree about numbers.
 _LARGEST_INT = 2**53
 _MAPPINGS: dict[str, type] = {"dict": dict, "OrderedDict": OrderedDict, "Counter": Counter}
 _SERIES: dict[str, type] = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset, "deque": deque}
-# Of values that are not containers, bool before int, whose subclass it is.
+# The types of values that are not containers; bool comes before int, because it is a subclass.
 _LEAVES: tuple[type, ...] = (bool, int, float, complex, str, bytes, bytearray, range)
 
 
@@ -37,14 +37,14 @@ class Taken:
     """
 
     def __init__(self, state: Any, identify: Callable[[Any], Hashable | None]) -> None:
-        """Take `state` apart; the tensors stay what and where they are.
+        """Take `state` apart; the tensors are not copied.
 
         Args:
             state: nested mappings, lists, tuples, sets and deques of tensors, arrays, numbers, text, bytes and None.
             identify: a function that returns equal values for tensors that share memory, and None for other values.
 
         Raises:
-            InvalidRequestError: there is something else in it; the message says where.
+            InvalidRequestError: the state has something else in it; the message says where.
         """
         self._identify = identify
         self._names: dict[Hashable, str] = {}
@@ -127,7 +127,7 @@ def _take_leaf(value: Any, kind: type, path: tuple[str, ...]) -> Any:
 
 
 def _take_array(value: Any, path: tuple[str, ...]) -> Any:
-    """Take an array or a number of NumPy's, where it is not what the front end calls a tensor."""
+    """Take a NumPy array or number that the front end does not regard as a tensor."""
     is_array = type(value).__name__ == "ndarray"
     if value.dtype.kind in "OV" or not (is_array or value.shape == ()):
         return _take_leaf(value, type(value), path)
@@ -139,22 +139,22 @@ def _find_name(found: Any, path: tuple[str, ...]) -> str:
     """Return the name by which `_find_class` finds a class.
 
     Raises:
-        InvalidRequestError: it would not.
+        InvalidRequestError: it would not find the class.
     """
     name = f"{getattr(found, '__module__', '')}:{getattr(found, '__qualname__', '')}"
     if not isinstance(found, type) or _find_class(name) is not found:
         raise InvalidRequestError(
-            f"{'.'.join(path) or 'the state'} depends on {found!r}, which no program could find by a name. Use a "
+            f"{'.'.join(path) or 'the state'} depends on {found!r}, which a program cannot find by a name. Use a "
             "class that a module defines, or omit it."
         )
     return name
 
 
 def _name_of_class(cls: type, kind: type, value: Any, path: tuple[str, ...]) -> str:
-    """Return the name of a subclass of a kind of value, whose instances are made of the kind's alone.
+    """Return the name of a subclass of a kind of value, whose instances can be made from instances of the kind.
 
     Raises:
-        InvalidRequestError: they are not, or the class could not be found by its name.
+        InvalidRequestError: they cannot, or the class cannot be found by its name.
     """
     name = _find_name(cls, path)
     try:
@@ -182,10 +182,10 @@ def _instance(cls: type, value: Any) -> Any:
 
 
 def put_together(plain: Any, tensors: Mapping[str, Any]) -> Any:
-    """Return the state again.
+    """Return the state, put together again.
 
     Args:
-        plain: what `Taken.plain` was.
+        plain: the value of `Taken.plain`.
         tensors: the tensors by name.
 
     Raises:
@@ -219,7 +219,7 @@ def _put_leaf(kind: str, content: Any) -> Any:
         return complex(*parts) if kind == "complex" else range(*parts)
     if kind in ("array", "number"):
         return _put_array(kind, *content)
-    raise ValueError(f"there is no kind of value called {kind!r}")
+    raise ValueError(f"{kind!r} is not a known kind of value")
 
 
 def _put_array(kind: str, dtype: str, shape: list[int], content: str) -> Any:
@@ -234,14 +234,14 @@ def _as_class(value: Any, node: Mapping[str, Any]) -> Any:
     """Return the value as an instance of its class.
 
     Raises:
-        ValueError: the class is not there, or is another one.
+        ValueError: the class has not been imported, or has changed.
     """
     if "class" not in node:
         return value
     cls = _loaded_class(node["class"])
     if not issubclass(cls, Mapping if isinstance(value, dict) else type(value)):
         raise ValueError(
-            f"{node['class']} is another class than when this was saved: it does not derive from {type(value).__name__}"
+            f"{node['class']} has changed since this was saved: it does not derive from {type(value).__name__}"
         )
     return _instance(cls, value)
 

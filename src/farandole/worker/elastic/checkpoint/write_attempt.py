@@ -1,8 +1,9 @@
 """One rank's part in the attempt to write one checkpoint, without any collective: ranks meet in the attempt's folder.
 
-Each rank writes its files there and then a record of them, or of why there are none. Rank 0 waits for all records and
-makes the folder a checkpoint; the others wait until the folder is gone, which tells that rank 0 has decided. A rank
-that gives up removes its own files. If any rank gives up, the attempt has failed: the checkpoints before it stay.
+Each rank writes its files there and then a record of them, or of the reason why there are none. Rank 0 waits for all
+records and turns the folder into a checkpoint; the others wait until the folder is gone, which shows that rank 0 has
+decided. A rank that gives up removes its own files. If any rank gives up, the attempt has failed: the checkpoints
+before it stay.
 
 Races: a rank may give up (its world is over) in the moment in which rank 0 publishes; rank 0 looks again after the
 rename. A rank may be in its next attempt while rank 0 is still in this one; only attempts that come before one's own
@@ -51,13 +52,13 @@ class Part:
     """One rank's contribution.
 
     Attributes:
-        attempt: the attempt's number.
-        rank: whose part; ranks from 0 to `writers` - 1 write.
+        attempt: the attempt's id.
+        rank: the rank whose part this is; ranks from 0 to `writers` - 1 write.
         writers: the number of ranks that write.
         manifest: the manifest of the whole checkpoint, without its files; only rank 0's counts.
-        layout: digest of what is in which file.
-        write: writes this rank's files into a folder and returns their names; raises OSError.
-        timeout: seconds that rank 0 waits for the others while nothing comes.
+        layout: digest of the contents of all files.
+        write: a function that writes this rank's files into a folder and returns their names; raises OSError.
+        timeout: seconds that rank 0 waits for the others while nothing arrives.
     """
 
     attempt: AttemptId
@@ -70,10 +71,10 @@ class Part:
 
 
 class Attempt:
-    """Writes a rank's part and completes the attempt with the others, in whatever thread calls `run`.
+    """Writes a rank's part and completes the attempt with the others, in the thread that calls `run`.
 
     Attributes:
-        waiting: its files are written, and it waits for other ranks.
+        waiting: whether its files are written, and it waits for other ranks.
     """
 
     def __init__(self, store: Store, part: Part) -> None:
@@ -90,11 +91,11 @@ class Attempt:
         return self._part.attempt
 
     def look_now(self) -> None:
-        """Do not wait until the next look at what the others have done. From any thread."""
+        """Check the progress of the others at once. From any thread."""
         self._look.set()
 
     def give_up(self) -> None:
-        """Wait for other ranks no longer: their world is over. From any thread."""
+        """Stop waiting for other ranks, because their world is over. From any thread."""
         self._gave_up.set()
         self._look.set()
 
@@ -102,7 +103,7 @@ class Attempt:
         """Write, wait for the others and, on rank 0, publish and return the checkpoint.
 
         Raises:
-            AttemptDropped: there will be no such checkpoint. What this rank has written of it is gone.
+            AttemptDropped: there will be no such checkpoint. This rank's files have been removed.
         """
         part = self._part
         try:
@@ -118,7 +119,7 @@ class Attempt:
         except AttemptDropped as dropped:
             self._take_back("" if part.rank != 0 or self._gave_up.is_set() else str(dropped))
             raise
-        except Exception as error:  # Whatever the writer of a format raises ends this attempt, and not the training.
+        except Exception as error:  # An error of a format's writer ends this attempt, not the training.
             reason = self._describe(error)
             self._take_back(reason)
             raise AttemptDropped(reason) from error
@@ -163,7 +164,7 @@ class Attempt:
     # --- waiting for each other ------------------------------------------------------------------------------------
 
     def _collect(self) -> Manifest:
-        """Return the manifest with the files of all ranks, as soon as all are there."""
+        """Return the manifest with the files of all ranks, as soon as all are written."""
         part = self._part
         waiting = _ProgressTimeout(part.timeout)
         while True:
@@ -172,7 +173,9 @@ class Attempt:
                 if record.trouble:
                     raise AttemptDropped(f"rank {rank}: {record.trouble}")
                 if record.layout != part.layout:
-                    raise AttemptDropped(f"rank {rank} has other tensors than rank 0; save the same state on all ranks")
+                    raise AttemptDropped(
+                        f"rank {rank} has different tensors than rank 0; save the same state on all ranks"
+                    )
             if len(records) == part.writers:
                 files = tuple(file for rank in range(part.writers) for file in records[rank].files)
                 return msgspec.structs.replace(part.manifest, files=files)
@@ -184,7 +187,7 @@ class Attempt:
 
     def _wait_for_rank_0(self) -> None:
         """Return when rank 0 has decided: then the folder has its final name, or is gone."""
-        # Twice the time of rank 0, which so gives up first, and tells the others why.
+        # Twice the time of rank 0, so that rank 0 gives up first and tells the others why.
         waiting = _ProgressTimeout(2 * self._part.timeout)
         with contextlib.suppress(FileNotFoundError):
             while True:
@@ -192,7 +195,7 @@ class Attempt:
                 if leader is not None and leader.trouble:
                     raise AttemptDropped(f"rank 0: {leader.trouble}")
                 if self._gave_up.is_set() or waiting.is_over(self._signs_of_life()):
-                    raise AttemptDropped("rank 0 has not said that all shards are there")
+                    raise AttemptDropped("rank 0 has not reported that all shards are written")
                 self._pause(waiting)
 
     def _pause(self, waiting: _ProgressTimeout) -> None:
@@ -214,14 +217,14 @@ class Attempt:
         return found
 
     def _signs_of_life(self) -> tuple[tuple[str, int], ...]:
-        """Return what grows as long as other ranks are writing."""
+        """Return a value that changes as long as other ranks are writing."""
         return tuple(sorted((path.name, _size(path)) for path in self._folder.iterdir()))
 
     def _missing(self, ranks: set[int]) -> str:
         named = f"rank {min(ranks)}" if len(ranks) == 1 else f"ranks {', '.join(map(str, sorted(ranks)))}"
         return (
-            f"shards of {named} did not appear in {self._store.directory} within {self._part.timeout:g} s: is it on a "
-            "file system that all hosts share?"
+            f"shards of {named} did not appear in {self._store.directory} within {self._part.timeout:g} s (check that "
+            "it is on a file system that all hosts share)"
         )
 
 
@@ -245,7 +248,7 @@ class _ProgressTimeout:
 
 
 def excuse(store: Store, attempt: AttemptId, rank: int, reason: str) -> None:
-    """Let the others know that this rank's part of an attempt will not come, as far as the disk allows."""
+    """Tell the others, as far as the disk allows, that this rank's part of an attempt will not come."""
     folder = store.path_of(attempt)
     with contextlib.suppress(OSError):
         _make(folder)
@@ -258,7 +261,7 @@ def _make(folder: Path) -> None:
         try:
             return folder.mkdir(parents=True, exist_ok=True)
         except FileExistsError:
-            # mkdir found it there and then looked what it is; between the two, another rank that gives up may have
+            # mkdir found it and then checked its type; between the two, another rank that gives up may have
             # removed it.
             if folder.exists() and not folder.is_dir():
                 raise

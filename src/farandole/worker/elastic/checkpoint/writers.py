@@ -2,8 +2,8 @@
 rank.
 
 All tensors are laid in one line, in the order given, and the line is cut into as many shards of equal length. A large
-tensor that lies across a cut is split between two rows of its first dimension; a small one goes as a whole to where
-its middle lies. So every shard holds at most one piece of a tensor.
+tensor that lies across a cut is split between two rows of its first dimension; a small one goes as a whole to the shard
+in which its middle lies. So every shard holds at most one piece of a tensor.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-# Smaller tensors are not split: to read them from two files would cost more than it gains.
+# Smaller tensors are not split: reading them from two files would cost more than it gains.
 SPLIT_BYTES = 1024 * 1024
 
 
 class Piece(NamedTuple):
-    """Rows [begin, end) of a tensor's first dimension, in one shard. What has no dimension is one row."""
+    """Rows [begin, end) of a tensor's first dimension, in one shard. A tensor without dimensions is one row."""
 
     shard: int
     begin: int
