@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from farandole.control.launcher.function import cause_of, pickle_call, results_of
+from farandole.control.launcher.wording import HOROVOD_FAILED_FIRST
 from farandole.ray.elastic_run import run_on_hosts
 from farandole.ray.host_actors import Demand, HostActors
 from farandole.ray.settings import RaySettings
@@ -92,12 +93,8 @@ class ElasticWorkers:
         call = pickle_call(fn, args, kwargs)
         outcome = run_on_hosts(self._hosts, self._limits, call, self._environment, callbacks or ())
         if outcome.exit_code:
-            # Horovod's words: its users look for them.
-            raise RuntimeError(
-                "Horovod detected that one or more processes exited with non-zero status, thus causing the job to be "
-                f"terminated. The first process to do so was:\nProcess name: {outcome.rank}\n"
-                f"Exit code: {outcome.exit_code}\n{outcome.report}"
-            ) from cause_of(outcome)
+            first = HOROVOD_FAILED_FIRST.format(name=outcome.rank, code=outcome.exit_code)
+            raise RuntimeError(first + outcome.report) from cause_of(outcome)
         return results_of(outcome)
 
     def run_remote(

@@ -6,12 +6,12 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from farandole.control.launcher.plan.environment import place_variables
 from farandole.ray.placement import (
     Placement,
     devices_by_node,
     find_node_places,
     plan_placement,
-    worker_environment,
 )
 from farandole.ray.settings import RaySettings
 from farandole.ray.use_ray import in_group, use_ray
@@ -118,7 +118,10 @@ class FixedWorkers:
         places, secret = find_node_places(nodes), secrets.token_bytes(_SECRET_BYTES)
         roster, master = self._wait_for([self.workers[0].serve_roster.remote(places, secret)])[0]
         devices, common = self._devices(nodes), common_environment(roster, master, secret, self._settings)
-        given = [{**worker_environment(rank, places), **common, **devices[rank], **extra} for rank in range(len(nodes))]
+        given = [
+            {**place_variables(rank, len(places), place), **common, **devices[rank], **extra}
+            for rank, place in enumerate(places)
+        ]
         self._wait_for([worker.update_env_vars.remote(each) for worker, each in zip(self.workers, given, strict=True)])
 
     def _devices(self, nodes: Sequence[str]) -> list[dict[str, str]]:

@@ -7,8 +7,6 @@ from typing import NamedTuple
 
 from farandole.control.roster.events import Joined, Place, find_places
 
-PREFIXES = ("FARANDOLE_", "HOROVOD_")
-
 
 class Placement(NamedTuple):
     """A placement group, and the workers in it."""
@@ -73,28 +71,6 @@ def devices_by_node(nodes: Sequence[str], devices: Sequence[Sequence[str]]) -> l
     for node, own in zip(nodes, devices, strict=True):
         together.setdefault(node, {}).update(dict.fromkeys(own))
     return [",".join(together[node]) for node in nodes]
-
-
-def worker_environment(rank: int, places: Sequence[Place]) -> dict[str, str]:
-    """Return the variables for a worker's place."""
-    place = places[rank]
-    numbers = {
-        "RANK": rank,
-        "SIZE": len(places),
-        "LOCAL_RANK": place.local_rank,
-        "LOCAL_SIZE": place.local_size,
-        "CROSS_RANK": place.cross_rank,
-        "CROSS_SIZE": place.cross_size,
-        "HOSTNAME": place.hostname,
-    }
-    variables = {f"{prefix}{name}": str(value) for prefix in PREFIXES for name, value in numbers.items()}
-    return {
-        **variables,
-        "RANK": str(rank),
-        "WORLD_SIZE": str(len(places)),
-        "LOCAL_RANK": str(place.local_rank),
-        "LOCAL_WORLD_SIZE": str(place.local_size),
-    }
 
 
 def count_slots(

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from farandole.control.launcher.plan.environment import place_variables
 from farandole.ray import RayExecutor
 from farandole.ray.placement import (
     Placement,
@@ -15,7 +16,6 @@ from farandole.ray.placement import (
     devices_by_node,
     find_node_places,
     plan_placement,
-    worker_environment,
 )
 
 
@@ -27,7 +27,7 @@ def test_placement_groups() -> None:
 
 def test_a_host_is_a_node_and_its_ranks_need_not_be_contiguous() -> None:
     places = find_node_places(["n", "m", "n", "n"])
-    each = [worker_environment(rank, places) for rank in range(4)]
+    each = [place_variables(rank, 4, place) for rank, place in enumerate(places)]
     names = ("HOROVOD_RANK", "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE", "HOROVOD_CROSS_RANK", "HOROVOD_CROSS_SIZE")
     assert [[one[name] for name in names] for one in each] == [
         ["0", "0", "3", "0", "2"],

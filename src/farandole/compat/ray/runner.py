@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from farandole.control.launcher.plan.environment import place_variables
 from farandole.ray.executor import RayExecutor
-from farandole.ray.placement import find_node_places, worker_environment
+from farandole.ray.placement import find_node_places
 from farandole.ray.settings import RaySettings as MiniSettings
 from farandole.ray.worker import BaseHorovodWorker
 
@@ -35,4 +36,4 @@ class Coordinator:
     def finalize_registration(self) -> dict[int, dict[str, str]]:
         """Return the variables for each worker's place, by rank."""
         places = find_node_places([self._nodes[rank] for rank in sorted(self._nodes)])
-        return {rank: worker_environment(rank, places) for rank in range(len(places))}
+        return {rank: place_variables(rank, len(places), place) for rank, place in enumerate(places)}

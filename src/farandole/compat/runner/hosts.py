@@ -106,15 +106,6 @@ def get_host_assignments(
     slots = sum(host.slots for host in hosts)
     size = max(min_num_proc, slots if max_num_proc is None else min(slots, max_num_proc))
     return [
-        SlotInfo(
-            hostname=host.name,
-            rank=worker.rank,
-            local_rank=worker.local_rank,
-            cross_rank=worker.cross_rank,
-            size=size,
-            local_size=len(host.workers),
-            cross_size=int(worker.environment["HOROVOD_CROSS_SIZE"]),
-        )
-        for host in place_workers(room, size)
-        for worker in host.workers
+        SlotInfo(place.hostname, rank, place.local_rank, place.cross_rank, size, place.local_size, place.cross_size)
+        for rank, place in enumerate(place_workers(room, size))
     ]

@@ -29,6 +29,7 @@ from farandole.control.launcher.job.ssh_and_ship import SshOptions
 from farandole.control.launcher.job.worker_settings import with_backend, with_start_timeout
 from farandole.control.launcher.supervise.outcome import JobOutcome, Observer
 from farandole.control.launcher.targets.launch_order import Starter
+from farandole.control.launcher.wording import HOROVOD_FAILED, HOROVOD_FAILED_FIRST
 from farandole.errors import JobFailed, LaunchError, SpecError
 
 if TYPE_CHECKING:
@@ -48,11 +49,7 @@ __all__ = [
 _USAGE_ERROR = 2
 _LOOPBACK = "127.0.0.1"
 
-FAILED = (
-    "Horovod detected that one or more processes exited with non-zero status, thus causing the job to be terminated."
-)
 FAILED_OF_MPI = "{program} failed with exit code {code}"
-FAILED_FIRST = FAILED + " The first process to do so was:\nProcess name: {name}\nExit code: {code}\n"
 
 
 @dataclass(frozen=True)
@@ -382,7 +379,7 @@ def raise_failure(outcome: JobOutcome, starter: Starter | None = None) -> None:
         return  # All went well, or the user ended it.
     # An elastic job may fail of something else than one of its last workers.
     known = outcome.rank is not None
-    text = FAILED_FIRST.format(name=outcome.rank, code=outcome.exit_code) if known else f"{FAILED}\n"
+    text = HOROVOD_FAILED_FIRST.format(name=outcome.rank, code=outcome.exit_code) if known else f"{HOROVOD_FAILED}\n"
     if starter is not None:
         text = FAILED_OF_MPI.format(program=os.path.basename(starter.program), code=outcome.exit_code) + "\n"
     raise JobFailed(f"{text}\n{outcome.report}", outcome.rank, outcome.exit_code) from cause_of(outcome)

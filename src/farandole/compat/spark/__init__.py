@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from farandole.compat.runner import with_names
-from farandole.compat.runner.launch import FAILED_FIRST
 from farandole.compat.spark import conf, task
+from farandole.control.launcher.wording import HOROVOD_FAILED_FIRST
 from farandole.errors import JobFailed, SpecError
 from farandole.spark import fixed, growing
 
@@ -155,5 +155,5 @@ def _horovods_words() -> Iterator[None]:
     except JobFailed as error:
         if error.rank is None:
             raise
-        text = FAILED_FIRST.format(name=error.rank, code=error.exit_code)
+        text = HOROVOD_FAILED_FIRST.format(name=error.rank, code=error.exit_code)
         raise JobFailed(f"{text}{error}", error.rank, error.exit_code) from error.__cause__

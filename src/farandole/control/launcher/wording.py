@@ -1,9 +1,14 @@
-"""Counts and sizes in the form in which people write them."""
+"""Counts and sizes in the form in which people write them, and Horovod's words where programs look for them."""
 
 from __future__ import annotations
 
 SIZE_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 """Number of bytes of each unit letter in a size."""
+
+HOROVOD_FAILED = (
+    "Horovod detected that one or more processes exited with non-zero status, thus causing the job to be terminated."
+)
+HOROVOD_FAILED_FIRST = HOROVOD_FAILED + " The first process to do so was:\nProcess name: {name}\nExit code: {code}\n"
 
 
 def count(number: int, noun: str) -> str:

@@ -13,6 +13,7 @@ from farandole.control.agent.worker_cleanup import WORKER_VARIABLE
 from farandole.control.launcher.job.spec import LaunchSpec
 from farandole.control.launcher.job.worker_settings import settings_environment
 from farandole.control.launcher.plan.model import LOOPBACK, UNKNOWN, Identity, Site, all_local
+from farandole.control.roster.events import Place
 
 # Horovod's numbers under farandole's names, Horovod's own, and torch.distributed's.
 PLACE_PREFIXES = ("FARANDOLE_", "HOROVOD_")
@@ -77,6 +78,27 @@ _BOUND_TO_ONE_HOST = re.compile(
 def inherited_elsewhere(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that workers on other machines inherit: all except those that belong to this machine."""
     return {name: value for name, value in environment.items() if not _BOUND_TO_ONE_HOST.fullmatch(name)}
+
+
+def place_variables(rank: int, size: int, place: Place) -> dict[str, str]:
+    """Return the variables for a worker's place, under the names of farandole, Horovod and torch.distributed."""
+    numbers = {
+        "RANK": rank,
+        "SIZE": size,
+        "LOCAL_RANK": place.local_rank,
+        "LOCAL_SIZE": place.local_size,
+        "CROSS_RANK": place.cross_rank,
+        "CROSS_SIZE": place.cross_size,
+        "HOSTNAME": place.hostname,
+    }
+    variables = {f"{prefix}{name}": str(value) for prefix in PLACE_PREFIXES for name, value in numbers.items()}
+    return {
+        **variables,
+        "RANK": str(rank),
+        "WORLD_SIZE": str(size),
+        "LOCAL_RANK": str(place.local_rank),
+        "LOCAL_WORLD_SIZE": str(place.local_size),
+    }
 
 
 def place_of(worker: int, slot: int, size: int) -> dict[str, str]:

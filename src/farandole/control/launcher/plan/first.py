@@ -57,7 +57,7 @@ def describe(elastic: Elastic) -> str:
 
 def _as_elastic(host: HostPlan, size: int) -> HostPlan:
     workers = tuple(
-        replace(worker, environment={**worker.environment, **place_of(worker.rank, worker.local_rank, size)})
+        replace(worker, environment={**worker.environment, **place_of(worker.rank, worker.place.local_rank, size)})
         for worker in host.workers
     )
     return replace(host, workers=workers)

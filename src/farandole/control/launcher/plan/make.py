@@ -6,17 +6,17 @@ machine, the reports of the hosts, and the facts that are known only once the jo
 
 from __future__ import annotations
 
+import itertools
 import os
 import shlex
 import sys
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from farandole.control.launcher.job.host_list import Host, with_slots
 from farandole.control.launcher.job.machine import Machine
 from farandole.control.launcher.job.spec import LaunchSpec, read_exports
-from farandole.control.launcher.plan.environment import PLACE_PREFIXES, common_environment, with_python_path
+from farandole.control.launcher.plan.environment import common_environment, place_variables, with_python_path
 from farandole.control.launcher.plan.model import (
     LOOPBACK,
     SECRET_NAMES,
@@ -31,7 +31,7 @@ from farandole.control.launcher.plan.model import (
 from farandole.control.launcher.targets.local import local_command
 from farandole.control.launcher.targets.ssh import ssh_command
 from farandole.control.launcher.wording import count
-from farandole.control.roster.events import Place
+from farandole.control.roster.events import Joined, Place, find_places
 from farandole.errors import SpecError
 
 
@@ -93,7 +93,7 @@ def make_plan(
             all_local(known),
             threads_chosen,
         )
-        for host, workers in zip(used, _place(used), strict=True)
+        for host, workers in zip(used, _workers(used), strict=True)
     )
     return LaunchPlan(
         command=spec.command,
@@ -135,7 +135,7 @@ def _plan_host(
         "HOROVOD_GLOO_RENDEZVOUS_PORT": port,
     }
     if not threads_chosen and site.cores:
-        environment["OMP_NUM_THREADS"] = str(max(1, site.cores // int(workers[0].environment["LOCAL_WORLD_SIZE"])))
+        environment["OMP_NUM_THREADS"] = str(max(1, site.cores // workers[0].place.local_size))
     if not all_local and site.networks:
         del environment["FARANDOLE_LISTEN"]
         workers = tuple(_with_addresses(worker, site.networks, bool(spec.network)) for worker in workers)
@@ -178,16 +178,14 @@ def _with_addresses(worker: WorkerPlan, networks: Sequence[tuple[str, tuple[str,
     Peers use the first address in the list that answers. If the user has named several networks, each worker of a host
     prefers a different one, so that together they use all.
     """
-    first = worker.local_rank % len(networks) if together else 0
+    first = worker.place.local_rank % len(networks) if together else 0
     ordered = [*networks[first:], *networks[:first]]
     listed = ",".join(address for _, addresses in ordered for address in addresses)
-    return WorkerPlan(
-        worker.rank, worker.local_rank, worker.cross_rank, {**worker.environment, "FARANDOLE_LISTEN": listed}
-    )
+    return replace(worker, environment={**worker.environment, "FARANDOLE_LISTEN": listed})
 
 
-def place_workers(hosts: Sequence[Host], size: int) -> tuple[HostPlan, ...]:
-    """Fill the hosts in order; ranks increase across hosts. Hosts without workers are omitted.
+def place_workers(hosts: Sequence[Host], size: int) -> tuple[Place, ...]:
+    """Return the place of each worker, by rank: hosts are filled in order.
 
     Args:
         hosts: the hosts with their slots.
@@ -196,8 +194,7 @@ def place_workers(hosts: Sequence[Host], size: int) -> tuple[HostPlan, ...]:
     Raises:
         SpecError: there are too few slots.
     """
-    used = _used(hosts, size)
-    return tuple(HostPlan(host.label, 0, workers) for host, workers in zip(used, _place(used), strict=True))
+    return _places(_used(hosts, size))
 
 
 def _used(hosts: Sequence[Host], size: int) -> tuple[Host, ...]:
@@ -219,45 +216,16 @@ def _used(hosts: Sequence[Host], size: int) -> tuple[Host, ...]:
     return tuple(sorted(used, key=lambda host: order[_machine_of(host)]))
 
 
-def _place(used: Sequence[Host]) -> list[tuple[WorkerPlan, ...]]:
+def _places(used: Sequence[Host]) -> tuple[Place, ...]:
+    slots = [host for host in used for _ in range(host.slots or 0)]
+    return find_places([Joined(rank, "", _machine_of(host), host.label) for rank, host in enumerate(slots)])
+
+
+def _workers(used: Sequence[Host]) -> list[tuple[WorkerPlan, ...]]:
     """Return the workers of each host."""
-    machines: dict[str, list[str]] = {}
-    """The host of each worker, by the machine."""
-    for host in used:
-        machines.setdefault(_machine_of(host), []).extend([host.label] * (host.slots or 0))
-    size = sum(map(len, machines.values()))
-    # The number of machines that have a worker of each local rank, and how many of them have been passed.
-    across = Counter(local_rank for labels in machines.values() for local_rank in range(len(labels)))
-    passed: Counter[int] = Counter()
-    placed: dict[str, list[WorkerPlan]] = {host.label: [] for host in used}
-    rank = 0
-    for labels in machines.values():
-        for local, label in enumerate(labels):
-            place = Place(labels[0], local, len(labels), passed[local], across[local])
-            placed[label].append(_worker(rank, size, place))
-            passed[local] += 1
-            rank += 1
-    return [tuple(workers) for workers in placed.values()]
-
-
-def _worker(rank: int, size: int, place: Place) -> WorkerPlan:
-    facts = {
-        "RANK": rank,
-        "SIZE": size,
-        "LOCAL_RANK": place.local_rank,
-        "LOCAL_SIZE": place.local_size,
-        "CROSS_RANK": place.cross_rank,
-        "CROSS_SIZE": place.cross_size,
-        "HOSTNAME": place.hostname,
-    }
-    environment = {f"{prefix}{name}": str(value) for prefix in PLACE_PREFIXES for name, value in facts.items()}
-    environment |= {
-        "RANK": str(rank),
-        "WORLD_SIZE": str(size),
-        "LOCAL_RANK": str(place.local_rank),
-        "LOCAL_WORLD_SIZE": str(place.local_size),
-    }
-    return WorkerPlan(rank, place.local_rank, place.cross_rank, environment)
+    places = _places(used)
+    workers = (WorkerPlan(rank, place, place_variables(rank, len(places), place)) for rank, place in enumerate(places))
+    return [tuple(itertools.islice(workers, host.slots)) for host in used]
 
 
 def _notes(spec: LaunchSpec, machine: Machine, hosts: Sequence[HostPlan]) -> tuple[str, ...]:

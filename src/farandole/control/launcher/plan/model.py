@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from farandole.control.launcher.output.console import OutputOptions
+from farandole.control.roster.events import Place
 
 LOOPBACK = "127.0.0.1"
 SECRET_NAMES = frozenset({"FARANDOLE_SECRET"})
@@ -48,8 +49,7 @@ class WorkerPlan:
     """One worker. Its environment is what it inherits, the plan's, the host's and its own; later ones override."""
 
     rank: int
-    local_rank: int
-    cross_rank: int
+    place: Place
     environment: Mapping[str, str]
 
 

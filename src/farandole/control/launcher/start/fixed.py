@@ -31,7 +31,6 @@ from farandole.control.launcher.supervise.outcome import JobOutcome
 from farandole.control.launcher.supervise.supervisor import Supervisor
 from farandole.control.launcher.targets.local import LocalNames
 from farandole.control.launcher.wording import count
-from farandole.control.roster.events import Place
 
 
 def where_hosts_are(spec: LaunchSpec, machine: Machine, *, dialed: bool = False) -> list[tuple[Host, bool]]:
@@ -119,7 +118,7 @@ async def _supervise(
 ) -> JobOutcome:
     secret = secrets.token_bytes(SECRET_BYTES)
     draft = preparation.plan(Identity(), sites)
-    supervisor = Supervisor(context, fixed_state(draft, _places(draft)), secret)
+    supervisor = Supervisor(context, fixed_state(draft), secret)
     address = await supervisor.service.start(LOOPBACK)
     try:
         for agent in agents:
@@ -158,20 +157,6 @@ def _master(first: AgentClient, sites: Mapping[str, Site]) -> str:
     if all(site.local for site in sites.values()):
         return f"{LOOPBACK}:{free_port(LOOPBACK)}"
     return master_address(sites[first.host.label], first.facts.free_port)
-
-
-def _places(plan: LaunchPlan) -> tuple[Place, ...]:
-    """Return each worker's place by rank, for the roster."""
-    places = {}
-    for host in plan.hosts:
-        for worker in host.workers:
-            hostname, local_size, cross_size = (
-                worker.environment[f"FARANDOLE_{name}"] for name in ("HOSTNAME", "LOCAL_SIZE", "CROSS_SIZE")
-            )
-            places[worker.rank] = Place(
-                hostname, worker.local_rank, int(local_size), worker.cross_rank, int(cross_size)
-            )
-    return tuple(places[rank] for rank in range(plan.size))
 
 
 def free_port(host: str) -> int:

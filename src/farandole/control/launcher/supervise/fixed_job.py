@@ -12,21 +12,17 @@ from farandole.control.launcher.slots.job_state import JobState, Site, Slot, Slo
 from farandole.control.launcher.supervise.launch_context import LaunchContext
 from farandole.control.launcher.supervise.supervisor import Supervisor
 from farandole.control.roster import fixed
-from farandole.control.roster.events import Place
 
 
-def fixed_state(plan: LaunchPlan, places: tuple[Place, ...]) -> JobState:
-    """Return the state of a job whose workers are all about to be started.
-
-    Args:
-        plan: the hosts of all workers.
-        places: the same for the roster, by rank.
-    """
+def fixed_state(plan: LaunchPlan) -> JobState:
+    """Return the state of a job whose workers are all about to be started."""
+    workers = sorted((worker for host in plan.hosts for worker in host.workers), key=lambda worker: worker.rank)
+    places = tuple(worker.place for worker in workers)
     sites = tuple(
         Site(
             host.name,
             len(host.workers),
-            tuple(Slot(worker.local_rank, worker.rank) for worker in host.workers),
+            tuple(Slot(worker.place.local_rank, worker.rank) for worker in host.workers),
             phase="ready",
         )
         for host in plan.hosts

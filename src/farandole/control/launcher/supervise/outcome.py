@@ -136,18 +136,16 @@ def _last_to_fail(records: Sequence[WorkerRecord], ended_at: float) -> list[Work
 
 
 def _plan_of(workers: Workers, numbers: Sequence[int]) -> LaunchPlan:
-    """Return a plan of only these workers, each on its host."""
+    """Return a plan of only these workers, each on its host; a report does not ask for their places there."""
     plans = [worker.job_host.plan for worker in workers.by_number.values()]
     hosts = {plan.hosts[0].name: plan.hosts[0] for plan in plans}
+    there: dict[str, list[WorkerPlan]] = {name: [] for name in hosts}
+    for number in numbers:
+        host = workers.by_number[number].host
+        there[host].append(replace(hosts[host].workers[0], rank=number))
     return replace(
         plans[0],
-        hosts=tuple(
-            replace(
-                host,
-                workers=tuple(WorkerPlan(each, 0, 0, {}) for each in numbers if workers.by_number[each].host == name),
-            )
-            for name, host in hosts.items()
-        ),
+        hosts=tuple(replace(host, workers=tuple(there[name])) for name, host in hosts.items()),
         noun=workers.noun,
     )
 
