@@ -53,6 +53,20 @@ def _made_again(kind: type[Exception_], args: tuple[object, ...]) -> Exception_:
     return error
 
 
+class WithHint(Picklable, Exception):
+    """What errors share that say what to do next.
+
+    Attributes:
+        message: one sentence about the problem.
+        hint: the next step for the user; "": none.
+    """
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(f"{message} (hint: {hint})" if hint else message)
+        self.message = message
+        self.hint = hint
+
+
 class FarandoleError(Picklable, RuntimeError):
     """The root of everything that farandole raises by itself."""
 
@@ -212,17 +226,8 @@ class LaunchError(Picklable, RuntimeError):
     """A job could not be started, or did not end well."""
 
 
-class SpecError(LaunchError, ValueError):
-    """The request cannot be carried out; nothing was started.
-
-    Attributes:
-        hint: the next step for the user.
-    """
-
-    def __init__(self, message: str, hint: str = "") -> None:
-        super().__init__(f"{message} (hint: {hint})" if hint else message)
-        self.message = message
-        self.hint = hint
+class SpecError(WithHint, LaunchError, ValueError):
+    """The request cannot be carried out; nothing was started."""
 
 
 class JobFailed(LaunchError):

@@ -29,7 +29,7 @@ from farandole.control.launcher.job.ssh_and_ship import SshOptions
 from farandole.control.launcher.job.worker_settings import with_backend, with_start_timeout
 from farandole.control.launcher.supervise.outcome import JobOutcome, Observer
 from farandole.control.launcher.targets.launch_order import Starter
-from farandole.control.launcher.wording import HOROVOD_FAILED, HOROVOD_FAILED_FIRST
+from farandole.control.launcher.wording import HOROVOD_FAILED, HOROVOD_FAILED_FIRST, error_lines
 from farandole.errors import JobFailed, LaunchError, SpecError
 
 if TYPE_CHECKING:
@@ -102,9 +102,7 @@ def run_commandline(argv: Sequence[str] | None = None) -> int:
 
 
 def _refuse(message: str, hint: str = "") -> int:
-    print(f"error: {message}", file=sys.stderr)
-    if hint:
-        print(f"hint: {hint}", file=sys.stderr)
+    print(error_lines(message, hint), file=sys.stderr)
     return _USAGE_ERROR
 
 

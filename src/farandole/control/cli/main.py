@@ -17,6 +17,7 @@ from farandole.base.installed import own_version
 from farandole.base.wire.os_text import show_os_text
 from farandole.control.cli.parser import USAGE_ERROR, Parser
 from farandole.control.jobs.errors import JobError
+from farandole.control.launcher.wording import error_lines
 from farandole.errors import SpecError
 
 VERBS: Mapping[str, Mapping[str, str]] = {
@@ -160,7 +161,5 @@ def _with_project(arguments: list[str]) -> tuple[list[str], str]:
 
 def _refuse(error: SpecError | JobError) -> int:
     """Print the error and its hint, and return the exit code."""
-    print(f"error: {error.message}", file=sys.stderr)
-    if error.hint:
-        print(f"hint: {error.hint}", file=sys.stderr)
+    print(error_lines(error.message, error.hint), file=sys.stderr)
     return USAGE_ERROR

@@ -10,21 +10,11 @@ JobError (FarandoleError, ValueError)
 
 from __future__ import annotations
 
-from farandole.errors import FarandoleError
+from farandole.errors import FarandoleError, WithHint
 
 
-class JobError(FarandoleError, ValueError):
-    """An operation on a job failed.
-
-    Attributes:
-        message: one sentence about the problem.
-        hint: the next step for the user; "": none.
-    """
-
-    def __init__(self, message: str, hint: str = "") -> None:
-        super().__init__(f"{message} (hint: {hint})" if hint else message)
-        self.message = message
-        self.hint = hint
+class JobError(WithHint, FarandoleError, ValueError):
+    """An operation on a job failed."""
 
 
 class BadSpec(JobError):

@@ -11,6 +11,16 @@ HOROVOD_FAILED = (
 HOROVOD_FAILED_FIRST = HOROVOD_FAILED + " The first process to do so was:\nProcess name: {name}\nExit code: {code}\n"
 
 
+def error_lines(message: str, hint: str = "") -> str:
+    """Return an error as commands print it: what is wrong, and on a line of its own what to do next.
+
+    Example:
+        >>> error_lines("no job is running", "start one")
+        'error: no job is running\\nhint: start one'
+    """
+    return f"error: {message}\nhint: {hint}" if hint else f"error: {message}"
+
+
 def count(number: int, noun: str) -> str:
     """Format a number of things, such as `1 worker` or `2 workers`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

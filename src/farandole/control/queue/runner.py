@@ -39,6 +39,7 @@ from farandole.control.launcher.supervise.control import ControlledJob
 from farandole.control.launcher.supervise.ending import READER_SECONDS
 from farandole.control.launcher.supervise.failover_files import NothingLeft, NotTakenOver
 from farandole.control.launcher.supervise.outcome import JobOutcome, Running
+from farandole.control.launcher.wording import error_lines
 from farandole.control.queue.attempt import Attempt, AttemptRequest, AttemptResult
 from farandole.control.queue.model import AttemptReport, HostWorkers
 from farandole.control.scheduler.handover import count
@@ -130,7 +131,7 @@ class Runner:
             try:
                 self._named = self._claim_name()
             except SpecError as error:
-                self._end(2, _text_of(error))
+                self._end(2, error_lines(error.message, error.hint))
         return self._attempt.ended() is None
 
     def _claim_name(self) -> NamedJob:
@@ -175,9 +176,9 @@ class Runner:
             outcome = await self._launch_or_take_over(self._spec())
             return outcome.exit_code, outcome.report
         except NothingLeft as error:
-            return None, _text_of(error)
+            return None, error_lines(error.message, error.hint)
         except SpecError as error:
-            return 2, _text_of(error)
+            return 2, error_lines(error.message, error.hint)
         except asyncio.CancelledError:
             return _STOPPED, ""
         except Exception:
@@ -349,10 +350,6 @@ def _launch_of(request: AttemptRequest, attempt: Attempt, for_all: LaunchSpec) -
         return elastic_launch(job, count(request.slots), f"file:{attempt.hosts}", for_all)
     hosts = tuple(Host(name, number) for name, number in request.slots.items())
     return fixed_launch(job, with_python(hosts, request.options.python), for_all)
-
-
-def _text_of(error: SpecError) -> str:
-    return f"error: {error.message}\nhint: {error.hint}" if error.hint else f"error: {error.message}"
 
 
 if __name__ == "__main__":

@@ -8,21 +8,11 @@ SchedulerError (FarandoleError, ValueError)
 
 from __future__ import annotations
 
-from farandole.errors import FarandoleError
+from farandole.errors import FarandoleError, WithHint
 
 
-class SchedulerError(FarandoleError, ValueError):
-    """The scheduler's input is not valid.
-
-    Attributes:
-        message: one sentence about the problem.
-        hint: the next step for the user; "": none.
-    """
-
-    def __init__(self, message: str, hint: str = "") -> None:
-        super().__init__(f"{message} (hint: {hint})" if hint else message)
-        self.message = message
-        self.hint = hint
+class SchedulerError(WithHint, FarandoleError, ValueError):
+    """The scheduler's input is not valid."""
 
 
 class UnknownPolicyError(SchedulerError):

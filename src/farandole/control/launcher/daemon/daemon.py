@@ -60,6 +60,7 @@ from farandole.control.launcher.supervise.control import ControlledJob
 from farandole.control.launcher.supervise.ending import READER_SECONDS
 from farandole.control.launcher.supervise.failover_files import NothingLeft, NotTakenOver
 from farandole.control.launcher.supervise.outcome import JobOutcome
+from farandole.control.launcher.wording import error_lines
 from farandole.errors import SpecError
 
 # Modules that a successor needs and a first daemon loads only once it knows its job.
@@ -292,7 +293,7 @@ def _as_ended(end: FromDaemon) -> JobEnded:
     if isinstance(end, JobEnded):
         return end
     assert isinstance(end, RequestRefused)
-    return JobEnded(2, f"error: {end.message}\nhint: {end.hint}" if end.hint else f"error: {end.message}")
+    return JobEnded(2, error_lines(end.message, end.hint))
 
 
 def _receive(sock: socket.socket) -> tuple[Launch, int]:

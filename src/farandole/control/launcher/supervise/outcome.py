@@ -13,6 +13,7 @@ from farandole.control.launcher.job.spec import LaunchSpec
 from farandole.control.launcher.plan.model import HostPlan, LaunchPlan, WorkerPlan
 from farandole.control.launcher.slots.job_state import End
 from farandole.control.launcher.supervise.workers import Workers
+from farandole.control.launcher.wording import error_lines
 
 # Seconds beyond which failures are unrelated: by then, new workers have replaced the first ones.
 TOGETHER_SECONDS = 120.0
@@ -94,8 +95,7 @@ def outcome_of(
         folders = {record.rank: workers.folder(record.rank) for record in records}
         trouble = write_error_files(folders, records, ended_at)
     if first is None:
-        report = f"error: {end.why}" + (f"\nhint: {end.hint}" if end.hint else "")
-        return JobOutcome(1, report), trouble
+        return JobOutcome(1, error_lines(end.why, end.hint)), trouble
     last = [record for record in records if record is first or record.rank in world or record.exit_time > ended_at]
     plan = _plan_of(workers, [record.rank for record in last])
     said = f"{first.exception}\n{first.stderr_tail.decode('utf-8', 'replace')}"
