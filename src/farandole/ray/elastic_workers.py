@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from farandole.base.display.wording import HOROVOD_FAILED_FIRST
 from farandole.control.launcher.function import cause_of, pickle_call, results_of
-from farandole.control.launcher.wording import HOROVOD_FAILED_FIRST
 from farandole.ray.elastic_run import run_on_hosts
 from farandole.ray.host_actors import Demand, HostActors
 from farandole.ray.settings import RaySettings

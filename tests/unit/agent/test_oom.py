@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from farandole.control.agent.oom import Cgroup, OomWatch, Victim, counted, limit_in, memory_cgroup, size, victim_in
+from farandole.control.agent.oom import Cgroup, OomWatch, Victim, counted, limit_in, memory_cgroup, victim_in
 
 HYBRID_CGROUPS = "9:name=systemd:/\n4:memory:/jobs/one\n1:cpu,cpuacct:/\n0::/\n"
 HYBRID_MOUNTS = (
@@ -71,13 +71,6 @@ def test_limits() -> None:
 )
 def test_victims_in_the_kernel_log(record: str, expected: Victim | None) -> None:
     assert victim_in(record) == expected
-
-
-@pytest.mark.parametrize(
-    ("count", "text"), [(0, "0 bytes"), (1536, "1.5 KiB"), (512 << 20, "512 MiB"), (3 << 30, "3 GiB")]
-)
-def test_sizes(count: int, text: str) -> None:
-    assert size(count) == text
 
 
 def test_kernel_is_not_blamed_without_evidence() -> None:

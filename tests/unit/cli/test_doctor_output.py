@@ -21,10 +21,10 @@ python         3.11.7, /home/ada/venv/bin/python
 system         Debian 12, Linux 6.1.0, x86_64
 frameworks     torch 2.13.0, imported in 1.5 s, sees 2 GPUs
 cores          8, of which this process may use 8, Some CPU
-               NUMA node 0: cores 0-3, 8.0 GiB
-               NUMA node 1: cores 4-7, 8.0 GiB
-memory         16.0 GiB, 8.0 GiB available
-               /dev/shm: 8.0 GiB (farandole shares memory through memfd and does not need it)
+               NUMA node 0: cores 0-3, 8 GiB
+               NUMA node 1: cores 4-7, 8 GiB
+memory         16 GiB, 8 GiB available
+               /dev/shm: 8 GiB (farandole shares memory through memfd and does not need it)
                huge pages: madvise; for shared memory: advise
 gpus           0: NVIDIA H100, 81559 MiB
                1: NVIDIA H100, 81559 MiB, MIG
@@ -40,7 +40,7 @@ surroundings   container: docker
                slurm: SLURM_JOB_ID=17 SLURM_JOB_NODELIST=earth,mars
 programs       ssh: OpenSSH_9.2p1, /usr/bin/ssh
 clock          tsc, synchronised, within 0.0021 s
-cache          /home/ada/.cache/farandole, 50.0 GiB free
+cache          /home/ada/.cache/farandole, 50 GiB free
 variables      FARANDOLE_ROSTER=10.0.0.1:4711
                NCCL_DEBUG=INFO
                FARANDOLE_TUNING=/data/ada/t.json
@@ -80,10 +80,10 @@ python         3.11.7, ~/venv/bin/python
 system         Debian 12, Linux 6.1.0, x86_64
 frameworks     torch 2.13.0, imported in 1.5 s, sees 2 GPUs
 cores          8, of which this process may use 8, Some CPU
-               NUMA node 0: cores 0-3, 8.0 GiB
-               NUMA node 1: cores 4-7, 8.0 GiB
-memory         16.0 GiB, 8.0 GiB available
-               /dev/shm: 8.0 GiB (farandole shares memory through memfd and does not need it)
+               NUMA node 0: cores 0-3, 8 GiB
+               NUMA node 1: cores 4-7, 8 GiB
+memory         16 GiB, 8 GiB available
+               /dev/shm: 8 GiB (farandole shares memory through memfd and does not need it)
                huge pages: madvise; for shared memory: advise
 gpus           0: NVIDIA H100, 81559 MiB
                1: NVIDIA H100, 81559 MiB, MIG
@@ -128,10 +128,10 @@ def test_colours_change_nothing_but_colours() -> None:
 
 
 SEVERAL_TEXT = """\
-host   farandole  python  torch   cores  memory    gpus  problems  notes
-earth  0.1.0      3.11.7  2.13.0  8      16.0 GiB  0     0         1
-mars   0.1.0      3.11.7  2.13.0  8      16.0 GiB  0     0         1
-venus  ?          ?       ?       ?      ?         ?     1         0
+host   farandole  python  torch   cores  memory  gpus  problems  notes
+earth  0.1.0      3.11.7  2.13.0  8      16 GiB  0     0         1
+mars   0.1.0      3.11.7  2.13.0  8      16 GiB  0     0         1
+venus  ?          ?       ?       ?      ?       ?     1         0
 
 problem  reach: no answer within 20 s (venus)
          hint: see whether it is up

@@ -5,13 +5,12 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Sequence
 
+from farandole.base.display.wording import bytes_text, count
 from farandole.base.self_test.report import SelfTestReport
 from farandole.base.self_test.verdict import Finding, gigabytes
 
 MOST_COLUMNS = 16
 """Largest number of nodes of which all links are shown; with more, only the slow ones."""
-
-_UNITS = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1))
 
 
 def render(report: SelfTestReport, findings: Sequence[Finding]) -> str:
@@ -29,27 +28,27 @@ def render(report: SelfTestReport, findings: Sequence[Finding]) -> str:
 def _last(findings: Sequence[Finding]) -> str:
     if not findings:
         return "all good"
-    return f"{_count(len(findings), 'problem')} found"
+    return f"{count(len(findings), 'problem')} found"
 
 
 def _head(report: SelfTestReport) -> list[str]:
     wrong = len({problem.check for problem in report.problems})
     whole = report.whole
     lines = [
-        f"{_count(report.workers, 'worker')} on {_count(report.hosts, 'host')} ({report.links})",
+        f"{count(report.workers, 'worker')} on {count(report.hosts, 'host')} ({report.links})",
         "",
         f"collectives   {report.checks} checks, {f'{wrong} wrong' if wrong else 'all right'}",
     ]
     if report.pairs:
         lines.append(
-            f"allreduce     {whole.latency_us:.0f} us for 4 B, {whole.seconds * 1e3:.3g} ms for {_amount(whole.size)} "
-            f"({gigabytes(whole.size / whole.seconds)} GB/s)"
+            f"allreduce     {whole.latency_us:.0f} us for 4 B, {whole.seconds * 1e3:.3g} ms for "
+            f"{bytes_text(whole.size)} ({gigabytes(whole.size / whole.seconds)} GB/s)"
         )
         alone = (
             "each while the others were silent" if report.at_once == 1 else f"up to {report.at_once} at the same time"
         )
         ends = "the first workers of two hosts" if report.hosts > 1 else "two workers"
-        lines.append(f"links         {_count(len(report.pairs), 'pair')} of {ends}, {alone}")
+        lines.append(f"links         {count(len(report.pairs), 'pair')} of {ends}, {alone}")
     return lines
 
 
@@ -96,12 +95,3 @@ def _ranges(report: SelfTestReport) -> list[str]:
         f"us            {min(times):.0f} to {max(times):.0f} for 4 bytes one way, half of them above "
         f"{statistics.median(times):.0f}",
     ]
-
-
-def _amount(size: int) -> str:
-    unit, factor = next((unit, factor) for unit, factor in _UNITS if size >= factor)
-    return f"{size / factor:.4g} {unit}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from farandole.base.display.wording import HOROVOD_FAILED, HOROVOD_FAILED_FIRST, error_lines
 from farandole.base.settings.table import SETTINGS
 from farandole.base.wire.os_text import show_os_text
 from farandole.compat import conflict, support
@@ -29,7 +30,6 @@ from farandole.control.launcher.job.ssh_and_ship import SshOptions
 from farandole.control.launcher.job.worker_settings import with_backend, with_start_timeout
 from farandole.control.launcher.supervise.outcome import JobOutcome, Observer
 from farandole.control.launcher.targets.launch_order import Starter
-from farandole.control.launcher.wording import HOROVOD_FAILED, HOROVOD_FAILED_FIRST, error_lines
 from farandole.errors import JobFailed, LaunchError, SpecError
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from farandole.base.display.wording import HOROVOD_FAILED_FIRST
 from farandole.compat.runner import with_names
 from farandole.compat.spark import conf, task
-from farandole.control.launcher.wording import HOROVOD_FAILED_FIRST
 from farandole.errors import JobFailed, SpecError
 from farandole.spark import fixed, growing
 

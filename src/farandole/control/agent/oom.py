@@ -13,6 +13,8 @@ import os
 import re
 from typing import NamedTuple
 
+from farandole.base.display.wording import bytes_text
+
 _VICTIM = re.compile(r"\bKilled process (\d+)\b(?:.*\banon-rss:(\d+)kB)?")
 _KMSG_RECORD = 8192
 # cgroups v1 show "no limit" as the largest number of pages, in bytes: far above all memory that exists.
@@ -114,21 +116,6 @@ def victim_in(record: str) -> Victim | None:
     return found and Victim(int(found[1]), None if found[2] is None else int(found[2]) * 1024)
 
 
-def size(count: int) -> str:
-    """Format a number of bytes for people.
-
-    Example:
-        >>> size(1536 * 1024 * 1024)
-        '1.5 GiB'
-    """
-    value, unit = float(count), "bytes"
-    for larger in ("KiB", "MiB", "GiB", "TiB"):
-        if value < 1024:
-            break
-        value, unit = value / 1024, larger
-    return f"{value:.0f} {unit}" if value >= 10 or value == int(value) else f"{value:.1f} {unit}"
-
-
 class _KernelLog:
     """The records of the kernel log since this was created, as far as they may be read."""
 
@@ -200,7 +187,7 @@ class OomWatch:
         explained = self._told + len(self._victims)
         if victim is not None or self._count_in_cgroup() > self._in_cgroup_before + explained:
             self._told += 1
-            facts = [] if victim is None or victim.resident is None else [f"it used {size(victim.resident)}"]
+            facts = [] if victim is None or victim.resident is None else [f"it used {bytes_text(victim.resident)}"]
             facts += self._limit()
             return "the kernel did it: out of memory" + (f" ({'; '.join(facts)})" if facts else "")
         if _count_on_host() > self._on_host_before + explained:
@@ -233,7 +220,7 @@ class OomWatch:
             if folder == self._cgroup.root or not folder.startswith(self._cgroup.root):
                 break
             folder = os.path.dirname(folder)
-        return [f"cgroup {self._cgroup.name} may use {size(min(limits))}"] if limits else []
+        return [f"cgroup {self._cgroup.name} may use {bytes_text(min(limits))}"] if limits else []
 
 
 def _count_on_host() -> int:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from farandole.base.display.tables import lines, show
+from farandole.base.display.wording import bytes_text
 from farandole.control.cli.parser import Parser
 from farandole.control.cli.run import run_until_end
 from farandole.control.launcher.job.machine import look
@@ -128,14 +129,6 @@ def read_sizes(text: str) -> list[int]:
     return sizes
 
 
-def write_size(size: int) -> str:
-    """Format a number of bytes, such as `64 KiB`."""
-    for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if size >= factor:
-            return f"{size / factor:.4g} {unit}"
-    return f"{size} B"
-
-
 # --- tables: numbers are right-aligned, words left-aligned ----------------------------------------------------------
 
 _SPEED_HEAD = ("size", "median us", "best us", "GB/s", "copy GB/s", "of copy", "algorithm", "because")
@@ -156,7 +149,7 @@ def render(result: Mapping[str, Any]) -> str:
 def _speed_row(row: Mapping[str, Any]) -> tuple[str, ...]:
     size, median, copy = row["bytes"], row["median_us"], row["copy_us"]
     return (
-        write_size(size),
+        bytes_text(size),
         f"{median:.1f}",
         f"{row['best_us']:.1f}",
         f"{size / median / 1000:.2f}",
@@ -171,5 +164,5 @@ def _algorithm_row(row: Mapping[str, Any]) -> tuple[str, ...]:
     shape = f"{row['workers']} workers on {row['hosts']} host{'s' if row['hosts'] != 1 else ''}"
     if row["hosts"] not in (1, row["workers"]):
         shape += f", {row['fewest_on_a_host']} or more on each"
-    upper = "" if row["to_bytes"] is None else f"below {write_size(row['to_bytes'])}"
-    return (row["collective"], shape, write_size(row["from_bytes"]), upper, row["algorithm"], row["reason"])
+    upper = "" if row["to_bytes"] is None else f"below {bytes_text(row['to_bytes'])}"
+    return (row["collective"], shape, bytes_text(row["from_bytes"]), upper, row["algorithm"], row["reason"])

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from farandole.base.display.tables import show
+from farandole.base.display.wording import count
 from farandole.control.cli.parser import Parser
 from farandole.control.jobs.errors import JobError
 from farandole.control.jobs.places import connect_to_jobs
@@ -82,9 +83,8 @@ def sentence(status: JobStatus) -> str:
     """Return one sentence about the state of a job, without its name."""
     if status.state in (JobState.STARTING, JobState.RUNNING):
         word = "starts" if status.state is JobState.STARTING else "runs"
-        many = "" if status.wanted == 1 else "s"
         where = f" on {', '.join(status.hosts)}" if status.hosts else ""
-        return f"{word} with {status.wanted} worker{many}{where}"
+        return f"{word} with {count(status.wanted, 'worker')}{where}"
     if status.state is JobState.WAITING:
         return status.reason or "waits"
     if status.state is JobState.RESTARTING:

@@ -13,11 +13,11 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import NoReturn
 
+from farandole.base.display.wording import error_lines
 from farandole.base.installed import own_version
 from farandole.base.wire.os_text import show_os_text
 from farandole.control.cli.parser import USAGE_ERROR, Parser
 from farandole.control.jobs.errors import JobError
-from farandole.control.launcher.wording import error_lines
 from farandole.errors import SpecError
 
 VERBS: Mapping[str, Mapping[str, str]] = {

@@ -23,6 +23,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
+from farandole.base.display.wording import error_lines
 from farandole.base.wire.os_text import SHOWN
 from farandole.control.launcher.configuration import project
 from farandole.control.launcher.daemon.display import STREAMS, JobDisplay
@@ -39,7 +40,6 @@ from farandole.control.launcher.supervise.control import ControlledJob
 from farandole.control.launcher.supervise.ending import READER_SECONDS
 from farandole.control.launcher.supervise.failover_files import NothingLeft, NotTakenOver
 from farandole.control.launcher.supervise.outcome import JobOutcome, Running
-from farandole.control.launcher.wording import error_lines
 from farandole.control.queue.attempt import Attempt, AttemptRequest, AttemptResult
 from farandole.control.queue.model import AttemptReport, HostWorkers
 from farandole.control.scheduler.handover import count

@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from farandole.base.display.wording import count
 from farandole.base.installed import own_version
 from farandole.base.wire.async_channel import AsyncChannel
 from farandole.base.wire.dialing import MOST_SLOTS, Begin, Bridged, Continue, Hello, Leave, Order
@@ -35,7 +36,6 @@ from farandole.control.launcher.agents.agent_lost import AgentLost
 from farandole.control.launcher.agents.dialed_agent import DialedAgent, DialedReader, lead_nowhere
 from farandole.control.launcher.agents.reception_port import ReceptionPort
 from farandole.control.launcher.job.host_list import Host
-from farandole.control.launcher.wording import count
 from farandole.errors import SpecError
 
 # Counted from the first host that finds this launcher, if it is a new one: a name server may still give others the

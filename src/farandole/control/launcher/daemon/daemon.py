@@ -27,6 +27,7 @@ from typing import Any
 
 import msgspec
 
+from farandole.base.display.wording import error_lines
 from farandole.base.wire import clock
 from farandole.base.wire.errors import BadMessage, ConnectionLost, WireError
 from farandole.base.wire.frames import LENGTH_BYTES, Codec, frame_length
@@ -60,7 +61,6 @@ from farandole.control.launcher.supervise.control import ControlledJob
 from farandole.control.launcher.supervise.ending import READER_SECONDS
 from farandole.control.launcher.supervise.failover_files import NothingLeft, NotTakenOver
 from farandole.control.launcher.supervise.outcome import JobOutcome
-from farandole.control.launcher.wording import error_lines
 from farandole.errors import SpecError
 
 # Modules that a successor needs and a first daemon loads only once it knows its job.

@@ -22,10 +22,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import IO, Protocol
 
+from farandole.base.display.wording import count
 from farandole.control.launcher.agents.reception import Reception
 from farandole.control.launcher.job.elastic import Elastic
 from farandole.control.launcher.job.host_list import Host, parse_host_lines, slots_of
-from farandole.control.launcher.wording import count
 from farandole.errors import SpecError
 
 # Horovod's interval.

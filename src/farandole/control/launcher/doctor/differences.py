@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Callable, Mapping, Sequence
 
+from farandole.base.display.wording import count
 from farandole.base.nccl_library import version_text
 from farandole.control.agent.inspect.facts import Facts
 from farandole.control.launcher.doctor.findings import Finding, Level, in_order
@@ -124,10 +125,10 @@ def _same_gpus(hosts: Mapping[str, Facts]) -> list[Finding]:
         Finding(
             "note",
             "gpus",
-            f"{shorten(names)} see the same {count} {'GPU' if count == 1 else 'GPUs'}, which only one rank may use",
+            f"{shorten(names)} see the same {count(number, 'GPU')}, which only one rank may use",
             "give each container GPUs of its own, or list the machine once; otherwise host memory is used",
         )
-        for names, count in groups.items()
+        for names, number in groups.items()
     ]
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 
 from farandole.base import nccl_library
+from farandole.base.display.wording import count
 from farandole.control.agent.host_facts import visible_gpus
 from farandole.control.agent.inspect.facts import Facts, Framework, Gpus
 from farandole.control.launcher.doctor.findings import Finding
@@ -44,7 +45,7 @@ def shared(facts: Facts, workers: int | None) -> list[Finding]:
     there = _visible(facts.gpus)
     if workers is None or there == 0 or workers <= there:
         return []
-    text = f"{workers} workers would share {there} {'GPU' if there == 1 else 'GPUs'}: NCCL refuses two ranks on one GPU"
+    text = f"{workers} workers would share {count(there, 'GPU')}: NCCL refuses two ranks on one GPU"
     nccl = facts.gpus.nccl
     if nccl is not None and (nccl.version or 0) >= SHARED_GPU:
         text += " unless NCCL_MULTI_RANK_GPU_ENABLE=1 is set"

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from farandole.base.display.wording import count
 from farandole.control.launcher.doctor.findings import Finding, Level, in_order
 
 _LINE = re.compile(
@@ -239,7 +240,7 @@ def _describe(communicator: Communicator) -> list[str]:
     hosts = sorted(set(communicator.hosts.values()))
     head = "connections whose communicator is not in the log"
     if communicator.name:
-        where = f"{len(hosts)} {'host' if len(hosts) == 1 else 'hosts'}"
+        where = count(len(hosts), "host")
         head = f"communicator {communicator.name}: {communicator.size} ranks, {len(communicator.hosts)} of them "
         head += f"in this log, on {where}"
     lines = [head]

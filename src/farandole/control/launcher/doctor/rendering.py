@@ -11,6 +11,7 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 
 from farandole.base.display import tables
+from farandole.base.display.wording import bytes_text, count
 from farandole.base.nccl_library import version_text
 from farandole.control.agent.inspect.facts import Facts, Interface
 from farandole.control.launcher.doctor.advice import Backend, backends, taken
@@ -114,18 +115,12 @@ def _listed(*parts: str | None) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def _size(count: int | None) -> str:
-    """Format a number of bytes."""
-    if count is None:
-        return "unknown"
-    for unit, factor in (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if count >= factor:
-            return f"{count / factor:.1f} {unit}"
-    return f"{count} B"
+def _size(number: int | None) -> str:
+    return "unknown" if number is None else bytes_text(number)
 
 
-def _free(count: int | None) -> str:
-    return f"{_size(count)} free"
+def _free(number: int | None) -> str:
+    return f"{_size(number)} free"
 
 
 def _library(facts: Facts) -> str:
@@ -289,8 +284,8 @@ def verdict(findings: Sequence[Finding], paint: Paint = plain) -> str:
     problems = sum(finding.level == "problem" for finding in findings)
     notes = sum(finding.level == "note" for finding in findings)
     if problems:
-        return paint("problem", f"{problems} {'problem' if problems == 1 else 'problems'} found")
-    told = f", {notes} {'note' if notes == 1 else 'notes'}" if notes else ""
+        return paint("problem", f"{count(problems, 'problem')} found")
+    told = f", {count(notes, 'note')}" if notes else ""
     return paint("ok", f"no problem found{told}")
 
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from farandole.base.display.wording import count
 from farandole.control.agent.protocol import File, Task, TaskEnded
 from farandole.control.launcher.agents.agent_client import AgentClient
 from farandole.control.launcher.agents.agent_lost import AgentLost
@@ -23,7 +24,6 @@ from farandole.control.launcher.plan.model import LOOPBACK, HostPlan, Identity, 
 from farandole.control.launcher.ship.file_list import Hashes, Manifest, build_manifest, in_units
 from farandole.control.launcher.ship.missing_files import command_on_hosts, hint_for_missing, where_to_run
 from farandole.control.launcher.ship.send import ship
-from farandole.control.launcher.wording import count
 from farandole.errors import SpecError
 
 # Preparing a host may include compiling.

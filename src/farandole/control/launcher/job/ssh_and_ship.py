@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from farandole.control.launcher.wording import SIZE_UNITS
+from farandole.base.display.wording import SIZE_UNITS
 from farandole.errors import SpecError
 
 

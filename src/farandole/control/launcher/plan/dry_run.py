@@ -6,9 +6,9 @@ import json
 import shlex
 from collections.abc import Mapping
 
+from farandole.base.display.wording import count
 from farandole.control.launcher.plan.environment import PLACE_PREFIXES
 from farandole.control.launcher.plan.model import UNKNOWN, HostPlan, LaunchPlan
-from farandole.control.launcher.wording import count
 
 
 def render(plan: LaunchPlan) -> str:

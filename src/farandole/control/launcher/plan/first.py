@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from farandole.base.display.wording import count
 from farandole.control.launcher.job.elastic import Elastic
 from farandole.control.launcher.job.host_list import Host
 from farandole.control.launcher.job.machine import Machine
@@ -13,7 +14,6 @@ from farandole.control.launcher.plan.environment import place_of
 from farandole.control.launcher.plan.make import make_plan
 from farandole.control.launcher.plan.model import HostPlan, Identity, LaunchPlan, Site
 from farandole.control.launcher.slots.job_state import JobState
-from farandole.control.launcher.wording import count
 from farandole.errors import SpecError
 
 

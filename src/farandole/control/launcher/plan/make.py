@@ -13,6 +13,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from farandole.base.display.wording import count
 from farandole.control.launcher.job.host_list import Host, with_slots
 from farandole.control.launcher.job.machine import Machine
 from farandole.control.launcher.job.spec import LaunchSpec, read_exports
@@ -30,7 +31,6 @@ from farandole.control.launcher.plan.model import (
 )
 from farandole.control.launcher.targets.local import local_command
 from farandole.control.launcher.targets.ssh import ssh_command
-from farandole.control.launcher.wording import count
 from farandole.control.roster.events import Joined, Place, find_places
 from farandole.errors import SpecError
 

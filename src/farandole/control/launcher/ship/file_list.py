@@ -19,11 +19,11 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from farandole.base.display.wording import SIZE_UNITS
 from farandole.base.wire import encoding
 from farandole.control.agent.protocol import Directory, Entry, File, Link
 from farandole.control.launcher.job.ssh_and_ship import ShipLimit
 from farandole.control.launcher.ship.ignore import Rules, decide, entered, outer_rules, tracked_though_ignored
-from farandole.control.launcher.wording import SIZE_UNITS
 from farandole.errors import SpecError
 
 _READ_BYTES = 1024 * 1024

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import replace
 
+from farandole.base.display.wording import count
 from farandole.control.launcher.slots import fixed_rules, slot_rules
 from farandole.control.launcher.slots.job_events import (
     FINISHED,
@@ -34,7 +35,6 @@ from farandole.control.launcher.slots.job_events import (
 from farandole.control.launcher.slots.job_state import GRACE_SECONDS, End, JobState, Step, living, size_of
 from farandole.control.launcher.slots.phrases import named, others
 from farandole.control.launcher.slots.worker_rules import will_start, world_began
-from farandole.control.launcher.wording import count
 from farandole.control.roster import elastic, fixed
 from farandole.control.roster import events as roster_events
 from farandole.control.roster.decide import decide as decide_roster

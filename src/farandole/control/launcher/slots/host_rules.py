@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from farandole.base.display.wording import count
 from farandole.control.launcher.slots.backoff import waiting_time
 from farandole.control.launcher.slots.job_events import (
     DrainWorkers,
@@ -31,7 +32,6 @@ from farandole.control.launcher.slots.job_state import (
     with_slots,
 )
 from farandole.control.launcher.slots.phrases import named, others, who_leaves
-from farandole.control.launcher.wording import count
 
 
 def hosts_changed(state: JobState, event: HostsChanged, now: float) -> Step:

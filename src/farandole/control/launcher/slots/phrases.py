@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
+from farandole.base.display.wording import count
 from farandole.control.launcher.slots.job_state import JobState, living
-from farandole.control.launcher.wording import count
 from farandole.control.roster import fixed
 
 

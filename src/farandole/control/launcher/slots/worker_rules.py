@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from farandole.base.display.wording import count
 from farandole.control.launcher.slots.job_events import (
     DrainWorkers,
     EndJob,
@@ -28,7 +29,6 @@ from farandole.control.launcher.slots.job_state import (
     with_slots,
 )
 from farandole.control.launcher.slots.phrases import named, others
-from farandole.control.launcher.wording import count
 from farandole.control.roster.events import Leaves
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
+from farandole.base.display.wording import count
 from farandole.base.wire.address import parse_address
 from farandole.control.launcher.agents.reception import FENCED_SECONDS, Reception
 from farandole.control.launcher.discovery.discovery import Discovery, make_source
@@ -29,7 +30,6 @@ from farandole.control.launcher.supervise.outcome import JobOutcome
 from farandole.control.launcher.supervise.supervisor import Supervisor
 from farandole.control.launcher.supervise.take_over import take_over
 from farandole.control.launcher.targets.local import LocalNames
-from farandole.control.launcher.wording import count
 from farandole.control.roster.elastic import MAJORITY_SECONDS, ElasticState, Limits
 from farandole.control.roster.membership import ANY_SIZE
 from farandole.errors import SpecError

@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from farandole.base.display.wording import count
 from farandole.base.wire.frames import FRAME_LIMIT, LARGEST_FRAME
 from farandole.base.wire.interfaces import addresses
 from farandole.base.wire.rendezvous import Failure
@@ -37,7 +38,6 @@ from farandole.control.launcher.supervise.outcome import JobOutcome
 from farandole.control.launcher.targets.external import check_library, command_line, environment_of, flavour_of
 from farandole.control.launcher.targets.launch_order import Flavour, LaunchOrder, Starter
 from farandole.control.launcher.targets.local import LocalNames
-from farandole.control.launcher.wording import count
 from farandole.control.roster import fixed
 from farandole.control.roster.service import Report, RosterService
 from farandole.errors import SpecError

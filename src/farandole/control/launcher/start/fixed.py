@@ -12,6 +12,7 @@ import socket
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 
+from farandole.base.display.wording import count
 from farandole.control.launcher.agents.agent_client import AgentClient
 from farandole.control.launcher.agents.start_agents import start_agents
 from farandole.control.launcher.host_setup import preflight
@@ -30,7 +31,6 @@ from farandole.control.launcher.supervise.launch_context import SECRET_BYTES, La
 from farandole.control.launcher.supervise.outcome import JobOutcome
 from farandole.control.launcher.supervise.supervisor import Supervisor
 from farandole.control.launcher.targets.local import LocalNames
-from farandole.control.launcher.wording import count
 
 
 def where_hosts_are(spec: LaunchSpec, machine: Machine, *, dialed: bool = False) -> list[tuple[Host, bool]]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import msgspec
 
+from farandole.base.display.wording import count
 from farandole.control.jobs.view import JobView
 from farandole.control.launcher.discovery.discovery import Discovery
 from farandole.control.launcher.job.host_list import Host, slots_of
@@ -18,7 +19,6 @@ from farandole.control.launcher.slots.slot_rules import describe
 from farandole.control.launcher.supervise.control import HostRow, Status
 from farandole.control.launcher.supervise.job_view import view_of
 from farandole.control.launcher.supervise.supervisor import Supervisor
-from farandole.control.launcher.wording import count
 from farandole.control.roster.events import Resized
 from farandole.control.roster.membership import ANY_SIZE
 from farandole.errors import SpecError

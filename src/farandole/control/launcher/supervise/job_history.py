@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from farandole.base.display.wording import count
 from farandole.base.wire.rendezvous import Progress
 from farandole.control.jobs.view import Moment
 from farandole.control.launcher.slots.job_state import JobState
 from farandole.control.launcher.supervise.workers import Workers
-from farandole.control.launcher.wording import count
 from farandole.control.roster.events import Announce
 
 MOST_MOMENTS = 1000

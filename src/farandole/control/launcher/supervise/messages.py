@@ -6,11 +6,11 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 
+from farandole.base.display.wording import count
 from farandole.control.launcher.output.console import Console
 from farandole.control.launcher.slots.job_state import JobState
 from farandole.control.launcher.slots.phrases import named
 from farandole.control.launcher.supervise.workers import Worker, Workers
-from farandole.control.launcher.wording import count
 from farandole.control.roster.events import Announce, Departure, Hold
 
 MOST_NAMED = 3

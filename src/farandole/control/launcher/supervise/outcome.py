@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from farandole.base.display.wording import error_lines
 from farandole.control.launcher.failure.error_file import write_error_files
 from farandole.control.launcher.failure.failure_text import exit_code, render_failure
 from farandole.control.launcher.failure.record import WorkerRecord, first_failure
@@ -13,7 +14,6 @@ from farandole.control.launcher.job.spec import LaunchSpec
 from farandole.control.launcher.plan.model import HostPlan, LaunchPlan, WorkerPlan
 from farandole.control.launcher.slots.job_state import End
 from farandole.control.launcher.supervise.workers import Workers
-from farandole.control.launcher.wording import error_lines
 
 # Seconds beyond which failures are unrelated: by then, new workers have replaced the first ones.
 TOGETHER_SECONDS = 120.0

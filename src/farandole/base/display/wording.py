@@ -1,4 +1,4 @@
-"""Counts and sizes in the form in which people write them, and Horovod's words where programs look for them."""
+"""Counts, sizes and errors as people read them, and Horovod's words where programs look for them."""
 
 from __future__ import annotations
 
@@ -24,3 +24,16 @@ def error_lines(message: str, hint: str = "") -> str:
 def count(number: int, noun: str) -> str:
     """Format a number of things, such as `1 worker` or `2 workers`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def bytes_text(number: int) -> str:
+    """Format a number of bytes in the largest unit that fits.
+
+    Example:
+        >>> bytes_text(1536 * 1024 * 1024)
+        '1.5 GiB'
+    """
+    for unit, factor in (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if number >= factor:
+            return f"{number / factor:.4g} {unit}"
+    return f"{number} B"
