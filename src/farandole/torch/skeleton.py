@@ -39,7 +39,8 @@ class Place(NamedTuple):
 
     def on_own_device(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return the tensor on the sender's type of device, or where it is if this process has no such device."""
-        return tensor.to(self.device) if self.device != "cpu" and _is_available(self.device) else tensor
+        is_there = self.device in (tensor.device.type, "cpu")
+        return tensor if is_there or not is_available(self.device) else tensor.to(self.device)
 
 
 class Skeleton(NamedTuple):
@@ -81,7 +82,8 @@ def tensors_by_path(value: Any, path: tuple[Any, ...] = ()) -> dict[tuple[Any, .
     return {place: each for key, item in items for place, each in tensors_by_path(item, (*path, key)).items()}
 
 
-def _is_available(device_type: str) -> bool:
+def is_available(device_type: str) -> bool:
+    """Return whether this process has such a device."""
     module = getattr(torch, device_type, None)
     return module is not None and hasattr(module, "is_available") and module.is_available()
 

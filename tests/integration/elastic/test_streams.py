@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import torch
 from elastic_worlds import ElasticJob
+from fake_gpu_device import DEVICE, FakeGpu
 from worlds import ANSWER_SECONDS, WorkerFailed, WorkerGone, wait_until
 
 SAMPLES = 30
@@ -95,10 +96,13 @@ def learn(folder: str, options: dict[str, Any]) -> dict[str, Any]:
 
     torch.set_num_threads(1)
     stream._LEAST_BYTES = stream._BYTES_PER_SECOND = 1
+    device = options.get("device", "cpu")
+    if device == DEVICE:
+        FakeGpu.of_environment().load_for_farandole()
     hvd.init()
     session = current()
     worker = session.settings.rank
-    model, beside = make_model(), torch.nn.Linear(4, 3)
+    model, beside = make_model().to(device), torch.nn.Linear(4, 3).to(device)
     with torch.no_grad():
         for parameter in [*model.parameters(), *beside.parameters()]:
             parameter.mul_(1 + 4 * worker)  # Whoever gets no state goes wrong.
@@ -156,7 +160,7 @@ def learn(folder: str, options: dict[str, Any]) -> dict[str, Any]:
         if options.get("body fails") == worker and seen["shadow"] == 2:
             raise ValueError("the test wants it")
         optimizer.zero_grad()
-        torch.nn.functional.mse_loss(model(x), y).backward()
+        torch.nn.functional.mse_loss(model(x.to(device)), y.to(device)).backward()
         if options.get("clip"):
             optimizer.synchronize()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 0.05)
@@ -180,7 +184,7 @@ def learn(folder: str, options: dict[str, Any]) -> dict[str, Any]:
         "step": loop.step,
         "size": hvd.size(),
         "used": used,
-        "parameters": [parameter.detach().clone() for parameter in model.parameters()],
+        "parameters": [parameter.detach().cpu().clone() for parameter in model.parameters()],
         "state": repr([_plain(thing.state_dict()) for thing in things.values()]),
         **seen,
     }
@@ -190,7 +194,7 @@ def learn(folder: str, options: dict[str, Any]) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
-        return value.detach().double().numpy().tobytes().hex()
+        return value.detach().cpu().double().numpy().tobytes().hex()
     if isinstance(value, dict):
         return {key: _plain(each) for key, each in value.items()}
     return value
@@ -269,6 +273,17 @@ def test_received_state_follows_the_steps_of_the_others(
     play.wait_for(*play.add())
     results = play.end()
     assert [result["shadow"] for result in results[:2]] == [0, 0]
+    assert results[2]["shadow"] >= SHADOWED_STEPS
+    assert [result["sent again"] for result in results] == [0, 0, 0]
+
+
+def test_state_goes_from_gpu_to_gpu_while_the_others_train(
+    fake_gpu: FakeGpu, make_job: Callable[..., ElasticJob], tmp_path: Path
+) -> None:
+    variables = {**fake_gpu.environment(), "NCCL_MULTI_RANK_GPU_ENABLE": "1"}
+    play = Play(make_job({**STREAMING, **variables}), tmp_path, {"optimizer": "adam", "device": DEVICE})
+    play.wait_for(*play.add())
+    results = play.end()
     assert results[2]["shadow"] >= SHADOWED_STEPS
     assert [result["sent again"] for result in results] == [0, 0, 0]
 

@@ -3,7 +3,7 @@
 A newcomer takes the steps with the others, with the same reduced gradients (see `farandole.worker.elastic.shadows`). A
 *part* is a parameter with the optimizer's state of it: what a step makes of these depends on them and the gradient
 only. So a part that has arrived stays equal to the others'. It is copied between two steps, and sent during the next
-one.
+one; tensors of GPUs are copied there, and sent from there, if every rank that takes part has one.
 
 Where that is not so (an optimizer that looks at several parameters at once, buffers, averages of weights that began
 before), what has arrived gets outdated. Therefore all parts are compared in the end, by checksums. Parts that differ
@@ -12,7 +12,7 @@ are sent once more, together with everything that does not belong to a part, whi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -20,8 +20,9 @@ import cloudpickle  # type: ignore[import-untyped]
 import torch
 
 from farandole.errors import FarandoleError
-from farandole.torch.elastic.transfer import OWN, load_state, transfer
-from farandole.torch.skeleton import Skeleton, take_apart
+from farandole.torch.collectives.tensors import FRONT
+from farandole.torch.elastic.transfer import OWN, gpu_types, load_state, shared_types, transfer
+from farandole.torch.skeleton import Place, Skeleton, take_apart
 from farandole.worker.core.basics import current
 from farandole.worker.core.dtype import DType, Kind
 from farandole.worker.core.handle import Pending
@@ -64,7 +65,8 @@ class _Flight(NamedTuple):
 
     call: int
     parts: list[_Said]
-    buffer: torch.Tensor
+    buffers: dict[str, torch.Tensor]
+    """For the tensors of each type of device; "cpu" is for all that do not travel between GPUs."""
 
 
 def begin(things: Mapping[str, Any], sources: Sequence[int], receivers: Sequence[int], at_once: int) -> Stream | None:
@@ -83,13 +85,15 @@ def begin(things: Mapping[str, Any], sources: Sequence[int], receivers: Sequence
         HorovodInternalError: a worker was lost, or what has come is not what was sent.
     """
     session = current()
-    told = b""
+    parts: list[_Part] = []
     if session.world.rank == sources[0]:
         now = _Now(things)
         parts = _parts_of(things, now)
         large = sum(sum(now.say(parts, part)[0].nbytes) for part in range(len(parts))) > at_once
-        told = cloudpickle.dumps(parts if large else [])
-    parts = cloudpickle.loads(session.exchange("elastic.parts", told)[sources[0]])
+        parts = parts if large else []
+    told = session.exchange("elastic.parts", cloudpickle.dumps((gpu_types(), parts)))
+    said = {each: cloudpickle.loads(told[each]) for each in (*sources, *receivers)}
+    _, parts = said[sources[0]]
     if not parts:
         transfer(things, sources, receivers)
         return None
@@ -102,20 +106,26 @@ def begin(things: Mapping[str, Any], sources: Sequence[int], receivers: Sequence
                 states[part.optimizer]["state"].pop(part.number, None)
 
     transfer(things, sources, receivers, leave_out=leave_out)
-    return Stream(things, parts, sources, receivers)
+    return Stream(things, parts, sources, receivers, shared_types([types for types, _ in said.values()]))
 
 
 class Stream:
     """Sends the state to newcomers in parts: `worker.elastic.framework.Stream` for PyTorch."""
 
     def __init__(
-        self, things: Mapping[str, Any], parts: Sequence[_Part], sources: Sequence[int], receivers: Sequence[int]
+        self,
+        things: Mapping[str, Any],
+        parts: Sequence[_Part],
+        sources: Sequence[int],
+        receivers: Sequence[int],
+        shared: Collection[str],
     ) -> None:
-        """Bring these parts."""
+        """Bring these parts; `shared` are the types of devices between which tensors can travel."""
         self._things = things
         self._parts = parts
         self._sources = sources
         self._receivers = receivers
+        self._shared = shared
         self._session = current()
         self._sent = 0
         """So many of the parts."""
@@ -165,26 +175,50 @@ class Stream:
         return chosen
 
     def _begin(self, now: _Now, source: int, receiver: int, parts: list[_Said]) -> None:
-        size = _layout([nbytes for part in parts for nbytes in part.nbytes])[-1]
-        buffer = torch.empty(size, dtype=torch.uint8, device="cpu")
         is_source = self._session.world.rank == source
+        buffers = {kind: torch.empty(size, dtype=torch.uint8, device=kind) for kind, size in self._sizes(parts).items()}
         if is_source:
             tensors = [tensor for part in parts for tensor in now.say(self._parts, part.number)[1]]
-            for room, tensor in zip(_split(buffer, parts), tensors, strict=True):
+            for room, tensor in zip(self._split(buffers, parts), tensors, strict=True):
                 room.copy_(tensor.detach())
-        request = make_request(
-            Kind.TRANSFER,
-            f"elastic.part.{self._turns}.{source}.{receiver}",
-            dtype=DType.U8,
-            shape=(size,),
-            root=source,
-            peer=receiver,
-            input=buffer.data_ptr() if is_source else None,
-            output=None if is_source else buffer.data_ptr(),
-        )
-        # The function holds the buffer, which must live until the call is done.
-        call = Pending(self._session.engine, Submission([request]), lambda _, buffer=buffer: None)  # type: ignore[misc]
-        self._flights.append(_Flight(self._session.handles.begin(call), parts, buffer))
+        requests = [
+            make_request(
+                Kind.TRANSFER,
+                f"elastic.part.{self._turns}.{source}.{receiver}.{kind}",
+                dtype=DType.U8,
+                shape=(buffer.numel(),),
+                root=source,
+                peer=receiver,
+                input=buffer.data_ptr() if is_source else None,
+                output=None if is_source else buffer.data_ptr(),
+                stream=FRONT.stream_of(buffer),
+            )
+            for kind, buffer in buffers.items()
+        ]
+        # The function holds the buffers, which must live until the call is done.
+        call = Pending(self._session.engine, Submission(requests), lambda _, buffers=buffers: None)  # type: ignore[misc]
+        self._flights.append(_Flight(self._session.handles.begin(call), parts, buffers))
+
+    def _kind(self, place: Place) -> str:
+        return place.device if place.device in self._shared else "cpu"
+
+    def _sizes(self, parts: Sequence[_Said]) -> dict[str, int]:
+        """Return the sizes of the buffers in bytes, by the types of their devices."""
+        sizes: dict[str, int] = {}
+        for place in _places_of(parts):
+            kind = self._kind(place)
+            sizes[kind] = sizes.get(kind, 0) + _room(place)
+        return {kind: size for kind, size in sizes.items() if size}
+
+    def _split(self, buffers: Mapping[str, torch.Tensor], parts: Sequence[_Said]) -> Iterator[torch.Tensor]:
+        """Return the tensors that lie in buffers."""
+        begins: dict[str, int] = {}
+        for place in _places_of(parts):
+            kind = self._kind(place)
+            begin = begins.get(kind, 0)
+            begins[kind] = begin + _room(place)
+            room = buffers[kind][begin : begin + place.nbytes] if place.nbytes else torch.empty(0, dtype=torch.uint8)
+            yield room.view(place.dtype).view(place.shape)
 
     def _land(self) -> list[_Flight]:
         """Wait for all that is on its way; raise the first error then."""
@@ -201,7 +235,7 @@ class Stream:
 
     def _have(self, flight: _Flight) -> None:
         """Let a newcomer's things be as what has come."""
-        tensors = iter(_split(flight.buffer, flight.parts))
+        tensors = self._split(flight.buffers, flight.parts)
         came: dict[str, dict[int, Any]] = {}
         own = {name: thing.state_dict() for name, thing in self._things.items() if isinstance(thing, torch.nn.Module)}
         for said in flight.parts:
@@ -268,19 +302,10 @@ def _dealt(chosen: Sequence[_Said], hands: int) -> list[list[_Said]]:
     return dealt
 
 
-def _layout(sizes: Sequence[int]) -> list[int]:
-    """Return where each tensor begins in a buffer, and where it ends."""
-    begins = [0]
-    for size in sizes:
-        begins.append(begins[-1] + -(-size // _ALIGNMENT) * _ALIGNMENT)
-    return begins
+def _places_of(parts: Sequence[_Said]) -> list[Place]:
+    return [place for part in parts for place in part.skeleton.places]
 
 
-def _split(buffer: torch.Tensor, parts: Sequence[_Said]) -> list[torch.Tensor]:
-    """Return the tensors that lie in a buffer."""
-    places = [place for part in parts for place in part.skeleton.places]
-    begins = _layout([place.nbytes for place in places])
-    return [
-        buffer[begin : begin + place.nbytes].view(place.dtype).view(place.shape)
-        for begin, place in zip(begins, places, strict=False)
-    ]
+def _room(place: Place) -> int:
+    """Return how many bytes of a buffer a tensor takes."""
+    return -(-place.nbytes // _ALIGNMENT) * _ALIGNMENT

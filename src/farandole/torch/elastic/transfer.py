@@ -1,22 +1,24 @@
 """Gives newcomers the state of a training, from the memory of the ranks that hold it.
 
 Every receiver first learns from one of the sources what there is; then the bytes of all tensors travel (see
-`farandole.worker.elastic.pieces`).
+`farandole.worker.elastic.pieces`). Tensors of GPUs go from one GPU to the other, if every rank that takes part has one.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]
 import torch
 
+from farandole.torch.collectives.tensors import RAW_STREAMS, gpu_stream
 from farandole.torch.optimizer_state import load_in_place
-from farandole.torch.skeleton import Place, Skeleton, take_apart, tensors_by_path
+from farandole.torch.skeleton import Place, Skeleton, is_available, take_apart, tensors_by_path
 from farandole.worker.core.basics import current
-from farandole.worker.elastic.pieces import give, pieces_of
+from farandole.worker.elastic.pieces import Piece, give, pieces_of
 
 
 class _Own(enum.Enum):
@@ -50,26 +52,43 @@ def transfer(
     session = current()
     rank = session.world.rank
     tensors: list[torch.Tensor] = []
-    told = b""
+    message: tuple[Skeleton, dict[int, tuple[Any, ...]]] | None = None
     if rank in sources:
         states = {name: thing.state_dict() for name, thing in things.items()}
         if leave_out is not None:
             leave_out(states)
         skeleton, tensors = take_apart(states)
         if rank == sources[0]:
-            told = cloudpickle.dumps((skeleton, _paths(states, tensors) if compare else {}))
-    told = session.exchange("elastic.skeleton", told)[sources[0]]
+            message = skeleton, _paths(states, tensors)
+    told = session.exchange("elastic.skeleton", cloudpickle.dumps((gpu_types(), message)))
+    said = {each: cloudpickle.loads(told[each]) for each in (*sources, *receivers)}
+    shared = shared_types([types for types, _ in said.values()])
+    skeleton, paths = said[sources[0]][1]
+    own: dict[str, Any] = {}
     if rank in receivers:
-        skeleton, paths = cloudpickle.loads(told)
-        own = {name: thing.state_dict() for name, thing in things.items()} if leave_out or compare else {}
-        here = tensors_by_path(own) if compare else {}
-        tensors = [_room_for(place, here.get(paths.get(number))) for number, place in enumerate(skeleton.places)]
+        if leave_out is not None or compare or any(place.device in shared for place in skeleton.places):
+            own = {name: thing.state_dict() for name, thing in things.items()}
+        here = tensors_by_path(own)
+        tensors = [
+            _room_for(place, here.get(paths.get(number)), shared, compare)
+            for number, place in enumerate(skeleton.places)
+        ]
     # Until `give` has returned, `held` keeps alive what the pieces are in.
-    held = list(map(ordinary, tensors))
-    pieces = pieces_of((tensor.data_ptr(), tensor.numel() * tensor.element_size()) for tensor in held)
+    held = [_sendable(*each, shared) for each in zip(tensors, skeleton.places, strict=False)]
+    pieces = [piece for tensor in held for piece in _pieces(tensor)]
     give(session, pieces, sources, receivers, compare=compare)
     if rank in receivers:
         _load(things, skeleton, held, own)
+
+
+def gpu_types() -> list[str]:
+    """Return the types of devices that this process has, and from which the engine can send."""
+    return [kind for kind in RAW_STREAMS if is_available(kind)]
+
+
+def shared_types(told: Sequence[Collection[str]]) -> frozenset[str]:
+    """Return the types of devices that all of these ranks have."""
+    return frozenset(told[0]).intersection(*told[1:])
 
 
 def _paths(states: Mapping[str, Any], tensors: Sequence[torch.Tensor]) -> dict[int, tuple[Any, ...]]:
@@ -78,10 +97,56 @@ def _paths(states: Mapping[str, Any], tensors: Sequence[torch.Tensor]) -> dict[i
     return {numbers[id(each)]: path for path, each in tensors_by_path(states).items() if id(each) in numbers}
 
 
-def _room_for(place: Place, own: Any) -> torch.Tensor:
-    if isinstance(own, torch.Tensor) and (own.dtype, own.shape) == (place.dtype, place.shape) and not own.is_sparse:
+def _room_for(place: Place, own: Any, shared: Collection[str], compare: bool) -> torch.Tensor:
+    """Return the memory that a tensor is received in.
+
+    On a GPU it is the receiver's own tensor, where there is one: there may be no room for another of its size.
+    """
+    on_gpu = place.device in shared
+    is_alike = (
+        isinstance(own, torch.Tensor)
+        and (own.dtype, own.shape) == (place.dtype, place.shape)
+        and own.layout is torch.strided
+    )
+    if is_alike and on_gpu and own.device.type == place.device and own.is_contiguous() and not own.is_neg():
+        return own.detach()
+    if is_alike and compare and not on_gpu:
         return ordinary(own.detach())
-    return torch.empty(place.shape, dtype=place.dtype)
+    return torch.empty(place.shape, dtype=place.dtype, device=place.device if on_gpu else "cpu")
+
+
+def _sendable(tensor: torch.Tensor, place: Place, shared: Collection[str]) -> torch.Tensor:
+    """Return a tensor in contiguous memory: of a GPU, if there it is received."""
+    if place.device not in shared:
+        return ordinary(tensor)
+    return tensor.detach().to(place.device).contiguous().resolve_conj().resolve_neg()
+
+
+def _pieces(tensor: torch.Tensor) -> Iterator[Piece]:
+    pieces = pieces_of([(tensor.data_ptr(), tensor.numel() * tensor.element_size())])
+    if tensor.is_cpu:
+        yield from pieces
+        return
+    stream = gpu_stream(tensor.device)
+    flat = _whole_numbers(tensor)
+    begin = 0
+    for piece in pieces:
+        end = begin + piece.nbytes // flat.element_size()
+        yield piece._replace(stream=stream, checksum=partial(_checksum, flat[begin:end]))
+        begin = end
+
+
+def _whole_numbers(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the same memory as one row of integers."""
+    size = min(tensor.element_size(), 8)
+    types = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+    return tensor.view(-1).view(types[size])
+
+
+def _checksum(numbers: torch.Tensor) -> int:
+    """Return a sum, modulo 2^64, to which each place gives another weight."""
+    weights = torch.arange(1, 2 * numbers.numel(), 2, device=numbers.device)
+    return int((numbers.to(torch.int64) * weights).sum())
 
 
 def _load(

@@ -1,19 +1,23 @@
 """Memory that ranks give to others of their world: in pieces, dealt out to the ranks that have it, and compared.
 
-All sources hold the same bytes, so each of them sends a part: the pieces are dealt out to them in turn.
+All sources hold the same bytes, so each of them sends a part: the pieces are dealt out to them in turn. Pieces in the
+memory of a GPU go from there to that of another GPU, or through host memory where the engine has no other way.
 """
 
 from __future__ import annotations
 
 import ctypes
 import zlib
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from farandole.errors import HorovodInternalError
+from farandole.worker.core.binding import NativeRequest
 from farandole.worker.core.dtype import DType, Kind
+from farandole.worker.core.gpu_stream import GpuStream
 from farandole.worker.core.handle import Pending
 from farandole.worker.core.request import make_request
 from farandole.worker.core.session import Session
@@ -21,13 +25,25 @@ from farandole.worker.core.submission import Submission
 
 # Small enough that all sources have about the same to send, large enough that the number of pieces does not matter.
 PIECE_BYTES = 4 << 20
+# So many pieces in the memory of GPUs are on their way at once, in two halves: on the way through host memory, each
+# needs as much pinned memory.
+GPU_PIECES = 16
 
 
 class Piece(NamedTuple):
-    """Memory of this rank; the maker of the piece keeps it alive."""
+    """Memory of this rank; the maker of the piece keeps it alive.
+
+    Attributes:
+        address: where it begins.
+        nbytes: its size.
+        stream: where it is computed and used, in the memory of a GPU; None in host memory.
+        checksum: returns the checksum of memory of a GPU, which is the same for the same bytes on each rank.
+    """
 
     address: int
     nbytes: int
+    stream: GpuStream | None = None
+    checksum: Callable[[], int] | None = None
 
 
 def pieces_of(blocks: Iterable[tuple[int, int]]) -> list[Piece]:
@@ -79,23 +95,52 @@ def _move(
     receivers: Sequence[int],
 ) -> None:
     rank = session.world.rank
-    requests = [
-        make_request(
-            Kind.TRANSFER,
-            f"elastic.state.{number}.{receiver}",
-            dtype=DType.U8,
-            shape=(pieces[number].nbytes,),
-            root=_source_of(number, sources),
-            peer=receiver,
-            input=pieces[number].address if rank == _source_of(number, sources) else None,
-            output=pieces[number].address if rank == receiver else None,
-        )
-        for number in numbers
-        for receiver in receivers
-        if rank in (_source_of(number, sources), receiver)
-    ]
-    if requests:
-        session.handles.run(Pending(session.engine, Submission(requests), lambda _: None))
+    on_host: list[NativeRequest] = []
+    on_gpu: list[NativeRequest] = []
+    for number in numbers:
+        piece, source = pieces[number], _source_of(number, sources)
+        for receiver in receivers:
+            if rank in (source, receiver):
+                request = make_request(
+                    Kind.TRANSFER,
+                    f"elastic.state.{number}.{receiver}",
+                    dtype=DType.U8,
+                    shape=(piece.nbytes,),
+                    root=source,
+                    peer=receiver,
+                    input=piece.address if rank == source else None,
+                    output=piece.address if rank == receiver else None,
+                    stream=piece.stream,
+                )
+                (on_host if piece.stream is None else on_gpu).append(request)
+    half = GPU_PIECES // 2
+    _run_in_turn(session, [on_host, *(on_gpu[begin : begin + half] for begin in range(0, len(on_gpu), half))])
+
+
+def _run_in_turn(session: Session, parts: Iterable[Sequence[NativeRequest]]) -> None:
+    """Submit one part after the other, two of them at a time, and wait for all that have been submitted.
+
+    All ranks have their requests in the same order, so the first one that is not done is on its way on both of its
+    ranks: what waits for its turn never waits for ever.
+    """
+    error: Exception | None = None
+    in_flight: deque[int] = deque()
+
+    def wait_for(most: int) -> None:
+        nonlocal error
+        while len(in_flight) > most:
+            try:
+                session.handles.synchronize(in_flight.popleft())
+            except Exception as this:
+                error = error or this
+
+    for part in parts:
+        if part and error is None:
+            in_flight.append(session.handles.begin(Pending(session.engine, Submission(part), lambda _: None)))
+            wait_for(1)
+    wait_for(0)
+    if error is not None:
+        raise error
 
 
 def _check(session: Session, pieces: Sequence[Piece], sources: Sequence[int], receivers: Sequence[int]) -> None:
@@ -133,4 +178,6 @@ def _differing(
 
 
 def _checksum(piece: Piece) -> int:
+    if piece.checksum is not None:
+        return piece.checksum()
     return zlib.crc32((ctypes.c_char * piece.nbytes).from_address(piece.address))
