@@ -387,6 +387,14 @@ class FakeDaemon:
         used, slots = self.world.used(), {host.name: host.slots for host in self.state.hosts}
         over = {host: number for host, number in used.items() if number > slots.get(host, 0)}
         assert not over, f"more workers than slots: {over}"
+        held: dict[str, list[int]] = {}
+        for job in self.state.jobs.values():
+            for host, own in job.numbered.items():
+                assert len(own.numbers) >= job.slots.get(host, 0), f"slots without numbers: {job}"
+                held.setdefault(host, []).extend(own.numbers)
+        for host, numbers in held.items():
+            if len(numbers) <= slots.get(host, 0):
+                assert len(set(numbers)) == len(numbers), f"slots of {host} that two have: {numbers}"
         twice = [key for key, attempt in self.world.attempts.items() if attempt.begun > 1]
         assert not twice, f"begun twice: {twice}"
         runs: dict[str, int] = {}

@@ -83,6 +83,20 @@ def test_elastic_job_takes_free_slots_and_gives_them_back(bench: QueueBench) -> 
     assert bench.said("grows") == ["begun"]
 
 
+def test_jobs_on_one_host_see_different_gpus(bench: QueueBench) -> None:
+    gpus = {"CUDA_VISIBLE_DEVICES": "4,5,6,7"}
+    wait = f"while [ ! -e {bench.directory}/end ]; do sleep 0.05; done"
+    says = f"echo $CUDA_VISIBLE_DEVICES >> {bench.directory}/$NAME; {wait}"
+    bench.start()
+    for name, workers in (("a", "1"), ("b", "2"), ("c", "1:1")):
+        command = ("sh", "-c", says.replace("$NAME", name))
+        assert bench.ask("submit", "--detach", "--name", name, "-np", workers, "--", *command, environment=gpus)[0] == 0
+        until(lambda name=name: bench.said(name), f"{name} has begun", 60)  # type: ignore[misc]
+    bench.go("end")
+    bench.becomes("b", "Succeeded")
+    assert [bench.said(name) for name in "abc"] == [["4"], ["5,6"] * 2, ["7"]]
+
+
 def test_batch_chosen_by_policy_reaches_workers(bench: QueueBench) -> None:
     bench.start("--policy", "adaptive")
     script, file = bench.directory / "measures.py", bench.directory / "batch"

@@ -146,7 +146,9 @@ def test_attempt_state_follows_from_its_files(attempt: Attempt) -> None:
     attempt.write_ended(AttemptResult(3, True))
     assert attempt.fact(ME) == AttemptFact(AttemptState.ENDED, 3, True)
     assert attempt.hosts.read_text() == "h1 slots=2\n"
-    assert not attempt.set_hosts({"h1": 2}) and attempt.set_hosts({"h1": 1})
+    assert not attempt.set_hosts({"h1": 2}, {}) and attempt.set_hosts({"h1": 1}, {})
+    assert attempt.set_hosts({"h1": 1, "h2": 2}, {"h2": "0,3/4"})
+    assert attempt.hosts.read_text() == "h1 slots=1\nh2 slots=2 slot-numbers=0,3/4\n"
 
 
 def test_attempt_of_an_earlier_boot_is_lost(attempt: Attempt) -> None:

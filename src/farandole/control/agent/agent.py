@@ -29,6 +29,7 @@ from farandole.control.agent import host_facts, worker_error_file
 from farandole.control.agent.connectivity import ConnectListeners, ConnectRound
 from farandole.control.agent.event_loop import Loop
 from farandole.control.agent.failover import ExitRecords
+from farandole.control.agent.gpus import of_slots, visible_gpus
 from farandole.control.agent.launcher_connection import LauncherConnection
 from farandole.control.agent.oom import OomWatch
 from farandole.control.agent.probe import look
@@ -231,6 +232,8 @@ class Agent:
 
     def _environment(self, order: Start) -> dict[str, str]:
         environment = {**os.environ, **order.environment} if order.inherit else dict(order.environment)
+        if order.slot_numbers and (gpus := visible_gpus(environment)):
+            environment["CUDA_VISIBLE_DEVICES"] = ",".join(of_slots(order.slot_numbers, gpus))
         if self._error_files is not None:
             environment.setdefault(worker_error_file.VARIABLE, self._error_files.path(order.rank))
         return environment

@@ -41,6 +41,9 @@ class Start(msgspec.Struct, frozen=True, tag="start"):
     directory: str
     inherit: bool = False
     """Whether the agent's own environment, which is that of a login on this host, is the base of the worker's."""
+    slot_numbers: str = ""
+    """Which of the host's slots the job has there, as `gpus.of_slots` takes them: the worker sees the GPUs of these.
+    "": nobody has numbered them."""
     elastic: bool = False
     """Whether the job continues when this worker ends: then its remaining processes are ended too, the agent reports
     when it is stopped, and sends `Leaving` when it must itself go. `rank` is the number of the worker then."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from farandole.base.settings.table import FLAGS
-from farandole.control.agent.host_facts import count_gpus, visible_gpus
+from farandole.control.agent.gpus import visible_gpus
 from farandole.control.launcher.job.elastic import GRACE_SECONDS, PREEMPTION_SECONDS, TIMEOUT_SECONDS, Elastic
 from farandole.control.launcher.job.host_list import Host, choose, parse_hosts, read_host_file, with_python, with_slots
 from farandole.control.launcher.job.ssh_and_ship import SshOptions
@@ -258,7 +258,7 @@ def _per_host(text: str | None) -> int | None:
     if text is None:
         return None
     if text in _AUTO:
-        gpus = 0 if text == "cpu" else visible_gpus(os.environ, count_gpus)
+        gpus = 0 if text == "cpu" else len(visible_gpus(os.environ))
         if text == "gpu" and not gpus:
             raise SpecError("--nproc-per-node gpu: no GPU is visible on this machine", "use a number, or cpu")
         return gpus or len(os.sched_getaffinity(0))

@@ -55,6 +55,8 @@ class AttemptRequest(msgspec.Struct, frozen=True):
     directory: str
     """The working directory of the job."""
     options: RunOptions = NO_OPTIONS
+    slot_numbers: Mapping[str, str] = {}
+    """Which slots of each host they are, as the launcher takes them."""
 
 
 class AttemptResult(msgspec.Struct, frozen=True):
@@ -123,7 +125,7 @@ class Attempt:
             return
         self._make()
         self.own.mkdir(mode=0o700, exist_ok=True)
-        self.set_hosts(request.slots)
+        self.set_hosts(request.slots, request.slot_numbers)
         draft = self.path / ".request"
         _write(draft, encode_json(request), 0o600)
         if os.geteuid() == 0:
@@ -135,9 +137,10 @@ class Attempt:
         self.path.mkdir(parents=True, exist_ok=True)
         self.path.chmod(0o755)  # The job's user must be able to enter it, whatever the daemon's umask is.
 
-    def set_hosts(self, slots: Slots) -> bool:
+    def set_hosts(self, slots: Slots, numbers: Mapping[str, str]) -> bool:
         """Write the hosts of an elastic job's workers; return whether they have changed."""
-        text = "".join(f"{host} slots={number}\n" for host, number in slots.items())
+        words = {host: f" slot-numbers={which}" for host, which in numbers.items()}
+        text = "".join(f"{host} slots={number}{words.get(host, '')}\n" for host, number in slots.items())
         with contextlib.suppress(OSError):
             if self.hosts.read_text() == text:
                 return False

@@ -81,7 +81,7 @@ class Executor:
         if isinstance(action, StartAttempt):
             self._start(attempt, job, now)
         elif isinstance(action, SetHosts):
-            attempt.set_hosts(action.slots)
+            attempt.set_hosts(action.slots, action.numbers)
         elif isinstance(action, SetBatch):
             attempt.set_batch(action.samples)
         elif isinstance(action, StopAttempt):
@@ -99,7 +99,14 @@ class Executor:
 
     def _request(self, job: QueueJob) -> AttemptRequest:
         environment, directory = self._launch(job.name)
-        return AttemptRequest(job.spec, job.slots, environment, job.spec.working_directory or directory, self._options)
+        return AttemptRequest(
+            job.spec,
+            job.slots,
+            environment,
+            job.spec.working_directory or directory,
+            self._options,
+            job.slot_numbers,
+        )
 
     def _reap(self, jobs: Mapping[str, QueueJob]) -> None:
         """Reap runners that have ended, and forget the runners of attempts that are over."""

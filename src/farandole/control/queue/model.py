@@ -76,6 +76,27 @@ class Owner(msgspec.Struct, frozen=True):
     name: str
 
 
+class SlotNumbers(msgspec.Struct, frozen=True):
+    """Which of a host's slots a job has.
+
+    Attributes:
+        numbers: the number of each of its slots, from 0, in the order in which the job counts them.
+        count: how many the host has.
+    """
+
+    numbers: tuple[int, ...]
+    count: int
+
+    def first(self, slots: int) -> str:
+        """Return the first of them as the launcher takes them.
+
+        Example:
+            >>> SlotNumbers((1, 3, 0), 4).first(2)
+            '1,3/4'
+        """
+        return f"{','.join(map(str, self.numbers[:slots]))}/{self.count}"
+
+
 class QueueJob(msgspec.Struct, frozen=True):
     """One job of the queue: its spec, and all state that must survive the daemon. Times: seconds since 1970."""
 
@@ -96,6 +117,8 @@ class QueueJob(msgspec.Struct, frozen=True):
     """Its slots; those of an elastic job are a target: workers that are leaving may still be elsewhere (`held`)."""
     held: Slots = msgspec.field(default_factory=dict)
     """The slots that its workers may still use: never fewer than `slots` while there is an attempt."""
+    numbered: Mapping[str, SlotNumbers] = msgspec.field(default_factory=dict)
+    """Which slots of each host they are: at least as many as it holds there."""
     changed: float = 0.0
     """When `slots` last changed."""
     why_stopped: StopReason | None = None
@@ -113,6 +136,11 @@ class QueueJob(msgspec.Struct, frozen=True):
     @property
     def replicas(self) -> int:
         return self.wanted or self.spec.workers.replicas
+
+    @property
+    def slot_numbers(self) -> dict[str, str]:
+        """Which slots it has on each host, as the launcher takes them."""
+        return {host: self.numbered[host].first(count) for host, count in self.slots.items() if host in self.numbered}
 
     @property
     def has_slots(self) -> bool:
@@ -209,6 +237,8 @@ class SetHosts(msgspec.Struct, frozen=True, tag=True):
     job: str
     attempt: int
     slots: Slots
+    numbers: Mapping[str, str] = {}
+    """Which slots of each host they are."""
 
 
 class SetBatch(msgspec.Struct, frozen=True, tag=True):

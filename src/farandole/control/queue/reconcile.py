@@ -24,6 +24,7 @@ from farandole.control.queue.model import (
     SetBatch,
     StopReason,
 )
+from farandole.control.queue.numbering import numbered
 from farandole.control.queue.settings import QueueSettings
 from farandole.control.queue.transitions import (
     actions_of,
@@ -96,6 +97,7 @@ def turn(
     else:
         why = "all hosts that answer are being drained" if any(host.up for host in hosts) else "no host can be reached"
         reasons = {name: f"waits: {why}" for name, job in after.items() if job.phase is Phase.WAITING}
+    after = numbered(after, hosts)
     steps = ((before, seen), (seen, after))  # A job may be lost and get other slots in one turn.
     events = [
         JobEvent(name, said)

@@ -348,7 +348,9 @@ def _launch_of(request: AttemptRequest, attempt: Attempt, for_all: LaunchSpec) -
     job = request.job
     if job.is_elastic:
         return elastic_launch(job, count(request.slots), f"file:{attempt.hosts}", for_all)
-    hosts = tuple(Host(name, number) for name, number in request.slots.items())
+    hosts = tuple(
+        Host(name, number, slot_numbers=request.slot_numbers.get(name, "")) for name, number in request.slots.items()
+    )
     return fixed_launch(job, with_python(hosts, request.options.python), for_all)
 
 

@@ -151,7 +151,7 @@ def actions_of(job: QueueJob, fact: AttemptFact) -> list[Action]:
         return [StartAttempt(job.name, attempt)]
     if job.phase is Phase.RUNNING and job.spec.is_elastic:
         begin: list[Action] = [StartAttempt(job.name, attempt)] if fact.seen is AttemptState.ORPHANED else []
-        return [*begin, SetHosts(job.name, attempt, job.slots)]
+        return [*begin, SetHosts(job.name, attempt, job.slots, job.slot_numbers)]
     if job.phase is Phase.STOPPING:
         begin = [StartAttempt(job.name, attempt)] if fact.seen is AttemptState.ORPHANED and job.spec.is_elastic else []
         return [StopAttempt(job.name, attempt, _how(job)), *begin]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from farandole.control.agent.command_check import python_script
-from farandole.control.agent.host_facts import visible_gpus
+from farandole.control.agent.gpus import visible_gpus
 from farandole.control.launcher.job.host_list import Host
 from farandole.control.launcher.job.machine import Machine
 from farandole.control.launcher.job.spec import LaunchSpec, check_command, read_exports
@@ -276,7 +276,7 @@ def test_threads_never_fall_below_one_and_an_export_wins() -> None:
 )
 def test_visible_gpus(listed: str | None, visible: int) -> None:
     environment = {} if listed is None else {"CUDA_VISIBLE_DEVICES": listed}
-    assert visible_gpus(environment, lambda: 4) == visible
+    assert len(visible_gpus(environment, lambda: ["0", "1", "2", "3"])) == visible
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from farandole.base import nccl_library
 from farandole.base.display.wording import count
-from farandole.control.agent.host_facts import visible_gpus
+from farandole.control.agent.gpus import visible_gpus
 from farandole.control.agent.inspect.facts import Facts, Framework, Gpus
 from farandole.control.launcher.doctor.findings import Finding
 from farandole.control.launcher.doctor.interfaces import is_usable
@@ -144,7 +144,7 @@ def _order(facts: Facts) -> list[Finding]:
 
 def _visible(gpus: Gpus) -> int:
     there = max(gpus.nodes, len(gpus.devices))
-    return there if gpus.visible is None else visible_gpus({"CUDA_VISIBLE_DEVICES": gpus.visible}, lambda: there)
+    return there if gpus.visible is None else len(visible_gpus({"CUDA_VISIBLE_DEVICES": gpus.visible}))
 
 
 # --- NCCL -------------------------------------------------------------------------------------------------------------

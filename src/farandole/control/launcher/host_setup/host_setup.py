@@ -71,7 +71,7 @@ class JobHost:
             return f"FARANDOLE_JOB={self.plan.environment['FARANDOLE_JOB']}"
         return f"{AGENT_VARIABLE}={self.token}"
 
-    def order(self, worker: int, slot: int, size: int, inherited: Mapping[str, str]) -> Start:
+    def order(self, worker: int, slot: int, size: int, inherited: Mapping[str, str], slot_numbers: str = "") -> Start:
         """Return the order that makes its agent start a worker.
 
         Args:
@@ -79,6 +79,7 @@ class JobHost:
             slot: the slot it gets.
             size: the expected number of workers in a world.
             inherited: the launcher's environment, which the worker's own variables override.
+            slot_numbers: which of the host's slots the job has now, as in `Start`.
         """
         plan, host = self.plan, self.host_plan
         ours = dict(inherited) if host.local else inherited_elsewhere(inherited)
@@ -86,7 +87,15 @@ class JobHost:
         own = host.workers[slot % len(host.workers)].environment
         environment = {**ours, **plan.environment, **host.environment, **own, **place_of(worker, slot, size)}
         environment |= {AGENT_VARIABLE: self.token}
-        return Start(worker, host.command, environment, host.directory, inherit=not host.local, elastic=True)
+        return Start(
+            worker,
+            host.command,
+            environment,
+            host.directory,
+            inherit=not host.local,
+            slot_numbers=slot_numbers,
+            elastic=True,
+        )
 
 
 class HostSetup:

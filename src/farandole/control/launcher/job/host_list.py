@@ -35,6 +35,8 @@ _MEANINGS = {
     **dict.fromkeys(("slots", "count", "cpu"), "slots"),  # Open MPI has three names for it.
     **dict.fromkeys(("user", "username", "user_name"), "user"),
     "python": "python",
+    # A queue writes these.
+    "slot_numbers": "slot numbers",
 }
 # Limits of oversubscription, the layout of a machine, binding and interfaces, in Open MPI, MPICH and Intel MPI.
 _IGNORED = re.compile(
@@ -56,6 +58,9 @@ class Host:
     """The machine that it is on, if several hosts may share one; "": a machine of its own."""
     devices: tuple[str, ...] = ()
     """The GPUs that its workers may use, as for CUDA_VISIBLE_DEVICES; (): all, or none."""
+    slot_numbers: str = ""
+    """Which of the machine's slots these are, if a queue has numbered them: `1,3/4` is the second and the fourth of
+    four. "": all, or nobody knows."""
     directory: str = ""
     """The directory in which its workers run; "": the launcher's."""
 
@@ -190,7 +195,8 @@ def _of_line(words: list[str], where: str) -> list[Host]:
         hosts = [replace(host, slots=slots) for host in hosts]
     if user := options.get("user"):
         hosts = [_host(f"{user}@{host.label}", host.slots, where) for host in hosts]
-    return [replace(host, python=options.get("python", "")) for host in hosts]
+    numbers = _slot_numbers(options.get("slot numbers", ""), where)
+    return [replace(host, python=options.get("python", ""), slot_numbers=numbers) for host in hosts]
 
 
 def _read_word(word: str, where: str) -> tuple[str, str]:
@@ -242,6 +248,14 @@ def _slots(text: str, where: str) -> int:
     if not re.fullmatch(r"[0-9]{1,6}", text):
         raise SpecError(INVALID, f"{where}: {text!r} is not a number of slots")
     return int(text)
+
+
+def _slot_numbers(text: str, where: str) -> str:
+    if text and not re.fullmatch(r"[0-9]{1,6}(,[0-9]{1,6})*/[1-9][0-9]{0,5}", text):
+        raise SpecError(
+            f"{where}: {text!r} is not a list of numbers of slots", "leave it to the queue, which writes it"
+        )
+    return text
 
 
 def _is_address(text: str) -> bool:

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from farandole.control.agent.host_facts import count_gpus, visible_gpus
+from farandole.control.agent.gpus import visible_gpus
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ def look() -> Machine:
     return Machine(
         hostname=socket.gethostname(),
         cores=len(os.sched_getaffinity(0)),
-        gpus=visible_gpus(environment, count_gpus),
+        gpus=len(visible_gpus(environment)),
         directory=os.getcwd(),
         environment=environment,
     )

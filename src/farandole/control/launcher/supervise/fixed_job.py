@@ -74,6 +74,13 @@ def _orders(job_host: JobHost, context: LaunchContext) -> list[Start]:
     asked = {"FARANDOLE_PROGRESS": "1"} if wanted else {}
     common = {**inherited, **asked, **job_host.plan.environment, **host.environment}
     return [
-        Start(worker.rank, host.command, {**common, **worker.environment}, host.directory, inherit=not host.local)
+        Start(
+            worker.rank,
+            host.command,
+            {**common, **worker.environment},
+            host.directory,
+            inherit=not host.local,
+            slot_numbers=job_host.host.slot_numbers,
+        )
         for worker in host.workers
     ]

@@ -253,7 +253,9 @@ class Supervisor:
         elif isinstance(action, events.StartWorker):
             job_host = self.hosts.ready[action.label]
             inherited = self._context.machine.environment
-            order = job_host.order(action.worker, action.slot, expected_size(self.state), inherited)
+            # A host's slots may have become others since it was made ready.
+            numbers = self.hosts.known.hosts.get(action.label, job_host.host).slot_numbers
+            order = job_host.order(action.worker, action.slot, expected_size(self.state), inherited, numbers)
             self.workers.add(action.worker, job_host)
             job_host.agent.send(order)
         elif isinstance(action, events.StopWorkers):
