@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from farandole.control.cli.queue import read_run_options
-from farandole.control.jobs.spec import JobSpec, from_dict
+from farandole.control.jobs.spec import JobSpec, Workers, from_dict
 from farandole.control.launcher.job.elastic import Elastic
 from farandole.control.launcher.job.from_job import (
     FOR_ALL,
@@ -45,6 +47,31 @@ def test_elastic_job_begins_with_its_slots() -> None:
     assert launch.elastic == Elastic(1, 4, discovery="file:/hosts", grace=20.0, spares=1)
     assert (launch.num_proc, launch.hosts, launch.end_grace) == (3, (), 1.0)
     assert launch.settings == {"checkpoint_dir": "/c", "resume": "auto"}
+
+
+# Another value for each key of a job that its launch has, too.
+OF_LAUNCHES: dict[str, Any] = {
+    **{"command": ("true",), "workers": Workers(2, 5, 5), "environment": {"B": "3"}, "grace": 7.0, "checkpoint": "/c"},
+}
+# The same for the keys by which its place decides whether, when and in what the launcher runs.
+OF_PLACES: dict[str, Any] = {
+    **{"name": "a", "elastic": True, "priority": 1, "queue": "q", "suspension": "never", "signal": "SIGINT"},
+    **{"image": "i", "resources": {"cpu": "1"}, "working_directory": "/w", "duration": 9.0, "deadline": 9.0},
+    **{"application": "a", "retries": 1, "options": {"kubernetes": {}}},
+}
+
+
+def test_each_key_of_a_job_is_either_of_its_launch_or_of_its_place() -> None:
+    before = job(workers="1:4")
+    assert {*OF_LAUNCHES, *OF_PLACES} == {field.name for field in msgspec.structs.fields(JobSpec)}
+
+    def launches(spec: JobSpec) -> tuple[LaunchSpec, ...]:
+        hosts = [Host("h1", spec.workers.replicas)]
+        return fixed_launch(spec, hosts, SSH), elastic_launch(spec, 2, "file:/hosts", SSH)
+
+    others = {**OF_LAUNCHES, **OF_PLACES}.items()
+    changed = {name: msgspec.structs.replace(before, **{name: value}) for name, value in others}
+    assert {name for name, spec in changed.items() if launches(spec) != launches(before)} == OF_LAUNCHES.keys()
 
 
 def test_words_of_a_command_are_never_options() -> None:
