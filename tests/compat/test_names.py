@@ -141,6 +141,9 @@ def test_tensorflow_has_the_names_that_scripts_and_horovods_tests_use() -> None:
         for reduced in (hvd._allreduce(one), hvd._grouped_allreduce([one])[0], hvd._reducescatter(one)):
             assert reduced.numpy().tolist() == [1.0, 2.0]
         assert hvd._grouped_reducescatter([one])[0].numpy().tolist() == [1.0, 2.0]
+        in_order = (one, None, hvd.Sum, False, hvd.global_process_set, 2.0)
+        for reduced in (hvd._reducescatter(*in_order), hvd._allreduce(one, None, hvd.Average, 2.0)):
+            assert reduced.numpy().tolist() == [2.0, 4.0]
 
         calls = []
         cached = hvd._cache(lambda *given: calls.append(given) or len(calls))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any
 
 import farandole.tensorflow as hvd
@@ -11,7 +11,6 @@ from farandole.compat.basics import HorovodBasics
 from farandole.compat.support import get_average_backwards_compatibility_fun, num_rank_is_power_2
 from farandole.compat.tensorflow.util import _executing_eagerly
 from farandole.worker.core.dtype import Sum
-from farandole.worker.core.group import ProcessSet, global_process_set
 
 __all__ = ["_executing_eagerly", "check_num_rank_power_of_2", "handle_average_backwards_compatibility"]
 
@@ -31,88 +30,21 @@ def _normalize_name(name: str) -> str:
     return re.sub(r"[^a-zA-Z0-9_]", "_", name)
 
 
-def _allreduce(
-    tensor: Any,
-    name: str | None = None,
-    op: int = Sum,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    ignore_name_scope: bool = False,
-    process_set: ProcessSet = global_process_set,
-) -> Any:
-    """Reduce a dense tensor; by default, sum it."""
-    return hvd.allreduce(
-        tensor,
-        op=op,
-        prescale_factor=prescale_factor,
-        postscale_factor=postscale_factor,
-        name=name,
-        process_set=process_set,
-        ignore_name_scope=ignore_name_scope,
-    )
+def _summing(function: Callable[..., Any], *order: str) -> Callable[..., Any]:
+    """Return a reduction as Horovod's op: a sum by default, and the arguments after the tensors in this order."""
+
+    def reduce(tensors: Any, *values: Any, **named: Any) -> Any:
+        return function(tensors, **{"op": Sum, **dict(zip(order[: len(values)], values, strict=True)), **named})
+
+    return reduce
 
 
-def _grouped_allreduce(
-    tensors: Sequence[Any],
-    name: str | None = None,
-    op: int = Sum,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    ignore_name_scope: bool = False,
-    process_set: ProcessSet = global_process_set,
-) -> list[Any]:
-    """Reduce dense tensors, which travel together; by default, sum them."""
-    return hvd.grouped_allreduce(
-        tensors,
-        op=op,
-        prescale_factor=prescale_factor,
-        postscale_factor=postscale_factor,
-        process_set=process_set,
-        ignore_name_scope=ignore_name_scope,
-        name=name,
-    )
-
-
-def _reducescatter(
-    tensor: Any,
-    name: str | None = None,
-    op: int = Sum,
-    ignore_name_scope: bool = False,
-    process_set: ProcessSet = global_process_set,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-) -> Any:
-    """Reduce a dense tensor, and return this rank's rows; by default, sum it."""
-    return hvd.reducescatter(
-        tensor,
-        op=op,
-        name=name,
-        process_set=process_set,
-        ignore_name_scope=ignore_name_scope,
-        prescale_factor=prescale_factor,
-        postscale_factor=postscale_factor,
-    )
-
-
-def _grouped_reducescatter(
-    tensors: Sequence[Any],
-    name: str | None = None,
-    op: int = Sum,
-    ignore_name_scope: bool = False,
-    process_set: ProcessSet = global_process_set,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-) -> list[Any]:
-    """Reduce dense tensors, which travel together, and return this rank's rows; by default, sum them."""
-    return hvd.grouped_reducescatter(
-        tensors,
-        op=op,
-        process_set=process_set,
-        ignore_name_scope=ignore_name_scope,
-        name=name,
-        prescale_factor=prescale_factor,
-        postscale_factor=postscale_factor,
-    )
+_FACTORS = ("prescale_factor", "postscale_factor")
+_SCOPE = ("ignore_name_scope", "process_set")
+_allreduce = _summing(hvd.allreduce, "name", "op", *_FACTORS, *_SCOPE)
+_grouped_allreduce = _summing(hvd.grouped_allreduce, "name", "op", *_FACTORS, *_SCOPE)
+_reducescatter = _summing(hvd.reducescatter, "name", "op", *_SCOPE, *_FACTORS)
+_grouped_reducescatter = _summing(hvd.grouped_reducescatter, "name", "op", *_SCOPE, *_FACTORS)
 
 
 def __getattr__(name: str) -> Any:
