@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -9,7 +10,7 @@ import pytest
 from schedules import given, view
 
 from farandole.control.scheduler.cluster import Allocation, parse_cluster
-from farandole.control.scheduler.errors import ClusterError, UnknownPolicyError
+from farandole.control.scheduler.errors import ClusterError, SchedulerError, UnknownPolicyError
 from farandole.control.scheduler.job import Decision, PolicyJob
 from farandole.control.scheduler.policies import POLICIES, describe, make_policy
 from farandole.control.scheduler.rules import Queue, Rules
@@ -169,6 +170,14 @@ def test_the_order_of_the_jobs_does_not_matter(name: str) -> None:
     jobs[2] = running(jobs[2], (0, 3))
     policy = make_policy(name)
     assert policy.decide(EIGHT, jobs, 50.0) == policy.decide(EIGHT, jobs[::-1], 50.0)
+
+
+def test_policy_whose_package_is_missing_is_refused_with_the_command_that_installs_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "farandole.control.scheduler.adaptive.policy", None)
+    with pytest.raises(SchedulerError, match=r"policy adaptive needs .*, which is not installed.*pip install"):
+        make_policy("adaptive")
 
 
 def test_unknown_policies_and_clusters() -> None:

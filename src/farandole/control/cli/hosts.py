@@ -18,7 +18,7 @@ from farandole.control.launcher.daemon.client_protocol import AddHosts, Done, Dr
 from farandole.control.launcher.daemon.client_requests import ask
 from farandole.control.launcher.daemon.jobs import jobs_of_this_user
 from farandole.control.launcher.job.host_list import parse_hosts
-from farandole.errors import LaunchError, SpecError
+from farandole.errors import SpecError
 
 if TYPE_CHECKING:
     from farandole.control.launcher.supervise.control import HostRow
@@ -57,18 +57,12 @@ def execute(given: argparse.Namespace) -> int:
     """Run the verb and return the exit code."""
     name, requests = _read(given)
     directory, _ = jobs_of_this_user(os.environ).find(name)
-    try:
-        for request in requests:
-            answer = ask(directory, request)
-            if isinstance(answer, HostsAre):
-                _print(answer.rows, given.json)
-            elif isinstance(answer, Done):
-                print(*answer.lines, sep="\n", file=sys.stderr)
-    except SpecError:
-        raise
-    except LaunchError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    for request in requests:
+        answer = ask(directory, request)
+        if isinstance(answer, HostsAre):
+            _print(answer.rows, given.json)
+        elif isinstance(answer, Done):
+            print(*answer.lines, sep="\n", file=sys.stderr)
     return 0
 
 

@@ -14,7 +14,7 @@ from farandole.control.launcher.daemon.client_protocol import Done, Kill
 from farandole.control.launcher.daemon.client_requests import ask
 from farandole.control.launcher.daemon.jobs import jobs_of_this_user
 from farandole.control.queue.attempt import is_attempt
-from farandole.errors import LaunchError, SpecError
+from farandole.errors import SpecError
 
 _EPILOG = """\
 examples:
@@ -48,13 +48,7 @@ def execute(given: argparse.Namespace) -> int:
     number = read_signal(given.signal)
     jobs = jobs_of_this_user(os.environ)
     directory, record = jobs.find(local_name(given.job, [each.name for each, _ in jobs.running()]))
-    try:
-        answer = ask(directory, Kill(given.rank, number))
-    except SpecError:
-        raise
-    except LaunchError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    answer = ask(directory, Kill(given.rank, number))
     assert isinstance(answer, Done)
     print(*(f"farandole: job {record.name}: {line}" for line in answer.lines), sep="\n", file=sys.stderr)
     return 0

@@ -18,7 +18,7 @@ from farandole.base.installed import own_version
 from farandole.base.wire.os_text import show_os_text
 from farandole.control.cli.parser import USAGE_ERROR, Parser
 from farandole.control.jobs.errors import JobError
-from farandole.errors import SpecError
+from farandole.errors import LaunchError, SpecError
 
 VERBS: Mapping[str, Mapping[str, str]] = {
     "training": {
@@ -127,6 +127,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(end="", flush=True)  # Unlike sys.stdout.flush(), works if standard output is closed.
     except (SpecError, JobError) as error:
         return _refuse(error)
+    except LaunchError as error:  # The launcher of a running job did not do what the verb asked for.
+        print(error_lines(str(error)), file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print(file=sys.stderr)  # The next output starts on a new line, not after ^C.
         return 128 + signal.SIGINT

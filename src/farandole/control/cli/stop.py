@@ -6,10 +6,11 @@ import argparse
 import os
 import sys
 
+from farandole.base.display.wording import error_lines
 from farandole.control.cli.parser import Parser
 from farandole.control.launcher.daemon.client_requests import stop
 from farandole.control.launcher.daemon.jobs import jobs_of_this_user
-from farandole.errors import LaunchError, SpecError
+from farandole.errors import LaunchError
 
 _EPILOG = """\
 The workers get SIGTERM and a few seconds to end by themselves, as with Ctrl-C; a second farandole stop kills them at
@@ -33,11 +34,9 @@ def execute(given: argparse.Namespace) -> int:
     directory, record = jobs_of_this_user(os.environ).find(given.job)
     try:
         stop(directory)
-    except SpecError:
-        raise
     except LaunchError as error:
-        print(f"error: {error}", file=sys.stderr)
-        print(f"hint: repeat the command to kill its workers; its launcher is process {record.pid}", file=sys.stderr)
+        hint = f"repeat the command to kill its workers; its launcher is process {record.pid}"
+        print(error_lines(str(error), hint), file=sys.stderr)
         return 1
     print(f"farandole: job {record.name} has ended", file=sys.stderr)
     return 0

@@ -16,10 +16,8 @@ from farandole.base.spelling import one_of
 from farandole.control.jobs.errors import Refused
 from farandole.control.jobs.spec import DEFAULT_QUEUE
 from farandole.control.scheduler.errors import SchedulerError
-from farandole.control.scheduler.policies import make_policy
+from farandole.control.scheduler.policies import DEFAULT_POLICY, make_policy
 from farandole.control.scheduler.rules import Queue, Rules, check_quotas, parse_queues
-
-DEFAULT_POLICY = "priority+easy+elastic"
 
 
 class Quota(msgspec.Struct, frozen=True):
@@ -34,11 +32,11 @@ class QueueSettings(msgspec.Struct, frozen=True):
     """All settings of a queue."""
 
     policy: str = DEFAULT_POLICY
-    quantum: float = 3600.0
+    quantum: float = Rules.quantum
     """Length of a time slice, in seconds."""
-    ageing: float = 3600.0
+    ageing: float = Rules.ageing
     """Seconds of waiting that raise a job's priority by one."""
-    round: float = 60.0
+    round: float = Rules.round
     """Seconds between two decisions of policies that also decide when nothing has happened."""
     keep: float = 7 * 24 * 3600.0
     """Seconds until a job that has ended is removed."""
@@ -78,10 +76,6 @@ class QueueSettings(msgspec.Struct, frozen=True):
             make_policy(self.policy, self.rules())
         except SchedulerError as error:
             raise Refused(error.message, error.hint) from None
-        except ModuleNotFoundError as error:
-            raise Refused(
-                f"policy {self.policy} needs {error.name}, which is not installed", "pip install 'farandole[scheduler]'"
-            ) from None
         for key in ("quantum", "ageing", "round", "keep"):
             if not getattr(self, key) > 0:
                 raise Refused(f"{key}: {getattr(self, key):g} s is not a valid time", "use a number of seconds above 0")

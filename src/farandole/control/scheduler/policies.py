@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from farandole.base.spelling import one_of
 from farandole.control.scheduler.admission import conservative, easy, greedy, strict
 from farandole.control.scheduler.composed import Admit, Composed, Rank, Review
-from farandole.control.scheduler.errors import UnknownPolicyError
+from farandole.control.scheduler.errors import SchedulerError, UnknownPolicyError
 from farandole.control.scheduler.order import deadline, fair_share, fcfs, priority, round_robin, sjf, srtf
 from farandole.control.scheduler.placement import least_loaded, pack, spread
 from farandole.control.scheduler.placement.by_node import Place
@@ -115,6 +115,10 @@ POLICIES: Mapping[str, Named] = {
 }
 
 
+DEFAULT_POLICY = "priority+easy+elastic"
+"""The policy of a queue that names none."""
+
+
 def make_policy(name: str, rules: Rules | None = None) -> Policy:
     """Return a policy by its name, or composed of parts: `sjf+easy+spread`, `adaptive+spread`.
 
@@ -122,6 +126,7 @@ def make_policy(name: str, rules: Rules | None = None) -> Policy:
 
     Raises:
         UnknownPolicyError: there is no such policy or part.
+        SchedulerError: the policy needs a package that is not installed.
     """
     rules = rules or Rules()
     named = POLICIES.get(name)
@@ -150,8 +155,12 @@ def make_policy(name: str, rules: Rules | None = None) -> Policy:
 
 def _adaptive(rules: Rules, place: Place, in_order: bool) -> Policy:
     # Only this policy needs numpy and scipy.
-    from farandole.control.scheduler.adaptive.policy import Adaptive
-
+    try:
+        from farandole.control.scheduler.adaptive.policy import Adaptive
+    except ModuleNotFoundError as error:
+        raise SchedulerError(
+            f"policy adaptive needs {error.name}, which is not installed", "pip install 'farandole[scheduler]'"
+        ) from None
     return Adaptive(rules, place=place, in_order=in_order)
 
 

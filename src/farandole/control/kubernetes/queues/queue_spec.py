@@ -16,11 +16,10 @@ from farandole.control.kubernetes.queues import node_slots
 from farandole.control.kubernetes.queues.node_slots import SLOT
 from farandole.control.scheduler.cluster import Cluster, Node
 from farandole.control.scheduler.errors import SchedulerError
-from farandole.control.scheduler.policies import make_policy
+from farandole.control.scheduler.policies import DEFAULT_POLICY, make_policy
 from farandole.control.scheduler.policy import Policy
 from farandole.control.scheduler.rules import Queue, Rules
 
-DEFAULT_POLICY = "priority+easy+elastic"
 MOST_SLOTS = 1_000_000
 _ROOT_KEYS = ("slots", "resource", "resourcePerSlot", "nodes", "policy", "quantum", "ageing", "round", "restartCost")
 """Fields that only a queue without a parent has: they apply to its whole tree."""
@@ -45,9 +44,9 @@ class QueueSpec:
     labels: Mapping[str, str] = field(default_factory=dict)
     """Labels of the nodes that are counted."""
     policy: str = DEFAULT_POLICY
-    quantum: float = 3600.0
-    ageing: float = 3600.0
-    round: float = 60.0
+    quantum: float = Rules.quantum
+    ageing: float = Rules.ageing
+    round: float = Rules.round
     restart_cost: float = 0.0
 
 
@@ -145,9 +144,9 @@ def _read(name: str, given: Any, reader: FieldReader) -> QueueSpec:
         of_slot=reader.amount(given, "resourcePerSlot"),
         labels=reader.texts(given, "nodes"),
         policy=reader.text(given, "policy", DEFAULT_POLICY),
-        quantum=reader.number(given, "quantum", 3600.0),
-        ageing=reader.number(given, "ageing", 3600.0),
-        round=reader.number(given, "round", 60.0),
+        quantum=reader.number(given, "quantum", Rules.quantum),
+        ageing=reader.number(given, "ageing", Rules.ageing),
+        round=reader.number(given, "round", Rules.round),
         restart_cost=reader.number(given, "restartCost", 0.0, zero=True),
     )
     if spec.slots and spec.resource:
@@ -198,6 +197,4 @@ def _policy_fault(tree: Tree) -> str:
         tree.make_policy()
     except SchedulerError as error:
         return f"policy: {error.message}; {error.hint}" if error.hint else f"policy: {error.message}"
-    except ModuleNotFoundError as error:
-        return f"policy: {tree.root.policy} needs {error.name}, which the operator's image does not have"
     return ""

@@ -23,7 +23,7 @@ def render(plan: LaunchPlan) -> str:
     ]
     lines += [f"note           {note}" for note in dict.fromkeys((*plan.notes, *plan.details))]
     lines += ["", "every worker gets the launcher's environment, and"]
-    lines += [f"  {name}={_shown(name, value, plan.private)}" for name, value in plan.environment.items()]
+    lines += variable_lines(plan.environment, plan.private)
     for host in plan.hosts:
         lines += ["", *_render_host(plan, host)]
     return "\n".join(lines) + "\n"
@@ -35,11 +35,16 @@ def _render_host(plan: LaunchPlan, host: HostPlan) -> list[str]:
     if host.directory != plan.directory:
         lines += [f"  directory {host.directory}"]
     lines += [f"  network {name}: {' '.join(addresses)}" for name, addresses in host.networks]
-    lines += [f"  {name}={_shown(name, value, plan.private)}" for name, value in host.environment.items()]
+    lines += variable_lines(host.environment, plan.private)
     for worker in host.workers:
         lines += [f"  {plan.noun} {worker.rank}"]
         lines += [f"    {family}" for family in _families(worker.environment, plan.private)]
     return lines
+
+
+def variable_lines(environment: Mapping[str, str], private: frozenset[str]) -> list[str]:
+    """Return variables as lines for people, without the values of private ones."""
+    return [f"  {name}={_shown(name, value, private)}" for name, value in environment.items()]
 
 
 def as_json(plan: LaunchPlan) -> str:

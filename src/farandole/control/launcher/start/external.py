@@ -29,6 +29,7 @@ from farandole.control.launcher.failure.record import shell_code, signal_name
 from farandole.control.launcher.job.machine import Machine
 from farandole.control.launcher.job.spec import LaunchSpec, check_command
 from farandole.control.launcher.output.console import Console
+from farandole.control.launcher.plan.dry_run import variable_lines
 from farandole.control.launcher.plan.make import hosts_in_use, job_size, make_plan
 from farandole.control.launcher.plan.model import LOOPBACK, SECRET_NAMES, UNKNOWN, Identity
 from farandole.control.launcher.slots.job_state import GRACE_SECONDS
@@ -146,10 +147,7 @@ def render_external(plan: ExternalPlan) -> str:
         f"roster         here, on {'loopback' if plan.local else 'all addresses'}",
         "",
         "every worker gets the launcher's environment, and",
-    ]
-    lines += [
-        f"  {name}={'***' if name in SECRET_NAMES else value if UNKNOWN in value else shlex.quote(value)}"
-        for name, value in plan.environment.items()
+        *variable_lines(plan.environment, SECRET_NAMES),
     ]
     return "\n".join(lines) + "\n"
 
