@@ -154,7 +154,12 @@ ENVIRONMENTS = {
     # Spark in this process and its executors, on this machine: 800 MB, and Java 17. `make test-spark`.
     "spark": Environment(
         ("3.11", "3.12", "3.13"),
-        ("pyspark==4.3.0", "torch==2.13.0", "numpy==2.4.6", "safetensors==0.8.0"),
+        (
+            *("pyspark==4.3.0", "pyarrow==26.0.1", "pandas==2.3.3", "fsspec==2026.9.0"),
+            # Of Spark Connect.
+            *("grpcio==1.85.3", "grpcio-status==1.85.3", "googleapis-common-protos==1.76.0", "zstandard==0.25.0"),
+            *("torch==2.13.0", "numpy==2.4.6", "safetensors==0.8.0", "keras==3.15.1"),
+        ),
         ("tests/spark", "tests/integration/docs/test_code_blocks.py", "-k", "spark", "--timeout", "500"),
         on_demand=True,
     ),
