@@ -35,6 +35,21 @@ def test_optimizers_and_operations_that_do_not_fit_are_refused() -> None:
         lightning.Trainer(strategy=strategy, **options).fit(Model(), loader)
 
 
+def test_device_of_both_strategies_is_that_of_the_slot(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    from farandole.lightning import FabricStrategy, FarandoleStrategy
+
+    chosen: list[torch.device] = []
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
+    monkeypatch.setenv("FARANDOLE_LOCAL_RANK", "3")
+    for strategy in (FarandoleStrategy(), FabricStrategy()):
+        assert strategy.root_device == torch.device("cpu"), "no device has been asked for"
+        strategy.parallel_devices = [torch.device("cuda", each) for each in range(2)]
+        assert strategy.root_device == chosen[-1] == torch.device("cuda", 1)
+
+
 @pytest.mark.parametrize(
     ("option", "value", "instead"),
     [("accumulate_grad_batches", 4, "smaller batch_size"), ("limit_train_batches", 10, "max_steps")],

@@ -178,6 +178,23 @@ def test_a_file_that_has_changed_is_noticed(tmp_path: Path) -> None:
         source.farandole_read([(0, 1)])
 
 
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("ranges", [(), ((4, 4),)])
+def test_no_rows_are_columns_without_rows(tmp_path: Path, ranges: Any, shuffle: bool) -> None:
+    pairs = pa.list_(pa.float32())
+    write(tmp_path / "data", [[0, 5]], vector=lambda ids: pa.array([[each, 1.5] for each in ids], pairs))
+    source = ParquetSource(tmp_path / "data", shuffle=shuffle)
+    for _ in range(2):
+        rows = source.farandole_read(ranges)
+        assert {name: (each.shape, each.dtype.name) for name, each in rows.items()} == {
+            "id": ((0,), "int64"),
+            "vector": ((0, 2), "float32"),
+        }
+        source.farandole_read([(2, 4)])
+    with pytest.raises(IndexError, match="no rows 6 to 6"):
+        source.farandole_read([(6, 6)])
+
+
 def test_a_source_can_be_sent_to_another_process(tmp_path: Path) -> None:
     write(tmp_path / "data", UNEQUAL)
     source = ParquetSource(tmp_path / "data", shuffle=True)

@@ -8,6 +8,14 @@ Example:
 
 from __future__ import annotations
 
+import importlib.util
+
+if importlib.util.find_spec("lightning") is None:
+    raise ModuleNotFoundError(
+        "farandole.lightning needs Lightning, which is not installed here. Run: pip install 'farandole[lightning]'",
+        name="lightning",
+    )
+
 from lightning.fabric.strategies import STRATEGY_REGISTRY
 from lightning.pytorch.strategies import StrategyRegistry
 

@@ -1,4 +1,4 @@
-"""The collectives that Lightning asks a strategy for, in the world of `farandole.torch`."""
+"""What Lightning asks both strategies for: the worker's device, and collectives in the world of `farandole.torch`."""
 
 from __future__ import annotations
 
@@ -30,6 +30,13 @@ class Collectives:
     """
 
     is_alone = False
+    parallel_devices: Any
+
+    @property
+    def root_device(self) -> torch.device:
+        """Return the device of this worker: if Lightning trains on GPUs, that of `hvd.local_device()`."""
+        devices = self.parallel_devices or [torch.device("cpu")]
+        return hvd.local_device() if devices[0].type == "cuda" else devices[0]
 
     def barrier(self, *args: Any, **kwargs: Any) -> None:
         """Wait until all workers have called this."""

@@ -42,12 +42,6 @@ class FabricStrategy(Collectives, ParallelStrategy):
         self._backward_sync_control = _LocalPasses(self)
         self._optimizers: list[Any] = []
 
-    @property
-    def root_device(self) -> torch.device:
-        """Return the device of this worker: on a GPU machine, the one with its local rank."""
-        devices = self.parallel_devices or [torch.device("cpu")]
-        return torch.device(devices[0].type, hvd.local_rank()) if devices[0].type == "cuda" else devices[0]
-
     def setup_environment(self) -> None:
         """Prepare the device, and the rank of this worker."""
         rank_zero_only.rank = hvd.rank()

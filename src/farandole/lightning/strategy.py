@@ -70,12 +70,6 @@ class FarandoleStrategy(Collectives, ParallelStrategy):
         self._batches: ElasticBatches | None = None
 
     @property
-    def root_device(self) -> torch.device:
-        """Return the device of this worker: on a GPU machine, the one with its local rank."""
-        devices = self.parallel_devices or [torch.device("cpu")]
-        return torch.device(devices[0].type, hvd.local_rank()) if devices[0].type == "cuda" else devices[0]
-
-    @property
     def is_distributed(self) -> bool:
         """Return True, so that Lightning distributes samplers and reduces logged values."""
         return True

@@ -10,7 +10,7 @@ import numpy as np
 from farandole.errors import InvalidRequestError
 from farandole.parquet.columns import to_numpy
 from farandole.parquet.footers import arrow
-from farandole.parquet.order import EpochOrder
+from farandole.parquet.order import EpochOrder, Piece
 from farandole.worker.elastic.ledger import Share
 
 Columns = dict[str, Any]
@@ -101,12 +101,17 @@ class EpochReader:
             IndexError: there are no such positions.
         """
         parts: list[Columns] = []
-        for piece in self._order.pieces(ranges):
+        for piece in list(self._order.pieces(ranges)) or [self._no_rows()]:
             if self._window is None or self._window[0] != piece.window:
                 self._window = None  # Its memory is free before the next one is read.
                 self._window = piece.window, self._read_window(piece.window)
             parts.append({name: column[piece.begin : piece.end] for name, column in self._window[1].items()})
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+    def _no_rows(self) -> Piece:
+        """Return a piece without rows, from whose window no rows get their columns' types and shapes."""
+        window = next(self._order.pieces(((0, 1),))).window if self._window is None else self._window[0]
+        return Piece(window, 0, 0)
 
     def _read_window(self, window: int) -> Columns:
         rows = [group.rows for group in self._reader.groups]

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from farandole.control.launcher.function import pickle_call, results_of
-from farandole.control.launcher.job.elastic import DIAL, TIMEOUT_SECONDS, Elastic
+from farandole.control.launcher.job.elastic import DIAL, Elastic, read_elastic_timeout
 from farandole.errors import SpecError
 from farandole.spark.driver import Options, run_job, start_thread
 from farandole.spark.fixed import new_group
@@ -62,7 +62,7 @@ def run_elastic(
         max_num_proc: the most workers; None: `num_proc`, or with dynamic allocation its maximum.
         start_timeout: seconds that a task tries to reach the launcher; None: HOROVOD_SPARK_START_TIMEOUT, or 600.
         elastic_timeout: seconds to wait for `min_num_proc` workers, at the beginning and after a loss; None:
-            HOROVOD_ELASTIC_TIMEOUT, or 600.
+            FARANDOLE_ELASTIC_TIMEOUT or HOROVOD_ELASTIC_TIMEOUT, or 600.
         reset_limit: the most worlds that may follow the first one; None: no limit.
         env: variables for the workers, in addition to those of the executors; None as a value removes one.
         stdout: the object with `write` that the workers' output is written to; None: the stdout of this process.
@@ -81,7 +81,8 @@ def run_elastic(
     """
     context = active_context()
     size, least, most = sizes(context, num_proc, min_num_proc, max_num_proc)
-    elastic = Elastic(least, most, discovery=DIAL, timeout=_elastic_seconds(elastic_timeout), reset_limit=reset_limit)
+    seconds = read_elastic_timeout(elastic_timeout, os.environ)
+    elastic = Elastic(least, most, discovery=DIAL, timeout=seconds, reset_limit=reset_limit)
     options = Options.read(start_timeout, env, stdout, stderr, verbose, prefix_output_with_timestamp, executable, ports)
     call = pickle_call(fn, args, kwargs or {})
     tasks = Slots(context, most)
@@ -109,16 +110,6 @@ def sizes(context: Any, size: int | None, least: int | None, most: int | None) -
             "give min_num_proc <= num_proc <= max_num_proc",
         )
     return size, least, most
-
-
-def _elastic_seconds(given: float | None) -> float:
-    text = os.environ.get("HOROVOD_ELASTIC_TIMEOUT", "")
-    if given is not None or not text:
-        return TIMEOUT_SECONDS if given is None else given
-    try:
-        return float(text)
-    except ValueError:
-        raise SpecError(f"HOROVOD_ELASTIC_TIMEOUT={text} is not a number of seconds", "set it to one") from None
 
 
 class Slots:
