@@ -156,6 +156,7 @@ CHECKS = {
             "src/farandole/control/agent/dialer_process.py",
             "src/farandole/control/launcher/agents",
             "src/farandole/control/launcher/start",
+            "src/farandole/control/ray_jobs",
             "src/farandole/ray",
             "tests/ray",
             "tools/frameworks.py",

@@ -29,15 +29,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if missing:
             item.add_marker(pytest.mark.skip("Ray is not installed"))
         item.add_marker(pytest.mark.filterwarnings("ignore"))
-        item.add_marker(pytest.mark.timeout(400))
+        if item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(400))
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
-    """A cluster with 8 CPUs on one node, to which this process is connected."""
+    """A cluster with 8 CPUs and, as far as Ray knows, 2 GPUs on one node, to which this process is connected."""
     import ray
 
-    ray.init(num_cpus=8, include_dashboard=False, object_store_memory=100_000_000, log_to_driver=True)
+    ray.init(num_cpus=8, num_gpus=2, include_dashboard=False, object_store_memory=100_000_000, log_to_driver=True)
     yield ray
     ray.shutdown()
 

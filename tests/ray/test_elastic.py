@@ -4,111 +4,28 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.ray.conftest import SECONDS, until
+from tests.ray.conftest import until
+from tests.ray.jobs import Job, actor_of, dialer_of, living, train
 
 import farandole.ray
 from farandole.errors import JobFailed
 from farandole.ray import RayExecutor
-
-STEPS = 40
-
-
-def train(folder: str, size: int) -> tuple[list[float], list[int]]:
-    """Train until all samples are used once by a world of this size at the end; return the parameters and samples."""
-    import torch
-
-    import farandole
-    import farandole.torch as hvd
-
-    hvd.init()
-    torch.manual_seed(0)
-    model = torch.nn.Linear(1, 1)
-    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1e-4), model.named_parameters())
-    state = hvd.elastic.TorchState(model=model, optimizer=optimizer, step=0)
-
-    @hvd.elastic.run
-    def loop(state: Any) -> None:
-        while True:
-            Path(folder, f"pid.{os.getpid()}").touch()
-            farandole.report((hvd.rank(), hvd.size(), state.step))
-            optimizer.zero_grad()
-            model(torch.full((2, 1), float(state.step % 7))).square().mean().backward()
-            optimizer.step()
-            state.step += 1
-            done = hvd.allreduce(torch.tensor([float(Path(folder, "finish").exists())]), op=hvd.Min, name="done")
-            state.commit()
-            if done[0] and state.step >= STEPS and hvd.size() == size:
-                return
-
-    loop(state)
-    return [float(each) for each in model.parameters()], [hvd.size()]
-
-
-class Job:
-    """`farandole.ray.run` in a thread."""
-
-    def __init__(self, folder: Path, size: int, **options: Any) -> None:
-        self.folder = folder
-        self.values: list[tuple[int, int, int]] = []
-        self.results: Any = None
-        self.error: BaseException | None = None
-
-        def run() -> None:
-            try:
-                self.results = farandole.ray.run(
-                    train, args=[str(folder), size], callbacks=[self.values.append], **options
-                )
-            except BaseException as error:
-                self.error = error
-
-        self._thread = threading.Thread(target=run)
-        self._thread.start()
-
-    def reaches(self, size: int) -> None:
-        """Wait until steps are taken with this number of workers from now on."""
-        seen = len(self.values)
-        until(lambda: self.error or any(each[1] == size for each in self.values[seen:]))
-        assert self.error is None, self.error
-
-    def worker(self) -> int:
-        """Return the process id of a living worker."""
-        pids = [int(each.name.partition(".")[2]) for each in self.folder.glob("pid.*")]
-        return next(pid for pid in pids if Path(f"/proc/{pid}").exists())
-
-    def finish(self) -> Any:
-        (self.folder / "finish").touch()
-        self._thread.join(SECONDS)
-        assert not self._thread.is_alive()
-        if self.error is not None:
-            raise self.error
-        return self.results
-
-
-def parent_of(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-
-
-def dialer_of(pid: int) -> int:
-    return parent_of(parent_of(pid))
-
-
-def actor_of(pid: int) -> int:
-    return parent_of(dialer_of(pid))
 
 
 @pytest.mark.parametrize("find", [lambda pid: pid, dialer_of, actor_of], ids=["worker", "dialer", "actor"])
 def test_training_goes_on_after_a_process_is_killed(
     cluster: Any, nothing_left: None, tmp_path: Path, find: Callable[[int], int]
 ) -> None:
-    job = Job(tmp_path, 2, min_workers=2, max_workers=2)
+    job = Job(tmp_path, {"min_workers": 2, "max_workers": 2}, train, 2)
     job.reaches(2)
-    victim = job.worker()
+    victim = job.workers()[0]
     os.kill(find(victim), signal.SIGKILL)
     until(lambda: not Path(f"/proc/{victim}").exists())
     job.reaches(2)
@@ -125,7 +42,7 @@ def test_job_grows_to_the_most_workers_when_there_is_room(cluster: Any, nothing_
 
     other = Other.remote()
     cluster.get(other.ready.remote())
-    job = Job(tmp_path, 3, min_workers=1, max_workers=3)
+    job = Job(tmp_path, {"min_workers": 1, "max_workers": 3}, train, 3)
     job.reaches(2)
     cluster.kill(other)
     job.reaches(3)
@@ -152,6 +69,58 @@ def test_failure_is_reported(cluster: Any, nothing_left: None) -> None:
 def test_job_waits_for_its_least_workers(cluster: Any) -> None:
     with pytest.raises(TimeoutError, match="Ray did not have the resources for 50 workers within 1 s"):
         farandole.ray.run(fails, min_workers=50, elastic_timeout=1)
+
+
+DRIVER = """
+import sys
+import farandole.ray, ray
+from tests.ray.jobs import train
+ray.init(address=sys.argv[1])
+farandole.ray.run(train, [sys.argv[2], 2], min_workers=2, max_workers=2)
+"""
+FIXED_DRIVER = """
+import sys
+import farandole.ray, ray
+from tests.ray.test_elastic import steps_for_ever
+ray.init(address=sys.argv[1])
+executor = farandole.ray.RayExecutor(farandole.ray.RayExecutor.create_settings(), num_workers=2)
+executor.start()
+executor.run(steps_for_ever, [sys.argv[2]])
+"""
+
+
+def steps_for_ever(folder: str) -> None:
+    import farandole.numpy as hvd
+
+    hvd.init()
+    while True:
+        hvd.allreduce([1.0])
+        Path(folder, f"pid.{os.getpid()}").touch()
+
+
+@pytest.mark.parametrize("program", [DRIVER, FIXED_DRIVER], ids=["elastic", "fixed"])
+def test_nothing_is_left_of_a_job_whose_driver_is_killed(
+    cluster: Any, nothing_left: None, tmp_path: Path, program: str
+) -> None:
+    address = cluster.get_runtime_context().gcs_address
+    with subprocess.Popen([sys.executable, "-c", program, address, str(tmp_path)]) as driver:
+        until(lambda: len(living(tmp_path)) == 2 or driver.poll() is not None)
+        assert driver.poll() is None
+        driver.kill()
+    until(lambda: not living(tmp_path))
+    until(lambda: cluster.available_resources().get("CPU") == 8)
+
+
+def devices() -> str:
+    return os.environ["CUDA_VISIBLE_DEVICES"]
+
+
+def test_gpus_are_resources_of_workers(cluster: Any, nothing_left: None) -> None:
+    seen = farandole.ray.run(devices, min_workers=2, max_workers=2, gpus_per_worker=1)
+    assert {tuple(sorted(each.split(","))) for each in seen} == {("0", "1")}, "all of the job on this machine"
+    with pytest.raises(TimeoutError, match="'GPU': 1"):
+        farandole.ray.run(devices, min_workers=3, gpus_per_worker=1, elastic_timeout=1)
+    until(lambda: cluster.available_resources().get("GPU") == 2)
 
 
 class Schedule:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 from typing import Any
 
 import pytest
 
+import farandole.errors
 from farandole.ray import RayExecutor
 
 SETTINGS = RayExecutor.create_settings(timeout_s=60, placement_group_timeout_s=60)
@@ -36,6 +38,34 @@ def test_four_workers_are_one_world_by_either_form(cluster: Any, request_: dict[
     assert [rank for rank, *_ in executor.run(place)] == [0, 1, 2, 3], "it can be started again"
     executor.shutdown()
     assert not [group for group in cluster.util.placement_group_table().values() if group["state"] != "REMOVED"]
+
+
+def test_workers_of_a_node_see_all_gpus_of_the_job_there(cluster: Any) -> None:
+    executor = RayExecutor(SETTINGS, num_workers=2, use_gpu=True)
+    executor.start()
+    seen = executor.run(lambda: os.environ["CUDA_VISIBLE_DEVICES"].split(","))
+    assert [sorted(each) for each in seen] == [["0", "1"]] * 2
+    executor.shutdown()
+
+
+def end_of_rank_1() -> None:
+    import farandole.numpy as hvd
+
+    hvd.init()
+    hvd.barrier()
+    if hvd.rank() == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    hvd.barrier()
+
+
+def test_killed_actor_ends_call_and_executor_starts_again(cluster: Any) -> None:
+    executor = RayExecutor(SETTINGS, num_workers=2)
+    executor.start()
+    with pytest.raises((cluster.exceptions.RayActorError, farandole.errors.HorovodInternalError)):
+        executor.run(end_of_rank_1)
+    executor.start()
+    assert [rank for rank, *_ in executor.run(place)] == [0, 1]
+    executor.shutdown()
 
 
 class Model:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import random
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.ray.conftest import until
-from tests.ray.test_elastic import Job
+from tests.ray.jobs import Job, actor_of, dialer_of, parent_of, train, train_and_record, what_is_wrong
 
 MEMORY = 100_000_000
 
@@ -32,7 +35,7 @@ def test_training_goes_on_when_node_is_lost_and_grows_on_a_new_one(
 ) -> None:
     first = nodes.add_node(num_cpus=1, object_store_memory=MEMORY)
     nodes.add_node(num_cpus=1, object_store_memory=MEMORY)
-    job = Job(tmp_path, 2, min_workers=1, max_workers=2)
+    job = Job(tmp_path, {"min_workers": 1, "max_workers": 2}, train, 2)
     job.reaches(2)
     nodes.remove_node(first, allow_graceful=False)
     job.reaches(1)
@@ -43,7 +46,7 @@ def test_training_goes_on_when_node_is_lost_and_grows_on_a_new_one(
 
 
 def test_job_waits_for_a_node_that_has_room(nodes: Any, nothing_left: None, tmp_path: Path) -> None:
-    job = Job(tmp_path, 1, min_workers=1, max_workers=1)
+    job = Job(tmp_path, {"min_workers": 1, "max_workers": 1}, train, 1)
     until(lambda: any(each["state"] == "PENDING" for each in _groups()))
     nodes.add_node(num_cpus=1, object_store_memory=MEMORY)
     job.reaches(1)
@@ -54,3 +57,38 @@ def _groups() -> list[dict[str, Any]]:
     import ray
 
     return list(ray.util.placement_group_table().values())
+
+
+EVENTS = 20
+
+
+def raylet_of(node: Any) -> int:
+    return int(node.all_processes["raylet"][0].process.pid)
+
+
+@pytest.mark.timeout(1200)
+def test_each_sample_is_used_once_through_20_random_events(nodes: Any, nothing_left: None, tmp_path: Path) -> None:
+    chance = random.Random(11)
+    added = [nodes.add_node(num_cpus=1, object_store_memory=MEMORY) for _ in range(3)]
+    job = Job(tmp_path, {"min_workers": 1, "max_workers": 3}, train_and_record)
+    job.reaches(3)
+    for _ in range(EVENTS):
+        event = chance.choice(["worker", "dialer", "actor", "node lost", "node added"])
+        ended: list[int] = []
+        if event == "node added" and len(added) < 4:
+            added.append(nodes.add_node(num_cpus=1, object_store_memory=MEMORY))
+        elif event == "node lost" and len(added) > 2:
+            lost = added.pop(chance.randrange(len(added)))
+            ended = [pid for pid in job.workers() if parent_of(actor_of(pid)) == raylet_of(lost)]
+            nodes.remove_node(lost, allow_graceful=False)
+        else:
+            find = {"dialer": dialer_of, "actor": actor_of}.get(event, lambda pid: pid)
+            ended = [chance.choice(job.workers())]
+            os.kill(find(ended[0]), signal.SIGKILL)
+        until(lambda ended=ended: not set(ended) & set(job.workers()))
+        # So the state outlives the loss of any one worker.
+        until(lambda: job.error or len(job.workers()) >= 2)
+        job.reaches(2, 3)
+    results = job.finish()
+    assert len({tuple(each) for each in results}) == 1
+    assert what_is_wrong(tmp_path) == []

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import queue
 import secrets
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
@@ -80,21 +82,34 @@ def run(
     try:
         hosts.reserve(elastic_timeout)
         call = pickle_call(fn, args, kwargs or {})
-        return results_of(run_on_hosts(hosts, elastic, call, env or {}, callbacks, verbose=verbose))
+        return results_of(run_on_hosts(hosts, launch_of_call(elastic), env or {}, callbacks, call, verbose=verbose))
     finally:
         hosts.release()
 
 
+def launch_of_call(elastic: Elastic) -> LaunchSpec:
+    """Return the launch of a function, within limits."""
+    return LaunchSpec(call_command(), elastic.min_size, elastic=elastic)
+
+
 def run_on_hosts(
     hosts: HostActors,
-    elastic: Elastic,
-    call: bytes,
+    spec: LaunchSpec,
     environment: Mapping[str, str],
-    callbacks: Callbacks,
+    callbacks: Callbacks = (),
+    call: bytes | None = None,
     *,
     verbose: bool = False,
 ) -> JobOutcome:
     """Run a job to its end on hosts. The resources of the least number of workers must be reserved.
+
+    Args:
+        hosts: the hosts, which dial.
+        spec: the launch of the job.
+        environment: variables for the hosts and their workers.
+        callbacks: functions that get each value that a worker reports, in this thread.
+        call: the pickled call that the workers fetch, if they run a function.
+        verbose: whether to print every decision of the launcher.
 
     Raises:
         SpecError: the program is connected by Ray Client, so the cluster cannot reach it.
@@ -102,7 +117,6 @@ def run_on_hosts(
     _refuse_ray_client()
     secret = secrets.token_bytes(_SECRET_BYTES)
     reception = Reception([0], lambda: secret)
-    spec = LaunchSpec(call_command(), elastic.min_size, elastic=elastic)
     # Workers inherit from Ray's processes on their machine, and nothing from this one.
     machine = Machine("driver", 1, 0, "/", {})
     values: queue.SimpleQueue[bytes] = queue.SimpleQueue()
@@ -145,9 +159,14 @@ def _wait(job: BackgroundJob, hosts: HostActors, values: queue.SimpleQueue[bytes
     outcome: Future[JobOutcome] = job.outcome
     try:
         while not outcome.done():
-            _pass_on(values, callbacks, _REST_SECONDS)
+            # Values may come faster than they are passed on: hosts are tended in any case.
+            rest_until = time.monotonic() + _REST_SECONDS
+            while (rest := rest_until - time.monotonic()) > 0:
+                with contextlib.suppress(queue.Empty):
+                    _pass_on(values.get(timeout=rest), callbacks)
             hosts.tend()
-        _pass_on(values, callbacks, 0.0)
+        while not values.empty():
+            _pass_on(values.get(), callbacks)
     except BaseException:
         job.stop()
         outcome.exception()
@@ -155,14 +174,10 @@ def _wait(job: BackgroundJob, hosts: HostActors, values: queue.SimpleQueue[bytes
     return outcome.result()
 
 
-def _pass_on(values: queue.SimpleQueue[bytes], callbacks: Callbacks, seconds: float) -> None:
-    try:
-        while True:
-            value = pickle.loads(values.get(timeout=seconds) if seconds else values.get_nowait())
-            for callback in callbacks:
-                callback(value)
-    except queue.Empty:
-        return
+def _pass_on(pickled: bytes, callbacks: Callbacks) -> None:
+    value = pickle.loads(pickled)
+    for callback in callbacks:
+        callback(value)
 
 
 def _refuse_ray_client() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from farandole.base.display.wording import HOROVOD_FAILED_FIRST
 from farandole.control.launcher.function import cause_of, pickle_call, results_of
-from farandole.ray.elastic_run import run_on_hosts
+from farandole.ray.elastic_run import launch_of_call, run_on_hosts
 from farandole.ray.host_actors import Demand, HostActors
 from farandole.ray.settings import RaySettings
 
@@ -91,7 +91,7 @@ class ElasticWorkers:
         if self._hosts is None:
             raise RuntimeError("this executor has no workers: call start() first")
         call = pickle_call(fn, args, kwargs)
-        outcome = run_on_hosts(self._hosts, self._limits, call, self._environment, callbacks or ())
+        outcome = run_on_hosts(self._hosts, launch_of_call(self._limits), self._environment, callbacks or (), call)
         if outcome.exit_code:
             first = HOROVOD_FAILED_FIRST.format(name=outcome.rank, code=outcome.exit_code)
             raise RuntimeError(first + outcome.report) from cause_of(outcome)

@@ -80,9 +80,10 @@ class HostActor:
         launcher: host:port of the launcher's reception.
         secret: the secret of the job.
         environment: variables for the workers.
+        directory: the directory in which workers run; "": that of this process.
     """
 
-    def __init__(self, launcher: str, secret: bytes, environment: Mapping[str, str]) -> None:
+    def __init__(self, launcher: str, secret: bytes, environment: Mapping[str, str], directory: str = "") -> None:
         ray = use_ray()
         address, devices = ray.util.get_node_ip_address(), [str(each) for each in ray.get_gpu_ids()]
 
@@ -96,6 +97,7 @@ class HostActor:
                     devices=devices,
                     patience=_PATIENCE_SECONDS,
                     environment=environment,
+                    directory=directory or None,
                 ).wait()
                 time.sleep(_REST_SECONDS)
 
@@ -111,10 +113,12 @@ class HostActors:
 
     Args:
         demand: the resources that the job asks for.
+        directory: the directory in which workers run; "": that of Ray's processes.
     """
 
-    def __init__(self, demand: Demand) -> None:
+    def __init__(self, demand: Demand, directory: str = "") -> None:
         self._demand = demand
+        self._directory = directory
         self._least: Any = None
         """The placement group of the least number of workers."""
         self._groups: list[Any] = []
@@ -124,7 +128,7 @@ class HostActors:
         self._by_host: dict[str, list[Any]] = {}
         """Actors on hosts of the user's discovery."""
         self._asked_at = 0.0
-        self._arguments: tuple[str, bytes, Mapping[str, str]] = "", b"", {}
+        self._arguments: tuple[str, bytes, Mapping[str, str], str] = "", b"", {}, ""
 
     def reserve(self, seconds: float) -> None:
         """Wait for the resources of the least number of workers.
@@ -155,7 +159,7 @@ class HostActors:
 
     def begin(self, launcher: str, secret: bytes, environment: Mapping[str, str]) -> None:
         """Start the actors, which dial the launcher."""
-        self._arguments = launcher, secret, environment
+        self._arguments = launcher, secret, environment, self._directory
         if self._demand.discovery is None:
             for bundle in range(self._demand.min_workers):
                 self._add(in_group(self._least, bundle))

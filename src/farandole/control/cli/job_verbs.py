@@ -18,13 +18,11 @@ from farandole.base.display.tables import show
 from farandole.base.display.wording import count
 from farandole.control.cli.parser import Parser
 from farandole.control.jobs.errors import JobError
-from farandole.control.jobs.places import connect_to_jobs
+from farandole.control.jobs.places import PLACES, connect_to_jobs
 from farandole.control.jobs.service import JobService
 from farandole.control.jobs.status import JobState, JobStatus, to_dict
 
-PLACES_HELP = (
-    "where jobs run: queue, kubernetes, slurm, lsf or local (default: FARANDOLE_ON, a queue on this machine, or local)"
-)
+PLACES_HELP = f"where jobs run: {', '.join(PLACES)} (default: FARANDOLE_ON, a queue on this machine, or local)"
 
 
 def add_options(parser: Parser) -> None:

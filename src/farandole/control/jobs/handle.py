@@ -145,7 +145,8 @@ def submit(
             function, `result()` of the handle returns the list of return values.
         arguments: arguments of the script or function.
         workers: number of workers, `"2:8"` for 2 to 8, or a mapping with `min`, `max` and `replicas`.
-        on: the place: `queue`, `kubernetes`, `slurm`, `lsf` or `local`; None: the default (see docs/how-to/queue.md).
+        on: the place: `queue`, `kubernetes`, `slurm`, `lsf`, `ray` or `local`; None: the default (see
+            docs/how-to/queue.md).
         shared: a directory that all hosts of the job share, for a function and its results; None: `.farandole-calls`
             in the current directory.
         more: other keys of a job, such as `name`, `priority`, `queue`, `image`, `checkpoint` and `environment`.

@@ -42,6 +42,7 @@ PLACES: dict[str, Place] = {
     ),
     "slurm": Place("the Slurm cluster of this login node: sbatch", "farandole.control.slurm.service:connect"),
     "lsf": Place("the LSF cluster of this login node: bsub", "farandole.control.lsf.service:connect"),
+    "ray": Place("the Ray cluster of RAY_API_SERVER_ADDRESS", "farandole.control.ray_jobs.service:connect"),
     "local": Place("this machine: elastic jobs of this user", "farandole.control.launcher.daemon.local_jobs:connect"),
 }
 
@@ -49,7 +50,7 @@ PLACES: dict[str, Place] = {
 def default_place(environment: Mapping[str, str]) -> str:
     """Return the default place: that of `FARANDOLE_ON`, or else the queue if there is one, or else `local`.
 
-    Kubernetes, Slurm and LSF are never guessed: submitting there by mistake would occupy other people's machines.
+    Kubernetes, Slurm, LSF and Ray are never guessed: submitting there by mistake would occupy other people's machines.
     """
     if named := environment.get(VARIABLE):
         return named

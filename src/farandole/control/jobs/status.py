@@ -65,7 +65,7 @@ class JobStatus(msgspec.Struct, frozen=True, rename="camel"):
     name: str
     state: JobState
     place: str = ""
-    """The place where it runs: `queue`, `kubernetes`, `slurm`, `lsf` or `local`."""
+    """The place where it runs: `queue`, `kubernetes`, `slurm`, `lsf`, `ray` or `local`."""
     command: tuple[str, ...] = ()
     user: str = ""
     queue: str = ""

@@ -1,0 +1,206 @@
+"""What farandole adds to Ray's own times on a cluster of this machine.
+
+    .venv-frameworks/ray/bin/python -m benchmarks.on_ray [--rounds N] [--json FILE]
+
+Each time of farandole's is printed beside the time that Ray takes alone for the same actors, measured in turn; steps
+are compared with the same steps under `farandole.run`. It needs Ray and PyTorch: the environment that `make test-ray`
+makes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+STEPS = 2000
+NUMBERS = 100_000
+
+
+def actors(count: int = 2) -> float:
+    """Return the seconds in which Ray makes a placement group, and actors in it that answer."""
+    import ray
+    from ray.util import placement_group, remove_placement_group
+
+    from farandole.ray.use_ray import in_group
+
+    class Answers:
+        def ready(self) -> None:
+            pass
+
+    began = time.monotonic()
+    group = placement_group([{"CPU": 1}] * count)
+    group.wait(100)
+    made = [
+        ray.remote(num_cpus=1)(Answers).options(scheduling_strategy=in_group(group, each)).remote()
+        for each in range(count)
+    ]
+    ray.get([each.ready.remote() for each in made])
+    seconds = time.monotonic() - began
+    for each in made:
+        ray.kill(each)
+    remove_placement_group(group)
+    return seconds
+
+
+def executor() -> float:
+    """Return the seconds of `RayExecutor.start` with 2 workers."""
+    from farandole.ray import RayExecutor
+
+    made = RayExecutor(RayExecutor.create_settings(), num_workers=2)
+    began = time.monotonic()
+    made.start()
+    seconds = time.monotonic() - began
+    made.shutdown()
+    return seconds
+
+
+def nothing() -> None:
+    """Do nothing."""
+
+
+def empty_job() -> float:
+    """Return the seconds of `farandole.ray.run` with 2 workers that do nothing."""
+    import farandole.ray
+
+    began = time.monotonic()
+    farandole.ray.run(nothing, min_workers=2, max_workers=2)
+    return time.monotonic() - began
+
+
+def steps() -> float:
+    """Return the seconds of many sums over all workers. Run by a worker."""
+    import numpy as np
+
+    import farandole.numpy as hvd
+
+    hvd.init()
+    numbers = np.ones(NUMBERS, np.float32)
+    hvd.allreduce(numbers, name="first")
+    began = time.monotonic()
+    for _ in range(STEPS):
+        hvd.allreduce(numbers, name="numbers")
+    return time.monotonic() - began
+
+
+def steps_on_ray() -> float:
+    """Return the seconds of these sums on Ray."""
+    import farandole.ray
+
+    return float(farandole.ray.run(steps, min_workers=2, max_workers=2)[0])
+
+
+def steps_alone() -> float:
+    """Return the seconds of these sums under farandole's launcher on this machine."""
+    import farandole
+
+    return float(farandole.run(steps, num_proc=2)[0])
+
+
+def step_for_ever(folder: str) -> None:
+    """Write down when each step ends, until the folder has a file `finish`. Run by a worker."""
+    import torch
+
+    import farandole.torch as hvd
+
+    hvd.init()
+    state = hvd.elastic.ObjectState(hvd.broadcast_object, hvd.rank, steps=0)
+    book = open(Path(folder, f"steps.{os.getpid()}"), "w", buffering=1)
+
+    @hvd.elastic.run
+    def loop(state: Any) -> None:
+        while True:
+            done = hvd.allreduce(torch.tensor([float(Path(folder, "finish").exists())]), op=hvd.Min, name="done")
+            book.write(f"{time.monotonic()} {hvd.size()}\n")
+            state.commit()
+            if done[0]:
+                return
+            time.sleep(0.01)
+
+    loop(state)
+
+
+def loss_of_worker() -> float:
+    """Return the seconds from the kill of a worker to the next step of the other one."""
+    import farandole.ray
+
+    with tempfile.TemporaryDirectory() as folder:
+        job = threading.Thread(
+            target=farandole.ray.run, args=(step_for_ever, [folder]), kwargs={"min_workers": 1, "max_workers": 2}
+        )
+        job.start()
+        victim, survivor = _both(Path(folder))
+        os.kill(int(victim.suffix[1:]), signal.SIGKILL)
+        killed = time.monotonic()
+        try:
+            return _wait(lambda: [at for at, size in _read(survivor) if at > killed and size == 1])[0] - killed
+        finally:
+            Path(folder, "finish").touch()
+            job.join(120)
+
+
+def _both(folder: Path) -> list[Path]:
+    """Return the files of two workers that step together."""
+    return _wait(
+        lambda: (
+            len(found := [each for each in folder.glob("steps.*") if any(s == 2 for _, s in _read(each))]) == 2
+            and found
+        )
+    )
+
+
+def _read(file: Path) -> list[tuple[float, int]]:
+    lines = [line.split() for line in file.read_text().split("\n")[:-1]]
+    return [(float(at), int(size)) for at, size in lines]
+
+
+def _wait(fact: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + 120
+    while not (found := fact()):
+        if time.monotonic() > deadline:
+            raise TimeoutError("nothing happens")
+        time.sleep(0.005)
+    return found
+
+
+def main() -> None:
+    """Measure all in turn, several times."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args()
+    import ray
+
+    ray.init(num_cpus=4, include_dashboard=False, object_store_memory=100_000_000, log_to_driver=False)
+    actors()  # Ray starts its first processes.
+    ways = (actors, executor, empty_job, steps_alone, steps_on_ray, loss_of_worker)
+    rounds = [{way.__name__: way() for way in ways} for _ in range(given.rounds)]
+
+    def median(value: Callable[[dict[str, float]], float]) -> float:
+        return statistics.median(value(each) for each in rounds)
+
+    results = {
+        "2 actors of Ray's, in seconds": median(lambda each: each["actors"]),
+        "RayExecutor.start of 2, beyond these": median(lambda each: each["executor"] - each["actors"]),
+        "farandole.ray.run of an empty function, beyond these": median(lambda each: each["empty_job"] - each["actors"]),
+        "a killed worker, until the survivor's next step": median(lambda each: each["loss_of_worker"]),
+        "steps on Ray, as a ratio to farandole.run": median(lambda each: each["steps_on_ray"] / each["steps_alone"]),
+    }
+    print(f"medians of {given.rounds} rounds; load of the machine {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+    for name, value in results.items():
+        print(f"  {name:60} {value:7.3f}")
+    if given.json:
+        given.json.write_text(json.dumps({"medians": results, "rounds": rounds}, indent=1))
+    ray.shutdown()
+
+
+if __name__ == "__main__":
+    main()
