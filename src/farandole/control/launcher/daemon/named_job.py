@@ -13,15 +13,13 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from farandole.base.wire import clock
-from farandole.control.jobs.view import JobView
 from farandole.control.launcher.daemon.client_connection import ClientConnection
 from farandole.control.launcher.daemon.client_protocol import FromClient, Hide, Launch, RequestRefused, Show, Stop
 from farandole.control.launcher.daemon.job_socket import JobSocket, OutputFrom, answer
 from farandole.control.launcher.daemon.jobs import JobDirectory, JobRecord, Jobs
 from farandole.control.launcher.job.spec import LaunchSpec
-from farandole.control.launcher.supervise.control import ControlledJob, HostRow, Status
-from farandole.control.launcher.supervise.job_view import view_of
-from farandole.control.launcher.supervise.supervisor import Supervisor
+from farandole.control.launcher.supervise.control import ControlledJob, HostRow
+from farandole.control.launcher.supervise.job_view import SupervisedJob
 from farandole.errors import SpecError
 
 
@@ -94,32 +92,8 @@ class NamedJob:
         os.close(self._claim)
 
 
-class FixedJob:
-    """A job of fixed size, for requests: see `control.Job`.
-
-    Args:
-        supervisor: the supervisor of the job.
-    """
-
-    def __init__(self, supervisor: Supervisor) -> None:
-        self._supervisor = supervisor
-        self.stop = supervisor.stop
-        self.kill = supervisor.kill
-
-    def status(self) -> Status:
-        """Return the status of the job."""
-        return {
-            "size": len(self._supervisor.state.world),
-            "generation": 1,
-            "waits_for": "",
-            "steps_per_second": self._supervisor.status.steps_per_second,
-            "measures": self._supervisor.measures.latest,
-            "scheduled_batch": 0,
-        }
-
-    def view(self) -> JobView:
-        """Return the whole state of the job, except its output."""
-        return view_of(self._supervisor)
+class FixedJob(SupervisedJob):
+    """A job of fixed size, for requests: see `control.ControlledJob`."""
 
     def list_hosts(self) -> Sequence[HostRow]:
         """Return the hosts of the job, with the ranks there that have not ended."""

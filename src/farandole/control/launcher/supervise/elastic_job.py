@@ -1,4 +1,4 @@
-"""The requests about a running elastic job, and changes of it: see `control.Job`."""
+"""The requests about a running elastic job, and changes of it: see `control.ControlledJob`."""
 
 from __future__ import annotations
 
@@ -6,25 +6,22 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
-import msgspec
-
 from farandole.base.display.wording import count
-from farandole.control.jobs.view import JobView
 from farandole.control.launcher.discovery.discovery import Discovery
 from farandole.control.launcher.job.host_list import Host, slots_of
 from farandole.control.launcher.slots import job_events as events
 from farandole.control.launcher.slots.job_state import living
 from farandole.control.launcher.slots.phrases import named, who_leaves
 from farandole.control.launcher.slots.slot_rules import describe
-from farandole.control.launcher.supervise.control import HostRow, Status
-from farandole.control.launcher.supervise.job_view import view_of
+from farandole.control.launcher.supervise.control import HostRow
+from farandole.control.launcher.supervise.job_view import SupervisedJob
 from farandole.control.launcher.supervise.supervisor import Supervisor
 from farandole.control.roster.events import Resized
 from farandole.control.roster.membership import ANY_SIZE
 from farandole.errors import SpecError
 
 
-class ElasticJob:
+class ElasticJob(SupervisedJob):
     """Answers requests about an elastic job, and changes its hosts and its size.
 
     Args:
@@ -33,10 +30,8 @@ class ElasticJob:
     """
 
     def __init__(self, supervisor: Supervisor, discovery: Discovery) -> None:
-        self._supervisor = supervisor
+        super().__init__(supervisor)
         self._discovery = discovery
-        self.stop = supervisor.stop
-        self.kill = supervisor.kill
         self.pause = supervisor.pause
         self.send_signal = supervisor.send_signal
 
@@ -133,20 +128,3 @@ class ElasticJob:
             )
             for site in self._supervisor.state.sites
         ]
-
-    def view(self) -> JobView:
-        """Return the whole state of the job, except its output."""
-        view = view_of(self._supervisor)
-        return msgspec.structs.replace(view, state=self._supervisor.messages.waits_for)
-
-    def status(self) -> Status:
-        """Return the status of the job."""
-        state = self._supervisor.state
-        return {
-            "size": len(state.world),
-            "generation": state.generation,
-            "waits_for": self._supervisor.messages.waits_for,
-            "steps_per_second": self._supervisor.status.steps_per_second,
-            "measures": self._supervisor.measures.latest,
-            "scheduled_batch": self._supervisor.service.scheduled_batch,
-        }

@@ -7,12 +7,42 @@ import time
 from farandole.base.wire.rendezvous import Progress
 from farandole.control.jobs.view import JobView, WorkerView
 from farandole.control.launcher.output.status_line import Pace
+from farandole.control.launcher.supervise.control import Status
 from farandole.control.launcher.supervise.supervisor import Supervisor
 
 _NOTHING_TOLD = Progress(0, 0.0)
 _NO_PACE = Pace(0, None, None)
 MOST_ENDED = 20
 """Number of ended workers that are shown: the last ones."""
+
+
+class SupervisedJob:
+    """Answers the requests that are the same for a job of any kind: see `control.ControlledJob`.
+
+    Args:
+        supervisor: the supervisor of the job.
+    """
+
+    def __init__(self, supervisor: Supervisor) -> None:
+        self._supervisor = supervisor
+        self.stop = supervisor.stop
+        self.kill = supervisor.kill
+
+    def view(self) -> JobView:
+        """Return the whole state of the job, except its output."""
+        return view_of(self._supervisor)
+
+    def status(self) -> Status:
+        """Return the status of the job."""
+        state = self._supervisor.state
+        return {
+            "size": len(state.world),
+            "generation": state.generation,
+            "waits_for": self._supervisor.messages.waits_for,
+            "steps_per_second": self._supervisor.status.steps_per_second,
+            "measures": self._supervisor.measures.latest,
+            "scheduled_batch": self._supervisor.service.scheduled_batch,
+        }
 
 
 def view_of(job: Supervisor) -> JobView:
@@ -25,6 +55,7 @@ def view_of(job: Supervisor) -> JobView:
     shown = dict.fromkeys((*world, *others, *ended[-MOST_ENDED:]))
     return JobView(
         at=time.time(),
+        state=job.messages.waits_for,
         generation=job.state.generation,
         size=len(world),
         per_second=status.steps_per_second,
