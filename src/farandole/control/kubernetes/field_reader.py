@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from farandole.control.jobs.quantity import quantity
+from farandole.control.kubernetes import names
 from farandole.control.kubernetes.model import Object
 
 
@@ -109,6 +110,19 @@ class FieldReader:
         for name in names:
             if source.get(name) is not None and not isinstance(source[name], list):
                 self.refuse(f"{where}.{name}", source[name], "a list")
+
+
+def other_manager(job: Object, *ours: str) -> str:
+    """Return the controller that a job names, unless it is this operator; "" if it names none.
+
+    Args:
+        job: the job, whose spec may be anything.
+        ours: other names of this operator.
+    """
+    reader = FieldReader()
+    spec = reader.mapping(job, "spec")
+    named = reader.mapping(spec, "runPolicy").get("managedBy") or spec.get("managedBy")
+    return named if isinstance(named, str) and named not in (f"{names.GROUP}/{names.OPERATOR}", *ours) else ""
 
 
 def shown(value: Any) -> str:

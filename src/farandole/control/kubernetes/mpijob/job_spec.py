@@ -13,8 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from farandole.control.kubernetes.field_reader import FieldReader, shown
+from farandole.control.kubernetes.field_reader import FieldReader
 from farandole.control.kubernetes.model import Object
+from farandole.control.kubernetes.pod_template import check_pod
 
 SSH, KUBEXEC = "ssh", "kubexec"
 OPEN_MPI, INTEL, MPICH = "OpenMPI", "Intel", "MPICH"
@@ -25,8 +26,6 @@ _SHELL_OF_VERSION = {"v1alpha2": KUBEXEC, "v1": KUBEXEC, "v2beta1": SSH}
 _DISTRIBUTIONS = {"open_mpi": OPEN_MPI, "intel_mpi": INTEL, "mpich": MPICH}
 _RESTART_POLICIES = ("Always", "OnFailure", "Never", "ExitCode")
 _CLEAN_POLICIES = ("None", "Running", "All")
-_LISTS_OF_POD = ("containers", "initContainers", "volumes", "imagePullSecrets", "tolerations")
-_LISTS_OF_CONTAINER = ("command", "args", "env", "envFrom", "volumeMounts", "ports")
 DEFAULT_BACKOFF_LIMIT = 6
 MOST_WORKERS = 10_000
 # Pods are named JOB-worker-N and JOB-launcher, and a pod's name is its host name here.
@@ -91,13 +90,6 @@ class MpiJobSpec:
         """Number of slots of all hosts; a launcher without workers has slots itself."""
         hosts = self.workers + (self.launcher_as_worker or not self.workers)
         return self.slots * hosts
-
-
-def managed_by(job: Object) -> str:
-    """Return the controller that the job names as its own; "" if none."""
-    spec = _map(job.get("spec"))
-    value = _map(spec.get("runPolicy")).get("managedBy") or spec.get("managedBy")
-    return value if isinstance(value, str) else ""
 
 
 def read(job: Object) -> tuple[MpiJobSpec | None, list[str]]:
@@ -202,28 +194,10 @@ def _replica(reader: FieldReader, replicas: Object, role: str) -> Replica | None
 def _usable(reader: FieldReader, role: str, pod: Object) -> bool:
     """Return whether a pod's spec has the right structure for additions; the API server checks the rest."""
     faults = len(reader.faults)
-    reader.check_lists(pod, _LISTS_OF_POD, f"{role}'s pod")
-    reader.check_lists(reader.mapping(pod, "dnsConfig"), ("searches",), f"{role}'s dnsConfig")
-    containers = pod.get("containers")
-    if not containers and faults == len(reader.faults):
+    check_pod(reader, pod, f"{role}.template.spec")
+    if not pod.get("containers") and faults == len(reader.faults):
         reader.faults.append(f"{role}'s pod has no containers")
-    if faults != len(reader.faults):
-        return False
-    for number, container in enumerate(containers or ()):
-        name = container.get("name") if isinstance(container, Mapping) else None
-        if not isinstance(name, str) or not name:
-            reader.faults.append(f"{role}'s container {number} is {shown(container)}, which has no name")
-            continue
-        reader.check_lists(container, _LISTS_OF_CONTAINER, f"{role}'s container {name}")
-        _check_limits(reader, f"{role}'s container {name}", container)
     return faults == len(reader.faults)
-
-
-def _check_limits(reader: FieldReader, what: str, container: Object) -> None:
-    resources = container.get("resources")
-    for value in (resources, _map(resources).get("limits")):
-        if value is not None and not isinstance(value, Mapping):
-            reader.faults.append(f"{what} has resources {shown(value)}, which have to have fields")
 
 
 def _check_name(reader: FieldReader, job: Object, workers: int) -> None:

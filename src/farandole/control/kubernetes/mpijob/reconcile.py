@@ -8,6 +8,7 @@ it wait in a queue (`queued`); which new failures are there, and may it be resta
 from __future__ import annotations
 
 from farandole.control.kubernetes import conditions, names
+from farandole.control.kubernetes.field_reader import other_manager
 from farandole.control.kubernetes.job_status import name_of
 from farandole.control.kubernetes.model import Observed, Outcome, earliest
 from farandole.control.kubernetes.mpijob import ending, job_spec, losses, placement, queued, suspension
@@ -25,8 +26,7 @@ def reconcile(observed: Observed) -> Outcome:
     job = observed.job
     if job["metadata"].get("deletionTimestamp"):
         return Outcome("it is being deleted, and the cluster deletes what it owns")
-    manager = job_spec.managed_by(job)
-    if manager not in ("", names.MPI_MANAGER, f"{names.GROUP}/{names.OPERATOR}"):
+    if manager := other_manager(job, names.MPI_MANAGER):
         return Outcome(f"it is managed by {manager}")
     status = JobStatus.of(job)
     spec, faults = job_spec.read(job)

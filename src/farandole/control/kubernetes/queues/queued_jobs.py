@@ -8,12 +8,13 @@ from typing import NamedTuple
 from farandole.control.jobs.spec import DEFAULT_QUEUE, JobSpec, Workers
 from farandole.control.kubernetes import conditions, names, pod_state
 from farandole.control.kubernetes.accounting import read_account, submitted_at
+from farandole.control.kubernetes.field_reader import other_manager
 from farandole.control.kubernetes.kinds import MPI_JOB
 from farandole.control.kubernetes.model import Object
 from farandole.control.kubernetes.mpijob import job_spec
 from farandole.control.kubernetes.queues.queue_spec import Forest
 from farandole.control.kubernetes.queues.queued_job import QueuedJob
-from farandole.control.kubernetes.training_job.job_spec import TrainingJobSpec, managed_by, read
+from farandole.control.kubernetes.training_job.job_spec import TrainingJobSpec, read
 
 MPI_JOB_PREFIX = "mpijob/"
 """Prefix of the names of MPIJobs in decisions: a TrainingJob may have the same name."""
@@ -54,8 +55,7 @@ def queued_jobs(forest: Forest, found: Sequence[JobAndPods]) -> list[QueuedJob]:
 def _queued_mpi_job(forest: Forest, job: Object, pods: Sequence[Object]) -> list[QueuedJob]:
     """Return an MPIJob in the queue's form, if it names an existing queue: of fixed size, and never preempted."""
     spec, _ = job_spec.read(job)
-    manager = job_spec.managed_by(job)
-    served = _is_served(job) and manager in ("", names.MPI_MANAGER, f"{names.GROUP}/{names.OPERATOR}")
+    served = _is_served(job) and not other_manager(job, names.MPI_MANAGER)
     if spec is None or not served or spec.scheduling.queue not in forest.names:
         return []
     hosts = [names.WORKER] if spec.workers else []
@@ -71,7 +71,7 @@ def _queued_mpi_job(forest: Forest, job: Object, pods: Sequence[Object]) -> list
 
 
 def _spec_of(job: Object) -> TrainingJobSpec | None:
-    if not _is_served(job) or managed_by(job) not in ("", f"{names.GROUP}/{names.OPERATOR}"):
+    if not _is_served(job) or other_manager(job):
         return None
     return read(job)[0]
 

@@ -14,6 +14,7 @@ from farandole.control.jobs.errors import BadSpec
 from farandole.control.jobs.spec import JobSpec, Workers, from_dict
 from farandole.control.kubernetes.field_reader import FieldReader, shown
 from farandole.control.kubernetes.model import Object
+from farandole.control.kubernetes.pod_template import check_pod
 
 MOST_WORKERS = 10_000
 MOST_SLOTS = 64
@@ -23,15 +24,6 @@ ABSENCE_SECONDS = 600.0
 NODE_LOSS_SECONDS = 30
 CLAIM = "pvc:"
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
-_LISTS_OF_POD = (
-    "containers",
-    "initContainers",
-    "volumes",
-    "imagePullSecrets",
-    "tolerations",
-    "topologySpreadConstraints",
-)
-_LISTS_OF_CONTAINER = ("command", "args", "env", "envFrom", "volumeMounts", "ports")
 
 KUBERNETES_KEYS = (
     "slotsPerPod",
@@ -104,13 +96,6 @@ class TrainingJobSpec:
         return -(-self.job.workers.min // self.slots)
 
 
-def managed_by(job: Object) -> str:
-    """Return the controller that the job names as its own; "" if none."""
-    spec = job.get("spec")
-    value = spec.get("managedBy") if isinstance(spec, Mapping) else None
-    return value if isinstance(value, str) else ""
-
-
 def read(job: Object) -> tuple[TrainingJobSpec | None, list[str]]:
     """Return a job's spec, or None and sentences about its faults."""
     reader = FieldReader()
@@ -141,7 +126,7 @@ def read(job: Object) -> tuple[TrainingJobSpec | None, list[str]]:
         together=reader.text(spec, "keepTogether"),
         preferred_nodes=reader.texts(spec, "preferNodes"),
     )
-    _check_pod(reader, pod)
+    check_pod(reader, pod, "template.spec")
     _check_image(reader, read_spec)
     _check_name(reader, job)
     return (None, reader.faults) if reader.faults or shared is None else (read_spec, [])
@@ -187,38 +172,6 @@ def _ship_items(reader: FieldReader, spec: Object) -> tuple[Object, ...]:
         reader.faults.append(f"ship.items: {shown(items)} is not a list of keys and paths")
         return ()
     return tuple({"key": item["key"], "path": item["path"]} for item in items)
-
-
-def _check_pod(reader: FieldReader, pod: Object) -> None:
-    """Check that the template has the right structure for additions; the API server checks the rest."""
-    reader.check_lists(pod, _LISTS_OF_POD, "template.spec")
-    containers = pod.get("containers")
-    for container in containers if isinstance(containers, list) else ():
-        if not isinstance(container, Mapping) or not isinstance(container.get("name"), str):
-            reader.faults.append(f"template.spec.containers: {shown(container)} has no name")
-            continue
-        reader.check_lists(container, _LISTS_OF_CONTAINER, f"template.spec.containers {container['name']}")
-        variables = container.get("env")
-        for variable in variables if isinstance(variables, list) else ():
-            if not isinstance(variable, Mapping):
-                where = f"template.spec.containers {container['name']}.env"
-                reader.faults.append(f"{where}: {shown(variable)} has to have fields")
-        for name in ("resources", "securityContext"):
-            if container.get(name) is not None and not isinstance(container[name], Mapping):
-                reader.faults.append(f"template.spec.containers {container['name']}: {name} has to have fields")
-    _check_affinity(reader, pod)
-    context = pod.get("securityContext")
-    if context is not None and not isinstance(context, Mapping):
-        reader.faults.append(f"template.spec.securityContext: {shown(context)} has to have fields")
-
-
-def _check_affinity(reader: FieldReader, pod: Object) -> None:
-    affinity = reader.mapping(pod, "affinity")
-    for kind in ("nodeAffinity", "podAffinity"):
-        wishes = reader.mapping(affinity, kind)
-        reader.check_lists(
-            wishes, ("preferredDuringSchedulingIgnoredDuringExecution",), f"template.spec.affinity.{kind}"
-        )
 
 
 def _check_image(reader: FieldReader, spec: TrainingJobSpec) -> None:

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from farandole.control.jobs.status import JobState
 from farandole.control.kubernetes import conditions, gang, names, pod_state, times
+from farandole.control.kubernetes.field_reader import other_manager
 from farandole.control.kubernetes.job_status import name_of
 from farandole.control.kubernetes.model import Deletion, Observed, Outcome, earliest, ref_of
 from farandole.control.kubernetes.placement import deletions, hindrance, hindrance_due
 from farandole.control.kubernetes.training_job import kueue, placement, queued, restarts, told
 from farandole.control.kubernetes.training_job.around import selector
-from farandole.control.kubernetes.training_job.job_spec import TrainingJobSpec, managed_by, read
+from farandole.control.kubernetes.training_job.job_spec import TrainingJobSpec, read
 from farandole.control.kubernetes.training_job.job_status import TrainingJobStatus
 
 # Seconds within which a launcher that has reported the outcome ends by itself.
@@ -30,7 +31,7 @@ def reconcile(observed: Observed) -> Outcome:
     job = observed.job
     if job["metadata"].get("deletionTimestamp"):
         return Outcome("it is being deleted, and the cluster deletes what it owns")
-    if (manager := managed_by(job)) not in ("", f"{names.GROUP}/{names.OPERATOR}"):
+    if manager := other_manager(job):
         return Outcome(f"it is managed by {manager}")
     status = TrainingJobStatus.of(job)
     spec, faults = read(job)
