@@ -65,3 +65,25 @@ def digest(value: object) -> str:
     """Return a short digest of plain data."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def append(target: dict[str, Any], key: str, items: list[Any]) -> None:
+    """Append items to a list of an object; one that is missing is made, and one of the user's is left as it is."""
+    target[key] = [*(target.get(key) or ()), *items]
+
+
+def mount(
+    body: dict[str, Any], container: dict[str, Any], name: str, path: str, source: Object, read_only: bool = False
+) -> None:
+    """Add a volume to a pod's spec, and mount it in a container.
+
+    Args:
+        body: the pod's spec.
+        container: one of its containers.
+        name: name of the volume.
+        path: where the container has it.
+        source: the volume's source, such as `{"emptyDir": {}}`.
+        read_only: whether the container may not write there.
+    """
+    append(body, "volumes", [{"name": name, **source}])
+    append(container, "volumeMounts", [{"name": name, "mountPath": path, **({"readOnly": True} if read_only else {})}])

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 from farandole.control.kubernetes import conditions, times
+from farandole.control.kubernetes.accounting import fields_with
 from farandole.control.kubernetes.model import Deletion, Note, Object, Observed, Outcome, Wanted
 
 _LONGEST = 1000
@@ -77,6 +78,10 @@ class JobStatus(Generic[History]):
         """Return the status with fields; None removes a field."""
         merged = {**self.fields, **fields}
         return replace(self, fields={name: value for name, value in merged.items() if value is not None})
+
+    def with_slots(self: Status, observed: Observed, slots: int) -> Status:
+        """Return the status with the workers that the job may have from now on; unchanged without a queue."""
+        return self.with_fields(**fields_with(observed, self.fields, slots))
 
     def with_history(self: Status, **changes: Any) -> Status:
         """Return the status with changes of its history."""

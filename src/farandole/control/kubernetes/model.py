@@ -112,6 +112,11 @@ class Observed:
         found = [child for ref, child in self.children.items() if ref.kind == "Pod"]
         return tuple(sorted(found, key=lambda pod: str(pod["metadata"]["name"])))
 
+    @property
+    def waits_in_queue(self) -> bool:
+        """Whether the job's queue lets it have no pods now."""
+        return self.admission is not None and not self.admission.workers
+
 
 @dataclass(frozen=True)
 class Wanted:

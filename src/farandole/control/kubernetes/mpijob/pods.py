@@ -119,9 +119,9 @@ def _pod(job: Object, spec: MpiJobSpec, options: Options, replica: Replica, role
     main = _main_container(body, spec)
     # The last output of a failing pod is then in its status, and so in the job's.
     main.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
-    _mount(body, main, CONFIG_VOLUME, hosts.FOLDER, _config_volume(job, spec))
+    children.mount(body, main, CONFIG_VOLUME, hosts.FOLDER, _config_volume(job, spec))
     if spec.remote_shell == SSH:
-        _mount(body, main, SSH_VOLUME, spec.ssh_path, _ssh_volume(job, spec, body, main))
+        children.mount(body, main, SSH_VOLUME, spec.ssh_path, _ssh_volume(job, spec, body, main))
     gang.decorate(pod, job, options)
     return pod
 
@@ -148,7 +148,7 @@ def _find_short_names(job: Object, body: dict[str, Any], options: Options) -> No
     """Let pods find each other by host name alone: Hydra's proxies look for the launcher that way."""
     config = dict(body.get("dnsConfig") or {})
     domain = f"{hosts.service_name(job)}.{job['metadata']['namespace']}.svc.{options.cluster_domain}"
-    _add(config, "searches", [domain])
+    children.append(config, "searches", [domain])
     body["dnsConfig"] = config
 
 
@@ -220,7 +220,7 @@ def _user(body: Object, main: Object) -> int:
 
 def _deliver_kubectl(body: dict[str, Any], main: dict[str, Any], options: Options) -> None:
     path = f"{hosts.KUBECTL_FOLDER}/kubectl"
-    _mount(body, main, KUBECTL_VOLUME, hosts.KUBECTL_FOLDER, {"emptyDir": {}})
+    children.mount(body, main, KUBECTL_VOLUME, hosts.KUBECTL_FOLDER, {"emptyDir": {}})
     small = {"cpu": "100m", "memory": "128Mi"}
     deliver = {
         "name": "kubectl-delivery",
@@ -229,13 +229,4 @@ def _deliver_kubectl(body: dict[str, Any], main: dict[str, Any], options: Option
         "volumeMounts": [{"name": KUBECTL_VOLUME, "mountPath": hosts.KUBECTL_FOLDER}],
         "resources": {"requests": small, "limits": small},
     }
-    _add(body, "initContainers", [deliver])
-
-
-def _mount(body: dict[str, Any], main: dict[str, Any], name: str, path: str, source: dict[str, Any]) -> None:
-    _add(body, "volumes", [{"name": name, **source}])
-    _add(main, "volumeMounts", [{"name": name, "mountPath": path}])
-
-
-def _add(target: dict[str, Any], key: str, items: list[Any]) -> None:
-    target[key] = [*(target.get(key) or ()), *items]
+    children.append(body, "initContainers", [deliver])

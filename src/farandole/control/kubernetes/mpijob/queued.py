@@ -7,7 +7,6 @@ mpi-operator.
 from __future__ import annotations
 
 from farandole.control.kubernetes import conditions
-from farandole.control.kubernetes.accounting import fields_with
 from farandole.control.kubernetes.model import Observed, Outcome
 from farandole.control.kubernetes.mpijob import suspension
 from farandole.control.kubernetes.mpijob.job_spec import MpiJobSpec
@@ -16,19 +15,9 @@ from farandole.control.kubernetes.mpijob.job_status import JobStatus
 REASON = "Queued"
 
 
-def with_slots(observed: Observed, status: JobStatus, slots: int) -> JobStatus:
-    """Return the status with the slots that the job may have; unchanged without a queue."""
-    return status.with_fields(**fields_with(observed, status.fields, slots))
-
-
 def admitted(observed: Observed, status: JobStatus) -> JobStatus:
     """Return the status of a job that should run, if its queue lets it."""
-    return status if observed.admission is None else with_slots(observed, status, observed.admission.workers)
-
-
-def waits(observed: Observed) -> bool:
-    """Return whether the job must have no pods now."""
-    return observed.admission is not None and not observed.admission.workers
+    return status if observed.admission is None else status.with_slots(observed, observed.admission.workers)
 
 
 def waiting(observed: Observed, spec: MpiJobSpec, status: JobStatus) -> Outcome:

@@ -38,9 +38,9 @@ def reconcile(observed: Observed) -> Outcome:
     if MpiJobView.of(observed, spec, status.history).launcher_succeeded:
         return ending.succeeded(observed, spec, status)
     if spec.suspend:
-        return suspension.suspended(observed, spec, queued.with_slots(observed, status, 0))
+        return suspension.suspended(observed, spec, status.with_slots(observed, 0))
     status = queued.admitted(observed, status)
-    if queued.waits(observed):
+    if observed.waits_in_queue:
         return queued.waiting(observed, spec, status)
     status = suspension.resumed(observed, status)
     return _active(observed, spec, status)

@@ -112,7 +112,7 @@ def worker(job: Object, spec: TrainingJobSpec, options: Options, index: int) -> 
     body["subdomain"] = own_names.service(job)
     body.setdefault("automountServiceAccountToken", False)
     body.setdefault("terminationGracePeriodSeconds", int(spec.job.grace) + _MORE_GRACE)
-    _add(body, "tolerations", [*_when_nodes_are_lost(spec), *(_spot() if spec.tolerate_spot else [])])
+    children.append(body, "tolerations", [*_when_nodes_are_lost(spec), *(_spot() if spec.tolerate_spot else [])])
     if spec.priority_class:
         body.setdefault("priorityClassName", spec.priority_class)
     metadata = _metadata(job, name, names.WORKER, index)
@@ -220,10 +220,8 @@ def _secure(body: dict[str, Any]) -> None:
 
 
 def _mount_secret(job: Object, body: dict[str, Any], container: dict[str, Any]) -> None:
-    source = {"secretName": own_names.secret(job), "defaultMode": 0o440}
-    _add(body, "volumes", [{"name": _SECRET_VOLUME, "secret": source}])
-    mount = {"name": _SECRET_VOLUME, "mountPath": own_names.SECRET_FOLDER, "readOnly": True}
-    _add(container, "volumeMounts", [mount])
+    source = {"secret": {"secretName": own_names.secret(job), "defaultMode": 0o440}}
+    children.mount(body, container, _SECRET_VOLUME, own_names.SECRET_FOLDER, source, read_only=True)
 
 
 def _mount_code(spec: TrainingJobSpec, body: dict[str, Any], container: dict[str, Any]) -> None:
@@ -233,16 +231,15 @@ def _mount_code(spec: TrainingJobSpec, body: dict[str, Any], container: dict[str
     source: dict[str, Any] = {"name": spec.ship, "defaultMode": 0o555}
     if spec.ship_items:
         source["items"] = [dict(item) for item in spec.ship_items]
-    _add(body, "volumes", [{"name": "farandole-code", "configMap": source}])
-    _add(container, "volumeMounts", [{"name": "farandole-code", "mountPath": own_names.CODE_FOLDER, "readOnly": True}])
+    children.mount(body, container, "farandole-code", own_names.CODE_FOLDER, {"configMap": source}, read_only=True)
 
 
 def _mount_checkpoints(spec: TrainingJobSpec, body: dict[str, Any], container: dict[str, Any]) -> None:
     if not spec.job.checkpoint.startswith(CLAIM):
         return
     claim, _, _ = spec.job.checkpoint.removeprefix(CLAIM).partition("/")
-    _add(body, "volumes", [{"name": "farandole-checkpoints", "persistentVolumeClaim": {"claimName": claim}}])
-    _add(container, "volumeMounts", [{"name": "farandole-checkpoints", "mountPath": own_names.CHECKPOINT_FOLDER}])
+    source = {"persistentVolumeClaim": {"claimName": claim}}
+    children.mount(body, container, "farandole-checkpoints", own_names.CHECKPOINT_FOLDER, source)
 
 
 def _when_nodes_are_lost(spec: TrainingJobSpec) -> list[dict[str, Any]]:
@@ -260,7 +257,3 @@ def _when_nodes_are_lost(spec: TrainingJobSpec) -> list[dict[str, Any]]:
 
 def _spot() -> list[dict[str, Any]]:
     return [{"key": taint, "operator": "Exists"} for taint in _SPOT_TAINTS]
-
-
-def _add(target: dict[str, Any], key: str, items: list[Any]) -> None:
-    target[key] = [*(target.get(key) or ()), *items]

@@ -9,7 +9,6 @@ import msgspec
 
 from farandole.control.jobs.status import JobState
 from farandole.control.kubernetes import conditions, gang
-from farandole.control.kubernetes.accounting import fields_with
 from farandole.control.kubernetes.model import Deletion, Observed, Outcome
 from farandole.control.kubernetes.training_job import placement
 from farandole.control.kubernetes.training_job.job_spec import TrainingJobSpec
@@ -23,7 +22,7 @@ def admitted(
     admission = observed.admission
     if admission is None:
         return spec, status
-    status = with_workers(observed, status, admission.workers)
+    status = status.with_slots(observed, admission.workers)
     spec = replace(spec, nodes=tuple(sorted(admission.nodes)))
     if not admission.workers:
         return spec, status
@@ -31,16 +30,6 @@ def admitted(
     most = max(limits.max, admission.workers)
     workers = msgspec.structs.replace(limits, replicas=admission.workers, max=most)
     return replace(spec, job=msgspec.structs.replace(spec.job, workers=workers)), status
-
-
-def with_workers(observed: Observed, status: TrainingJobStatus, workers: int) -> TrainingJobStatus:
-    """Return the status with the workers that the job may have; unchanged without a queue."""
-    return status.with_fields(**fields_with(observed, status.fields, workers))
-
-
-def waits(observed: Observed) -> bool:
-    """Return whether the job must have no pods now."""
-    return observed.admission is not None and not observed.admission.workers
 
 
 def waiting(

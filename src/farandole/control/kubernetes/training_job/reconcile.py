@@ -45,9 +45,9 @@ def reconcile(observed: Observed) -> Outcome:
     if (end := told.outcome(observed, status.history.attempt)) is not None:
         return _ended(observed, spec, status, *end)
     if spec.suspend:
-        return _suspended(observed, spec, queued.with_workers(observed, status, 0))
+        return _suspended(observed, spec, status.with_slots(observed, 0))
     spec, status = queued.admitted(observed, spec, status)
-    if queued.waits(observed):
+    if observed.waits_in_queue:
         stuck, again = placement.stuck_pods(observed)
         return queued.waiting(observed, status, [*deletions(observed.pods, "its queue lets it wait"), *stuck], again)
     return _active(observed, spec, _resumed(observed, status))
