@@ -27,6 +27,7 @@ using testing::launch;
 using testing::on_gpu;
 using testing::Program;
 using testing::run_every_kind;
+using testing::run_many_at_once;
 using testing::Tensor;
 using World = testing::Kind;
 
@@ -49,6 +50,17 @@ TEST_F(DeviceRequests, EveryKindWhateverTheGpuTakesItsTimeFor) {
         }
       });
     }
+  }
+}
+
+TEST_F(DeviceRequests, ManyAtOnceKeepTheirOrderAndTheirMemory) {
+  for (unsigned seed = 1; seed <= 3; ++seed) {
+    gpu_fake::fake_gpu_time("random", seed, 2000);
+    const int size = seed == 3 ? 3 : 2;
+    in_world(seed == 2 ? World::kTcp : World::kShm, size, staged(), [size](int rank, Engine& engine) {
+      Program program(rank);
+      run_many_at_once(size, rank, engine, program);
+    });
   }
 }
 

@@ -23,6 +23,7 @@ using testing::launch;
 using testing::on_gpu;
 using testing::Program;
 using testing::run_every_kind;
+using testing::run_many_at_once;
 using testing::Tensor;
 using World = testing::Kind;
 
@@ -59,6 +60,18 @@ TEST_F(NcclRequests, EveryKindWhateverTheGpuTakesItsTimeFor) {
     }
   }
   EXPECT_GT(nccl_fake::fake_nccl_count("groups"), 400U);
+}
+
+TEST_F(NcclRequests, ManyAtOnceKeepTheirOrderAndTheirMemory) {
+  for (unsigned seed = 1; seed <= 3; ++seed) {
+    gpu_fake::fake_gpu_time("random", seed, 2000);
+    const int size = seed == 3 ? 3 : 2;
+    in_world(seed == 2 ? World::kTcp : World::kShm, size, with(backend::GpuMode::kNccl),
+             [size](int rank, Engine& engine) {
+               Program program(rank);
+               run_many_at_once(size, rank, engine, program);
+             });
+  }
 }
 
 // The rows that a request has received.

@@ -1,7 +1,9 @@
 // Every kind of request once, of tensors in the memory of GPUs, with the right results.
 #pragma once
 
+#include <memory>
 #include <numeric>
+#include <thread>
 #include <vector>
 
 #include "support/gpus.h"
@@ -95,6 +97,51 @@ inline void run_every_kind(int size, int rank, engine::Engine& engine, Program& 
     EXPECT_EQ(moved.read(), parts[0]);
   }
   finish(engine, engine.submit({request_of(engine::Kind::kBarrier, "all here")}).front());
+}
+
+// Requests that cannot be fused, three in each round, whose results are on their way when the next round begins: each
+// has its place in the common order, and memory of its own.
+inline void run_many_at_once(int size, int rank, engine::Engine& engine, Program& program) {
+  constexpr int kRounds = 12;
+  constexpr size_t kCount = 1000;
+  const auto patience = base::Deadline::after_seconds(kPatience);
+  std::vector<std::unique_ptr<Tensor>> tensors;
+  std::vector<std::vector<float>> expected;
+  for (int round = 0; round < kRounds; ++round) {
+    const auto value = static_cast<float>(round * 10);
+    for (const size_t count : {kCount, kCount, kCount + 1}) {
+      tensors.push_back(std::make_unique<Tensor>(program, counting(count, value + static_cast<float>(rank))));
+    }
+    std::vector<float> sums(kCount);
+    for (size_t i = 0; i < kCount; ++i) {
+      sums[i] = static_cast<float>(size) * (value + static_cast<float>(i)) + static_cast<float>(sum_of_ranks(size));
+    }
+    expected.push_back(std::move(sums));
+    expected.push_back(counting(kCount, value + static_cast<float>(size - 1)));
+    expected.push_back(counting(kCount + 1, value));
+  }
+  std::vector<engine::Handle> handles;
+  for (size_t first = 0; first < tensors.size(); first += 3) {
+    const auto name = [first](const char* what) { return what + std::to_string(first); };
+    const Tensor& largest = *tensors[first + 1];
+    const Tensor& sent = *tensors[first + 2];
+    engine::Request maximum = allreduce_on_gpu(program, name("largest"), largest, largest);
+    maximum.signature.op = engine::ReduceOp::kMax;
+    const auto begun = engine.submit(
+        {allreduce_on_gpu(program, name("sum"), *tensors[first], *tensors[first]), maximum,
+         on_gpu(program, engine::Kind::kBroadcast, name("sent"), {static_cast<int64_t>(kCount + 1)}, &sent, &sent)});
+    // Launched, and maybe not done. The program's stream does not wait for it, so the next copies may begin at once.
+    for (const engine::Handle handle : begun) {
+      while (engine.completions().poll(handle) == 0 && !patience.passed()) {
+        std::this_thread::yield();
+      }
+      handles.push_back(handle);
+    }
+  }
+  launch(engine, program, std::move(handles));
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    ASSERT_EQ(tensors[i]->read(), expected[i]) << "request " << i;
+  }
 }
 
 }  // namespace farandole::testing
