@@ -23,6 +23,7 @@ from farandole.control.roster.events import (
     find_places,
 )
 from farandole.control.roster.membership import Limits
+from farandole.control.roster.translate import places_of
 
 
 def test_workers_that_join_together_get_the_world_that_they_would_get_one_by_one() -> None:
@@ -75,6 +76,21 @@ def test_places_count_only_hosts_that_have_a_worker_of_the_local_rank() -> None:
         (2, 0, 1),
     ]
     assert [each.hostname for each in places] == ["same", "same (2)", "same", *["same (3)"] * 3]
+
+
+def test_answers_to_the_workers_of_a_world_share_one_table() -> None:
+    hosts = ["a", "b", "a"]
+    places = find_places([Joined(number, "", host, host) for number, host in enumerate(hosts)])
+    announcement = Announce(7, ("at 0", "at 1", "at 2"), places)
+    answers = list(places_of(announcement, state_held=False))
+    assert all(answer.table is answers[0].table for answer in answers)
+    worlds = [answer.world() for answer in answers]
+    assert [(each.generation, each.rank, each.local_rank, each.size) for each in worlds] == [
+        (7, 0, 0, 3),
+        (7, 1, 0, 3),
+        (7, 2, 1, 3),
+    ]
+    assert {(each.contacts, each.hostnames) for each in worlds} == {(announcement.contacts, ("a", "b", "a"))}
 
 
 def test_work_after_a_loss_grows_linearly() -> None:

@@ -23,6 +23,8 @@ from __future__ import annotations
 
 import msgspec
 
+from farandole.base.wire.encoding import decode
+
 
 class RendezvousError(RuntimeError):
     """The roster cannot be reached, or refused.
@@ -44,7 +46,7 @@ class RosterUnreachable(RendezvousError):
     """The roster cannot be reached, or no longer. The cause is a `WireError`."""
 
 
-class World(msgspec.Struct, frozen=True, tag="world"):
+class World(msgspec.Struct, frozen=True):
     """The ordered list of workers at one generation, as one of them sees it."""
 
     generation: int
@@ -75,6 +77,58 @@ class World(msgspec.Struct, frozen=True, tag="world"):
         return self.workers[rank] if self.workers else rank
 
 
+class WorldTable(msgspec.Struct, frozen=True):
+    """The part of a `World` that is the same for all of its workers."""
+
+    generation: int
+    contacts: tuple[str, ...]
+    hostnames: tuple[str, ...]
+    workers: tuple[int, ...] = ()
+    previous: tuple[int, ...] = ()
+    lost: tuple[str, ...] = ()
+    state_lost: bool = False
+    training: int = 0
+
+
+class Placed(msgspec.Struct, frozen=True, tag="world"):
+    """The answer to a join: the place of one worker in a world, and the table that all workers of the world get.
+
+    The table is encoded once for all of them, because its size grows with the number of workers.
+    """
+
+    rank: int
+    local_rank: int
+    local_size: int
+    cross_rank: int
+    cross_size: int
+    table: bytes
+    """An encoded `WorldTable`."""
+
+    def world(self) -> World:
+        """Return the world as this worker sees it.
+
+        Raises:
+            msgspec.DecodeError: the table is not valid.
+        """
+        table: WorldTable = decode(self.table, WorldTable)
+        return World(
+            generation=table.generation,
+            rank=self.rank,
+            size=len(table.hostnames),
+            contacts=table.contacts,
+            local_rank=self.local_rank,
+            local_size=self.local_size,
+            cross_rank=self.cross_rank,
+            cross_size=self.cross_size,
+            hostnames=table.hostnames,
+            workers=table.workers,
+            previous=table.previous,
+            lost=table.lost,
+            state_lost=table.state_lost,
+            training=table.training,
+        )
+
+
 # --- from a worker -------------------------------------------------------------------------------------------
 
 
@@ -99,7 +153,7 @@ class Accused(msgspec.Struct, frozen=True):
 
 
 class Join(msgspec.Struct, frozen=True, tag="join"):
-    """Ask for a place in the next world. Answered by `World` or `RequestRefused`."""
+    """Ask for a place in the next world. Answered by `Placed` or `RequestRefused`."""
 
     contact: str
     timeout: float
@@ -332,7 +386,7 @@ FromWorker = (
     | Probe
 )
 Heard = Relayed | Absent | Probed | Changed | Coming | Revoked | ScheduledBatch | Ending
-FromRoster = World | RequestRefused | Call | Accepted | Heard
+FromRoster = Placed | RequestRefused | Call | Accepted | Heard
 
 
 # --- between rank 0 and the roster that it starts if no launcher serves one --------------------------------------

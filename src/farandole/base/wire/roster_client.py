@@ -35,7 +35,7 @@ from typing import NoReturn
 import msgspec
 
 from farandole.base.wire.channel import Channel
-from farandole.base.wire.errors import ConnectionLost, WireError, WireTimeout
+from farandole.base.wire.errors import BadMessage, ConnectionLost, WireError, WireTimeout
 from farandole.base.wire.frames import FRAME_LIMIT, Codec
 from farandole.base.wire.rendezvous import (
     Accepted,
@@ -53,6 +53,7 @@ from farandole.base.wire.rendezvous import (
     Listen,
     Measures,
     NotWanted,
+    Placed,
     Probe,
     Progress,
     Relay,
@@ -193,7 +194,12 @@ class RosterClient:
         """
         join = Join(contact, timeout or 0.0, host, hostname, generation, trained, tuple(accused), arriving, open)
         reply = self._request(join, None if timeout is None else ANSWER_SECONDS)
-        return reply if isinstance(reply, World) else _unexpected(reply)
+        if not isinstance(reply, Placed):
+            _unexpected(reply)
+        try:
+            return reply.world()
+        except msgspec.DecodeError as error:
+            raise self._broken(BadMessage(f"its table of the world is not valid: {error}")) from error
 
     def leave(self, generation: int) -> None:
         """Notify the roster that this worker has left a world gracefully."""

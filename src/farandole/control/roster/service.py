@@ -61,7 +61,7 @@ from farandole.control.roster.exit_deadlines import ExitDeadlines
 from farandole.control.roster.listener import Client, Listener
 from farandole.control.roster.membership import accusations
 from farandole.control.roster.timeouts import HoldTimer
-from farandole.control.roster.translate import event_of, joined, notices_so_far, world_on_arrival, worlds_of
+from farandole.control.roster.translate import event_of, joined, notices_so_far, place_on_arrival, places_of
 
 Report = Failure | Progress | Measures | ReportedValue
 
@@ -341,13 +341,13 @@ class RosterService:
         state = self.state
         if isinstance(action, Announce):
             workers = action.workers or range(len(action.places))
-            for worker, world in zip(workers, worlds_of(action, state_held=state.state_held), strict=True):
-                self._connections.reply(worker, world)
+            for worker, placed in zip(workers, places_of(action, state_held=state.state_held), strict=True):
+                self._connections.reply(worker, placed)
         elif isinstance(action, Refuse):
             self._connections.reply(action.worker, RequestRefused(action.reason, action.rank, action.evicted))
         elif isinstance(action, Show):
             assert isinstance(state, elastic.ElasticState)
-            self._connections.reply(action.worker, world_on_arrival(state, action))
+            self._connections.reply(action.worker, place_on_arrival(state, action))
         elif isinstance(action, Notify):
             change = Changed(action.generation, action.added, action.removed, action.reason)
             self._connections.notify(action.workers, change)

@@ -6,7 +6,19 @@ from collections.abc import Iterator
 
 import msgspec
 
-from farandole.base.wire.rendezvous import Changed, Coming, Failure, Holds, Join, Leave, Leaving, Revoked, World
+from farandole.base.wire.encoding import encode
+from farandole.base.wire.rendezvous import (
+    Changed,
+    Coming,
+    Failure,
+    Holds,
+    Join,
+    Leave,
+    Leaving,
+    Placed,
+    Revoked,
+    WorldTable,
+)
 from farandole.control.roster.events import Accusation, Announce, Event, Failed, HoldsState, Joined, Leaves, Left, Show
 from farandole.control.roster.membership import ElasticState
 
@@ -41,8 +53,10 @@ def joined(worker: int, message: Join) -> Joined:
     )
 
 
-def worlds_of(action: Announce, *, state_held: bool) -> Iterator[World]:
-    """Return an announced world as each of its ranks sees it, by rank.
+def places_of(action: Announce, *, state_held: bool) -> Iterator[Placed]:
+    """Return the answers to the workers of an announced world, by rank.
+
+    All of them share one table, so the work and the memory grow with the number of workers, not with its square.
 
     Args:
         action: the announcement.
@@ -51,44 +65,31 @@ def worlds_of(action: Announce, *, state_held: bool) -> Iterator[World]:
     hostnames = tuple(each.hostname for each in action.places)
     state_lost = state_held and all(rank < 0 for rank in action.previous)
     lost = tuple(f"rank {each.rank} (worker {each.worker}) {each.how}" for each in action.lost)
-    for rank, place in enumerate(action.places):
-        yield World(
-            generation=action.generation,
-            rank=rank,
-            size=len(action.places),
-            contacts=action.contacts,
-            local_rank=place.local_rank,
-            local_size=place.local_size,
-            cross_rank=place.cross_rank,
-            cross_size=place.cross_size,
-            hostnames=hostnames,
-            workers=action.workers,
-            previous=action.previous,
-            state_lost=state_lost,
-            lost=lost,
+    table = encode(
+        WorldTable(
+            action.generation, action.contacts, hostnames, action.workers, action.previous, lost, state_lost=state_lost
         )
+    )
+    for rank, place in enumerate(action.places):
+        yield Placed(rank, place.local_rank, place.local_size, place.cross_rank, place.cross_size, table)
 
 
-def world_on_arrival(state: ElasticState, action: Show) -> World:
-    """Return the world that an arriving worker would be in, as its last rank.
+def place_on_arrival(state: ElasticState, action: Show) -> Placed:
+    """Return the answer to an arriving worker: the world that it would be in, as its last rank.
 
     Args:
         state: state of the roster.
         action: the answer to the worker.
     """
     hosts = [state.hosts.get(each, "") for each in (*state.members, action.worker)]
-    return World(
-        generation=0,
+    workers = (*state.members, action.worker)
+    return Placed(
         rank=len(hosts) - 1,
-        size=len(hosts),
-        contacts=(),
         local_rank=action.device_number,
         local_size=max(hosts.count(hosts[-1]), action.device_number + 1),
         cross_rank=0,
         cross_size=len(set(hosts)),
-        hostnames=tuple(hosts),
-        workers=(*state.members, action.worker),
-        training=state.training,
+        table=encode(WorldTable(0, (), tuple(hosts), workers, training=state.training)),
     )
 
 
