@@ -288,7 +288,7 @@ class Roster:
         self._worker.hear = heard  # type: ignore[method-assign]
 
     def report_state(self, training: int = 0) -> None:
-        """Note that this worker holds the state."""
+        """Record that this worker holds the state."""
         job = self._worker.job
         job.state_held, job.training = True, max(job.training, training)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from farandole.errors import HorovodInternalError
 from farandole.torch.collectives import barrier, join, poll, sparse_allreduce_async, synchronize
 from farandole.torch.collectives import functions as _functions
-from farandole.torch.collectives.functions import *  # noqa: F403 - Each collective that is declared.
+from farandole.torch.collectives.functions import *  # noqa: F403 - All declared collectives.
 from farandole.torch.compression import Compression
 from farandole.torch.local_device import local_device
 from farandole.torch.objects import allgather_object, broadcast_object
@@ -112,6 +112,6 @@ if TYPE_CHECKING:
 
 def __getattr__(name: str) -> Any:
     if name == "elastic":
-        # Loaded when it is first asked for: most jobs are not elastic.
+        # Loaded on first use, because most jobs are not elastic.
         return importlib.import_module("farandole.torch.elastic")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,8 +1,8 @@
-"""The optimizer of op=Adasum: each rank takes a step of its own, and the steps are put together.
+"""The optimizer of op=Adasum: each rank takes a step of its own, and the steps are combined.
 
-Adasum adds up what the ranks' vectors do not have in common and averages what they do (Maleki et al., "Scaling
-Distributed Training with Adaptive Summation", MLSys 2021). It works on *deltas*, by how much a step changes a
-parameter, because only those have the optimizer's momentum and scaling in them:
+Adasum adds up the parts in which the ranks' vectors differ and averages what they share (Maleki et al., "Scaling
+Distributed Training with Adaptive Summation", MLSys 2021). It works on *deltas*, the changes of a parameter by a
+step, because only those contain the optimizer's momentum and scaling:
 
     start = p;  p is stepped with this rank's gradient;  p = start + adasum(p - start)
 
@@ -48,7 +48,7 @@ class DeltaReducer:
         self._named += named
 
     def begin(self) -> list[tuple[str, torch.Tensor, torch.Tensor]]:
-        """Return (name, parameter, its value now) of all that are trained."""
+        """Return (name, parameter, present value) of all trained parameters."""
         return [
             (name, parameter, parameter.detach().clone(memory_format=torch.contiguous_format))
             for name, parameter in self._named
@@ -57,7 +57,7 @@ class DeltaReducer:
 
     @no_compile
     def finish(self, starts: Sequence[tuple[str, torch.Tensor, torch.Tensor]]) -> None:
-        """Replace what this rank's step has changed since `begin` by what all ranks' steps change together.
+        """Replace the changes of this rank's step since `begin` by the combined changes of all ranks' steps.
 
         Raises:
             HorovodInternalError: the ranks' parameters do not fit together, or a worker was lost.
@@ -65,7 +65,7 @@ class DeltaReducer:
         session = current()
         if not starts or session.world.size == 1:
             return
-        # The step may have put other memory under a parameter.
+        # The step may have given a parameter other memory.
         stepped = [parameter.detach() for _, parameter, _ in starts]
         pairs = [self._compression.compress(now - start) for now, (_, _, start) in zip(stepped, starts, strict=True)]
         sent = [tensor.contiguous() for tensor, _ in pairs]
@@ -86,10 +86,10 @@ class AdasumOptimizer(torch.optim.Optimizer):
     backward_passes_per_step: int
 
     def synchronize(self) -> None:
-        """Do nothing: it is not gradients that are reduced, and `step()` waits for what is."""
+        """Do nothing: gradients are not reduced here, and `step()` waits for the deltas."""
 
     def skip_synchronize(self) -> Any:
-        """Refuse: a step without reduction would let the ranks' parameters drift apart.
+        """Raise an error: a step without reduction would let the ranks' parameters drift apart.
 
         Raises:
             AssertionError: always.
@@ -100,11 +100,11 @@ class AdasumOptimizer(torch.optim.Optimizer):
         )
 
     def set_backward_passes_per_step(self, passes: int) -> None:
-        """Note how many backward passes make one step. Any number works, as gradients add up locally."""
+        """Set the number of backward passes in one step. Any number works, because gradients add up locally."""
         self.backward_passes_per_step = passes
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Do the wrapped optimizer's step, with this rank's gradients; then put the ranks' steps together."""
+        """Take the wrapped optimizer's step with this rank's gradients; then combine the ranks' steps."""
         if self._check is not None:
             self._check.step(lambda: parameters_digest(self._parameter_names))
         starts = [] if self._deltas is None else self._deltas.begin()
@@ -118,7 +118,7 @@ class AdasumOptimizer(torch.optim.Optimizer):
     step.hooked = True  # type: ignore[attr-defined]
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a parameter group; its parameters are looked after too. All ranks add the same one."""
+        """Add a parameter group, whose steps are combined too. All ranks must add the same one."""
         super().add_param_group(param_group)
         named = name_last_group(self, self._parameter_names)
         if self._deltas is not None:

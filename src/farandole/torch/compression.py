@@ -1,4 +1,4 @@
-"""The compressions for PyTorch. What the others are made of is in `farandole.worker.collectives.compression`."""
+"""The compressions for PyTorch. Their common parts are in `farandole.worker.collectives.compression`."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ class _CastCompressor(Compressor):
 
     @classmethod
     def compress(cls, tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
-        """Return the tensor in the smaller type, and the type it had."""
+        """Return the tensor in the smaller type, and its original type."""
         return (tensor.to(cls.wire_dtype) if tensor.dtype.is_floating_point else tensor), tensor.dtype
 
     @classmethod
     def decompress(cls, tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
-        """Return the tensor in the type it had."""
+        """Return the tensor in its original type."""
         return tensor.to(ctx)
 
 
 class FP16Compressor(_CastCompressor):
     """Floating-point tensors travel as float16: 11 bits of precision, at most 65504.
 
-    Sums are added up in float32, so an average of what fits does fit. A value or a sum beyond 65504 arrives as
-    infinity, which a gradient scaler sees; where nothing looks for it, take `bf16`.
+    Sums are added up in float32, so an average of values in the range is in the range. A value or a sum beyond 65504
+    arrives as infinity, which a gradient scaler detects; without such a check, use `bf16`.
     """
 
     wire_dtype = torch.float16

@@ -94,5 +94,5 @@ def test_a_loop_is_gone_through_once(make_job: Callable[..., ElasticJob]) -> Non
     job = make_job()
     (worker,) = job.add()
     job.start(twice)
-    with pytest.raises(WorkerFailed, match="a loop over steps can be gone through once"):
+    with pytest.raises(WorkerFailed, match="a loop over steps can be iterated over only once"):
         job.workers[worker].receive()

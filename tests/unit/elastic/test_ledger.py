@@ -171,7 +171,7 @@ def test_a_rank_reads_few_ranges_while_the_world_stays(seed: int) -> None:
 
 @pytest.mark.parametrize("shares", [(((4, 11),),), (((0, 2), (0, 2)),), (((1, 3), (2, 4)),)])
 def test_shares_that_were_not_to_be_read_are_refused(shares: tuple[Share, ...]) -> None:
-    with pytest.raises(ValueError, match="to be read were"):
+    with pytest.raises(ValueError, match="the ranges to read were"):
         Ledger(samples=10, apart=True).commit(shares)
 
 

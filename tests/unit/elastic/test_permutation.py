@@ -41,7 +41,7 @@ def test_any_part_can_be_had_alone() -> None:
 
 @pytest.mark.parametrize("part", [(-1, 3), (3, 2), (5, 11), (11, 11)])
 def test_positions_outside_are_refused(part: tuple[int, int]) -> None:
-    with pytest.raises(IndexError, match="not in an order of 10"):
+    with pytest.raises(IndexError, match="outside an order of 10"):
         Permutation(10, seed=0, epoch=0).indices(*part)
 
 

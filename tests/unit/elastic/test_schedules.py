@@ -62,7 +62,7 @@ def play(kind: Kind, seed: int) -> tuple[Job, dict[int, Book]]:
 def check(kind: Kind, job: Job, books: dict[int, Book]) -> None:
     ended = {number: result for number, result in job.results.items() if isinstance(result, Ended)}
     for number, result in job.results.items():
-        words = "for the first time" if kind.calls_from else "came for loop 1" if kind.loops > 1 else "nothing"
+        words = "for the first time" if kind.calls_from else "joined for loop 1" if kind.loops > 1 else "nothing"
         has_lost_world = isinstance(result, InvalidRequestError) and words in str(result)
         if not (has_lost_world or isinstance(result, (Ended, Killed, SystemExit, EvictedError))):
             raise AssertionError(f"worker {number} ended with {result!r}") from result

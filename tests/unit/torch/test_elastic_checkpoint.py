@@ -445,7 +445,7 @@ def test_settings_choose_directory_and_resume(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("run", ["my-job", "a/b", "../elsewhere", "a b", "a\n"])
 def test_a_run_that_would_make_another_folder_is_refused(run: str, tmp_path: Path) -> None:
-    with pytest.raises(InvalidRequestError, match=r"(?s)run is .* should be letters and digits"):
+    with pytest.raises(InvalidRequestError, match=r"(?s)run=.* is not valid: it must be letters and digits"):
         Checkpoint(tmp_path, run=run)
 
 

@@ -247,9 +247,9 @@ def test_steps_left_counts_the_steps_of_the_epoch() -> None:
 
 
 def test_a_ledger_of_another_dataset_is_refused() -> None:
-    with pytest.raises(ValueError, match="of 21 samples, but the dataset has 20"):
+    with pytest.raises(ValueError, match="for 21 samples, but the dataset has 20"):
         ElasticLoader(Numbers(20), batch_size=3).ledger = Ledger(21)
-    with pytest.raises(ValueError, match="of a shuffled dataset"):
+    with pytest.raises(ValueError, match="for a shuffled dataset"):
         ElasticLoader(Stream(20), batch_size=3).ledger = Ledger(UNBOUNDED)
     with pytest.raises(ValueError, match="not the state of an ElasticLoader"):
         ElasticLoader(Numbers(20), batch_size=3).load_state_dict({})

@@ -1,13 +1,13 @@
 """The collectives on tensors.
 
 Collectives, their forms and their gradients are declared in `worker.collectives`. This package adds PyTorch's part: its
-tensors (`tensors`), its graph of gradients (`autograd`), the functions that are rendered from the two (`functions`),
+tensors (`tensors`), its graph of gradients (`autograd`), the functions that are rendered from both (`functions`),
 sparse tensors, PowerSGD, and calls for the optimizer (`calls`).
 """
 
 from farandole.torch.collectives import functions as _functions
 from farandole.torch.collectives.calls import allreduce_call, compressed_call, native_dtype
-from farandole.torch.collectives.functions import *  # noqa: F403 - Each collective that is declared.
+from farandole.torch.collectives.functions import *  # noqa: F403 - All declared collectives.
 from farandole.torch.collectives.sparse import sparse_allreduce_async
 from farandole.torch.collectives.tensors import DTYPES
 from farandole.torch.no_compile import no_compile

@@ -1,4 +1,4 @@
-"""Collectives as nodes of autograd's graph. What their gradients are is in `farandole.worker.collectives`."""
+"""Collectives as nodes of autograd's graph. `farandole.worker.collectives` declares their gradients."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def differentiate(call: DifferentiableCall, tensors: Sequence[torch.Tensor]) -> 
 
 
 class _Collective(torch.autograd.Function):
-    """One call. Its backward pass is collectives again, which run on every rank."""
+    """One call. Its backward pass calls collectives, too, on every rank."""
 
     @staticmethod
     def forward(call: DifferentiableCall, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -31,14 +31,14 @@ class _Collective(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
-        # Asked for only where something was saved: PyTorch refuses it in a second backward pass, even of nothing.
+        # Read only if something was saved: PyTorch refuses it in a second backward pass, even if nothing was.
         inputs = ctx.saved_tensors if ctx.call.needs_inputs else ()
         contiguous = [gradient.contiguous() for gradient in gradients]
         return (None, *ctx.call.gradients(_Maths(ctx.call), inputs, contiguous))
 
 
 class _Maths:
-    """The operations of PyTorch that gradient rules use: see `farandole.worker.collectives.gradient_rules.Maths`."""
+    """PyTorch's operations for gradient rules: a `farandole.worker.collectives.gradient_rules.Maths`."""
 
     def __init__(self, call: DifferentiableCall) -> None:
         self.reduce = call.reduce

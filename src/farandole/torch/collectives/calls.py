@@ -1,4 +1,4 @@
-"""Calls of an optimizer, which has its own names for its tensors and waits for its calls by itself."""
+"""Calls of an optimizer, which names its own tensors and waits for its own calls."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from farandole.worker.core.session import Session
 
 
 def native_dtype(tensor: torch.Tensor) -> DType:
-    """Return the element type for the engine of a tensor that is reduced.
+    """Return the engine's element type of a tensor that is reduced.
 
     Raises:
         ValueError: the tensor cannot be reduced as it is.
@@ -60,7 +60,7 @@ def compressed_call(
     """Return a call as `allreduce_call` does, with a compression that is a part of the reduction.
 
     Raises:
-        ValueError: the reduction or a tensor's type cannot be compressed so.
+        ValueError: the reduction or a tensor's type cannot have this compression.
     """
     options = {"op": op, "prescale": prescale, "postscale": postscale}
     return compressed.compressed_call(FRONT, session, compression, tensors, outputs, names, options, group)
@@ -69,7 +69,7 @@ def compressed_call(
 def gather_member(
     session: Session, group: int, name: str, tensor: torch.Tensor, taken: Callable[[Received], Any] | None = None
 ) -> Member:
-    """Gather a tensor. The result is a `Received`, or what `taken` takes of it."""
+    """Gather a tensor. The result is a `Received`, or the result of `taken` for it."""
     return calls.member(session, group, name, FRONT, ALLGATHER, tensor, None, {}, global_process_set, taken)
 
 

@@ -9,11 +9,11 @@ import torch
 
 
 class Packed(NamedTuple):
-    """The requests for some tensors, and where the tensors are in them.
+    """The requests for some tensors, and the places of the tensors in them.
 
     Attributes:
-        sent: what each request reads.
-        received: what each request writes.
+        sent: the tensor that each request reads.
+        received: the tensor that each request writes.
         names: the name of each request.
         pieces: the result of each tensor; it lies in one of `received`.
     """
@@ -27,12 +27,12 @@ class Packed(NamedTuple):
 def packed(tensors: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], names: Sequence[str]) -> Packed:
     """Copy tensors of one GPU and element type into one tensor, which is reduced in place.
 
-    A tensor that is alone, or on the host, where the engine fuses requests, travels from where it is to its output.
+    A tensor that is alone, or on the host, where the engine fuses requests, is sent from its own memory to its output.
 
     Args:
-        tensors: what travels, of any shapes.
-        outputs: one for each tensor, for those that are not copied.
-        names: one for each tensor; the first one of those in a request is the request's.
+        tensors: the tensors, of any shapes.
+        outputs: an output for each tensor, which is used if the tensor is not copied.
+        names: a name for each tensor; a request has the name of its first tensor.
     """
     alike: dict[object, list[int]] = {}
     for index, tensor in enumerate(tensors):

@@ -1,18 +1,18 @@
 """PowerSGD: a matrix is sent as the product of two thin ones (Vogels, Karimireddy and Jaggi, NeurIPS 2019).
 
-Of the sum M of all ranks' matrices [n, m], one step of subspace iteration finds the best of its columns' directions:
+For the sum M of all ranks' matrices [n, m], one step of subspace iteration finds the main directions of its columns:
 
     P = M Q      [n, r]  each rank multiplies its own matrix; P is summed
     P = orthonormal columns of P
     Q = M^T P    [m, r]  as before; Q is summed
     M ~ P Q^T
 
-Q is kept for the next step, where it begins near the right directions. What P Q^T leaves out of a rank's own matrix is
-its residual, which it adds to its next one.
+Q is kept for the next step, where it begins near the right directions. The part of a rank's own matrix that P Q^T omits
+is its residual, which the rank adds to its next matrix.
 
-The products of a rank's own matrix are torch's business. What all ranks compute from the sums, they compute from the
+The products of a rank's own matrix are left to torch. What all ranks compute from the sums, they compute from the
 same bits by elementwise operations alone, which are exact roundings on every processor: so all end with the same bits,
-whatever their matrix libraries do. On a GPU nothing is read on the way, which would wait for the GPU.
+whatever their matrix libraries do. On a GPU no number is read meanwhile, because that would wait for the GPU.
 
 A call has two rounds. Waiting for the first of several calls begins the second round of all of them, so that a step of
 an optimizer takes two rounds, and not two for each matrix. On a GPU, a round of a call is one request.
@@ -38,9 +38,9 @@ from farandole.worker.core.dtype import Average
 from farandole.worker.core.handle import Call
 from farandole.worker.core.session import Session
 
-# A column whose square loses this much when those before it are taken out is made of them, but for rounding.
+# A column whose square loses this much when the earlier columns are subtracted consists of them, except for rounding.
 DEPENDENT = 1e-10
-# Elements that are worked on at once when a product is written: they stay in the cache.
+# The number of elements that are processed at once when a product is written, so that they stay in the cache.
 BLOCK_ELEMENTS = 1 << 16
 
 
@@ -103,8 +103,8 @@ class State:
     """The state that is kept for one matrix [n, m].
 
     Attributes:
-        residual: [n, m], what was not sent.
-        directions: Q, [m, r], where the next step begins.
+        residual: [n, m], the part that was not sent.
+        directions: Q, [m, r], with which the next step begins.
     """
 
     def __init__(self, tensor: torch.Tensor, rank: int, name: str) -> None:
@@ -112,10 +112,10 @@ class State:
         dtype = torch.promote_types(tensor.dtype, torch.float32)
         self.shape = tensor.shape
         self.residual = torch.zeros(rows, columns, dtype=dtype, device=tensor.device)
-        # A seed of the name's own, so that every run does the same.
+        # The seed follows from the name, so that every run gives the same.
         self.generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
         self.directions = self._random(columns, rank)
-        # To move new numbers to a GPU in each step would wait for the GPU.
+        # Moving new numbers to a GPU in each step would wait for the GPU.
         self._spare = None if tensor.is_cpu else self._random(columns, rank)
 
     def _random(self, rows: int, columns: int) -> torch.Tensor:
@@ -123,7 +123,7 @@ class State:
         return drawn.to(self.residual)
 
     def begin_next_at(self, directions: torch.Tensor) -> None:
-        """Keep Q. A column without direction would stay so for ever: it begins anew."""
+        """Keep Q. A zero column would stay zero for ever, so it is replaced by a random one."""
         usable = directions.isfinite().all(0) & directions.any(0)
         spare = self._random(*directions.shape) if self._spare is None else self._spare
         self.directions = torch.where(usable, directions, spare)
@@ -144,7 +144,7 @@ class Matrix:
     def __init__(
         self, tensor: torch.Tensor, result: torch.Tensor, name: str, state: State, prescale: float, *, keeps: bool
     ) -> None:
-        """Describe it; `keeps`: what is not sent shall stay in the state."""
+        """Describe the part; `keeps`: whether the unsent rest stays in the state."""
         self._result = result
         self.name = name
         self._state = state
@@ -154,12 +154,12 @@ class Matrix:
         self._own = state.residual
 
     def first_factor(self) -> torch.Tensor:
-        """Return this rank's part of P, after adding the tensor to what is owed."""
+        """Return this rank's part of P, after adding the tensor to the residual."""
         self._own.add_(self._tensor.reshape(self._own.shape), alpha=self._prescale)
         return self._own @ self._state.directions
 
     def second_factor(self, summed: torch.Tensor) -> torch.Tensor:
-        """Return this rank's part of Q, given the sum of P; what P Q^T leaves out stays in the residual."""
+        """Return this rank's part of Q, given the sum of P. The part that P Q^T omits stays in the residual."""
         self._basis = orthonormal(summed)
         weights = self._own.t() @ self._basis
         if self._keeps:
@@ -183,7 +183,7 @@ class Matrix:
 
 
 class Plain:
-    """The part of a call that is reduced as it is: tensors, their results and their names."""
+    """The part of a call that is reduced uncompressed: tensors, their results and their names."""
 
     def __init__(
         self, parts: Sequence[tuple[torch.Tensor, torch.Tensor, str]], reduce: Callable[[Packed], Call]
@@ -202,7 +202,7 @@ class Plain:
 
 
 class PowerSGDCall:
-    """A call of two rounds, and of what goes as it is."""
+    """A call of two rounds, with an uncompressed part."""
 
     def __init__(
         self,
@@ -223,7 +223,7 @@ class PowerSGDCall:
         self._results = results
         self._first: Call | None = None
         self._second: Call | None = None
-        # The factors that travel in the round that has begun last, one for each matrix.
+        # The factors in the last round that has begun, one for each matrix.
         self._factors: Sequence[torch.Tensor] = ()
         self._error: Exception | None = None
         self._lock = threading.Lock()
@@ -231,7 +231,7 @@ class PowerSGDCall:
     @torch.no_grad()
     def submit(self) -> None:
         """Begin the first round."""
-        # Only the directions of P count: an average does not grow with the ranks.
+        # Only the directions of P matter. An average does not grow with the number of ranks.
         first = self._round("p", [matrix.first_factor() for matrix in self._matrices], Average, 1.0)
         self._plain.call.submit()
         self._first = first
@@ -245,7 +245,7 @@ class PowerSGDCall:
         return self._reduce(sent, op, postscale)
 
     def wait(self) -> None:
-        """Begin the second round of all calls of the same memory, and wait for the end of this one's."""
+        """Begin the second round of all calls of the same `Feedback`, and wait for the end of this one's."""
         while self._memory is not None and self._memory.open:
             self._memory.open.popleft().go_on()
         self.go_on()
@@ -255,7 +255,7 @@ class PowerSGDCall:
 
     @torch.no_grad()
     def go_on(self) -> None:
-        """Wait for the first round, and begin the second one. `result` raises what goes wrong here."""
+        """Wait for the first round, and begin the second one. `result` raises errors of this."""
         with self._lock:
             if self._second is not None or self._error is not None:
                 return
@@ -287,7 +287,7 @@ class PowerSGDCall:
         return self._results
 
     def run(self) -> Any:
-        """Do all of it."""
+        """Submit the call, wait for it, and return its outputs."""
         self.submit()
         self.wait()
         return self.result()
@@ -305,7 +305,7 @@ class PowerSGDCall:
 
 
 def orthonormal(columns: torch.Tensor) -> torch.Tensor:
-    """Return orthonormal columns that span the same as these, [n, r]; zeros where one adds nothing to those before.
+    """Return orthonormal columns with the same span as these, [n, r]; zeros where a column depends on earlier ones.
 
     With the same bits on every processor: the products of all pairs of columns in float64, by elementwise operations,
     then a Cholesky decomposition of their matrix [r, r], on the host in Python's numbers. NaN if anything is not
@@ -337,9 +337,9 @@ def orthonormal(columns: torch.Tensor) -> torch.Tensor:
 
 
 def _orthonormal_on_device(columns: torch.Tensor, products: torch.Tensor) -> torch.Tensor:
-    """Return what `orthonormal` returns, without reading a number: what is left of columns is decomposed in each round.
+    """Return what `orthonormal` returns, without reading a number: each round decomposes the rest of the columns.
 
-    Products and differences are operations of their own, because one of both could be rounded once.
+    Products and differences are separate operations, because a fused one might be rounded only once.
 
     Args:
         columns: [n, r].

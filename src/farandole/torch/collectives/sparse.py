@@ -1,4 +1,4 @@
-"""Sparse tensors, reduced by gathering what they hold."""
+"""Sparse tensors, reduced by gathering their elements."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def sparse_allreduce_async(
 ) -> Callable[[], torch.Tensor]:
     """Begin to reduce a sparse tensor over all ranks of a process set.
 
-    Indices and values of all ranks are gathered, as `<name>.indices` and `<name>.values`; where ranks have the same
+    Indices and values of all ranks are gathered, as `<name>.indices` and `<name>.values`; if ranks have the same
     index, `coalesce()` of the result adds them up.
 
     Args:
@@ -33,7 +33,7 @@ def sparse_allreduce_async(
         `synchronize` does not take it.
 
     Raises:
-        ValueError: the tensor is not sparse, or the operation is another one.
+        ValueError: the tensor is not sparse, or the operation is neither of these.
     """
     if not tensor.is_sparse:
         raise InvalidRequestError(f"sparse_allreduce_async takes a sparse tensor, not one of {tensor.layout}.")
@@ -54,11 +54,11 @@ def sparse_allreduce_async(
     def result() -> torch.Tensor:
         gathered = session.handles.synchronize(number)
         if gathered is None:
-            raise InvalidRequestError(f"the result of sparse_allreduce_async of {name} was taken before; keep it.")
+            raise InvalidRequestError(f"the result of sparse_allreduce_async of {name} was taken already: keep it.")
         (all_indices, _), (all_values, _) = gathered
         if op == Average:
             all_values = all_values / divisor(op, len(process_set.ranks))
-        # Every rank's part was right on that rank; to look again would wait for the device.
+        # Every rank's part was checked on that rank; checking again would wait for the device.
         return torch.sparse_coo_tensor(
             all_indices.transpose(0, 1), all_values, tensor.size(), device=tensor.device, check_invariants=False
         )

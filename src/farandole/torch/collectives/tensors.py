@@ -1,4 +1,4 @@
-"""PyTorch's tensors as the engine sees them. One in host memory, or in that of a GPU of CUDA, is used where it is."""
+"""PyTorch's tensors, as the engine sees them. It uses tensors in host memory and in CUDA's memory in place."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ DTYPES = {
     torch.bool: DType.BOOL,
 }
 
-# How the current stream of a GPU is found, by the type of PyTorch's device, for those that the driver of CUDA knows
-# under the same number. A build for ROCm calls its devices "cuda", too, but they have another driver.
+# Functions for the current stream of a GPU, by the type of PyTorch's device, for devices that CUDA's driver knows
+# under the same number. A build for ROCm also calls its devices "cuda", but they have another driver.
 RAW_STREAMS: dict[str, Callable[[int], int]] = {}
 if torch.version.cuda is not None:
     RAW_STREAMS["cuda"] = torch._C._cuda_getCurrentRawStream
@@ -73,7 +73,7 @@ class Tensors(FrontEnd[torch.Tensor]):
         """Return the tensor.
 
         Raises:
-            ValueError: it is not a tensor: only the user knows which type its elements should have.
+            ValueError: it is not a tensor, and only the user knows which type its elements should have.
         """
         if isinstance(given, torch.Tensor):
             return given
@@ -95,7 +95,7 @@ class Tensors(FrontEnd[torch.Tensor]):
         return _opaque_type(tensor) if dtype is None else dtype
 
     def type_name(self, tensor: torch.Tensor) -> str:
-        """Return PyTorch's name for its type."""
+        """Return PyTorch's name of its type."""
         return tensor.type()
 
     def is_ready(self, tensor: torch.Tensor) -> bool:
@@ -103,7 +103,7 @@ class Tensors(FrontEnd[torch.Tensor]):
         return tensor.is_cpu and tensor.layout is _STRIDED and tensor.is_contiguous() and not _is_lazy(tensor)
 
     def ready_dtype(self, tensor: torch.Tensor) -> DType | None:
-        """Return the element type of a tensor in host memory; `dtype` refuses what is not contiguous there."""
+        """Return the element type of a tensor in host memory; `dtype` refuses tensors that are not contiguous."""
         dtype = DTYPES.get(tensor.dtype)
         if dtype is None or not tensor.is_cpu or tensor.is_neg():
             return None
@@ -111,16 +111,16 @@ class Tensors(FrontEnd[torch.Tensor]):
         return dtype
 
     def instead_of(self, tensor: torch.Tensor) -> str:
-        """Return how such elements can be reduced."""
+        """Return a sentence on how such elements can be reduced."""
         if tensor.is_complex():
             return "Pass torch.view_as_real(tensor)."
         return super().instead_of(tensor)
 
-    # Where it begins. PyTorch's own method, because it is called twice for every small tensor; its argument is `self`.
+    # PyTorch's own method, because it is called twice for every small tensor; its argument is `self`.
     address = staticmethod(torch.Tensor.data_ptr)  # type: ignore[assignment]
 
     def stage(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return it, or a copy: in host memory if it is on a device that the engine does not know."""
+        """Return the tensor or a copy, which is in host memory if the engine does not know the tensor's device."""
         if _is_lazy(tensor):
             tensor = tensor.detach().resolve_conj().resolve_neg()
         return tensor if tensor.is_cpu or tensor.device.type in RAW_STREAMS else tensor.cpu()
@@ -130,8 +130,8 @@ class Tensors(FrontEnd[torch.Tensor]):
         return None if tensor.is_cpu else gpu_stream(tensor.device)
 
     def empty(self, like: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
-        """Return a host tensor, from which a copy to the device of `like` is quick."""
-        # The device is said because users may have set another one as the default, here and in the other files.
+        """Return a host tensor that can be copied quickly to the device of `like`."""
+        # The device is named because the user may have set another one as the default, here and in the other files.
         return torch.empty(shape, dtype=like.dtype, device="cpu", pin_memory=like.is_cuda)
 
     def empty_beside(self, tensor: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
@@ -143,7 +143,7 @@ class Tensors(FrontEnd[torch.Tensor]):
         return torch.empty_like(tensor, requires_grad=False)
 
     def empty_likes(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Return host tensors of the same shapes: without a call of ours for each, as there may be hundreds."""
+        """Return host tensors of the same shapes, without a call of our own for each, since there may be hundreds."""
         return [torch.empty_like(tensor, requires_grad=False) for tensor in tensors]
 
     def deliver(self, result: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
@@ -196,7 +196,7 @@ class Tensors(FrontEnd[torch.Tensor]):
     # --- gradients and compression -------------------------------------------------------------------------------
 
     def is_tracked(self, tensor: torch.Tensor) -> bool:
-        """Return whether gradients are to flow. Going through autograd costs more than a small call."""
+        """Return whether gradients flow through the tensor. Going through autograd costs more than a small call."""
         return tensor.requires_grad and torch.is_grad_enabled()
 
     def differentiate(self, call: DifferentiableCall, tensors: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
@@ -219,15 +219,15 @@ class Tensors(FrontEnd[torch.Tensor]):
 
 
 def _is_lazy(tensor: torch.Tensor) -> bool:
-    """Return whether PyTorch changes the elements when it reads them: they do not lie in memory as they are."""
+    """Return whether PyTorch changes the elements when it reads them, so that memory does not hold their values."""
     return tensor.is_neg() or tensor.is_conj()
 
 
 def _opaque_type(tensor: torch.Tensor) -> OpaqueType:
-    """Return a type of which the elements are moved as they lie in memory.
+    """Return a type whose elements are moved as they are in memory.
 
     Raises:
-        ValueError: that is not all there is of them.
+        ValueError: the memory does not hold everything of them.
     """
     if tensor.is_quantized:
         raise InvalidRequestError(
@@ -237,5 +237,5 @@ def _opaque_type(tensor: torch.Tensor) -> OpaqueType:
     return OpaqueType(str(tensor.dtype).removeprefix("torch."), tensor.element_size())
 
 
-# There is one of it: it keeps nothing.
+# One is enough, because it has no state.
 FRONT = Tensors()

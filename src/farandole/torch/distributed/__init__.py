@@ -1,4 +1,5 @@
-"""A backend for `torch.distributed`: DDP, FSDP2, DeviceMesh and what is built on them, on farandole's engine.
+"""A backend for `torch.distributed`, which runs DDP, FSDP2, DeviceMesh and libraries on top of them on farandole's
+engine.
 
 Importing this registers the backend `"farandole"` for tensors of CPUs and of GPUs of CUDA, unless torch has found it
 by itself (`farandole.autoload`).
@@ -23,7 +24,7 @@ __all__ = ["NAME", "ProcessGroup", "create"]
 
 
 def create(options: Any, _: Any) -> ProcessGroup:
-    """Make the group that torch asks the backend for."""
+    """Make a group for torch."""
     return ProcessGroup(
         options.store,
         options.group_rank,

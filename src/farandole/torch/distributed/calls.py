@@ -1,11 +1,12 @@
 """From the arguments of c10d to native requests, and from their results to c10d's outputs.
 
-Each function makes one `Call`: requests that have no names yet, the outputs, and what brings the results there.
-Nothing is copied that the engine can use where it lies, in host memory or in that of a GPU. Tensors that are not
-contiguous go through a copy.
+Each function makes one `Call`: requests that have no names yet, the outputs, and a function that copies the results
+there. Tensors that the engine can use in place, in host memory or in that of a GPU, are not copied. Tensors that are
+not contiguous go through a copy.
 
 Two kinds of tensor: those that are *reduced* keep their shape and type, which all members must share; those that are
-only *moved* go as a flat row of elements, whatever their shape, and in types that the engine does not know as bytes.
+only *moved* are sent as a flat row of elements, whatever their shape; types that the engine does not know are sent as
+bytes.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ class Call:
         label: the name of the collective.
         outputs: the tensors that hold the result.
         requests: the requests, whose names are empty.
-        finish: brings results to the outputs, given the handles of the requests. None: they are there already.
+        finish: a function that copies the results to the outputs, given the handles of the requests. None: they are
+            there already.
         kept: tensors that the engine uses until the requests are done.
     """
 
@@ -54,7 +56,7 @@ class Call:
 
 
 def dense(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor with the same elements, one after the other in memory: itself if it is so already.
+    """Return a tensor with the same elements in contiguous memory: itself if it is contiguous already.
 
     Raises:
         InvalidRequestError: it is sparse, or on a device whose memory the engine does not use.
@@ -69,12 +71,12 @@ def dense(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _is_packed(tensor: torch.Tensor) -> bool:
-    """Return whether the elements lie one after the other in memory, as they are."""
+    """Return whether the elements lie one after another in memory, unchanged."""
     return tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
 
 
 def copies_back(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> Finish | None:
-    """Return what copies from the first to the second of each pair, unless both are the same tensor."""
+    """Return a function that copies from the first to the second of each pair; None if both are the same tensor."""
     different = [(source, target) for source, target in pairs if source is not target]
     if not different:
         return None
@@ -93,7 +95,7 @@ class Row:
     Attributes:
         tensor: the tensor.
         dtype: the native type.
-        width: native elements in one element of the tensor.
+        width: the number of native elements in one element of the tensor.
     """
 
     tensor: torch.Tensor
@@ -110,12 +112,12 @@ class Row:
 
     @property
     def count(self) -> int:
-        """Native elements in all."""
+        """The number of native elements."""
         return self.tensor.numel() * self.width
 
     @property
     def element_size(self) -> int:
-        """Bytes of a native element."""
+        """The size of a native element in bytes."""
         return self.tensor.element_size() // self.width
 
 
@@ -146,7 +148,7 @@ def write(address: int, tensor: torch.Tensor) -> None:
 
 
 def write_received(engine: Engine, handle: int, sent: torch.Tensor, outputs: Sequence[torch.Tensor]) -> None:
-    """Copy what a request has received, of the type of `sent`, to outputs of that size, one after the other."""
+    """Copy the data that a request has received, of the type of `sent`, to outputs of that size, one after another."""
     address, _ = engine.result(handle)
     stream = FRONT.stream_of(sent)
     if not address and stream is not None:
@@ -163,7 +165,7 @@ def write_received(engine: Engine, handle: int, sent: torch.Tensor, outputs: Seq
 
 
 def _write_pieces(engine: Engine, handle: int, row: Row, outputs: Sequence[torch.Tensor]) -> None:
-    """Cut a native result into one output for each member, after checking that they are as long as what came."""
+    """Divide a native result into one output for each member, after checking that their lengths match."""
     check_sizes(engine.result(handle)[1], [output.numel() * row.width for output in outputs], row.width)
     write_received(engine, handle, row.tensor, outputs)
 
@@ -173,7 +175,7 @@ def check_sizes(sent: Sequence[int], expected: Sequence[int], width: int = 1) ->
         if theirs != ours:
             raise InvalidRequestError(
                 f"rank {rank} of the group sent {theirs // width} elements, but this rank's tensor for them has "
-                f"{ours // width}. Give the output the size of what is sent."
+                f"{ours // width}. Give the output the size of the sent tensor."
             )
 
 
@@ -219,7 +221,7 @@ def gather_request(row: Row, output: int | None = None) -> NativeRequest:
 
 
 def _place(output: torch.Tensor) -> int | None:
-    """Return where the engine can write a result of equal parts; None: it has to go through `write`."""
+    """Return a request of an allgather. `output` is the address for equal parts; None: `write` copies the result."""
     return output.data_ptr() if _is_packed(output) else None
 
 
@@ -242,7 +244,7 @@ def allgather(label: str, outputs: Sequence[Sequence[torch.Tensor]], tensors: Se
 
 
 def allgather_flat(label: str, outputs: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor], size: int) -> Call:
-    """Gather all members' tensors, which have one size, one after the other into one output; several such pairs."""
+    """Gather all members' tensors, which have one size, one after another into one output; for several pairs."""
     call = Call(label, list(outputs))
     rows = []
     for output, tensor in zip(outputs, tensors, strict=True):
@@ -272,9 +274,9 @@ def exchange(label: str, outputs: Sequence[torch.Tensor], inputs: Sequence[torch
     """Send the n-th input to the n-th member, and receive its part in the n-th output.
 
     Args:
-        label: the collective that is made of this.
-        outputs: one for each member, empty where nothing comes.
-        inputs: one for each member, empty where nothing goes.
+        label: the name of the collective that uses this.
+        outputs: one for each member, empty if nothing is received.
+        inputs: one for each member, empty if nothing is sent.
         like: a tensor of the type of all of them.
     """
     check_alike((*outputs, *inputs, like))
@@ -304,7 +306,7 @@ def exchange_rows(
     """Send the members rows of one tensor, and receive theirs in another, in member order.
 
     Args:
-        output: the tensor that receives.
+        output: the tensor that receives the rows.
         tensor: the tensor that is sent.
         received: rows from each member; empty: equal parts.
         sent: rows to each member; empty: equal parts.

@@ -1,10 +1,10 @@
-# torch declares several signatures for each collective, of which its own code uses one, and it is that one which a
-# Python group has to have.
+# torch declares several signatures for each collective, of which its own code uses one, and a Python group must have
+# that one.
 # mypy: disable-error-code="override,assignment,call-arg"
 """A c10d process group whose collectives run on an engine of its own.
 
-torch lets Python define a whole `ProcessGroup`, not a `Backend` within one. What is called from C++ (by DDP and by
-the functional collectives) comes through torch's trampolines, what is called from Python comes directly; both end in
+torch lets Python define a whole `ProcessGroup`, but not a `Backend` within one. Calls from C++ (by DDP and by
+the functional collectives) come through torch's trampolines, calls from Python come directly; both end in
 the methods below. The names with an underscore are older spellings, which earlier versions of torch call.
 
 Each method makes a call (see `calls` and `reduce_calls`), and gives it to the group's works (see `works_in_flight`).
@@ -38,7 +38,7 @@ from farandole.worker.core.engine import Block
 
 NAME = "farandole"
 
-# How long leaving waits for the other members to leave too: their last calls may need this one's engine.
+# Seconds that leaving waits for the other members to leave too, because their last calls may need this one's engine.
 DESTROY_SECONDS = 30.0
 EXIT_SECONDS = 5.0
 
@@ -62,7 +62,7 @@ class ProcessGroup(dist.ProcessGroup):
         """Meet the other members and connect to them.
 
         Args:
-            store: shared by the members.
+            store: the store that the members share.
             rank: this process's place in the group.
             size: number of members.
             timeout: the time limit for all members to arrive, and for each call.
@@ -70,7 +70,7 @@ class ProcessGroup(dist.ProcessGroup):
             global_ranks: the members' ranks in the default group; empty for the default group itself.
 
         Raises:
-            StartError: not all came in time.
+            StartError: not all members arrived in time.
         """
         super().__init__(rank, size)
         _keep_from_compiler()
@@ -88,7 +88,8 @@ class ProcessGroup(dist.ProcessGroup):
         self._coalesced: list[Work] | None = None
         _open_groups.add(self)
 
-    # --- what torch asks a group --------------------------------------------------------------------------------------
+    # --- torch's questions
+    # ----------------------------------------------------------------------------------------------
 
     def getBackendName(self) -> str:
         """Return the name under which the backend is registered."""
@@ -119,7 +120,7 @@ class ProcessGroup(dist.ProcessGroup):
         self._description = description
 
     def getGroupDesc(self) -> str:
-        """Return what the group is for."""
+        """Return the description of the group."""
         return self._description
 
     def get_group_store(self) -> Store:
@@ -136,7 +137,7 @@ class ProcessGroup(dist.ProcessGroup):
         return torch.device(device).type == "cpu"
 
     def allocate_tensor(self, size: int, *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-        """Return a flat tensor in memory that the engine moves without copying it first. FSDP2 asks for such.
+        """Return a flat tensor in memory that the engine moves without copying it first. FSDP2 asks for such tensors.
 
         Args:
             size: number of elements.
@@ -149,13 +150,13 @@ class ProcessGroup(dist.ProcessGroup):
         return torch.frombuffer(block.buffer(), dtype=dtype, count=size)
 
     def set_timeout(self, timeout: timedelta) -> None:
-        """Set how long later calls may take."""
+        """Set the time limit of later calls."""
         self.timeout = timeout
 
     _set_default_timeout = set_timeout
 
     def _set_sequence_number_for_group(self) -> None:
-        pass  # Counting begins at 0 on all members by itself.
+        pass  # All members count from 0 anyway.
 
     def _get_sequence_number_for_group(self) -> int:
         return self._works.number
@@ -168,7 +169,7 @@ class ProcessGroup(dist.ProcessGroup):
         return self._begin(reduce_calls.allreduce("all_reduce", tensors, opts.reduceOp), opts)
 
     def allreduce_coalesced(self, tensors: list[torch.Tensor], opts: Any = None) -> Work:
-        """Reduce tensors over all members, in place, as one."""
+        """Reduce tensors over all members, in place, in one call."""
         opts = opts or dist.AllreduceCoalescedOptions()
         return self._begin(reduce_calls.allreduce("all_reduce_coalesced", tensors, opts.reduceOp), opts)
 
@@ -178,7 +179,7 @@ class ProcessGroup(dist.ProcessGroup):
         return self._begin(reduce_calls.allreduce("reduce", tensors, opts.reduceOp, keep_input=elsewhere), opts)
 
     def reduce_scatter(self, outputs: list[torch.Tensor], inputs: list[list[torch.Tensor]], opts: Any = None) -> Work:
-        """Reduce a list of tensors, of which every member gets one."""
+        """Reduce a list of tensors, and give every member one of the results."""
         opts = opts or dist.ReduceScatterOptions()
         (output,), (parts,) = outputs, inputs
         if len(parts) != self._size or parts[self._rank].numel() != output.numel():
@@ -194,13 +195,13 @@ class ProcessGroup(dist.ProcessGroup):
         )
 
     def reduce_scatter_single(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None) -> Work:
-        """Reduce a tensor, of which every member gets an equal part."""
+        """Reduce a tensor, and give every member an equal part of the result."""
         return self.reduce_scatter_single_coalesced([output], [tensor], opts)
 
     def reduce_scatter_single_coalesced(
         self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], opts: Any = None
     ) -> Work:
-        """Reduce tensors, of each of which every member gets an equal part."""
+        """Reduce tensors, and give every member an equal part of each result."""
         opts = opts or dist.ReduceScatterOptions()
         label = "reduce_scatter_tensor"
         return self._begin(reduce_calls.reduce_scatter(label, outputs, inputs, opts.reduceOp, self._size), opts)
@@ -223,7 +224,7 @@ class ProcessGroup(dist.ProcessGroup):
     allgather_coalesced = allgather
 
     def all_gather_single(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None) -> Work:
-        """Gather all members' tensors, which have one size, one after the other into one tensor."""
+        """Gather all members' tensors, which have one size, one after another into one tensor."""
         return self.all_gather_single_coalesced([output], [tensor], opts)
 
     def all_gather_single_coalesced(
@@ -294,7 +295,7 @@ class ProcessGroup(dist.ProcessGroup):
         return self._begin_transfer("recv", tensors, source, self._rank, tag)
 
     def recv_anysource(self, tensors: list[torch.Tensor], tag: int) -> Work:
-        """Refuse: sender and receiver agree before anything is sent, so the receiver has to say from whom."""
+        """Raise an error: sender and receiver agree before anything is sent, so the receiver must name the sender."""
         raise InvalidRequestError(
             "the farandole backend cannot receive from any source: pass src=, the rank that sends. Where it is not "
             "known, let the ranks tell each other with all_to_all_single first."
@@ -346,10 +347,10 @@ class ProcessGroup(dist.ProcessGroup):
 
 @cache
 def _keep_from_compiler() -> None:
-    """Let torch.compile alone with the methods that torch calls, once there is a group.
+    """Keep torch.compile away from the methods that torch calls, once there is a group.
 
-    TorchDynamo looks at every Python frame that begins while a compiled function runs, also at those that C++ begins,
-    as DDP's reducer does when it calls a process group. It can make nothing of those, and raises an error.
+    TorchDynamo inspects every Python frame that begins while a compiled function runs, even if C++ begins it,
+    as DDP's reducer does when it calls a process group. It cannot handle those, and raises an error.
     """
     for kind in (ProcessGroup, Work):
         for name, method in list(vars(kind).items()):
@@ -358,14 +359,14 @@ def _keep_from_compiler() -> None:
                 setattr(kind, name, torch.compiler.disable(method))
 
 
-# Groups that have not been left. What the interpreter's end and fork() do to groups is about the process, so this is
-# the one thing here that belongs to it and not to a group.
+# Groups that have not been left. The interpreter's end and fork() concern the whole process, so this is
+# the only variable here that belongs to the process and not to a group.
 _open_groups: weakref.WeakSet[ProcessGroup] = weakref.WeakSet()
 
 
 def _leave_all() -> None:
     """At the interpreter's end, leave the groups that were not destroyed."""
-    error = getattr(sys, "last_value", None)  # Python keeps here what it printed as the cause of its end.
+    error = getattr(sys, "last_value", None)  # The exception that Python printed as the cause of its end.
     for group in sorted(_open_groups, key=lambda group: group._name, reverse=True):
         if error is None:
             group._works.leave(EXIT_SECONDS)
@@ -374,7 +375,7 @@ def _leave_all() -> None:
 
 
 def _forget_all() -> None:
-    """In a forked child, refuse calls of the parent's groups: their threads and connections are not here."""
+    """In a forked child, refuse calls of the parent's groups, because their threads and connections are absent."""
     for group in list(_open_groups):
         group._works.close()
     _open_groups.clear()

@@ -1,4 +1,4 @@
-"""The calls of c10d that reduce tensors; see `calls`."""
+"""The calls of c10d that reduce tensors, made as in `calls`."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ NATIVE_OPS = {
     dist.ReduceOp.PRODUCT: Product,
     dist.ReduceOp.PREMUL_SUM: Sum,
 }
-# The engine has no bitwise operations; on truth values they are what it has.
+# The engine has no bitwise operations, but on truth values its own operations are equivalent.
 OPS_ON_BOOL = {dist.ReduceOp.BAND: Min, dist.ReduceOp.BOR: Max}
 BITWISE = {
     dist.ReduceOp.BAND: torch.bitwise_and,
     dist.ReduceOp.BOR: torch.bitwise_or,
     dist.ReduceOp.BXOR: torch.bitwise_xor,
 }
-# Complex numbers are reduced as pairs of real ones, which is right for these alone.
+# Complex numbers are reduced as pairs of real ones, which is correct only for these operations.
 OPS_ON_COMPLEX = (dist.ReduceOp.SUM, dist.ReduceOp.AVG, dist.ReduceOp.PREMUL_SUM)
 
 
-# --- what an operation means -----------------------------------------------------------------------------------
+# --- the meaning of an operation--------------------------------------------------------------------------------
 
 
 @dataclass
@@ -54,9 +54,9 @@ class Reduction:
     """The meaning of c10d's ReduceOp for one tensor.
 
     Attributes:
-        native: the native operation; None when the engine has none.
+        native: the native operation; None if the engine does not have it.
         source: the dense tensor to be reduced, by itself or scaled.
-        bitwise: instead of the native operation, what combines two tensors.
+        bitwise: a function that combines two tensors, instead of the native operation.
     """
 
     native: int | None
@@ -97,7 +97,7 @@ def _real(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def allreduce(label: str, tensors: Sequence[torch.Tensor], op: Any, keep_input: bool = False) -> Call:
-    """Reduce tensors in place over all members; with `keep_input`, to nowhere: another member wants the result."""
+    """Reduce tensors in place over all members; with `keep_input`, drop the result, which only another member needs."""
     call = Call(label, [] if keep_input else list(tensors))
     if any(tensor.layout is torch.sparse_coo for tensor in tensors):
         return _sparse_allreduce(label, tensors, op)
@@ -131,7 +131,7 @@ def _reduce_request(kind: Kind, reduction: Reduction, shape: Sequence[int], targ
 
 
 def _bitwise_allreduce(call: Call, tensors: Sequence[torch.Tensor], op: Any) -> Call:
-    """Gather what all members have, and combine it here."""
+    """Gather all members' tensors, and combine them here."""
     finishes = []
     for tensor in tensors:
         reduction = Reduction.of(op, tensor)
@@ -157,7 +157,7 @@ def _sparse_allreduce(label: str, tensors: Sequence[torch.Tensor], op: Any) -> C
     """Sum sparse tensors in place: gather the elements of all members, and add up those at one index."""
     (tensor,) = tensors
     if getattr(op, "op", op) != dist.ReduceOp.SUM:
-        raise InvalidRequestError("sparse tensors can only be summed.")
+        raise InvalidRequestError("sparse tensors can only be summed: pass a dense tensor for other operations.")
     mine = tensor.detach().coalesce()
     indices = mine.indices().t().contiguous()  # one element a row, as the engine gathers
     values = mine.values().contiguous()
@@ -181,7 +181,7 @@ def _sparse_allreduce(label: str, tensors: Sequence[torch.Tensor], op: Any) -> C
             write_received(engine, handle, part, [everyone])
             gathered.append(everyone)
         total = torch.sparse_coo_tensor(gathered[0].t(), gathered[1], tensor.shape, check_invariants=False)
-        with torch.no_grad():  # detach() would make a sparse tensor that shares nothing.
+        with torch.no_grad():  # detach() would make a sparse tensor that shares no memory.
             tensor.copy_(total.coalesce())
 
     call.finish = finish
@@ -191,7 +191,7 @@ def _sparse_allreduce(label: str, tensors: Sequence[torch.Tensor], op: Any) -> C
 def reduce_scatter(
     label: str, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], op: Any, size: int
 ) -> Call:
-    """Reduce each input over all members, and leave in its output one of `size` equal parts: this member's."""
+    """Reduce each input over all members, and store this member's part, one of `size` equal ones, in its output."""
     call = Call(label, list(outputs))
     pairs = []
     for output, tensor in zip(outputs, inputs, strict=True):
@@ -214,7 +214,7 @@ def reduce_scatter(
 
 
 def uneven_reduce_scatter(output: torch.Tensor, parts: Sequence[torch.Tensor], op: Any, rank: int) -> Call:
-    """Reduce parts of different sizes: all of them everywhere, of which this member keeps its own."""
+    """Reduce parts of different sizes: all parts on all members, each of which keeps its own."""
     whole = torch.cat([part.detach().reshape(-1) for part in parts])
     call = allreduce("reduce_scatter", [whole], op)
     begins = sum(part.numel() for part in parts[:rank])

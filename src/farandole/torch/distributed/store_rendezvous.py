@@ -30,13 +30,13 @@ def meet(store: Store, rank: int, size: int, timeout: timedelta) -> Engine:
     """Return an engine in a world of the group's members.
 
     Args:
-        store: shared by the members, and by no other process under its prefix.
+        store: the store that the members share; no other process uses its prefix.
         rank: this member's place in the group.
         size: number of members.
-        timeout: the time within which all members must have come and be connected.
+        timeout: the time within which all members must arrive and be connected.
 
     Raises:
-        StartError: not all of them came in time; the message names the missing ones.
+        StartError: not all members arrived in time; the message names the missing ones.
         LibraryError: the native library is missing.
     """
     settings = Settings.from_environment()
@@ -47,8 +47,8 @@ def meet(store: Store, rank: int, size: int, timeout: timedelta) -> Engine:
         engine.form(1, 0, 1, (), b"", timeout.total_seconds())
         return engine
     deadline = time.monotonic() + timeout.total_seconds()
-    # A process may make and destroy the group many times with one store; what is left there from earlier times must
-    # not be taken for now.
+    # A process may make and destroy the group many times with one store; entries of earlier groups must
+    # not be mistaken for present ones.
     attempt = f"farandole/{store.add(f'farandole/attempts/{rank}', 1)}"
     store.set(f"{attempt}/contact/{rank}", engine.contact)
     if rank == 0:
@@ -70,7 +70,7 @@ def _collect(store: Store, attempt: str, size: int, deadline: float) -> list[str
     """Return the contacts of all members, by rank."""
     keys = [f"{attempt}/contact/{rank}" for rank in range(size)]
     for rank, key in enumerate(keys):
-        _await(store, key, deadline, f"rank {rank} of the group to come")
+        _await(store, key, deadline, f"rank {rank} of the group to arrive")
     return [store.get(key).decode() for key in keys]
 
 
@@ -79,18 +79,18 @@ def _await(store: Store, key: str, deadline: float, what: str) -> None:
         store.wait([key], timedelta(seconds=_remaining(deadline)))
     except RuntimeError as error:  # A store's timeouts have no type of their own in all versions of torch.
         raise StartError(
-            f"waiting for {what} failed: {error}. Is that process still running, and has it called "
-            "init_process_group (or new_group) with the same arguments?"
+            f"waiting for {what} failed: {error}. Check that the process is still running, and that it has called "
+            "init_process_group (or new_group) with the same arguments."
         ) from error
 
 
 def _remaining(deadline: float) -> float:
-    # Never zero, which some stores take for "for ever".
+    # Never zero, which means "for ever" to some stores.
     return max(0.001, deadline - time.monotonic())
 
 
 def _reachable_address(store: Store) -> str:
-    """Return this process's address on the network of the store; empty when the store has none: this host only."""
+    """Return this process's address on the network of the store; empty if the store has no network: only this host."""
     while isinstance(store, PrefixStore):
         store = store.underlying_store
     if not isinstance(store, TCPStore):
@@ -98,7 +98,7 @@ def _reachable_address(store: Store) -> str:
     try:
         family, kind, _, _, address = socket.getaddrinfo(store.host, store.port, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind) as probe:
-            probe.connect(address)  # Sends nothing: it only asks the kernel for the way there.
+            probe.connect(address)  # Sends nothing: it only asks the kernel for the route.
             return str(probe.getsockname()[0])
     except OSError:
         return ""

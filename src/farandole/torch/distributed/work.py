@@ -1,10 +1,10 @@
 """The result of a c10d call, and the thread that completes futures.
 
-A thread that waits for a `Work` waits in the native engine, without Python's lock; there is no other thread between. A
-future is different: its callbacks have to run whether or not a thread waits. So the first future of a group starts one
-thread, which waits for the works whose futures were asked for, in the order in which they were begun. That is the order
-in which they end: all members of a group begin the same collectives in the same order. Only transfers between two
-members end in any order, so each of their futures, which are hardly ever asked for, has a thread of its own.
+A thread that waits for a `Work` waits in the native engine, without Python's lock and without another thread in
+between. A future is different: its callbacks must run whether or not a thread waits. So the first future of a group
+starts one thread, which waits for the works whose futures were asked for, in the order in which they were begun. That
+is the order in which they end: all members of a group begin the same collectives in the same order. Only transfers
+between two members end in any order, so each of their futures, which are rarely asked for, has a thread of its own.
 
 On a GPU, as with torch's NCCL backend, a thread waits until the members have agreed and the collective is launched, and
 its current stream waits for the result. `is_completed` asks the GPU.
@@ -43,7 +43,7 @@ class Terms:
         seconds: the time limit in seconds.
         number: its place in the order of the group's collectives, or of such transfers.
         rank: this process's place in the group.
-        transfer: whether the call is between two members of the group only.
+        transfer: whether the call is between only two members of the group.
         source_rank: the member that sent a received tensor.
     """
 
@@ -58,7 +58,7 @@ class Terms:
 class Work(dist.Work):
     """One c10d call in flight: one or more native requests, which are waited for together.
 
-    Requests that are not done when the time is up end their whole group, on all its members: there is no way to take
+    Requests that are not done when the time is up end their whole group, on all its members: it is impossible to take
     back a part of a collective, and a tensor must not be written to after its call has failed.
     """
 
@@ -71,14 +71,14 @@ class Work(dist.Work):
         completer: Completer,
         on_over: Callable[[Work], None],
     ) -> None:
-        """Take over what was submitted.
+        """Take over a submitted call.
 
         Args:
             engine: the engine that runs the request.
-            submission: released when the work is over; None if there was nothing to do.
-            call: the submitted call. It is held, with all the tensors that the engine uses, until it is done.
+            submission: the submission, which is released when the work is over; None if there was nothing to do.
+            call: the submitted call. It is kept, with all tensors that the engine uses, until it is done.
             terms: label and time.
-            completer: completes the future, if one is asked for.
+            completer: the completer of the future, if one is asked for.
             on_over: called once, when the engine has let go of the tensors.
         """
         super().__init__()
@@ -94,7 +94,7 @@ class Work(dist.Work):
         self._over = False
         self._error: Exception | None = None
         self._future: torch.futures.Future[list[torch.Tensor]] | None = None
-        # Of a call on a GPU: the stream in which it was made and, once it is over, the end of its work on the GPU.
+        # For a call on a GPU: the stream in which it was made and, once it is over, an event after its work on the GPU.
         self._device = call.device
         self._begun_in = None if self._device is None else current_stream(self._device)
         self._ready: torch.Event | None = None
@@ -102,14 +102,14 @@ class Work(dist.Work):
     # --- waiting -------------------------------------------------------------------------------------------------
 
     def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
-        """Wait until the outputs are there; on a GPU, the current stream waits, and the thread for the launch only.
+        """Wait until the outputs are complete; on a GPU, the current stream waits, and the thread only for the launch.
 
         Args:
-            timeout: ends the group when it is over; by default that of the call.
+            timeout: the time after which the group is ended; by default that of the call.
 
         Raises:
-            DistBackendError: the call failed: the members did not ask for the same, one of them was lost, or it took
-                too long. The message says which.
+            DistBackendError: the call failed: the members' calls did not match, one of them was lost, or it took
+                too long. The message gives the reason.
         """
         if not self._over:
             seconds = timeout.total_seconds()
@@ -132,7 +132,7 @@ class Work(dist.Work):
             cause = error
         with self._lock:
             if self._over:
-                return  # Another thread was quicker; what this one saw of released handles means nothing.
+                return  # Another thread was quicker; the state of released handles means nothing.
             if cause is None and self._call is not None and self._call.finish is not None:
                 try:
                     self._call.finish(self._engine, () if self._submission is None else tuple(self._submission.handles))
@@ -153,7 +153,7 @@ class Work(dist.Work):
         while not self._wait_for(self._submission, min(WAIT_SLICE_SECONDS, max(0.0, deadline - time.monotonic()))):
             if time.monotonic() >= deadline and not self._over:
                 self._give_up()
-                deadline = float("inf")  # It fails now, as fast as the engine can let go of the tensors.
+                deadline = float("inf")  # It fails now, as soon as the engine has let go of the tensors.
 
     def _wait_for(self, submission: Submission, seconds: float) -> bool:
         if self._device is None:
@@ -161,12 +161,12 @@ class Work(dist.Work):
         return self._engine.wait_on_for(submission, gpu_stream(self._device), seconds)
 
     def _end_on_gpu(self, device: torch.device, call: Call) -> torch.Event | None:
-        """Return an event of the current stream, which waits for the outputs; None if they are there."""
+        """Return an event of the current stream, which waits for the outputs; None if they are complete."""
         if call.finish is None and (self._submission is None or self._is_done(self._submission)):
             return None
         current = current_stream(device)
         if current != self._begun_in:
-            # Their memory belongs to the stream in which they were made, and that one need not wait for this call.
+            # Their memory belongs to the stream in which they were made, which need not wait for this call.
             for tensor in call.kept:
                 tensor.record_stream(current)
         event = torch.Event(device)
@@ -184,10 +184,10 @@ class Work(dist.Work):
         """Its place in the order of the group's collectives, or of transfers of one sender, receiver and tag."""
         return self._terms.number
 
-    # --- asking --------------------------------------------------------------------------------------------------
+    # --- queries -------------------------------------------------------------------------------------------------
 
     def is_completed(self) -> bool:
-        """Return whether the outputs are there, or why there are none is known."""
+        """Return whether the outputs are complete, or the work has failed."""
         if not self._over and (self._submission is None or self._is_done(self._submission)):
             self.settle()
         return self._over and (self._ready is None or self._ready.query())
@@ -196,20 +196,20 @@ class Work(dist.Work):
         if self._device is None:
             return self._engine.done(submission)
         try:
-            return self._engine.wait_for(submission, 0.0)  # For `done`, what has been launched is enough.
+            return self._engine.wait_for(submission, 0.0)  # For `done`, a launch is enough.
         except FarandoleError:
             return True
 
     def is_over(self) -> bool:
-        """Return whether the engine has let go of the tensors; unlike `is_completed`, finish nothing."""
+        """Return whether the engine has let go of the tensors, without finishing anything, unlike `is_completed`."""
         return self._over
 
     def is_success(self) -> bool:
-        """Return whether the work has ended well."""
+        """Return whether the work has succeeded."""
         return self.is_completed() and self._error is None
 
     def exception(self) -> Exception | None:
-        """Return why the work failed, if it did."""
+        """Return the error of the work, if it failed."""
         return self._error if self.is_completed() else None
 
     def result(self) -> list[torch.Tensor]:
@@ -226,7 +226,7 @@ class Work(dist.Work):
         self.wait()
 
     def source_rank(self) -> int:
-        """Return the member that sent what was received."""
+        """Return the member that sent the received tensor."""
         return self._terms.source_rank
 
     _source_rank = source_rank
@@ -234,15 +234,15 @@ class Work(dist.Work):
     # --- futures -------------------------------------------------------------------------------------------------
 
     def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
-        """Return a future whose value is the list of outputs. Its callbacks run when they are there."""
+        """Return a future whose value is the list of outputs. Its callbacks run when they are complete."""
         with self._lock:
             if self._future is not None:
                 return self._future
             # On a GPU, callbacks have streams of their own, and a stream that waits for the future waits for theirs.
             devices: list[int | str | torch.device] = [] if self._device is None else [self._device]
             source: torch.futures.Future[None] = torch.futures.Future(devices=devices)
-            # An error given to a Python future is a mere value for code that waits in C++, as DDP does. An error
-            # raised by a callback is one for all.
+            # An error set on a Python future is a mere value for code that waits in C++, as DDP does. An error
+            # raised by a callback is an error for all.
             self._future = source.then(lambda _: self.result())
         if self.is_completed() or self._over:
             source.set_result(None)
@@ -254,7 +254,7 @@ class Work(dist.Work):
 
 
 class Works(dist.Work):
-    """Several works as one: c10d's coalescing manager wants one for all."""
+    """Several works as one, as c10d's coalescing manager requires."""
 
     def __init__(self, works: Sequence[Work]) -> None:
         super().__init__()
@@ -276,7 +276,7 @@ class Works(dist.Work):
 
 
 class Completer:
-    """The thread that completes futures of one group. Started by the first of them."""
+    """The thread that completes the futures of one group. The first future starts it."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -285,7 +285,7 @@ class Completer:
         self._lock = threading.Lock()
 
     def add(self, source: torch.futures.Future[None]) -> None:
-        """Set a future whose callback waits for a work. They come in the order in which the works were begun."""
+        """Set a future whose callback waits for a work. Futures must come in the order in which the works began."""
         with self._lock:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
@@ -298,7 +298,7 @@ class Completer:
             self._queue.put(source)
 
     def close(self) -> None:
-        """End the thread, after what it has been given. All works must end soon: the group has been left."""
+        """End the thread after its present futures. All works end soon, because the group has been left."""
         with self._lock:
             thread = self._thread
         if thread is not None and thread is not threading.current_thread():
@@ -311,13 +311,13 @@ class Completer:
 
 
 def failure(label: str, cause: Exception) -> Exception:
-    """Return what torch's users catch, with its cause, in which `lost_rank_behind` finds the rank that was lost."""
+    """Return the exception that torch's users catch; in its cause, `lost_rank_behind` finds the lost rank."""
     error: Exception = dist.DistBackendError(f"{label} failed: {cause}")
     error.__cause__ = cause
     return error
 
 
 def total_seconds(timeout: Any, default: float) -> float:
-    """Return the seconds of a call's timeout; c10d's options say with a negative one that they have none."""
+    """Return the seconds of a call's timeout; a negative one in c10d's options means that there is none."""
     seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else -1.0
     return seconds if seconds > 0 else default

@@ -33,23 +33,23 @@ class WorksInFlight:
     """Submits the calls of a group in order, and holds their works while the engine uses their tensors.
 
     Attributes:
-        number: collectives that were begun; the same on all members.
+        number: the number of collectives that have begun; the same on all members.
     """
 
     def __init__(self, engine: Engine, rank: int, label: str, name: str) -> None:
-        """Begin with no call.
+        """Begin without calls.
 
         Args:
             engine: the group's engine.
             rank: this process's place in the group.
             label: the name that messages use for the group.
-            name: the group's name, which its thread bears.
+            name: the group's name, which its thread has, too.
         """
         self._engine = engine
         self._rank = rank
         self._label = label
         self._completer = Completer(f"farandole-futures-{name}")
-        # Guards what follows, and the order of calls: a number must be submitted before the next one is taken.
+        # Guards the fields below, and the order of calls: a number must be submitted before the next one is taken.
         self._lock = threading.RLock()
         self.number = 0
         self._transfer_numbers: Counter[tuple[int, int, int]] = Counter()
@@ -112,7 +112,7 @@ class WorksInFlight:
             self._completer.close()
 
     def close(self) -> None:
-        """Refuse later calls, and leave the engine alone: in a forked child its threads and connections are absent."""
+        """Refuse later calls without touching the engine: in a forked child its threads and connections are absent."""
         self._closed = True
 
     def _await_others(self, seconds: float) -> None:
@@ -130,7 +130,7 @@ class WorksInFlight:
     # --- one call --------------------------------------------------------------------------------------------------
 
     def _prepare(self, label: str, next_number: int = 0) -> None:
-        """Let go of works that are over, and wait for the oldest when there would not be enough names."""
+        """Drop works that are over, and wait for the oldest if there are not enough names."""
         if self._closed:
             raise dist.DistBackendError(f"{label}: {self._label} has been destroyed in this process.")
         for transfer in list(self._transfers):

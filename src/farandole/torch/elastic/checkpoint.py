@@ -1,4 +1,4 @@
-"""Checkpoints of PyTorch's state; see `farandole.worker.elastic.checkpoint`."""
+"""Checkpoints of PyTorch's state, based on `farandole.worker.elastic.checkpoint`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from farandole.worker.elastic.checkpoint.tensor_files import TensorFiles, Tensor
 
 
 class Checkpoint(CheckpointBase):
-    """A directory of checkpoints that training writes, and begins from.
+    """A directory of checkpoints, which a training writes and resumes from.
 
     Example:
         >>> checkpoint = Checkpoint("checkpoints", every_steps=100)
@@ -48,7 +48,7 @@ class Checkpoint(CheckpointBase):
         return str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), tensor.numel() * tensor.element_size()
 
     def _copied(self, sources: Tensors, before: Tensors) -> tuple[dict[str, Any], Callable[[], None]]:
-        """Copy tensors; those of a GPU in a stream of their own, for which no thread waits here."""
+        """Copy tensors; tensors of a GPU are copied in a separate stream, for which no thread waits here."""
         copies: dict[str, Any] = {}
         on_gpus: dict[torch.device, list[tuple[torch.Tensor, torch.Tensor]]] = {}
         for name, tensor in sources.items():
@@ -88,7 +88,8 @@ class Checkpoint(CheckpointBase):
 
 
 def _on_devices(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> dict[str, Any]:
-    """Return the state with each parameter's tensors where PyTorch's loader puts them; those in files have no device.
+    """Return the state with each parameter's tensors on the device on which PyTorch's loader puts them; files have no
+    devices.
 
     A number of steps stays on the CPU unless a kernel of the device counts it.
     """
@@ -117,7 +118,7 @@ def _is_on_gpu(tensor: torch.Tensor) -> bool:
 def _begin_copies(device: torch.device, pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> Any:
     """Begin to copy tensors from a GPU, each to a buffer of pinned memory; return the event of their end.
 
-    What is put into the current stream from now on comes after the copies: it may change the tensors.
+    Later work in the current stream comes after the copies, so it may change the tensors.
     """
     backend = getattr(torch, device.type)
     current, side = backend.current_stream(device), backend.Stream(device=device)

@@ -1,8 +1,8 @@
-"""Several backward passes over parts of a batch that make one step, and the squared norms of its gradients.
+"""Several backward passes over parts of a batch that form one step, and the squared norms of its gradients.
 
 The gradient of a step is the mean over its samples. PyTorch adds up the mean gradients of the passes, whose parts may
-differ by a sample; so what has been added up is multiplied between two passes and after the last one, each gradient
-when a backward pass has just finished it and it is in the cache.
+differ by a sample; so the sum is multiplied between two passes and after the last one, each gradient
+just after a backward pass has finished it, when it is in the cache.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class TorchPasses:
     """Implements `worker.elastic.batch_adaptation.GradientPasses` and `worker.gradients.reducer.GradientObserver`.
 
     Attributes:
-        is_partial: another pass of the step follows.
-        holds: gradients of a pass are here which others are to be added to.
+        is_partial: whether another pass of the step follows.
+        holds: whether there are gradients of a pass to which others will be added.
     """
 
     can_split = True
@@ -55,7 +55,7 @@ class TorchPasses:
                 "backward_passes_per_step of DistributedOptimizer at 1."
             )
 
-    # --- what the loop asks ----------------------------------------------------------------------------------------
+    # --- calls of the loop -----------------------------------------------------------------------------------------
 
     def split(self, data: Any, sizes: Sequence[int]) -> Sequence[Any]:
         return split(data, sizes)
@@ -72,10 +72,10 @@ class TorchPasses:
 
     def squares(self) -> tuple[float, float, float]:
         own = _sum(self._own)
-        # Where there is nobody to reduce with, nothing is reduced.
+        # Without other ranks, nothing is reduced.
         return _sum(self._first), own, own if self._reduced is None else _sum(self._reduced)
 
-    # --- what the gradients' reducer tells -------------------------------------------------------------------------
+    # --- calls of the gradients' reducer ---------------------------------------------------------------------------
 
     def computed(self, entry: Entry) -> None:
         passes = len(self._sizes)
@@ -122,7 +122,7 @@ def split(data: Any, sizes: Sequence[int]) -> list[Any]:
     """Divide a collated batch into parts of this number of samples.
 
     Raises:
-        InvalidRequestError: it has things in it of which it is not known how to take them apart.
+        InvalidRequestError: it has objects in it that cannot be divided.
 
     Example:
         >>> split((torch.arange(3), ["a", "b", "c"]), [2, 1])

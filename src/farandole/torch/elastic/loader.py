@@ -1,8 +1,8 @@
 """Batches of a dataset in a world that changes: every sample exactly once in an epoch.
 
-The loader holds the ledger (`worker.elastic.ledger`). All ranks have the same ledger, so each knows what all of them
-read in a step without asking. In a step, `next` gives this rank's batch and changes nothing; then the step is
-committed, with the ranks that were lost in it, or it is aborted, and done again.
+The loader holds the ledger (`worker.elastic.ledger`). All ranks have the same ledger, so each knows, without asking,
+what all of them read in a step. In a step, `next` returns this rank's batch and changes nothing; then the step is
+committed, with the ranks that were lost in it, or aborted and done again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Batch(msgspec.Struct, frozen=True, eq=False):
     samples: int
     """The number of this rank's samples."""
     total: int
-    """Samples of all ranks: what the sum of their gradients is to be divided by."""
+    """The number of samples of all ranks, by which the sum of their gradients is divided."""
     ledger: Ledger
     """The ledger from which the step was taken."""
     after: Ledger
@@ -59,7 +59,7 @@ class ElasticLoader:
       epoch ends where the stream does. One process reads at most. Samples of lost workers are read by going through the
       stream again from its beginning;
     - with `__len__` and `farandole_read(ranges)`, which returns the samples at ranges of positions, each (begin, end),
-      in their order. It is asked for nothing else, so any number of processes may read. Instead of samples it may
+      in their order. Only these are requested, so any number of processes may read. Instead of samples it may
       return *columns*, a dict of arrays whose first dimension is the samples; the batch is then a dict of tensors. With
       the attribute `farandole_apart = True`, each rank reads in a region of its own, which suits data in large blocks.
 
@@ -70,24 +70,24 @@ class ElasticLoader:
     seeds are those of torch's DataLoader.
 
     Args:
-        dataset: the same on all ranks.
+        dataset: the dataset, the same on all ranks.
         batch_size: samples of each worker in a step.
         global_batch_size: the samples of all workers together, instead; in a larger world some workers have none.
         batches: a policy of your own, instead, which returns the number of samples of each rank.
-        shuffle: whether samples come in a pseudo-random order, another one in each epoch. None: where the dataset has
+        shuffle: whether samples come in a pseudo-random order, which differs in each epoch. None: if the dataset has
             indices.
         seed: the seed of that order, the same on all ranks.
-        drop_last: leave out the last step of an epoch if it would be short. What lost workers have given back may be in
-            it.
+        drop_last: leave out the last step of an epoch if it would be short. Samples that lost workers have returned may
+            be in it.
         num_workers: worker processes of this rank; 0 reads in this process.
         collate_fn: a function that makes a batch of a list of samples, or of columns; None: torch's.
-        prefetch_factor: the number of batches that each worker process reads ahead; None is 2.
-        pin_memory: put the batches into pinned memory.
+        prefetch_factor: the number of batches that each worker process reads ahead; None: 2.
+        pin_memory: whether to put the batches into pinned memory.
         worker_init_fn: called in each worker process, with its number.
         multiprocessing_context: the start method of worker processes, as for torch's DataLoader.
 
     Raises:
-        ValueError: an argument cannot be; the message says what to give instead.
+        ValueError: an argument is not valid; the message says what to pass instead.
 
     Example:
         >>> loader = ElasticLoader(range(10), global_batch_size=4, shuffle=False)
@@ -117,8 +117,8 @@ class ElasticLoader:
         multiprocessing_context: Any = None,
     ) -> None:
         policy = _policy(batch_size, global_batch_size, batches)
-        # For a world of one size, farandole's policies always return the same counts, which can be cached; a function
-        # of the user's may return others.
+        # For the same size of the world, farandole's policies always return the same counts, which can be cached; a
+        # function of the user may not.
         self._counts: Callable[[int], tuple[int, ...]] = lru_cache(policy.counts) if batches is None else policy.counts
         source = source_of(dataset)
         if shuffle and source.by_ranges:
@@ -142,7 +142,7 @@ class ElasticLoader:
             "multiprocessing_context": multiprocessing_context,
         }
         self._read_last: Any = None
-        """The last sample that this rank has read; only of a dataset with an order of its own."""
+        """The last sample that this rank has read; only for a dataset with an order of its own."""
         self._ahead = ReadAhead(source, num_workers, collate_fn, worker_init_fn, settings)
 
     @property
@@ -154,22 +154,22 @@ class ElasticLoader:
     def ledger(self, ledger: Ledger) -> None:
         if UNBOUNDED != self._samples != ledger.samples:
             raise ValueError(
-                f"this ledger is of {ledger.samples} samples, but the dataset has {self._samples}: all workers need "
+                f"this ledger is for {ledger.samples} samples, but the dataset has {self._samples}: all workers need "
                 "the same dataset, and a checkpoint the one that it was made with."
             )
         if ledger.shuffle and self._has_own_order:
             raise ValueError(
-                "this ledger is of a shuffled dataset, but the dataset here has an order of its own: all workers need "
+                "this ledger is for a shuffled dataset, but the dataset here has an order of its own: all workers need "
                 "the same dataset, and a checkpoint the one that it was made with."
             )
         self._ledger = ledger
 
     def counts(self, world_size: int) -> tuple[int, ...]:
-        """Return how many samples each rank takes in a full step, by rank."""
+        """Return the number of samples that each rank takes in a full step, by rank."""
         return self._counts(world_size)
 
     def take_counts_from(self, batches: BatchPolicy) -> None:
-        """Follow another policy from the next step on; it may change its mind between two steps."""
+        """Follow another policy from the next step on. It may change its counts between two steps."""
         self._counts = batches.counts
 
     def next(self, world_size: int, rank: int) -> Batch | None:
@@ -183,10 +183,10 @@ class ElasticLoader:
 
         Raises:
             ValueError: `rank` is not a rank of the world.
-            RuntimeError: a dataset gives other samples than before.
-            RuntimeError, OSError, EOFError: a worker process was killed, whichever torch notices first.
+            RuntimeError: a dataset returns different samples than before.
+            RuntimeError, OSError, EOFError: a worker process was killed; the type depends on what torch notices first.
             Exception: what the dataset or `collate_fn` raised, with the traceback of the worker process in its message.
-                The same batch may be asked for again.
+                The same batch may be requested again.
         """
         if not 0 <= rank < world_size:
             raise ValueError(f"{rank} is not a rank of a world of {world_size}: ranks are 0 to {world_size - 1}.")
@@ -208,8 +208,8 @@ class ElasticLoader:
     def borrow(self, batch: Batch) -> Any:
         """Return two samples of other ranks' parts of a step, collated, for a rank that has none.
 
-        Only for what has to be run on all ranks: they are not to count. They are the same one if there is no other: of
-        one alone, no variance can be computed. Of a dataset that is read in its own order, the last batch of this rank;
+        Only for calls that all ranks must make: they do not count. Both are the same sample if there is no other, since
+        one alone has no variance. For a dataset that is read in its own order, the last batch of this rank;
         None if there was none.
         """
         if self._has_own_order:
@@ -223,47 +223,47 @@ class ElasticLoader:
 
         Args:
             batch: the batch of the step; its samples are those of all ranks.
-            lost: the ranks, in the world of the batch, whose part is not in the result. Their samples are given back,
+            lost: the ranks, in the world of the batch, whose part is not in the result. Their samples are returned,
                 and come in the next step.
 
         Raises:
-            ValueError: this is not the batch of the step of now.
+            ValueError: this is not the batch of the current step.
         """
         self._check_current(batch)
         self._ledger = batch.committed(lost)
         self._ahead.advance()
 
     def abort(self, batch: Batch) -> None:
-        """Treat a step as not done. `next` gives its samples again.
+        """Treat a step as not done. `next` returns its samples again.
 
         They are read anew, because the step may have changed them in place.
 
         Raises:
-            ValueError: this is not the batch of the step of now.
+            ValueError: this is not the batch of the current step.
         """
         self._check_current(batch)
         self._ahead.forget()
 
     def next_epoch(self) -> None:
-        """Begin the next epoch. What is left of this one is left out."""
+        """Begin the next epoch. The rest of this one is left out."""
         self._ledger = self._ledger.next_epoch(self._samples)
 
     def steps_left(self, world_size: int) -> int | None:
-        """Return how many steps the epoch still has if the world stays, or None before the end of a stream is seen."""
+        """Return the number of remaining steps of the epoch if the world stays; None if a stream's end is unknown."""
         if self._ledger.samples == UNBOUNDED:
             return None
         full, rest = divmod(self._ledger.left, sum(self.counts(world_size)))
         return full + (rest > 0 and not self._ledger.drop_last)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint needs, as plain values."""
+        """Return the state for a checkpoint, as plain values."""
         return {"ledger": msgspec.to_builtins(self._ledger)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a checkpoint, with its seed and order.
+        """Continue from a checkpoint, with its seed and order.
 
         Raises:
-            ValueError: it is not of this dataset, or no state of a loader.
+            ValueError: it is for another dataset, or is not the state of a loader.
         """
         if "ledger" not in state:
             raise ValueError("this is not the state of an ElasticLoader: pass the result of its state_dict().")
@@ -274,7 +274,7 @@ class ElasticLoader:
         self._ahead.close()
 
     def _check_current(self, batch: Batch) -> None:
-        # Mostly both are the same object, and to see that costs less than to compare them.
+        # Mostly both are the same object, and checking that costs less than comparing them.
         if batch.ledger is not self._ledger and batch.ledger != self._ledger:
             raise ValueError(
                 "this batch is of another step: commit or abort each batch once, before the loader gets another ledger."

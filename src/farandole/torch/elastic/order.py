@@ -1,9 +1,9 @@
 """The order of an epoch, for many positions at once: `farandole.worker.elastic.permutation` in torch's arithmetic.
 
-Two thousand numbers cost about as much here as two hundred there. They are the same, bit for bit. There, products have
-up to 128 bits, of which the lower 96 count; here, integers have 64 bits and a sign. So what is above 64 bits is put
-together from products of halves. Sums and products wrap, as they should, and what a shift to the right brings in from
-the sign is masked away.
+Two thousand numbers cost about as much here as two hundred there. The results are the same, bit for bit. There,
+products have up to 128 bits, of which the lower 96 count; here, integers have 64 bits and a sign. So the bits above 64
+are put together from products of halves. Sums and products wrap, as they should, and the bits that a shift to the right
+brings in from the sign are masked.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def indices(ledger: Ledger, share: Share) -> list[int]:
 
 
 def numbers(order: Permutation, positions: torch.Tensor) -> torch.Tensor:
-    """Return the numbers that stand at positions, which may be any below the order's size."""
+    """Return the numbers at positions, which may be any below the order's size."""
     found = _once(order, positions)
     last = order.size - 1  # The size itself may have 64 bits.
     outside = (found > last).nonzero().flatten()
@@ -42,7 +42,7 @@ def numbers(order: Permutation, positions: torch.Tensor) -> torch.Tensor:
 
 
 def _once(order: Permutation, numbers: torch.Tensor) -> torch.Tensor:
-    """Return what the network makes of numbers."""
+    """Return the network's output for numbers."""
     left_mask, right_mask = (1 << order.left_bits) - 1, (1 << order.right_bits) - 1
     left, right = numbers >> order.right_bits, numbers & right_mask
     for left_key, right_key in order.keys:
@@ -52,7 +52,7 @@ def _once(order: Permutation, numbers: torch.Tensor) -> torch.Tensor:
 
 
 def _mixed(half: torch.Tensor, key: int, mask: int) -> torch.Tensor:
-    """Return what one half does to the other.
+    """Return the change of one half by the other.
 
     With `mixed = (half ^ key) * FIRST_MULTIPLIER`, that is `(mixed ^ mixed >> 32) * SECOND_MULTIPLIER >> 32 & mask`.
     Halves have at most 32 bits: so the upper half of `half ^ key` is the key's, and its product is a constant.

@@ -1,9 +1,9 @@
 """Reading ahead, on the assumption that the world stays: the plan, and torch's DataLoader that carries it out.
 
-The plan is what the DataLoader has for a batch sampler: whenever there is room for one more batch, the DataLoader asks
-it for the next. If the world changes, or steps go another way than planned, there is a new plan, and what was read
-ahead is dropped; the worker processes stay. Without worker processes, only the plan is ahead: each step is read when it
-is asked for.
+The plan is the DataLoader's batch sampler: whenever there is room for one more batch, the DataLoader asks
+it for the next. If the world changes, or steps differ from the plan, there is a new plan, and the samples that were
+read ahead are dropped; the worker processes stay. Without worker processes, only the plan is ahead: each step is read
+when it is requested.
 """
 
 from __future__ import annotations
@@ -31,14 +31,15 @@ from farandole.torch.elastic.reading import (
 )
 from farandole.worker.elastic.ledger import UNBOUNDED, Ledger, Share
 
-# How many steps are planned at once. Between two steps of a training, planning drops out of the caches: the first step
-# planned costs many times what the others do. More than this gains little, and takes memory, and time if it is dropped.
+# The number of samples of this rank that are planned at once. Between two steps of a training, planning drops out of
+# the caches: the first step planned costs many times as much as the others. More than this gains little, and costs
+# memory, and time if it is dropped.
 _STEPS_AT_ONCE = 64
-_SAMPLES_AT_ONCE = 2048  # Counted in samples of this rank.
+_SAMPLES_AT_ONCE = 2048
 
 
 class Step:
-    """A step as planned: what is read in it, and what of that has come."""
+    """A planned step: what is read in it, and what has been read."""
 
     __slots__ = ("after", "data", "end", "is_read", "items", "ledger", "portion", "samples", "shares", "total")
 
@@ -65,18 +66,18 @@ class Step:
         """Accept the samples that were read.
 
         Args:
-            data: collated.
+            data: the samples, collated.
             end: the number of positions that exist before the portion's goal; None if all exist.
 
         Raises:
-            RuntimeError: a stream has fewer samples than it had before.
+            RuntimeError: a stream has fewer samples than before.
         """
         assert self.portion is not None
         if end is not None and end < self.portion.goal:
             if self.ledger.samples != UNBOUNDED or end < self.ledger.cursor:
                 raise RuntimeError(
-                    f"the dataset ended after {end} samples, but had more of them before, or on another rank: it must "
-                    "give the same samples each time, on all ranks."
+                    f"the dataset ended after {end} samples, but had more before, or on another rank: it must "
+                    "return the same samples each time, on all ranks."
                 )
             self.end = end
         self.data, self.is_read = data, True
@@ -86,7 +87,7 @@ def _portion(ledger: Ledger, shares: tuple[Share, ...], rank: int) -> Portion | 
     own = shares[rank]
     if ledger.samples != UNBOUNDED:
         return Portion(ledger, own, goal=max(end for _, end in own)) if own else None
-    # Each rank looks whether all positions of the step exist, those of other ranks as well. So all ranks come to the
+    # Each rank checks whether all positions of the step exist, those of other ranks included. So all ranks come to the
     # same result without a message.
     return Portion(ledger, own, goal=max(end for share in shares for _, end in share))
 
@@ -95,7 +96,7 @@ class Plan:
     """The steps that come if the world stays, from the current one on."""
 
     def __init__(self, by_ranges: bool, sends: bool) -> None:
-        """Make a plan of nothing.
+        """Make an empty plan.
 
         Args:
             by_ranges: whether the reader takes portions.
@@ -114,7 +115,7 @@ class Plan:
         """The number of planned steps, from the current one on, that the DataLoader has asked for."""
 
     def begin(self, ledger: Ledger, counts: Sequence[int], rank: int) -> None:
-        """Plan anew, from a ledger, for a world."""
+        """Make a new plan, from a ledger, for a world."""
         self.forget()
         self._ledger, self._counts, self._rank = ledger, counts, rank
 
@@ -128,7 +129,7 @@ class Plan:
     def fits(self, ledger: Ledger, counts: Sequence[int], rank: int) -> bool:
         """Return whether the planned steps are those of this ledger and world."""
         planned = self._steps[0].ledger if self._steps else self._ledger
-        # If all goes as planned, both are the same object, and to see that costs less than to compare them.
+        # If all goes as planned, both are the same object, and checking that costs less than comparing them.
         return (planned is ledger or planned == ledger) and self._counts == counts and self._rank == rank
 
     def first(self) -> Step | None:
@@ -148,7 +149,7 @@ class Plan:
         return self
 
     def __next__(self) -> ReadRequest | Sequence[Any]:
-        """Return the next portion that is to be read; what torch's DataLoader asks for."""
+        """Return the next portion to read, for torch's DataLoader."""
         while True:
             if self._asked == len(self._steps) and self._reads:
                 self._extend()
@@ -161,7 +162,7 @@ class Plan:
 
     @property
     def _reads(self) -> bool:
-        """Whether this rank ever reads anything; otherwise it would go through the whole epoch in search of it."""
+        """Whether this rank ever reads anything; otherwise it would search through the whole epoch in vain."""
         return self._ledger is not None and (self._ledger.samples == UNBOUNDED or self._counts[self._rank] > 0)
 
     def _extend(self) -> None:
@@ -179,7 +180,7 @@ class Plan:
         self._ledger = ledger
 
     def _set_items(self, planned: Sequence[Step]) -> None:
-        """Fill in what the reader is asked with: of all steps together, as one by one their indices cost more."""
+        """Fill in the input of the reader for all steps together, because computing indices one by one costs more."""
         if self._by_ranges:
             for step in planned:
                 step.items = [step.portion]
@@ -194,7 +195,7 @@ class ReadAhead:
 
     Args:
         source: the dataset that is read.
-        num_workers: the number of processes that read; 0 is this one, which reads nothing ahead.
+        num_workers: the number of processes that read; 0: this process, which does not read ahead.
         collate_fn: a function that makes a batch of a list of samples; None: torch's.
         worker_init_fn: called in each worker process.
         settings: other settings of torch's DataLoader.
@@ -219,7 +220,7 @@ class ReadAhead:
         self._make_loader: Callable[[], DataLoader[Any]] = partial(
             DataLoader,
             source.reader,
-            batch_sampler=self._plan,  # type: ignore[arg-type]  # A read request becomes a list on its way.
+            batch_sampler=self._plan,  # type: ignore[arg-type]  # A read request becomes a list in transit.
             num_workers=num_workers,
             collate_fn=self._collate,
             worker_init_fn=self._start,
@@ -232,7 +233,7 @@ class ReadAhead:
         self._is_outdated = False
 
     def first(self, ledger: Ledger, counts: Sequence[int], rank: int) -> Step | None:
-        """Return the current step with what this rank reads in it, or None at the end of the epoch."""
+        """Return the current step with this rank's samples, or None at the end of the epoch."""
         if not self._plan.fits(ledger, counts, rank):
             self.forget()
             self._plan.begin(ledger, counts, rank)
@@ -241,7 +242,7 @@ class ReadAhead:
             try:
                 step.set_read(*self._read(step))
             except BaseException:
-                # The worker processes will not send this batch again, so reading has to begin anew.
+                # The worker processes will not send this batch again, so reading must restart.
                 self.forget()
                 raise
         return step
@@ -251,14 +252,14 @@ class ReadAhead:
         self._plan.advance()
 
     def forget(self) -> None:
-        """Drop all that was read, and is read now."""
+        """Drop everything that was read or is being read."""
         self._plan.forget()
-        # Without worker processes nothing is read ahead. To begin anew would do harm: the DataLoader draws a number
+        # Without worker processes nothing is read ahead. Restarting would do harm: the DataLoader draws a number
         # from torch's random generator, which is the user's.
         self._is_outdated = self._num_workers > 0
 
     def close(self) -> None:
-        """End the worker processes. If there are steps later, they get new ones."""
+        """End the worker processes. Later steps get new ones."""
         self.forget()
         if self._batches is not None and self._num_workers > 0:
             # They would end with the last reference as well. But that may be in the traceback of an exception, and if
@@ -270,19 +271,19 @@ class ReadAhead:
     def _read(self, step: Step) -> Any:
         if self._batches is None or self._is_outdated:
             self._begin()
-        # A profile is to show the DataLoader under the name that torch's users look for.
+        # A profile should show the DataLoader under the name that torch's users expect.
         if not self._reads_here or torch.autograd._profiler_enabled():  # type: ignore[attr-defined]  # Not declared.
             return next(self._batches)
-        # This is looked at for each batch: the user may have put other tensors into the dataset meanwhile.
+        # This is checked for each batch: the user may have put other tensors into the dataset meanwhile.
         if self._may_gather and can_gather(self._reader):
             return gather(self._reader, step.items), None
         return read(self._reader, step.items, self._collate)
 
     def _begin(self) -> None:
-        """Let the worker processes begin anew: wait for what they are reading, and ask for as much as fits.
+        """Restart the worker processes: wait for what they are reading, and request as much as fits.
 
-        Without any this is done once as well: it takes a random number of the user's, as each pass through a DataLoader
-        does, and prepares torch's data pipes.
+        Without worker processes this is done once, too: it draws a random number from the user's generator, as each
+        pass through a DataLoader does, and prepares torch's data pipes.
         """
         self._start.prepare()
         try:

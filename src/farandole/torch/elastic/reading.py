@@ -1,9 +1,9 @@
-"""The reading of samples, mostly in worker processes of torch's DataLoader: their input and their work.
+"""Reading samples, mostly in worker processes of torch's DataLoader: their input and their work.
 
-A *portion* is what one rank reads in one step. It is sent to a worker process as a *read request*, and arrives there as
-the list that torch's fetcher goes through: of the dataset's indices, or, if the dataset is read by ranges, of the
-portion itself. So a dataset with indices is read by torch alone, as in any DataLoader. Without worker processes nothing
-is sent, and `read` does what the fetcher does.
+A *portion* is the positions that one rank reads in one step. It is sent to a worker process as a *read request*, and
+arrives there as the list that torch's fetcher goes through: of the dataset's indices, or, if the dataset is read by
+ranges, of the portion itself. So a dataset with indices is read by torch alone, as in any DataLoader. Without worker
+processes nothing is sent, and `read` does what the fetcher does.
 
 When the world changes, portions that wait in a worker process's queue are outdated. The processes know it from the
 plan's number, in memory that they share: outdated portions arrive as empty lists, so the next valid one waits only for
@@ -28,7 +28,7 @@ from farandole.worker.elastic.ledger import UNBOUNDED, Ledger, Share
 from farandole.worker.elastic.ranges import RangeReader, is_ranged, reads_apart, tell_epoch
 
 _PR_SET_PDEATHSIG = 1
-# The element types for which `index_select` works in every version of torch; for some others it works in none.
+# The element types for which `index_select` works in every version of torch; for some others it never works.
 _GATHERED = (
     torch.bool,
     torch.uint8,
@@ -49,7 +49,7 @@ class Portion(msgspec.Struct, frozen=True):
     ledger: Ledger
     share: Share
     goal: int
-    """A stream is read up to this position even if the share ends before, to see whether it goes that far."""
+    """The position up to which a stream is read, even if the share ends before, to see whether it is that long."""
 
 
 class Source(NamedTuple):
@@ -58,7 +58,7 @@ class Source(NamedTuple):
     reader: Any
     """The interface that torch's fetcher calls, with an index or a portion at a time."""
     by_ranges: bool
-    """Whether it is asked with portions."""
+    """Whether it is read by portions."""
     samples: int
     processes: int | None
     """The largest number of worker processes that may read; None: any number."""
@@ -67,7 +67,7 @@ class Source(NamedTuple):
 
 
 def source_of(dataset: Any) -> Source:
-    """Return how a dataset is read.
+    """Return the way in which a dataset is read.
 
     Raises:
         ValueError: it cannot be read position by position, again and again.
@@ -81,9 +81,9 @@ def source_of(dataset: Any) -> Source:
         ):
             raise ValueError(
                 f"a {type(dataset).__name__} cannot be read more than once, but samples of workers that are lost are "
-                "read again: give a dataset with __len__ and __getitem__, or one whose __iter__ begins anew each time."
+                "read again: pass a dataset with __len__ and __getitem__, or one whose __iter__ restarts each time."
             )
-        # A stream is read by one process: each of several would have to read all of it, and many datasets give a
+        # A stream is read by one process: each of several would have to read all of it, and many datasets yield a
         # different stream to each process.
         return Source(StreamReader(dataset), True, UNBOUNDED, 1)
     return Source(dataset, False, _length(dataset, "has __getitem__"), None)
@@ -97,7 +97,7 @@ def _length(dataset: Any, what: str) -> int:
 
 
 class PortionReader:
-    """Reads portions of a dataset that is asked for ranges of positions."""
+    """Reads portions of a dataset that is read by ranges of positions."""
 
     def __init__(self, dataset: Any) -> None:
         self._ranges = RangeReader(dataset)
@@ -112,14 +112,14 @@ class PortionReader:
 
 
 class StreamReader:
-    """Goes through an iterable dataset and keeps what is at the positions asked for.
+    """Iterates over an iterable dataset and keeps the samples at the requested positions.
 
-    It has one run through the stream that goes ahead. Where positions behind that are asked for (given back by lost
-    workers, or read ahead for a world that has ended), a second run begins anew.
+    One run through the stream goes ahead. If positions behind it are requested (returned by lost
+    workers, or read ahead for a world that has ended), a second run starts from the beginning.
 
     Args:
-        dataset: must give the same samples each time, on all ranks. If it has `set_epoch`, that is told before each
-            run.
+        dataset: the dataset, which must yield the same samples each time, on all ranks. If it has `set_epoch`, that is
+            called before each run.
     """
 
     def __init__(self, dataset: Iterable[Any]) -> None:
@@ -129,7 +129,7 @@ class StreamReader:
         self._behind: _Run | None = None
 
     def __getitem__(self, portion: Portion) -> tuple[list[Any], int]:
-        """Return the samples that exist, and how many of the positions before the portion's goal do."""
+        """Return the samples that exist, and the number of positions before the portion's goal that do."""
         if self._epoch != portion.ledger.epoch:
             self._epoch = portion.ledger.epoch
             self._ahead = self._behind = None
@@ -168,7 +168,7 @@ class StreamReader:
 
 
 class _Run:
-    """One way through a stream."""
+    """One run through a stream."""
 
     def __init__(self, iterator: Iterator[Any]) -> None:
         self._iterator = iterator
@@ -200,12 +200,12 @@ class _Run:
 
 
 class Collate:
-    """Makes a batch of what was read.
+    """Makes a batch of the samples that were read.
 
     Args:
         collate_fn: the function that makes a batch of a list of samples, or of columns. Columns need no collating, so
             torch's function only makes tensors of them.
-        by_ranges: whether what was read are portions.
+        by_ranges: whether portions were read.
     """
 
     def __init__(self, collate_fn: Callable[[Any], Any], by_ranges: bool) -> None:
@@ -213,9 +213,9 @@ class Collate:
         self._by_ranges = by_ranges
 
     def __call__(self, read: Any) -> tuple[Any, int | None]:
-        """Return the batch, or None without samples; and of a portion how many positions there are, as its reader."""
+        """Return the batch, or None without samples; and for a portion the number of positions, as its reader does."""
         if isinstance(read, list) and not read:
-            return None, None  # The request was outdated, so nothing was read, and no caller uses the result.
+            return None, None  # The request was outdated, so nothing was read, and the result is not used.
         if not self._by_ranges:
             return self._collate_fn(read), None
         samples, end = read[0]
@@ -225,10 +225,10 @@ class Collate:
 
 
 def read(reader: Any, items: Sequence[Any], collate: Collate) -> tuple[Any, int | None]:
-    """Return what torch's fetcher would, without the DataLoader around it, which costs a fourth of a small batch.
+    """Do the work of torch's fetcher, without the DataLoader around it, which takes a quarter of a small batch's time.
 
     Args:
-        reader: the source's.
+        reader: the source's reader.
         items: indices, or one portion.
         collate: a function that makes a batch from the samples that were read and the number of positions.
     """
@@ -238,8 +238,8 @@ def read(reader: Any, items: Sequence[Any], collate: Collate) -> tuple[Any, int 
 
 
 def can_gather(dataset: Any) -> bool:
-    """Return whether `gather` returns of a dataset what its samples are, collated by torch."""
-    # Exactly this class: one that is derived from it may return something else for an index.
+    """Return whether `gather` returns the same as a dataset's samples collated by torch."""
+    # Exactly this class: a derived one may return something else for an index.
     return type(dataset) is TensorDataset and all(
         type(tensor) is torch.Tensor
         and tensor.layout is torch.strided
@@ -250,7 +250,7 @@ def can_gather(dataset: Any) -> bool:
 
 
 def gather(dataset: TensorDataset, items: Sequence[int]) -> list[torch.Tensor]:
-    """Return samples of a dataset as one batch; bit for bit that of torch's DataLoader, for a tenth of its time."""
+    """Return samples of a dataset as one batch: bit for bit that of torch's DataLoader, in a tenth of its time."""
     # The device is named because the user may have set another one as torch's default.
     chosen = torch.tensor(items, dtype=torch.int64, device="cpu")
     return [tensor.index_select(0, chosen.to(tensor.device)) for tensor in dataset.tensors]
@@ -259,12 +259,12 @@ def gather(dataset: TensorDataset, items: Sequence[int]) -> list[torch.Tensor]:
 # --- in the worker process -----------------------------------------------------------------------------------------
 
 
-# The plan of the one loader for which this process works. A global, as torch's own facts about a worker process are.
+# The plan of the only loader for which this process works. A global, like torch's own facts about a worker process.
 _plan_of_now: Any = None
 
 
 class ReadRequest:
-    """A portion on its way to a worker process, where a list arrives.
+    """A portion in transit to a worker process, where it arrives as a list.
 
     Args:
         plan: the number of the plan that it belongs to.
@@ -278,7 +278,7 @@ class ReadRequest:
         self._by_ranges = by_ranges
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The indices are computed where the request arrives: they are many, and this process has other things to do.
+        # The indices are computed by the receiver: they are many, and this process has other work.
         return _arrived, (self._plan, self._portion, self._by_ranges)
 
 
@@ -292,8 +292,8 @@ class ProcessStart:
     """The first task of a worker process.
 
     Args:
-        plan_of_now: the number of the plan that is not outdated, in shared memory.
-        worker_init_fn: the user's, called with the number of the process.
+        plan_of_now: the number of the current plan, in shared memory.
+        worker_init_fn: the user's function, called with the number of the process.
     """
 
     def __init__(self, plan_of_now: Any, worker_init_fn: Callable[[int], None] | None) -> None:
@@ -303,8 +303,8 @@ class ProcessStart:
 
     def prepare(self) -> None:
         """Record the process that starts the others, just before it does."""
-        # To the kernel, the parent of a process has ended when the *thread* that started it has. So PR_SET_PDEATHSIG is
-        # right only where that is the main thread.
+        # For the kernel, the parent of a process has ended when the *thread* that started it has. So PR_SET_PDEATHSIG
+        # is right only where that is the main thread.
         self._ends_with_parent = threading.get_native_id() == os.getpid()
 
     def __call__(self, process: int) -> None:
@@ -312,7 +312,7 @@ class ProcessStart:
         global _plan_of_now
         _plan_of_now = self._plan_of_now
         if self._ends_with_parent:
-            # torch looks every 5 s whether the parent is alive. Until then its connections would stay open in here, and
+            # torch checks every 5 s whether the parent is alive. Until then its connections would stay open here, and
             # the other workers of the job would not see them close.
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if self._worker_init_fn is not None:

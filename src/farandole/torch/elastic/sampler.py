@@ -1,8 +1,8 @@
-"""`ElasticSampler`: deals a dataset out to the workers there are, and what is left of it to those that are there then.
+"""`ElasticSampler`: shares out a dataset among the workers, and its rest among the workers of each later world.
 
-An epoch has an *order* of all samples, the same on all ranks: shuffled by seed and epoch. What was processed is always
-a head of it, as rank r takes every sample at r, r + size, r + 2 size and so on. So one number says it all, and a new
-world deals out the rest.
+An epoch has an *order* of all samples, the same on all ranks: shuffled by seed and epoch. The processed samples are
+always at its beginning, because rank r takes the samples at r, r + size, r + 2 size and so on. So one number is enough,
+and a new world shares out the rest.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from farandole.worker.core.basics import rank, size
 
 
 class ElasticSampler(Sampler[int]):
-    """A sampler of this rank's share of what an epoch has left. A `TorchState` keeps it alike on all ranks.
+    """A sampler of this rank's share of the rest of an epoch. A `TorchState` keeps it equal on all ranks.
 
-    All ranks get equally many samples: where they do not come out even, some of the rest are dealt out again.
+    All ranks get equally many samples: if the rest cannot be shared equally, some samples are used twice.
 
     Attributes:
         epoch: the epoch.
         processed_num: the number of samples that all workers together have recorded.
         num_replicas: the number of workers among which the rest was shared out.
         rank: this worker's rank among them.
-        remaining_indices: the rest, in its order, as it was shared out.
-        num_samples: this rank's share of it.
-        total_size: all ranks' shares together.
+        remaining_indices: the rest, in the order in which it was shared out.
+        num_samples: the number of samples in this rank's share.
+        total_size: the number of samples in all shares together.
 
     Example:
         >>> sampler = hvd.elastic.ElasticSampler(dataset)
@@ -42,11 +42,11 @@ class ElasticSampler(Sampler[int]):
     """
 
     def __init__(self, dataset: Sized, shuffle: bool = True, seed: int = 0) -> None:
-        """Deal out a dataset, after `init()`.
+        """Share out a dataset, after `init()`.
 
         Args:
             dataset: the dataset to sample from, whose length does not change.
-            shuffle: shuffle each epoch; otherwise samples keep their order.
+            shuffle: whether to shuffle each epoch; otherwise samples keep their order.
             seed: the seed of the shuffling, the same on all ranks.
         """
         self.dataset = dataset
@@ -57,32 +57,32 @@ class ElasticSampler(Sampler[int]):
         self.reset()
 
     def set_epoch(self, epoch: int) -> None:
-        """Begin an epoch. Call this when one has ended, and not before one is gone on with: all its samples are new."""
+        """Begin an epoch with all its samples. Call this when one has ended, not before one is continued."""
         self.epoch = epoch
         self.processed_num = 0
         self.reset()
 
     def record_batch(self, batch_idx: int, batch_size: int) -> None:
-        """Note that every worker has processed a batch.
+        """Record that every worker has processed a batch.
 
         Args:
-            batch_idx: accepted, as Horovod has it.
-            batch_size: samples in this worker's batch.
+            batch_idx: accepted for compatibility with Horovod.
+            batch_size: the number of samples in this worker's batch.
         """
         self.processed_num += batch_size * self.num_replicas
 
     def state_dict(self) -> dict[str, Any]:
-        """Return which samples were processed."""
+        """Return the processed samples, as a state."""
         return {"epoch": self.epoch, "processed_num": self.processed_num}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go back, or on, to where that state was taken, and deal out the rest."""
+        """Go to the point at which the state was taken, and share out the rest."""
         self.epoch = state_dict["epoch"]
         self.processed_num = state_dict["processed_num"]
         self.reset()
 
     def reset(self) -> None:
-        """Deal out what is not processed to the workers of the current world."""
+        """Share out the samples that are not processed among the workers of the current world."""
         self.num_replicas, self.rank = size(), rank()
         order = list(range(len(self.dataset)))
         if self.shuffle:
@@ -94,10 +94,10 @@ class ElasticSampler(Sampler[int]):
     def __iter__(self) -> Iterator[int]:
         """Return this rank's samples."""
         rest = self.remaining_indices
-        # The remaining samples are used several times if there are fewer of them than workers.
+        # The remaining samples are used several times if there are fewer samples than workers.
         self.indices = [rest[n % len(rest)] for n in range(self.rank, self.total_size, self.num_replicas)]
         return iter(self.indices)
 
     def __len__(self) -> int:
-        """Return how many samples this rank has."""
+        """Return the number of this rank's samples."""
         return self.num_samples

@@ -1,8 +1,8 @@
-"""`TorchState`: models, optimizers, samplers and what else training holds, kept alike on all workers.
+"""`TorchState`: the models, optimizers, samplers and other values of a training, kept equal on all workers.
 
-The kind of an attribute decides how: a *handler* saves, restores and syncs it in place, so that all code that holds the
-object sees the same. Things without a handler are Python objects, which are replaced. The registry says which handler
-takes what; the first that fits does.
+The type of an attribute decides how: a *handler* saves, restores and syncs it in place, so that all code that holds the
+object sees the same. Values without a handler are Python objects, which are replaced. The registry lists the types
+of each handler; the first that fits is used.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from farandole.worker.elastic.state import Kept, ObjectState, check_names
 
 
 class StateHandler(Kept):
-    """Manages one attribute. After `sync`, `save` follows."""
+    """Manages one attribute. `sync` is followed by `save`."""
 
     def __init__(self, value: Any) -> None:
         """Manage this value."""
@@ -36,7 +36,7 @@ class StateHandler(Kept):
 
 @runtime_checkable
 class Stateful(Protocol):
-    """A learning rate schedule, a gradient scaler, or whatever else has a state dict."""
+    """A learning rate schedule, a gradient scaler, or any other object with a state dict."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state."""
@@ -58,12 +58,12 @@ class StatefulHandler(StateHandler):
         self._saved = copy.deepcopy(self.value.state_dict())
 
     def restore(self) -> None:
-        """Make the value what was committed."""
+        """Restore the committed value."""
         # A copy, because the object may keep what it loads, and its next step would change the committed value.
         self._load(copy.deepcopy(self._saved))
 
     def sync(self) -> None:
-        """Make the value what rank 0's is."""
+        """Take over rank 0's value."""
         self._load(broadcast_object(self.value.state_dict()))
 
     def _load(self, state: dict[str, Any]) -> None:
@@ -71,20 +71,20 @@ class StatefulHandler(StateHandler):
 
 
 class ModelStateHandler(StatefulHandler):
-    """Looks after a model's parameters and buffers."""
+    """Manages a model's parameters and buffers."""
 
     def sync(self) -> None:
-        """Make the parameters and buffers what rank 0's are."""
+        """Take over rank 0's parameters and buffers."""
         state = self.value.state_dict()
         broadcast_parameters(state, root_rank=0)
-        self._load(state)  # The broadcast wrote tensors in place; everything else in the state still has to be loaded.
+        self._load(state)  # The broadcast wrote tensors in place; the rest of the state must be loaded.
 
 
 class OptimizerStateHandler(StatefulHandler):
-    """Looks after an optimizer's state and options, and keeps the objects that schedulers share with it."""
+    """Manages an optimizer's state and options, and keeps the objects that schedulers share with it."""
 
     def sync(self) -> None:
-        """Make state and options what rank 0's are."""
+        """Take over rank 0's state and options."""
         broadcast_optimizer_state(self.value, root_rank=0)
 
     def _load(self, state: dict[str, Any]) -> None:
@@ -92,10 +92,10 @@ class OptimizerStateHandler(StatefulHandler):
 
 
 class SamplerStateHandler(StatefulHandler):
-    """Looks after an `ElasticSampler`."""
+    """Manages an `ElasticSampler`."""
 
     def reset(self) -> None:
-        """Deal out what is left to the workers there are now."""
+        """Share out the rest among the present workers."""
         self.value.reset()
 
 
@@ -123,7 +123,8 @@ def set_handler_registry(registry: Registry) -> None:
 class TorchState(ObjectState):
     """The state of a PyTorch training.
 
-    Attributes are what it is made with. One that is set again counts as committed if it has a handler.
+    Its attributes are the arguments that it is made with. One that is set again counts as committed if it has a
+    handler.
 
     Example:
         >>> state = hvd.elastic.TorchState(model, optimizer, epoch=0)
@@ -139,7 +140,7 @@ class TorchState(ObjectState):
         """Make a state.
 
         Args:
-            model: the model, if there is one; others can be given by keyword.
+            model: the model, if there is one; further models can be passed by keyword.
             optimizer: its optimizer, plain or distributed.
             kwargs: more attributes, with their first values: models, optimizers, `ElasticSampler`s, things that have a
                 state dict, and Python objects that can be pickled.
@@ -172,7 +173,7 @@ class TorchState(ObjectState):
         super().sync()
 
     def reset(self) -> None:
-        """Deal out anew what is left to sample."""
+        """Share out the remaining samples again."""
         for handler in self._handlers.values():
             handler.reset()
 
@@ -187,7 +188,7 @@ class TorchState(ObjectState):
         super().__setattr__(name, value)
 
     def _handle(self, name: str, value: Any) -> bool:
-        """Let a handler look after an attribute from now on, if there is one for such a value."""
+        """Let a handler manage an attribute from now on, if there is one for its type."""
         kind = next((handler for of, handler in _registry if isinstance(value, of)), None)
         if kind is None:
             return False

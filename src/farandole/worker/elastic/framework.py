@@ -17,7 +17,7 @@ class Batch(Protocol):
     """The data of the batch; None if this rank has no samples."""
     samples: int
     total: int
-    """Samples of all ranks."""
+    """The number of samples of all ranks."""
     shares: Sequence[Any]
     """Each rank's samples, as ranges of positions."""
 
@@ -47,17 +47,17 @@ class Stream(Protocol):
     """State on its way to newcomers, in a world that trains."""
 
     def send_some(self, seconds: float) -> bool:
-        """Begin to send a part of what is left, as it is between two steps; return whether that is all. A collective.
+        """Begin to send a part of the rest, as it is between two steps; return whether nothing is left. A collective.
 
         Args:
             seconds: the approximate duration of a step.
         """
 
     def take(self) -> None:
-        """Wait for what is being sent; newcomers store it. Called when a step counts, before the optimizer takes it."""
+        """Wait for the part in flight; newcomers store it. Called when a step counts, before the optimizer's step."""
 
     def finish(self) -> None:
-        """Give the newcomers all in which their state still differs from the others'. A collective."""
+        """Send the newcomers everything in which their state still differs from the others'. A collective."""
 
     def abandon(self) -> None:
         """Do nothing more: the world has ended."""
@@ -67,7 +67,7 @@ class Trained(Protocol):
     """The state that is trained, in terms of a framework."""
 
     reduces_once: bool
-    """A step has one reduction of gradients."""
+    """Whether a step has exactly one reduction of gradients."""
     checkpoints: LoopCheckpoints
     """The checkpoints of the training."""
 
@@ -77,10 +77,10 @@ class Trained(Protocol):
         Args:
             sources: ranks that hold it.
             receivers: ranks that are to get it.
-            may_stream: the first of the sources allows that some of it is left for later.
+            may_stream: whether the first of the sources allows that a part is sent later.
 
         Returns:
-            What brings the rest; None if there is none.
+            The stream that sends the rest; None if there is none.
         """
 
     def hand_over(self, gradients: Gradients | None, sources: Sequence[int], receivers: Sequence[int]) -> None:
@@ -96,7 +96,7 @@ class Trained(Protocol):
         """Take part in a step with gradients of zero."""
 
     def has_unused_gradients(self) -> bool:
-        """Return whether the body has computed gradients with which no step was made."""
+        """Return whether the body has computed gradients without making a step with them."""
 
     def scale_rate(self, factor: float) -> None:
         """Multiply the learning rates."""

@@ -1,13 +1,13 @@
-"""The ledger: which samples of the epoch are used up, and which rank reads which samples next.
+"""The ledger: the samples of the epoch that are used, and the samples that each rank reads next.
 
 An epoch has an order of its samples; a *position* is a place in that order. A *range* is the positions from its begin
 up to, but not including, its end. A *share* is what one rank reads in one step. The ledger knows how far the order is
-used up (the *cursor*), and which ranges before that are to be read yet: the ranks that read them were lost, or each
-rank reads in a *region* of its own, and those of earlier ranks have a rest.
+used up (the *cursor*), and the ranges before that which have not been read yet: the ranks that read them were lost, or
+each rank reads in a *region* of its own, and the regions of earlier ranks have a rest.
 
-It is a value, and all ranks have the same: what each rank reads is a pure function of the ledger and of how many
-samples each rank takes. It changes when a step is committed, together with the weights. So every sample is used exactly
-once in an epoch, whatever happens to the workers: a step that was not committed left no trace in either.
+It is a value, and all ranks have the same: what each rank reads is a pure function of the ledger and of the number of
+samples that each rank takes. It changes when a step is committed, together with the weights. So every sample is used
+exactly once in an epoch, whatever happens to the workers: a step that was not committed left no trace in either.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ Range = tuple[int, int]
 Share = tuple[Range, ...]
 
 UNBOUNDED = (1 << 63) - 1
-"""The number of samples of a stream whose end has not been seen."""
+"""The number of samples of a stream whose end is not known yet."""
 
 
 class Ledger(msgspec.Struct, frozen=True):
     """The used samples of an epoch.
 
     Raises:
-        ValueError: it contradicts itself, such as a cursor behind the last sample.
+        ValueError: it is inconsistent, such as a cursor behind the last sample.
 
     Example:
         >>> ledger = Ledger(samples=10, shuffle=False)
@@ -50,13 +50,13 @@ class Ledger(msgspec.Struct, frozen=True):
     epoch: int = 0
     """The number of the epoch, from 0."""
     cursor: int = 0
-    """The first position that was never read by a step that is committed."""
+    """The first position that no committed step has read."""
     returned: tuple[Range, ...] = ()
-    """Positions before the cursor that are to be read yet; sorted, and as few ranges as possible."""
+    """The positions before the cursor that have not been read yet; sorted, in as few ranges as possible."""
     shuffle: bool = True
-    """Whether the order is a pseudo-random one by (seed, epoch), or that of the dataset."""
+    """Whether the order is pseudo-random, by (seed, epoch); otherwise it is that of the dataset."""
     drop_last: bool = False
-    """Whether a short step at the end of the epoch is left out, so that none has to be made longer for it."""
+    """Whether a short step at the end of the epoch is left out, so that no other one has to be longer."""
     apart: bool = False
     """Whether each rank reads in a region of its own, for samples that are stored in large blocks: otherwise all ranks
     would read every block. A region has samples in proportion to the rank's count, so all regions end together."""
@@ -78,15 +78,15 @@ class Ledger(msgspec.Struct, frozen=True):
         return self.samples - self.cursor + _length(self.returned)
 
     def take(self, counts: Sequence[int]) -> tuple[Share, ...]:
-        """Return what each rank reads in the next step, by rank.
+        """Return the share of each rank in the next step, by rank.
 
-        What was given back comes first, then what follows the cursor; ranks get consecutive positions, in rank order.
+        Returned positions come first, then those after the cursor; ranks get consecutive positions, in rank order.
         If fewer samples are left than asked for, this is a *short step*: it takes all that are left, in proportion to
         the counts, as evenly as possible; some ranks may get none. So that this does not happen without need, the step
         before leaves one for each rank. At the end of the epoch all shares are empty.
 
         Args:
-            counts: how many samples each rank takes in a full step.
+            counts: the number of samples that each rank takes in a full step.
 
         Raises:
             ValueError: a count is negative, or all are 0.
@@ -94,7 +94,7 @@ class Ledger(msgspec.Struct, frozen=True):
         return self.step(counts)[0]
 
     def step(self, counts: Sequence[int]) -> tuple[tuple[Share, ...], Ledger]:
-        """Return what each rank reads in the next step, as `take` does, and the ledger after it if no rank is lost.
+        """Return the shares of the next step, as `take` does, and the ledger after it if no rank is lost.
 
         With it, a plan of many steps ahead needs no `commit`, which goes through all shares once more.
 
@@ -109,7 +109,7 @@ class Ledger(msgspec.Struct, frozen=True):
         parts = _short(counts, wanted)
         if self.apart:
             regions = _regions(rest, counts)
-            # Near the end of the epoch, a region may lack a sample. Then all take what comes first.
+            # Near the end of the epoch, a region may lack a sample. Then all ranks take the first positions.
             if all(_length(region) >= part for region, part in zip(regions, parts, strict=True)):
                 shares = [_split(region, part)[0] for region, part in zip(regions, parts, strict=True)]
                 return tuple(shares), self._with_to_come(_without(rest, _merged(chain.from_iterable(shares))))
@@ -126,8 +126,8 @@ class Ledger(msgspec.Struct, frozen=True):
         """Return the ledger after a step.
 
         Args:
-            shares: what each rank read; the result of `take`. Of a stream that ended in it, only what there was.
-            lost: the ranks whose part is not in the result of the step. Their shares are given back.
+            shares: the positions that each rank read, as `take` returned them, or fewer if a stream ended in the step.
+            lost: the ranks whose part is not in the result of the step. Their shares are returned to the ledger.
 
         Raises:
             ValueError: this ledger did not hand out these shares, or a lost rank has none.
@@ -142,8 +142,8 @@ class Ledger(msgspec.Struct, frozen=True):
             rest = _without(to_come, read)
             if _length(rest) + _length(read) != self.left:
                 raise ValueError(
-                    f"the step read {read}, but to be read were {to_come}: commit a step to the ledger that it was "
-                    "taken from."
+                    f"the step read {read}, but the ranges to read were {to_come}: commit a step to the ledger that it "
+                    "was taken from."
                 )
             return self._with_to_come(_merged([*rest, *given_back]))
         used, rest = _split(to_come, sum(map(_length, shares)))
@@ -168,11 +168,11 @@ class Ledger(msgspec.Struct, frozen=True):
         return [index for begin, end in share for index in order.indices(begin, end)]
 
     def ends_at(self, samples: int) -> Ledger:
-        """Return the ledger of the same epoch, now that it is known how many samples there are."""
+        """Return the ledger of the same epoch, now that the number of samples is known."""
         return msgspec.structs.replace(self, samples=samples)
 
     def next_epoch(self, samples: int | None = None) -> Ledger:
-        """Return the ledger at the beginning of the next epoch. What is left of this one is left out.
+        """Return the ledger at the beginning of the next epoch. The rest of this one is left out.
 
         Args:
             samples: the number of samples in the next epoch; None: as many as in this one.
@@ -181,27 +181,27 @@ class Ledger(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, samples=samples, epoch=self.epoch + 1, cursor=0, returned=())
 
     def _to_come(self) -> Share:
-        """Everything that is to be read yet, in that order."""
+        """All positions that have not been read yet, in the order in which they will be."""
         return (*self.returned, (self.cursor, self.samples)) if self.cursor < self.samples else self.returned
 
     def _with_to_come(self, ranges: Share) -> Ledger:
-        """Return the ledger with these ranges to be read yet: sorted, and as few as possible."""
+        """Return the ledger with these unread ranges: sorted, and as few as possible."""
         if ranges and ranges[-1][1] == self.samples:
             return msgspec.structs.replace(self, cursor=ranges[-1][0], returned=ranges[:-1])
         return msgspec.structs.replace(self, cursor=self.samples, returned=ranges)
 
 
 def _wanted(counts: Sequence[int], left: int) -> int:
-    """Return how many of the samples that are left the next step takes."""
+    """Return the number of remaining samples that the next step takes."""
     total, ranks = sum(counts), len(counts)
     nobody_goes_short = min(counts) >= 2
     return left - ranks if nobody_goes_short and total < left < total + ranks else min(total, left)
 
 
 def _short(counts: Sequence[int], left: int) -> Sequence[int]:
-    """Return the counts, scaled down if there are to be fewer samples.
+    """Return the counts, scaled down if there are fewer samples.
 
-    Rank by rank, the sum so far is the proportional one, rounded up: so no rank is more than one away from its
+    The sum of the counts up to each rank is the proportional sum, rounded up: so no rank is more than one away from its
     proportion, none gets more than its count, and the first ranks are those that have one more.
     """
     total = sum(counts)

@@ -1,7 +1,7 @@
 """The worlds that a loop of steps goes through.
 
-Between two steps, all members of a world are made alike: newcomers get the state, and are told how far the training has
-come. In the middle of a step, survivors compare how far they are, and finish the step (see `recovery`).
+Between two steps, all members of a world are made alike: newcomers get the state, and the progress of the training.
+In the middle of a step, survivors compare their progress, and finish the step (see `recovery`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from farandole.worker.elastic.training_progress import Progress
 
 
 class _Standing(msgspec.Struct, frozen=True):
-    """A rank's facts for the others, before all are made alike."""
+    """The facts that a rank sends to the others before all are made alike."""
 
     loop: int
     has_state: bool
@@ -35,15 +35,15 @@ class _Standing(msgspec.Struct, frozen=True):
 
 
 class LoopWorlds:
-    """The worlds of one loop, and what survives them.
+    """The worlds of one loop, and the state that outlives them.
 
     Attributes:
-        has_state: this worker holds the state of the loop.
+        has_state: whether this worker holds the state of the loop.
         recovery: the recovery that takes up broken calls.
         progress: the progress of the training.
         shadows: newcomers that get the state while the others train on.
-        own_ballot: what this rank asks of all when a step counts.
-        retry: what the session has while a step is under way.
+        own_ballot: this rank's requests to all ranks when a step counts.
+        retry: the `retry` of the session while a step is under way.
     """
 
     def __init__(
@@ -62,14 +62,14 @@ class LoopWorlds:
         """Enter no world yet.
 
         Args:
-            session: enters the worlds.
+            session: the session that enters the worlds.
             number: the number of this loop among the script's loops, from 1 on.
             loader: the loader of the samples.
-            trained: the model and all other state that is trained.
-            step: the one under way.
+            trained: the model and all other trained state.
+            step: the step under way.
             plans: the maker of the plans of steps.
-            epochs: how often to go through the samples, in all worlds together.
-            rate: what the learning rate does as the world changes.
+            epochs: the number of times to go through the samples, in all worlds together.
+            rate: the policy for the learning rate as the world changes.
             adaptation: the adaptation of the batch to the noise of the gradients; None: there is none.
         """
         self._session = session
@@ -81,9 +81,9 @@ class LoopWorlds:
         self._plans = plans
         self.has_state = False
         self._saw_beginning = False
-        """This worker was in this world when no rank had held the state yet: no step could count without it."""
+        """The world of this worker when no rank had held the state yet: no step could count without the worker."""
         self._others_finish = False
-        """The other ranks are at the end of the loop before this one."""
+        """Whether the other ranks are at the end of the previous loop."""
         self.recovery = Recovery(session, self)
         self.progress = Progress(
             session, loader, trained, self.recovery, epochs=epochs, rate=rate, adaptation=adaptation
@@ -126,10 +126,10 @@ class LoopWorlds:
     def hand_over(self, gradients: Gradients | None, sources: Sequence[int], receivers: Sequence[int]) -> None:
         self._trained.hand_over(gradients, sources, receivers)
 
-    # --- newcomers that do not have the state yet ------------------------------------------------------------------
+    # --- newcomers without the state -------------------------------------------------------------------------------
 
     def bring_state(self) -> bool:
-        """Let shadows have some of the state as it is now, or make sure that all ranks have all of it.
+        """Send shadows a part of the present state, or make sure that all ranks have all of it.
 
         Returns:
             Whether all have it now, or this rank is in another world.
@@ -143,17 +143,17 @@ class LoopWorlds:
         return True
 
     def begin_again(self) -> None:
-        """Be a newcomer once more."""
+        """Become a newcomer again."""
         self._step.plan = None
         self.progress.stop = False
-        self.own_ballot.stopping = False  # Its body may have asked for that with only a part of the state.
+        self.own_ballot.stopping = False  # Its body may have asked for it with only a part of the state.
         self.enter(world_changes.reform)
 
     # --- between two steps -----------------------------------------------------------------------------------------
 
     def change(self) -> None:
-        """Enter the next world, because the ranks have agreed to when the last step counted."""
-        # A rank that has learnt of it in another world has no others to wait for: they have left this one.
+        """Enter the next world, as the ranks agreed when the last step counted."""
+        # A rank that has learnt of it in another world need not wait for others: they have left this one.
         if not self._plans.as_before:
             self._give_the_rest()
             self._wait_for_all()
@@ -165,7 +165,7 @@ class LoopWorlds:
         Args:
             way: the way by which it is entered; None: this worker is in it.
         """
-        # What is called from here on is not a part of a step.
+        # Calls from here on are not part of a step.
         self._session.retry = None
         self._plans.forget_worlds()
         while True:
@@ -182,7 +182,7 @@ class LoopWorlds:
                 if self._plans.as_before:
                     break
                 if self._others_finish:
-                    way = None  # They come into this loop in this world.
+                    way = None  # The others enter this loop in this world.
                     continue
                 self._wait_for_all()
                 self._plans.forget_worlds()
@@ -205,7 +205,7 @@ class LoopWorlds:
         return not (comparison.others_inside or comparison.others_behind or comparison.others_before)
 
     def _wait_for_all(self) -> None:
-        """Return when all ranks know that the step counts: a rank that leaves the world breaks it for the others."""
+        """Wait until all ranks know that the step counts: a rank that leaves the world breaks it for the others."""
         try:
             self._session.exchange("elastic.counts", b"")
         except HorovodInternalError as error:
@@ -213,7 +213,7 @@ class LoopWorlds:
                 raise
 
     def _give_the_rest(self) -> None:
-        """Let shadows have the state before the world changes: otherwise they would begin anew in each world."""
+        """Give shadows the state before the world changes: otherwise they would start again in each world."""
         if not self.shadows.are_served:
             return
         self._session.retry = None
@@ -227,7 +227,7 @@ class LoopWorlds:
 
     def _make_alike(self) -> None:
         session, world = self._session, self._session.world
-        # Before the first call: a rank that completes this, and goes on, knows that all others have come here.
+        # Before the first call: a rank that completes this and goes on knows that all others have reached it.
         session.times_made_alike += 1
         standing = _Standing(self._number, self.has_state, self._saw_beginning)
         answers = session.exchange("elastic.trained", msgspec.msgpack.encode(standing))
@@ -246,7 +246,7 @@ class LoopWorlds:
         if world.rank in receivers:
             self.progress.follow(everyone[sources[0]])
         elif everyone[world.rank] != everyone[sources[0]]:
-            raise AssertionError("survivors have come to different states; this is a bug of farandole")
+            raise AssertionError("survivors have different states; this is a bug of farandole")
         if not (self.has_state or self.shadows.include_this_rank):
             self.has_state = True
             if self._elastic:
@@ -257,8 +257,8 @@ class LoopWorlds:
         latest = max(numbers)
         if self._number < latest:
             raise InvalidRequestError(
-                f"this worker came for loop {self._number} over steps, and meanwhile the others have begun loop "
-                f"{latest} of the script. It has to be started again: then it goes there at once."
+                f"this worker joined for loop {self._number} over steps, and meanwhile the others have begun loop "
+                f"{latest} of the script. It must be started again, and will then enter that loop at once."
             )
 
     def _give_state(self, sources: Sequence[int], receivers: Sequence[int], *, may_stream: bool) -> None:
@@ -269,7 +269,7 @@ class LoopWorlds:
             self.own_ballot.stopping = False
 
     def _can_have_shadows(self) -> bool:
-        """Return whether a rank that has not got the state yet may go through the steps here."""
+        """Return whether a rank that does not have the state yet may take the steps here."""
         body_has_calls = self.progress.body_has_calls or self.own_ballot.made_calls
         keeps_gradients = self._session.settings.elastic_keep_gradients
         can_follow = self._trained.reduces_once and not body_has_calls and not self._adapts

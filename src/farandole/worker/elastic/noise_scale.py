@@ -1,4 +1,4 @@
-"""The gradient noise scale: how noisy gradients are, estimated from those that a training computes anyway.
+"""The gradient noise scale, a measure of the noise of gradients, estimated from those that a training computes anyway.
 
 The mean gradient over b samples is the true gradient G plus noise, whose covariance is that of one sample over b. So
 
@@ -19,7 +19,7 @@ import msgspec
 
 
 class Part(msgspec.Struct, frozen=True, array_like=True):
-    """A part of a step's samples: how many they are, and the squared norm of their mean gradient."""
+    """A part of a step's samples: their number, and the squared norm of their mean gradient."""
 
     samples: int
     square: float
@@ -28,7 +28,7 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
 class Estimate(msgspec.Struct, frozen=True, array_like=True):
     """The estimates from one step: the true gradient's squared norm, and the trace of one sample's covariance.
 
-    Either may be negative, as it is a difference of two random numbers.
+    Either may be negative, because it is a difference of two random numbers.
     """
 
     square: float
@@ -36,10 +36,11 @@ class Estimate(msgspec.Struct, frozen=True, array_like=True):
 
 
 def estimate(parts: Sequence[Part], whole: Part) -> Estimate | None:
-    """Return what a step says; None if its parts say nothing, because they are the whole or there is none.
+    """Return the estimates from a step; None if its parts do not allow any, because they are the whole or there is
+    none.
 
     Args:
-        parts: some or all of the whole, apart from each other.
+        parts: disjoint parts of the whole, some or all.
         whole: all samples of the step.
 
     Example:
@@ -50,14 +51,14 @@ def estimate(parts: Sequence[Part], whole: Part) -> Estimate | None:
     samples = sum(part.samples for part in parts)
     if samples == 0 or (len(parts) == 1 and samples >= whole.samples):
         return None
-    # Weighted by samples, since the norm of a larger part is the surer one.
+    # Weighted by samples, because the norm of a larger part is more certain.
     mean = sum(part.samples * part.square for part in parts) / samples
     trace = (mean - whole.square) / (len(parts) / samples - 1 / whole.samples)
     return Estimate(whole.square - trace / whole.samples, trace)
 
 
 class NoiseScale(msgspec.Struct, frozen=True, array_like=True):
-    """Estimates of many steps, smoothed exponentially, without a bias towards where they began.
+    """Estimates of many steps, smoothed exponentially, without a bias towards the first ones.
 
     Example:
         >>> noise = NoiseScale().updated(Estimate(square=2.0, trace=8.0))
@@ -71,7 +72,7 @@ class NoiseScale(msgspec.Struct, frozen=True, array_like=True):
     """The weight of both sums: 1 - smoothing ** count."""
 
     def updated(self, step: Estimate, smoothing: float = 0.9) -> NoiseScale:
-        """Return the same with one estimate more.
+        """Return the noise scale with one more estimate.
 
         Args:
             step: the estimate.
@@ -86,7 +87,7 @@ class NoiseScale(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def is_known(self) -> bool:
-        """Whether there are estimates which together say that there is a gradient and noise."""
+        """Whether there are estimates, which together show a gradient and noise."""
         return self.sum_of_squares > 0.0 and self.sum_of_traces > 0.0
 
     @property
@@ -105,10 +106,10 @@ class NoiseScale(msgspec.Struct, frozen=True, array_like=True):
         return self.sum_of_traces / self.sum_of_squares if self.is_known else 0.0
 
     def gain(self, batch: float, base: float) -> float:
-        """Return how many steps with `base` samples a step with `batch` samples is worth.
+        """Return the number of steps with `base` samples that a step with `batch` samples is worth.
 
         It is AdaScale's gain (Johnson et al., "AdaScale SGD", ICML 2020): between 1 and batch / base for a larger
-        batch. While nothing is known, a larger batch is taken to be worth nothing more.
+        batch. While nothing is known, a larger batch is assumed to be worth nothing more.
 
         Example:
             >>> NoiseScale(sum_of_squares=1.0, sum_of_traces=100.0, weight=1.0).gain(200, base=100)

@@ -1,4 +1,4 @@
-"""A shuffled order of which any part can be computed alone, without memory of the rest.
+"""A shuffled order, any part of which can be computed alone, without memory for the rest.
 
 Workers that join in the middle of an epoch need the order from there on, at once, however many samples there are. A
 shuffled list would have to be made as a whole, on all of them. This is a keyed permutation instead: a Feistel network
@@ -19,7 +19,7 @@ _GOLDEN_RATIO = 0x9E3779B97F4A7C15
 FIRST_MULTIPLIER = 0xBF58476D1CE4E5B9
 SECOND_MULTIPLIER = 0x94D049BB133111EB
 
-# Each changes both halves once. With two, neighbours still show in what becomes of them; a fourth changes nothing.
+# Each round changes both halves once. With two, the results of neighbours are still related; a fourth changes nothing.
 _DOUBLE_ROUNDS = 3
 
 # Halves of fewer bits than three have too few functions to choose from: some orders of few samples would be rare.
@@ -33,8 +33,8 @@ class Permutation:
 
     Args:
         size: the number of positions, up to 2**63.
-        seed: another seed, another order. Only its lower 64 bits count.
-        epoch: another epoch, another order.
+        seed: a number that determines the order. Only its lower 64 bits count.
+        epoch: the epoch, which has an order of its own.
 
     Raises:
         ValueError: the size is negative or too big.
@@ -56,22 +56,22 @@ class Permutation:
         self.keys = _keys(seed, epoch)
 
     def index(self, position: int) -> int:
-        """Return the number that stands at a position."""
+        """Return the number at a position."""
         return self.indices(position, position + 1)[0]
 
     def indices(self, begin: int, end: int) -> list[int]:
-        """Return the numbers that stand at the positions from `begin` up to, but not including, `end`.
+        """Return the numbers at the positions from `begin` up to, but not including, `end`.
 
         Raises:
             IndexError: there are no such positions.
         """
         if not 0 <= begin <= end <= self.size:
-            raise IndexError(f"positions {begin} to {end} are not in an order of {self.size}.")
+            raise IndexError(f"positions {begin} to {end} are outside an order of {self.size}.")
         return self.walked(range(begin, end))
 
     def walked(self, numbers: Iterable[int]) -> list[int]:
-        """Return where the walks end that begin at some numbers below the network's power of two."""
-        # One loop with everything in local variables: a call for each number would take half the time.
+        """Return the ends of the walks that begin at some numbers below the network's power of two."""
+        # One loop with everything in local variables: a call for each number would take half of the time.
         size, keys, right_bits = self.size, self.keys, self.right_bits
         left_mask, right_mask = (1 << self.left_bits) - 1, (1 << right_bits) - 1
         found = []
@@ -92,7 +92,7 @@ class Permutation:
 
 @functools.lru_cache(maxsize=16)
 def permutation(size: int, seed: int, epoch: int) -> Permutation:
-    """Return a permutation, the same object as before where it was asked for lately: its keys take a while to make."""
+    """Return a permutation: the same object again if it was requested lately, because its keys take a while to make."""
     return Permutation(size, seed, epoch)
 
 

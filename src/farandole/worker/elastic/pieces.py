@@ -1,7 +1,8 @@
-"""Memory that ranks give to others of their world: in pieces, dealt out to the ranks that have it, and compared.
+"""Memory that ranks give to others of their world: divided into pieces, shared out among the ranks that have it, and
+compared.
 
-All sources hold the same bytes, so each of them sends a part: the pieces are dealt out to them in turn. Pieces in the
-memory of a GPU go from there to that of another GPU, or through host memory where the engine has no other way.
+All sources hold the same bytes, so each of them sends a part: the pieces are assigned to them in turn. Pieces in the
+memory of a GPU go from there to that of another GPU, or through host memory if the engine has no other way.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class Piece(NamedTuple):
 
 
 def pieces_of(blocks: Iterable[tuple[int, int]]) -> list[Piece]:
-    """Return blocks of memory, each an address and a number of bytes, in pieces. What is smaller travels as it is."""
+    """Return blocks of memory, each an address and a number of bytes, in pieces. Smaller blocks are not divided."""
     return [
         Piece(address + begin, min(PIECE_BYTES, nbytes - begin))
         for address, nbytes in blocks
@@ -63,17 +64,17 @@ def give(
     *,
     compare: bool = False,
 ) -> None:
-    """Let receivers have in their pieces what the sources have in theirs. A collective of the world.
+    """Copy the sources' pieces to the receivers. A collective of the world.
 
     Args:
         session: the session in whose world the memory is passed on.
         pieces: the pieces, of the same sizes on all sources and receivers; on other ranks they may be missing.
         sources: ranks that hold the bytes.
         receivers: ranks that are to get them.
-        compare: send only what receivers do not have already.
+        compare: whether to send only the pieces that receivers do not have already.
 
     Raises:
-        HorovodInternalError: a worker was lost, or what has come is not what was sent.
+        HorovodInternalError: a worker was lost, or the received bytes differ from those sent.
     """
     numbers: Sequence[int] = range(len(pieces))
     if compare:
@@ -161,7 +162,7 @@ def _check(session: Session, pieces: Sequence[Piece], sources: Sequence[int], re
 def _differing(
     session: Session, pieces: Sequence[Piece], sources: Sequence[int], receivers: Sequence[int]
 ) -> list[tuple[int, int]]:
-    """Return which pieces are others on a receiver, by their checksums: the piece, and the receiver. A collective."""
+    """Return the pieces that differ on a receiver, by their checksums: each with its receiver. A collective."""
     rank = session.world.rank
     own = [
         _checksum(piece) if rank in receivers or rank == _source_of(number, sources) else 0

@@ -1,4 +1,4 @@
-"""Datasets that are asked for ranges of positions, by their method `farandole_read`."""
+"""Datasets that are read by ranges of positions, through their method `farandole_read`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def is_ranged(dataset: Any) -> bool:
 
 
 def reads_apart(dataset: Any) -> bool:
-    """Return whether each rank is to read in a region of its own, because the dataset is stored in large blocks."""
+    """Return whether each rank should read in a region of its own, because the dataset is stored in large blocks."""
     return bool(getattr(dataset, "farandole_apart", False))
 
 
@@ -27,12 +27,12 @@ def refusal_to_shuffle(dataset: Any) -> str:
 
 
 class RangeReader:
-    """Asks a dataset for ranges of positions.
+    """Reads ranges of positions from a dataset.
 
     Args:
         dataset: its `farandole_read(ranges)` takes a sequence of (begin, end) and returns the samples at these
             positions, in this order: as an iterable, or together as *columns*, a dict of arrays whose first dimension
-            is the samples. If it has `set_epoch`, that is told before.
+            is the samples. If it has `set_epoch`, that is called before.
     """
 
     def __init__(self, dataset: Any) -> None:
@@ -62,6 +62,6 @@ class RangeReader:
 
 
 def tell_epoch(dataset: Any, epoch: int) -> None:
-    """Tell a dataset the epoch, if it wants to know it."""
+    """Tell a dataset the epoch, if it has `set_epoch`."""
     if hasattr(dataset, "set_epoch"):
         dataset.set_epoch(epoch)

@@ -35,9 +35,9 @@ class Position(msgspec.Struct, frozen=True, array_like=True):
     """The progress of a worker."""
 
     calls: int
-    """Blocking calls that have a result, since the job began."""
+    """The number of blocking calls that have a result, since the job began."""
     step: int
-    """Steps that count, since the job began."""
+    """The number of steps that count, since the job began."""
     inside: bool
     """Whether it is in the middle of a step, or has finished the last one."""
     trained: bool
@@ -54,15 +54,15 @@ class Ballot(NamedTuple):
     """A rank's requests to all when the step counts."""
 
     change: bool
-    """The world is to change after this step."""
+    """Whether the world should change after this step."""
     stop: bool
-    """The training is to end after this step."""
+    """Whether the training should end after this step."""
     save: bool
-    """A checkpoint is to be written after this step."""
+    """Whether a checkpoint should be written after this step."""
     calls: bool
-    """The body of the loop makes calls that all ranks have to make."""
+    """Whether the body of the loop makes calls that all ranks must make."""
     meet: bool
-    """No rank is to go on before all have their reduced gradients."""
+    """Whether no rank may go on before all have their reduced gradients."""
 
 
 NOTHING_ASKED = Ballot(change=False, stop=False, save=False, calls=False, meet=False)
@@ -73,7 +73,7 @@ class _Result(NamedTuple):
 
     value: Any
     with_gradients: bool
-    """The reduced gradients are a part of it, and come after it."""
+    """Whether the reduced gradients are a part of it, and come after it."""
 
 
 class Comparison(msgspec.Struct, frozen=True):
@@ -97,13 +97,13 @@ class Listener(Protocol):
     """The loop that takes the steps."""
 
     def position(self, calls: int, can_give: bool) -> Position:
-        """Return how far this worker has come."""
+        """Return the progress of this worker."""
 
     def reformed(self, before: World) -> None:
-        """Another world has followed this one in the middle of a step."""
+        """Follow the change to another world in the middle of a step."""
 
     def resumed(self, comparison: Comparison, counts: bool) -> None:
-        """The step goes on in that world; `counts`: it counts already, as it was in the world before."""
+        """Go on with the step in that world; `counts`: whether it counts already in the previous world."""
 
     def hand_over(self, gradients: Gradients | None, sources: Sequence[int], receivers: Sequence[int]) -> None:
         """Give the receivers the reduced gradients that each of the sources has. A collective of the world."""
@@ -135,7 +135,7 @@ class Recovery:
         """Make a call until it has a result, as `farandole.worker.core.retry.Retry` describes.
 
         Args:
-            counts: the step counts when the call has a result.
+            counts: whether the step counts when the call has a result.
         """
         while True:
             try:
@@ -150,14 +150,14 @@ class Recovery:
                 return self._done(known[0] if adopt is None else adopt(known[0]))
 
     def vote(self, ballot: Ballot) -> Ballot:
-        """Let a step without gradients count, once all ranks have come so far; return what any of them has asked."""
+        """Let a step without gradients count, once all ranks have reached it; return the requests of any of them."""
         return Ballot(*self.run(lambda: self.meet(ballot), counts=True))
 
     def meet(self, ballot: Ballot) -> Ballot:
-        """Take part in what `vote`, and `reduced` where ranks meet, have all ranks do; only in this world.
+        """Take part in the collective of `vote`, or of `reduced` if ranks meet; only in this world.
 
         Raises:
-            HorovodInternalError: it has ended.
+            HorovodInternalError: the world has ended.
         """
         return self._votes.count(self._session, ballot)
 
@@ -171,7 +171,7 @@ class Recovery:
         """Enter the next world, if this one has ended, while gradients are being reduced.
 
         Returns:
-            What the ranks have asked, if other ranks had the reduced gradients; they are here as well now.
+            The ranks' requests, if other ranks had the reduced gradients; this rank has them now, too.
         """
         if not self._elastic or self._session.engine.cause() is None:
             return None
@@ -179,26 +179,26 @@ class Recovery:
         return None if known is None else Ballot(*known[0])
 
     def broken(self, error: Exception) -> bool:
-        """Return whether it was the end of its world that a call has failed with, and there can be another world."""
+        """Return whether a call has failed because its world has ended, and there can be another world."""
         # Ranks that disagree about a call would disagree in the next world as well.
         return self._elastic and isinstance(error, HorovodInternalError) and not isinstance(error, MismatchError)
 
     def compare(self, lacking: Gradients | None = None) -> Comparison:
-        """Find out how far the members of a new world have come. A collective.
+        """Exchange the progress of the members of a new world. A collective.
 
         Args:
             lacking: the gradients that this rank is about to reduce; others may have done so.
 
         Raises:
             HorovodInternalError: this world has broken as well.
-            InvalidRequestError: what this rank lacks cannot be had.
+            InvalidRequestError: no rank can give this one what it lacks.
         """
         own = self._listener.position(self._calls, self._can_give())
         texts = self._session.exchange("elastic.positions", msgspec.msgpack.encode(own))
         everyone = [msgspec.msgpack.decode(text, type=Position) for text in texts]
         latest = max(position.training for position in everyone)
         if own.training < latest:
-            # They could not have begun another one before all ranks had come to the last call of this one.
+            # They could not have begun another training before all ranks had reached the last call of this one.
             return Comparison(known=(NOTHING_ASKED,))
         before = any(position.trained and position.training < latest for position in everyone)
         trained = {
@@ -219,12 +219,12 @@ class Recovery:
         )
 
     def catch_up(self, calls: int) -> None:
-        """Count as the other ranks do, from which this rank has just got the state."""
+        """Take over the count of the other ranks, from which this rank has just got the state."""
         self._calls = calls
 
     @property
     def calls(self) -> int:
-        """Blocking calls that have a result, since the job began."""
+        """The number of blocking calls that have a result, since the job began."""
         return self._calls
 
     def _done(self, result: Result, gradients: Gradients | None = None) -> Result:
@@ -247,7 +247,7 @@ class Recovery:
             raise InvalidRequestError(
                 "the other ranks have finished the call that this worker was in the middle of, and cannot give it "
                 "the result: "
-                "they have changed gradients in place since, or are ahead by more than one call. It has to be started "
+                "they have changed gradients in place since, or are ahead by more than one call. It must be started "
                 "again."
             )
         if not (sources and receivers):
@@ -276,7 +276,7 @@ class Recovery:
 
 
 class _Votes:
-    """One byte for each question, of which all get the maximum: one request, made once."""
+    """The ballots as one byte for each question, reduced to the maximum: one request, made once."""
 
     def __init__(self) -> None:
         questions = len(Ballot._fields)
@@ -288,7 +288,7 @@ class _Votes:
         self._submission = Submission((request,))
 
     def count(self, session: Session, ballot: Ballot) -> Ballot:
-        """Return what any rank has asked, once all have come so far. A collective."""
+        """Return the requests of any rank, once all have reached this point. A collective."""
         self._bytes[:] = list(ballot)
         try:
             session.engine.run(self._submission)

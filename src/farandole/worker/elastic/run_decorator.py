@@ -1,6 +1,6 @@
-"""`hvd.elastic.run`: calls a training function in one world after the other, as Horovod's scripts know it.
+"""`hvd.elastic.run`: calls a training function in one world after another, as Horovod's scripts expect.
 
-A worker comes out of the function in one of three ways, and the ranks of a world need not come out in the same:
+A worker leaves the function in one of three ways, which may differ between the ranks of a world:
 
 - *interrupted* (`HostsUpdatedInterrupt`), at a commit or a check: it keeps what it has;
 - *broken* (`HorovodInternalError`), in a collective whose world others had left: it goes back to its last commit;
@@ -8,15 +8,15 @@ A worker comes out of the function in one of three ways, and the ranks of a worl
 
 As commits are not collectives, these need not be the same commit: a rank that hears of a change is at most one
 collective ahead, but it may have committed several times since. So what the workers have counts for nothing by itself.
-In every new world they first tell each other how they stand, in one small collective. Only if all were interrupted, at
+In every new world they first exchange their state in one small collective. Only if all were interrupted, at
 the same count of checks, by workers that only leave, they have the same state. Otherwise all get the state of rank 0:
 survivors keep their order and come first, so it is the most senior one's, and it is whole, a commit or the point where
 it was interrupted.
 
-A worker that has finished waits for the others in the same collective. Otherwise it might have ended, or be doing
-something else, when the others enter a next world.
+A worker that has finished waits for the others in the same collective. Otherwise it might have ended, or be
+doing something else, when the others enter the next world.
 
-A script may have several such functions, one after the other, so workers also tell each other which one they are in. A
+A script may have several such functions, one after another, so workers also tell each other which one they are in. A
 newcomer begins with the first one, which the others may have finished. Functions are skipped on the newcomer up to the
 one that the others are in; the others wait for it there. Until then it makes no collectives, in which no other worker
 would take part.
@@ -56,14 +56,14 @@ P = ParamSpec("P")
 R = TypeVar("R")
 StateType = TypeVar("StateType", bound=State)
 
-# Errors that would come again in the next world, as the script would come to the same point.
+# Errors that would occur again in the next world, because the script would reach the same point.
 _INCURABLE = (MismatchError, NotInitializedError)
-# How the report of a worker's end names one of them.
+# The form in which the report of a worker's end names one of them.
 _OF_MISMATCH = f"{MismatchError.__module__}.{MismatchError.__qualname__}"
 
 
 class Worlds(Protocol):
-    """The worlds of a job, as far as training needs to know of them."""
+    """The worlds of a job, as far as training needs to know them."""
 
     def go_on(self) -> bool:
         """Return whether another world follows when this one ends."""
@@ -75,22 +75,22 @@ class Worlds(Protocol):
         """Leave this world and enter the next one; blocks."""
 
     def inherits(self) -> bool:
-        """Return whether something was trained before this worker came, whether or not some worker still holds it."""
+        """Return whether a state was trained before this worker joined, even if no worker holds it any more."""
 
     def lost(self) -> Sequence[str]:
         """Return the workers of the previous world that are not in this one, each with how it was lost."""
 
     def hold_state(self) -> None:
-        """Note that this worker holds the state from now on."""
+        """Record that this worker holds the state from now on."""
 
     def exchange(self, payload: bytes) -> Sequence[bytes]:
         """Return every rank's payload, in rank order. A collective."""
 
     def done(self) -> Counter[str]:
-        """Return how many trainings this worker has finished, by name; the caller adds to it."""
+        """Return the number of trainings that this worker has finished, by name; the caller adds to it."""
 
     def step_aside(self) -> None:
-        """Let this worker make no collectives before it enters again: the others are in a later training."""
+        """Keep this worker out of collectives until it enters again, because the others are in a later training."""
 
 
 class _Progress:
@@ -102,7 +102,7 @@ class _Progress:
         """The world and its unnamed requests, while this worker has stepped aside."""
 
 
-# They end with their session. A decorated function is made before there is one, and several share it.
+# The worlds end with their session. A decorated function is made before there is one, and several share it.
 _progress: WeakKeyDictionary[Session, _Progress] = WeakKeyDictionary()
 
 
@@ -110,7 +110,7 @@ class JobWorlds:
     """The worlds that this process's session goes through."""
 
     def go_on(self) -> bool:
-        """Return whether there is a world, and a roster that makes next ones."""
+        """Return whether there is a world, and a roster that makes further ones."""
         return world_changes.is_elastic()
 
     def enter(self) -> bool:
@@ -128,9 +128,9 @@ class JobWorlds:
         return world_changes.reform()
 
     def inherits(self) -> bool:
-        """Return whether something was trained before this worker came, whether or not some worker still holds it."""
+        """Return whether a state was trained before this worker joined, even if no worker holds it any more."""
         session = current()
-        # A worker that took part knows by itself, also that another training is yet to begin.
+        # A worker that took part knows it by itself, and also that another training has not begun yet.
         return not session.trained and (session.world.state_lost or any(rank >= 0 for rank in session.world.previous))
 
     def lost(self) -> Sequence[str]:
@@ -138,7 +138,7 @@ class JobWorlds:
         return current().world.lost
 
     def hold_state(self) -> None:
-        """Let the roster put this worker before those without a state."""
+        """Let the roster place this worker before workers without a state."""
         world_changes.trained()
 
     def exchange(self, payload: bytes) -> Sequence[bytes]:
@@ -146,11 +146,11 @@ class JobWorlds:
         return current().exchange("elastic.run", payload)
 
     def done(self) -> Counter[str]:
-        """Return how many trainings this worker has finished, by name; the caller adds to it."""
+        """Return the number of trainings that this worker has finished, by name; the caller adds to it."""
         return self._progress().done
 
     def step_aside(self) -> None:
-        """Let this worker be as if it had only arrived: broadcasts keep its own value, and others are refused."""
+        """Treat this worker as newly arrived: broadcasts keep its own value, and other collectives are refused."""
         session = current()
         self._progress().aside = session.world, session.names
         # The others count no requests meanwhile.
@@ -161,17 +161,17 @@ class JobWorlds:
 
 
 def run(func: Callable[Concatenate[StateType, P], R]) -> Callable[Concatenate[StateType, P], R | None]:
-    """Return a training function that goes on when workers are lost, come or leave.
+    """Return a training function that goes on when workers are lost, join or leave.
 
     The function is called again in each new world, after the reset callbacks of the state and its `sync`; it continues
-    from what the state says. It returns when it has on all workers. One that joins after that returns None, with the
-    state that the others have. In a worker that is to leave it raises SystemExit. Where the job is not elastic, it is
-    called once, and errors are the caller's.
+    from the state. It returns when it has returned on all workers. A worker that joins after that returns None, with
+    the state of the others. In a worker that must leave it raises SystemExit. If the job is not elastic, it is
+    called once, and errors are raised to the caller.
 
-    Collectives before it is called would meet the others' in the middle of their training: leave them to `sync`.
+    Collectives before this call would match the others' in the middle of their training: leave them to `sync`.
 
-    A script may have several, one after the other. In a newcomer, those that the others have behind them return None
-    without calling the function, so that what it needs of them has to be in the later ones' states.
+    A script may have several, one after another. In a newcomer, those that the others have finished return None
+    without calling the function, so the later ones' states must contain what it needs from them.
 
     Args:
         func: a function that takes a `State` as its first argument.
@@ -203,7 +203,7 @@ def run_in(
         state.sync()
         return train()
 
-    # `Concatenate` has no way to say that the first argument may be given by its name, too.
+    # `Concatenate` cannot express that the first argument may be passed by its name, too.
     return cast("Callable[Concatenate[StateType, P], R | None]", wrapper)
 
 
@@ -221,33 +221,33 @@ def _until_evicted(training: Callable[[], Any]) -> Any:
     try:
         return training()
     except EvictedError as error:
-        # Not a failure: the others go on, and do what the script does after its training.
+        # Not a failure: the others go on with the script after its training.
         raise goodbye(error) from None
 
 
 class _Standing(msgspec.Struct, frozen=True, array_like=True):
-    """A worker's facts for the others of a new world."""
+    """The facts that a worker sends to the others of a new world."""
 
     training: str = ""
     """The training that it is in: its name, and the number of trainings of that name that it has finished."""
     done: int = 0
     """The number of trainings that it has finished."""
     has_state: bool = False
-    """It has been made like the others once, so it has what was trained, if anything was."""
+    """Whether it has been made like the others once, so that it has the trained state, if there is one."""
     has_begun: bool = False
-    """It knows that there has been such a state."""
+    """Whether it knows that there has been such a state."""
     saw_beginning: bool = False
     """It has been in a world in which no worker knew of one. Such a worker has missed nothing: without it, none could
     get past the function's first collective."""
     may_keep: bool = False
-    """It was interrupted, by workers that only leave."""
+    """Whether it was interrupted, and only by workers that leave."""
     finished: bool = False
     checks: int = 0
     """The number of its checks for changes since it was made equal to the others."""
 
 
 class _Training:
-    """One worker's way through the worlds, until all have finished."""
+    """One worker's path through the worlds, until all have finished."""
 
     def __init__(self, state: State, train: Callable[[], Any], worlds: Worlds, name: str) -> None:
         self._state = state
@@ -264,11 +264,11 @@ class _Training:
         try:
             return self._run()
         finally:
-            # Also if it has failed: the script may catch that, on all workers, and go on to the next one.
+            # Also if it has failed: the script may catch the error, on all workers, and go on to the next training.
             self._done[self._name] += 1
 
     def _run(self) -> Any:
-        # What the script has loaded since it made the state is not to be lost when the first world breaks.
+        # Values that the script has loaded since it made the state must not be lost when the first world breaks.
         self._state.save()
         cause: FarandoleError | None = None
         while True:
@@ -299,7 +299,7 @@ class _Training:
             self._worlds.step_aside()
             return True
         if any(standing.training != furthest.training for standing in standings):
-            return False  # They come here by their own program.
+            return False  # The others reach this point by their own program.
         if self._is_over(standings):
             return True
         self._make_alike(standings)
@@ -312,7 +312,7 @@ class _Training:
         return False
 
     def _is_over(self, standings: Sequence[_Standing]) -> bool:
-        """Return whether all that had something to train have finished; one that came too late gets their state."""
+        """Return whether all workers with a training have finished; one that joined too late gets their state."""
         trained = [standing for standing in standings if standing.has_state]
         if not trained or not all(standing.finished for standing in trained):
             return False
@@ -321,21 +321,21 @@ class _Training:
         return True
 
     def _turn(self, cause: FarandoleError) -> None:
-        """Enter the next world, with a state that is whole."""
+        """Enter the next world, with a complete state."""
         try:
             self._worlds.enter_next()
         except FarandoleError as failure:
             # The worker that was lost first is the cause, not this one: see `lost_rank_behind`.
             raise failure from cause
         self._share_mismatch(cause)
-        # After the change of worlds: nothing of the old one is on its way any more, into a gradient for example.
+        # After the change of worlds: no data of the old world is in flight any more, into a gradient for example.
         if not isinstance(cause, HostsUpdatedInterrupt):
             self._state.restore()
         self._note(may_keep=isinstance(cause, HostsUpdatedInterrupt) and cause.skip_sync)
         self._state.on_reset()
 
     def _share_mismatch(self, cause: FarandoleError) -> None:
-        """Fail as the workers did that a mismatch has ended.
+        """Fail like the workers that a mismatch has ended.
 
         All ranks get that error, but one may hear first that another one is lost, which ends by it. It would go on, and
         alone might not come to the mismatch again. Newcomers find then that the state is lost, which ends the job.
@@ -356,7 +356,7 @@ class _Training:
 
     def _make_alike(self, standings: Sequence[_Standing]) -> None:
         has_begun = any(standing.has_begun for standing in standings)
-        # The roster puts workers first that hold the state.
+        # The roster places workers that hold the state first.
         is_there = standings[0].has_state or any(standing.saw_beginning for standing in standings)
         if has_begun and not is_there:
             raise StateLostError.after(
@@ -366,7 +366,7 @@ class _Training:
             )
         self._note(finished=False, has_begun=has_begun, saw_beginning=not has_begun)
         if all(standing.may_keep for standing in standings) and len({standing.checks for standing in standings}) == 1:
-            self._state.save()  # With what the reset callbacks have changed.
+            self._state.save()  # With the changes of the reset callbacks.
         else:
             self._state.sync()
         self._worlds.hold_state()

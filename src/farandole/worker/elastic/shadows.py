@@ -17,10 +17,10 @@ from farandole.worker.elastic.framework import Stream, Trained
 
 
 class Shadows:
-    """The shadows of each world, and the stream that gives them the state.
+    """The shadows of each world, and the stream that sends them the state.
 
     Args:
-        session: the session in whose worlds they are.
+        session: the session of their worlds.
         trained: the owner of the state.
         broken: a function that returns whether a call has failed because its world has ended.
     """
@@ -33,7 +33,7 @@ class Shadows:
         """The number of ranks of this world, the last ones, that do not have the state yet."""
         self.include_this_rank = False
         self.has_lost_world = False
-        """This rank is a shadow whose world has ended."""
+        """Whether this rank is a shadow whose world has ended."""
         self._stream: Stream | None = None
         self._step_began = time.monotonic()
 
@@ -48,7 +48,7 @@ class Shadows:
         Args:
             sources: ranks that hold it.
             receivers: ranks that are to get it.
-            may_stream: it may be left for later, if it is large.
+            may_stream: whether a large state may be sent later.
 
         Raises:
             HorovodInternalError: the world has broken.
@@ -66,10 +66,10 @@ class Shadows:
         """Send shadows some of the state as it is between two steps, if there are any.
 
         Args:
-            is_over: there is no other step in which it could travel.
+            is_over: whether there is no further step in which it could travel.
 
         Returns:
-            Whether the rest is to be given now, by all ranks.
+            Whether all ranks must give the rest now.
         """
         if self._stream is None:
             return False
@@ -83,13 +83,15 @@ class Shadows:
             if not self._broken(error):
                 raise
             self._drop_stream()
-            # On a rank that is none, the next step begins in this world, as on ranks that have not noticed the end yet.
+            # On a rank that is not a shadow, the next step begins in this world, as on ranks that have not noticed the
+            # end yet.
             self.has_lost_world = self.include_this_rank
             return False
         return True
 
     def keep_up(self, meet: Callable[[], object]) -> None:
-        """Go on with the others when their step counts, and have what has come of the state, while their world lives.
+        """Go on with the others when their step counts, and store the received part of the state, while their world
+        lives.
 
         Args:
             meet: a function with the work that all ranks do then.

@@ -1,8 +1,8 @@
-"""The state of a training, as Horovod's scripts hold it: an object that all workers keep alike.
+"""The state of a training, as Horovod's scripts use it: an object that is kept equal on all workers.
 
 A state has a *committed* copy and its current values. `save` makes the current values the committed ones, `restore`
-goes back to them, and `sync` gives all workers those of rank 0, current and committed. `commit` is `save` and then a
-look at what the roster has said: it is not a collective, unlike Horovod's, and sends no message.
+goes back to them, and `sync` gives all workers rank 0's values, current and committed. `commit` is `save` and then a
+check for messages of the roster: it is not a collective, unlike Horovod's, and sends no message.
 """
 
 from __future__ import annotations
@@ -15,25 +15,26 @@ from typing import TYPE_CHECKING, Any
 from farandole.errors import HostsUpdatedInterrupt, InvalidRequestError
 from farandole.worker.elastic import world_changes
 
-# Of Horovod's HostUpdateResult: no_update, removed, added, mixed.
+# The values of Horovod's HostUpdateResult: no_update, removed, added, mixed.
 _REMOVED = 1
 
 
-# Workers that are started at the same time come one after the other. So long the first waits for the next, so that all
-# of them come in one change: each costs scripts a call of their training function, and counts as a reset.
+# Workers that are started at the same time arrive one after another. The first waits this many seconds for the next, so
+# that all of them join in one change: each change costs scripts a call of their training function, and counts as a
+# reset.
 GATHER_SECONDS = 10.0
-# How long a worker waits for a change that it has been told of.
+# Seconds that a worker waits for a change that has been announced.
 PROMISE_SECONDS = 60.0
 _LOOK_SECONDS = 0.01
 
 
 class HostMessages:
-    """The changes of the world that this worker has heard of and has not followed yet; to Horovod's scripts, a queue.
+    """The changes of the world that this worker knows of and has not followed yet; for Horovod's scripts, a queue.
 
     Horovod tells of a change as soon as it has found other hosts, and lets all workers wait until those are ready. Here
-    they train until the newcomers are there. But there are scripts that look into the queue and wait for something to
-    be in it, sometimes for a few seconds only. They see it as soon as workers have been started; as they expect then to
-    enter another world at the next commit, that commit waits for the newcomers.
+    they train until the newcomers have arrived. But some scripts look into the queue and wait for something to
+    be in it, sometimes for a few seconds only. They see it as soon as workers have been started. Since they then expect
+    to enter another world at the next commit, that commit waits for the newcomers.
     """
 
     def __init__(self) -> None:
@@ -55,9 +56,9 @@ class HostMessages:
         return not self._promised
 
     def take(self) -> HostsUpdatedInterrupt | None:
-        """Return how to enter the next world, if there is a reason to.
+        """Return the interrupt that leads into the next world, if there is a reason for it.
 
-        What the roster has said stays said until a world answers it, so nothing is lost between two worlds.
+        A message of the roster is kept until a new world answers it, so nothing is lost between two worlds.
         """
         if self._promised:
             self._wait_for_newcomers()
@@ -72,7 +73,7 @@ class HostMessages:
     def _wait_for_newcomers(self) -> None:
         self._promised = False
         end = time.monotonic() + PROMISE_SECONDS
-        # A worker that is to leave does not wait, and in a broken world the next collective says what to do.
+        # A worker that must leave does not wait, and in a broken world the next collective shows what to do.
         while time.monotonic() < end and _coming() > 0 and not world_changes.is_broken():
             change = _pending_change()
             if change is not None and change.removed:
@@ -80,7 +81,7 @@ class HostMessages:
             time.sleep(_LOOK_SECONDS)
 
     def _others_follow(self, change: world_changes.Change) -> bool:
-        """Return whether newcomers should wait for others that are about to come."""
+        """Return whether newcomers should wait for others that are about to arrive."""
         if change.removed or _coming() == 0:
             return False
         now = time.monotonic()
@@ -102,33 +103,34 @@ class Kept:
     """An object with a committed value and a current one; subclasses define `save`, `restore` and `sync`."""
 
     def save(self) -> None:
-        """Make what is current the committed."""
+        """Make the current value the committed one."""
         raise NotImplementedError
 
     def restore(self) -> None:
-        """Go back to what was committed."""
+        """Go back to the committed value."""
         raise NotImplementedError
 
     def sync(self) -> None:
-        """Give all workers what is current on rank 0. A collective."""
+        """Give all workers rank 0's current value. A collective."""
         raise NotImplementedError
 
     def reset(self) -> None:
-        """Fit what depends on the world to the new one. Nothing, unless a subclass has such things."""
+        """Adapt values that depend on the world; does nothing unless a subclass has such values."""
 
 
 class State(Kept):
-    """A state, without what is in it. `sync` also makes what it gives the committed values."""
+    """A state without its content. `sync` also makes the values that it gives the committed ones."""
 
-    # Looks at what the roster has said since the workers were made alike: how far each has got in its program.
+    # The number of checks for the roster's messages since the workers were made alike: the progress of each in its
+    # program.
     _checks = 0
 
     def __init__(self, bcast_object: Callable[[Any], Any], get_rank: Callable[[], int]) -> None:
         """Make a state.
 
         Args:
-            bcast_object: returns rank 0's object on every rank.
-            get_rank: returns this worker's rank.
+            bcast_object: a function that returns rank 0's object on every rank.
+            get_rank: a function that returns this worker's rank.
         """
         self._bcast_object = bcast_object
         self._rank = get_rank
@@ -136,11 +138,11 @@ class State(Kept):
         self._reset_callbacks: list[Callable[[], Any]] = []
 
     def register_reset_callbacks(self, callbacks: Iterable[Callable[[], Any]]) -> None:
-        """Have these called in each new world, before `sync`: to fit a learning rate to its size, for example."""
+        """Register functions to call in each new world, before `sync`, for example to adapt the learning rate."""
         self._reset_callbacks.extend(callbacks)
 
     def on_reset(self) -> None:
-        """Do what a new world needs: `reset`, then the callbacks."""
+        """Adapt to a new world: call `reset`, then the callbacks."""
         self.reset()
         for callback in self._reset_callbacks:
             callback()
@@ -155,22 +157,22 @@ class State(Kept):
         self._host_messages.put((timestamp, update_res))
 
     def commit(self) -> None:
-        """Make the current values the committed ones; then see whether workers come or go. No collective.
+        """Make the current values the committed ones; then check whether workers come or go. Not a collective.
 
         Raises:
-            HostsUpdatedInterrupt: they do.
+            HostsUpdatedInterrupt: workers come or go.
         """
         self.save()
         self.check_host_updates()
 
     def check_host_updates(self) -> None:
-        """See whether workers come or go. No collective: ranks may hear of it at different calls.
+        """Check whether workers come or go. Not a collective: ranks may hear of it at different calls.
 
         The first that hear of it leave this world, so that the others' next collective fails: they find the
         same next world, and go back to their last commit.
 
         Raises:
-            HostsUpdatedInterrupt: they do.
+            HostsUpdatedInterrupt: workers come or go.
         """
         self._checks += 1
         interrupt = self._host_messages.take()
@@ -200,8 +202,8 @@ class ObjectState(State):
         """Make a state.
 
         Args:
-            bcast_object: returns rank 0's object on every rank.
-            get_rank: returns this worker's rank.
+            bcast_object: a function that returns rank 0's object on every rank.
+            get_rank: a function that returns this worker's rank.
             kwargs: the attributes, with their first values, which can be pickled.
 
         Raises:
@@ -215,7 +217,8 @@ class ObjectState(State):
     def save(self) -> None:
         """Make the current values the committed ones.
 
-        They are copied, so that a list that grows is as long as before after `restore`; what cannot be copied is kept.
+        They are copied, so that `restore` undoes later changes of a list; values that cannot be copied are kept as they
+        are.
         """
         self._saved_state = _copied(self._current())
 
@@ -240,7 +243,7 @@ class ObjectState(State):
 
 
 def check_names(state: State, names: Iterable[str]) -> None:
-    """Raise ValueError if an attribute of such a name would hide what the state itself has."""
+    """Raise ValueError if an attribute of such a name would hide a method of the state."""
     hidden = [name for name in names if hasattr(type(state), name)]
     if hidden:
         raise InvalidRequestError(
@@ -256,5 +259,5 @@ def _copy(value: Any) -> Any:
     try:
         return copy.deepcopy(value)
     except Exception:
-        # Any class may refuse in a way of its own, such as a tensor in the middle of a graph.
+        # Any class may refuse to be copied in its own way, such as a tensor in the middle of a graph.
         return value

@@ -26,13 +26,13 @@ from farandole.worker.elastic.step_plan import Plan, Plans
 
 
 class Loop:
-    """Goes through the steps of a training, in whatever worlds there are. Iterate over it once.
+    """Goes through the steps of a training, in a world that may change. Iterate over it once.
 
     Args:
         loader: the loader of the samples.
-        trained: the model and all other state that is trained.
-        epochs: how often to go through the samples, in all worlds together.
-        rate: what the learning rate does as the world changes.
+        trained: the model and all other trained state.
+        epochs: the number of times to go through the samples, in all worlds together.
+        rate: the policy for the learning rate as the world changes.
         adaptation: the adaptation of the batch to the noise of the gradients; None: there is none.
     """
 
@@ -74,17 +74,19 @@ class Loop:
         """Return the batches of this worker.
 
         Raises:
-            SystemExit: this worker is not wanted any more; it has said so.
-            InvalidRequestError: this is the second time; or what the user wants cannot be.
+            SystemExit: this worker has been removed from the job, and has reported it.
+            InvalidRequestError: it is iterated over a second time, or the user's options cannot be used.
         """
         if self._has_begun:
-            raise InvalidRequestError("a loop over steps can be gone through once: make another one by steps(...).")
+            raise InvalidRequestError(
+                "a loop over steps can be iterated over only once: make another one by steps(...)."
+            )
         self._has_begun = True
         if self._is_past():
             tell_user(
                 "info",
-                f"the other workers have gone through loop {self._number} over steps; this one, which has just come, "
-                "leaves it out, and gets the state in theirs",
+                f"the other workers have finished loop {self._number} over steps; this new one "
+                "skips it, and gets the state in their present loop",
             )
             return
         try:
@@ -95,7 +97,7 @@ class Loop:
             self._session.retry = None
 
     def stop(self) -> None:
-        """End the training after this step, on all workers, whichever of them says so.
+        """End the training after this step, on all workers, whichever of them calls this.
 
         If this step's gradients are on their way, because `backward()` has returned, it ends after the next step.
         """
@@ -108,17 +110,17 @@ class Loop:
 
     @property
     def epoch_begins(self) -> bool:
-        """Whether this is the first step of an epoch; on all workers alike, also on those that have just come."""
+        """Whether this is the first step of an epoch; the same on all workers, new ones included."""
         return self._loader.ledger.cursor == 0
 
     @property
     def step(self) -> int:
-        """Steps that count, since the loop began."""
+        """The number of steps that count, since the loop began."""
         return self._progress.step
 
     @property
     def left_after_step(self) -> int:
-        """The samples that the epoch will have left when this step counts; with those of ranks that it has lost."""
+        """The samples left in the epoch once this step counts, including those of ranks that it has lost."""
         plan = self._step.plan
         return (
             self._loader.ledger.left if plan is None else self._loader.ledger.commit(plan.batch.shares, plan.lost).left
@@ -126,7 +128,7 @@ class Loop:
 
     @property
     def accumulates(self) -> bool:
-        """Whether another pass of the same step follows this round: `AdaptiveBatch` takes large batches in several.
+        """Whether another pass of the step follows: `AdaptiveBatch` takes large batches in several passes.
 
         `optimizer.step()` and `optimizer.zero_grad()` do nothing then. What else a body does once in a step, such as
         clipping or the step of a schedule, it should leave out.
@@ -168,7 +170,7 @@ class Loop:
         self._finish_together()
 
     def _is_past(self) -> bool:
-        """Return whether this worker has come when the others were in a later loop: there it gets what they have."""
+        """Return whether this worker joined when the others were in a later loop, in which it gets their state."""
         world = self._session.world
         return self._elastic and world.generation == 0 and self._number < world.training
 
@@ -188,7 +190,7 @@ class Loop:
             if self._adaptation is not None:
                 self._adaptation.plan(plan, self.step)
             if data is None:
-                # Only the loop's body shows what a step is, and whether it has calls that all ranks have to make.
+                # Only running the loop's body shows what a step is, and whether it has calls that all ranks must make.
                 data = self._loader.borrow(plan.batch)
             if data is None:
                 self._check_for_calls()
@@ -207,7 +209,7 @@ class Loop:
             self._adaptation.counts_now(plan, self._worlds.recovery)
 
     def _check_gradients_are_used(self) -> None:
-        # They would be lost with this worker, although their samples count.
+        # The gradients would be lost with this worker, although their samples count.
         if self._trained.has_unused_gradients():
             raise InvalidRequestError(
                 "the body of the loop has computed gradients and made no optimizer.step() with them. A round of this "
@@ -218,8 +220,8 @@ class Loop:
     def _check_for_calls(self) -> None:
         if self._progress.body_has_calls or self._worlds.own_ballot.made_calls:
             raise InvalidRequestError(
-                "this worker has nothing to run the body of the loop with, as there are fewer samples left than "
-                "workers; but the body makes collectives, which all have to make. It has to be started again."
+                "this worker has no samples to run the body of the loop with, as there are fewer samples left than "
+                "workers; but the body makes collectives, which all workers must make. It must be started again."
             )
 
     def _commit(self, plan: Plan) -> None:
@@ -229,7 +231,7 @@ class Loop:
         self._save()
 
     def _finish_together(self) -> None:
-        """Return when all ranks know that the last step counts: a rank that has left cannot tell the others."""
+        """Wait until all ranks know that the last step counts: a rank that has left cannot tell the others."""
         self._step.is_last = self._worlds.own_ballot.at_end = True
         self._worlds.retry.vote()
         self._save()
@@ -240,6 +242,6 @@ class Loop:
         if not self._step.outcome.save:
             return
         self._worlds.own_ballot.checkpoint_is_written()
-        # The others have begun theirs in the world of before: the parts of two worlds make no checkpoint.
+        # The others have begun theirs in the previous world, and parts of two worlds do not make a checkpoint.
         if not self._plans.as_before:
             self._trained.checkpoints.save(self._progress.kept(), self.step, self.epoch, self._session.world)

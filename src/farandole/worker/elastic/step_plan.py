@@ -1,4 +1,4 @@
-"""The plan of a step: which ranks read which samples, and which of these ranks are still present.
+"""The plan of a step: the samples that each rank reads, and the ranks that are still present.
 
 It is made from the ledger and the current world. When ranks are lost before the step counts, the plan stays, their part
 of it is given back to the ledger, and the gradients of the others are weighted by the samples that are left. The next
@@ -18,7 +18,7 @@ from farandole.worker.elastic.recovery import Comparison
 
 
 class Plan:
-    """One step: what each rank reads, and which ranks are still present."""
+    """The plan of one step: each rank's share of the samples, and the ranks that are still present."""
 
     def __init__(self, batch: Batch, world: World, shadows: int) -> None:
         self.batch = batch
@@ -45,7 +45,7 @@ class Plan:
         self.lost = frozenset(range(len(self.batch.shares))).difference(self.present)
 
     def share(self, rank: int) -> float:
-        """Return by what this rank's mean gradient is multiplied so that the mean over ranks is one over samples."""
+        """Return the factor of this rank's mean gradient with which the mean over ranks is the mean over samples."""
         size = self._world.size
         if len(self.present) == size:
             return self.batch.samples * size / self.batch.total
@@ -55,7 +55,7 @@ class Plan:
 
 
 class Plans:
-    """Makes one plan after the other, each as the other ranks make it.
+    """Makes one plan after another, each equal to those of the other ranks.
 
     Args:
         loader: the loader of the samples.
@@ -64,7 +64,7 @@ class Plans:
     def __init__(self, loader: Loader) -> None:
         self._loader = loader
         self.as_before = False
-        """The other ranks have planned the next step already, in the previous world."""
+        """Whether the other ranks have planned the next step already, in the previous world."""
         self._before: World | None = None
         """The world in which the current plan, or the others' next one, was made; None: the current world."""
         self._shadows_before = 0
@@ -75,8 +75,8 @@ class Plans:
 
         Args:
             now: the current world.
-            shadows: how many ranks of it, the last ones, do not have the state yet.
-            is_shadow: this rank is one of them.
+            shadows: the number of its ranks, the last ones, that do not have the state yet.
+            is_shadow: whether this rank is one of them.
         """
         world = now
         if self.as_before and self._before is not None:
@@ -96,7 +96,7 @@ class Plans:
         self._before = self._before or before
 
     def resumed(self, comparison: Comparison) -> None:
-        """Record how far the others are, in the middle of a step that goes on in another world."""
+        """Record the progress of the others, in the middle of a step that goes on in another world."""
         if comparison.others_inside:
             self._shadows_before = comparison.shadows
         self.as_before = self.as_before or comparison.behind
@@ -104,7 +104,7 @@ class Plans:
             self.forget_worlds()
 
     def entered(self, comparison: Comparison) -> None:
-        """Record how far the others are, between two steps."""
+        """Record the progress of the others, between two steps."""
         self.as_before = comparison.others_inside
         self._shadows_before = comparison.shadows
         if not self.as_before:

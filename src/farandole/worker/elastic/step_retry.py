@@ -1,4 +1,4 @@
-"""Repeats the calls of a loop of steps in the next world, as `worker.core.retry.Retry` wants it."""
+"""Repeats the calls of a loop of steps in the next world: an implementation of `worker.core.retry.Retry`."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class StepRetry:
         Args:
             session: the session whose calls are made again.
             recovery: the recovery that takes up the broken calls.
-            progress: learns what the ranks have asked.
+            progress: the progress, which records the ranks' requests.
             shadows: the shadows of the world.
-            step: the one under way.
+            step: the step under way.
             own_ballot: this rank's requests to all ranks.
-            elastic: there can be a next world.
-            reduces_once: a step has one reduction of gradients.
+            elastic: whether there can be a next world.
+            reduces_once: whether a step has exactly one reduction of gradients.
         """
         self._session = session
         self._recovery = recovery
@@ -51,9 +51,9 @@ class StepRetry:
         self._own_ballot = own_ballot
         self._elastic = elastic
         self._calls_while_reducing = not reduces_once
-        """The body waits for other calls, or other gradients, while its gradients are reduced."""
+        """Whether the body waits for other calls, or other gradients, while its gradients are reduced."""
         self._knows_body = False
-        """The body has been run."""
+        """Whether the body has been run."""
 
     def body_has_run(self) -> None:
         """Record that the body of the loop has gone through a step."""
@@ -76,7 +76,7 @@ class StepRetry:
         if self._shadows.include_this_rank:
             raise InvalidRequestError(
                 "the body of the loop made a collective for the first time while this worker was still getting the "
-                "state of the training: it would have spoilt the result. It has to be started again."
+                "state of the training: it would have spoilt the result. It must be started again."
             )
         if self._elastic and not self._session.settings.elastic_keep_gradients:
             raise InvalidRequestError(
@@ -115,7 +115,7 @@ class StepRetry:
 
     def recover(self, gradients: Gradients) -> bool:
         if self._shadows.include_this_rank:
-            # What its optimizer makes of these gradients is not used.
+            # The result of its optimizer is not used.
             self._shadows.lose_world()
             return True
         outcome = self._recovery.recover(gradients)

@@ -1,6 +1,6 @@
 """The progress of a training beyond the framework's own state; the same for all ranks that hold its state.
 
-Newcomers are told it when they get the state, and it is kept with each checkpoint.
+Newcomers get it with the state, and it is saved with each checkpoint.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ _NOTHING = (0, None)
 
 
 class _Record(msgspec.Struct, frozen=True):
-    """The state that is sent and kept."""
+    """The progress in the form that is sent and saved."""
 
     step: int
     calls: int
     ledger: Ledger
     first_batch: int
-    """Samples of all ranks in a full step of the first world."""
+    """The samples of all ranks in a full step of the first world."""
     factor: float
     """The factor of the learning rates."""
     body_has_calls: bool
-    """Whether the body of the loop makes calls that all ranks have to make."""
+    """Whether the body of the loop makes calls that all ranks must make."""
     stop: bool
     """Whether this is the last step, because some rank has asked for that."""
     first_epoch: int
@@ -44,11 +44,11 @@ class Progress:
 
     Args:
         session: the session in whose worlds the training runs.
-        loader: has the ledger.
-        trained: the model and all other state that is trained.
-        recovery: counts calls.
-        epochs: how often to go through the samples, in all worlds together.
-        rate: what the learning rate does as the world changes.
+        loader: the loader, which has the ledger.
+        trained: the model and all other trained state.
+        recovery: the recovery, which counts calls.
+        epochs: the number of times to go through the samples, in all worlds together.
+        rate: the policy for the learning rate as the world changes.
         adaptation: the adaptation of the batch to the noise of the gradients; None: there is none.
     """
 
@@ -71,11 +71,11 @@ class Progress:
         self._rate = rate
         self._adaptation = adaptation
         self.step = 0
-        """Steps that count, since the loop began."""
+        """The number of steps that count, since the loop began."""
         self.body_has_calls = False
-        """All ranks know that the loop's body makes calls that all have to make."""
+        """Whether all ranks know that the loop's body makes calls that all must make."""
         self.stop = False
-        """All ranks know that some rank has asked for the end after this step."""
+        """Whether all ranks know that some rank has asked for the end after this step."""
         self._first_epoch = loader.ledger.epoch
         self._first_batch = 0
         self._factor = 1.0
@@ -93,10 +93,10 @@ class Progress:
         A collective. The other ranks get it by `follow`.
 
         Args:
-            is_lost: there was a state, with steps that may count.
+            is_lost: whether there was a state, with steps that may count.
 
         Raises:
-            StateLostError: there was one, and no checkpoint.
+            StateLostError: there was a state, and there is no checkpoint.
         """
         world = self._session.world
         self._first_batch = sum(self._loader.counts(world.size))
@@ -111,24 +111,24 @@ class Progress:
             self.follow(saved)
 
     def learn(self, outcome: Ballot) -> None:
-        """Record what the ranks have asked of all, when the step counts."""
+        """Record the ranks' requests, when the step counts."""
         self.stop = outcome.stop
         self.body_has_calls = self.body_has_calls or outcome.calls
 
     def told(self) -> bytes:
-        """Return what a newcomer is told."""
+        """Return the progress for a newcomer."""
         return msgspec.msgpack.encode(self._record())
 
     def kept(self) -> bytes:
-        """Return what is kept with a checkpoint."""
+        """Return the progress for a checkpoint."""
         # A training that goes on from there has not been asked to stop.
         return msgspec.msgpack.encode(msgspec.structs.replace(self._record(), stop=False))
 
     def follow(self, text: bytes) -> None:
-        """Have come as far as another rank, or a checkpoint.
+        """Take over the progress of another rank, or of a checkpoint.
 
         Args:
-            text: the text that it returned, or the one that was kept.
+            text: the text that `told` or `kept` has returned.
         """
         record = msgspec.msgpack.decode(text, type=_Record)
         self.step, self._first_epoch = record.step, record.first_epoch
@@ -147,10 +147,10 @@ class Progress:
         return self._factor
 
     def scale_rate(self, size: int) -> None:
-        """Let the learning rate be as it is to be in a world.
+        """Set the learning rate for a world.
 
         Args:
-            size: ranks that have a part in its steps.
+            size: the number of ranks that have a part in its steps.
         """
         scaled_for = (size, self._adapted())
         if scaled_for == self._scaled_for:

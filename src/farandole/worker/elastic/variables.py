@@ -1,4 +1,4 @@
-"""Models and optimizers as lists of variables, of whatever framework: what has `numpy()` and `assign(value)`."""
+"""Models and optimizers of any framework as lists of variables, which have `numpy()` and `assign(value)`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def variables_of(thing: Any) -> list[Any] | None:
     """Return the variables of a thing, in an order that is the same on all ranks; None if it has none.
 
     Args:
-        thing: a variable, a list of things, or what has `variables`: Keras' models and optimizers, modules.
+        thing: a variable, a list of things, or an object with `variables`: Keras' models and optimizers, modules.
     """
     if hasattr(thing, "assign") and hasattr(thing, "numpy"):
         return [thing]
@@ -40,6 +40,6 @@ def check_built(name: str, thing: Any) -> None:
 
 
 def build_optimizer(optimizer: Any, trainable: list[Any]) -> None:
-    """Let an optimizer of Keras make its variables; no-op if it has them, or makes them in another way."""
+    """Let an optimizer of Keras make its variables; do nothing if it has them, or makes them in another way."""
     if trainable and not is_built(optimizer) and hasattr(optimizer, "build"):
         optimizer.build(trainable)

@@ -1,4 +1,4 @@
-"""States of variables, as Horovod's scripts hold them; a framework says how they are read, written and broadcast."""
+"""States of variables, as Horovod's scripts use them. A framework defines how they are read, written and broadcast."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class VariablesState(ObjectState):
         """Make a state, whose variables count as committed.
 
         Args:
-            bcast_object: returns rank 0's object on every rank.
-            get_rank: returns this worker's rank.
-            bcast_array: returns rank 0's array, under a name.
+            bcast_object: a function that returns rank 0's object on every rank.
+            get_rank: a function that returns this worker's rank.
+            bcast_array: a function that returns rank 0's array, under a name.
             kwargs: more attributes, with their first values, which can be pickled.
         """
         super().__init__(bcast_object, get_rank, **kwargs)
@@ -49,7 +49,7 @@ class VariablesState(ObjectState):
         """Give all workers the values of rank 0, and make them the committed ones. A collective.
 
         Raises:
-            InvalidRequestError: this worker has other variables than rank 0.
+            InvalidRequestError: this worker's variables differ from rank 0's.
         """
         values = self._read()
         mine = [(tuple(value.shape), value.dtype.name) for value in values]
@@ -79,9 +79,10 @@ class ModelState(VariablesState):
         """Make a state.
 
         Args:
-            model: built.
-            optimizer: None: the one that the model was compiled with, if it was. It is built here if it is not yet.
-            kwargs: see `VariablesState`.
+            model: the model, which must be built.
+            optimizer: the optimizer, which is built here if necessary; None: the one that the model was compiled with,
+                if any.
+            kwargs: further attributes, as in `VariablesState`.
 
         Raises:
             ValueError: the model is not built.
@@ -96,7 +97,7 @@ class ModelState(VariablesState):
         return [*self.model.variables, *(variables_of(self.optimizer) or ())]
 
     def _read(self) -> list[Any]:
-        # Where a variable's memory is the array's, the next step would write to what is committed.
+        # If a variable shared its memory with the array, the next step would overwrite the committed value.
         return [variable.numpy().copy() for variable in self._variables()]
 
     def _write(self, values: Sequence[Any]) -> None:

@@ -12,9 +12,9 @@ class Change(msgspec.Struct, frozen=True):
     """The fate of the current world at the end of a step."""
 
     added: int
-    """Newcomers that wait."""
+    """The number of newcomers that wait."""
     removed: int
-    """Members that are to leave."""
+    """The members that must leave."""
     reason: str
     """The reason in one line, for the user."""
 
@@ -26,14 +26,14 @@ def is_elastic() -> bool:
 
 
 def pending_change() -> Change | None:
-    """Return what the roster has said of the current world and this worker has not answered by `reform`."""
+    """Return the roster's change of the current world that this worker has not followed yet, or None."""
     notices = basics.current().notices
     notice = None if notices is None else notices.change
     return None if notice is None else Change(notice.added, notice.removed, notice.reason)
 
 
 def coming() -> int:
-    """Return how many workers have been started that are not here yet."""
+    """Return the number of workers that have been started and have not arrived yet."""
     notices = basics.current().notices
     return 0 if notices is None else notices.coming
 
@@ -44,7 +44,7 @@ def is_broken() -> bool:
 
 
 def arrive() -> World:
-    """Enter a world, if `init()` has only looked at it: it waits for no other worker's preparations.
+    """Enter a world, if `init()` has only previewed it: it does not wait for the preparations of other workers.
 
     No-op for a worker that is in a world already.
 
@@ -57,25 +57,25 @@ def arrive() -> World:
 def reform(open: bool = True) -> World:
     """Leave the world, which ends for all its workers, and enter the next one, in the same process.
 
-    Blocks until there is one. The session, its engine and what lies in the arena stay; process sets but the world's own
-    are unregistered.
+    Blocks until there is one. The session, its engine and the content of the arena stay; process sets except the
+    world's own are unregistered.
 
     Args:
         open: whether newcomers may come into it; not in the middle of a step.
 
     Raises:
-        EvictedError: this worker is not wanted any more.
+        EvictedError: this worker has been removed from the job.
         StartError: there is no next world: the job is not elastic, or has too few workers for too long.
     """
     change = pending_change()
     rank = basics.rank()
-    why = f"rank {rank} makes place for the next world: {change.reason if change else 'it lost its own'}"
+    why = f"rank {rank} makes way for the next world: {change.reason if change else 'it lost its own'}"
     basics.reform(why, open)
     return basics.current().world
 
 
 def trained(training: int = 0) -> None:
-    """Note that this worker holds the job's state from now on, so that others may get it from here.
+    """Record that this worker holds the job's state from now on, so that others may get it from this one.
 
     Args:
         training: the number of the training among the script's, from 1 on; 0: they are not counted.

@@ -1,4 +1,4 @@
-"""Giving gradients their views of the arena, and preparing their requests."""
+"""Gives gradients their views of the arena, and prepares their requests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ArenaViews:
         self._without: list[Entry] = []
 
     def add(self, entries: Sequence[Entry]) -> None:
-        """Take in entries that have no view."""
+        """Add entries that have no view."""
         self._without += entries
 
     def drop(self, entries: Sequence[Entry]) -> None:

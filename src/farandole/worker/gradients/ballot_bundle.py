@@ -1,4 +1,4 @@
-"""The ballot of a step as one more gradient: what a rank asks of all when the step counts.
+"""The ballot of a step as one more gradient: a rank's requests to all when the step counts.
 
 It has the element type and the operation of the gradients, so that it travels in one bucket with them. Each question is
 an element that the reduction leaves as it is while no rank asks, and changes as soon as one does.
@@ -39,7 +39,7 @@ _BF16_MINUS_ZERO = 0x8000
 
 
 class BallotBundle(Bundle):
-    """A bundle of no gradient."""
+    """A bundle without gradients."""
 
     __slots__ = ("_asked", "_dtype", "_format", "_name", "_of_all", "_of_this_rank", "_options", "_silence")
 
@@ -63,7 +63,7 @@ class BallotBundle(Bundle):
         self._of_this_rank = self._of_all = (ctypes.c_char * 0)()
 
     def fill_in(self, session: Session, asked: Sequence[bool]) -> None:
-        """Say what this rank asks."""
+        """Write this rank's requests."""
         if self.submission is None:
             self._prepare(session, len(asked))
             self._write((False,) * len(asked))

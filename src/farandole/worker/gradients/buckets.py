@@ -1,7 +1,7 @@
 """The memory of gradients: flat buckets in the arena or on a GPU, so that collectives use them without copying.
 
 A bucket has one element type. Gradients lie in it in reverse order of their registration, which is about the order in
-which a backward pass finishes them; what is ready together lies together.
+which a backward pass finishes them, so that gradients that are ready together lie together.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Bucket(NamedTuple):
 
 
 def plan_buckets(layouts: Sequence[Layout], limits: Sequence[int] = ()) -> list[Bucket]:
-    """Return where each gradient should lie. Empty ones lie nowhere.
+    """Return the bucket and the place of each gradient. Empty gradients have none.
 
     Args:
         layouts: the layouts of the gradients.
@@ -52,7 +52,7 @@ def plan_buckets(layouts: Sequence[Layout], limits: Sequence[int] = ()) -> list[
     """
     plans: list[tuple[DType, list[Placement]]] = []
     sizes: list[int] = []
-    # Of each type: the number of its buckets, and the place of the last one.
+    # For each type, the number of its buckets, and the place of the last one.
     last: dict[DType, tuple[int, int]] = {}
     for index, layout in reversed(list(enumerate(layouts))):
         if layout.nbytes == 0:

@@ -1,4 +1,4 @@
-"""The calls of a step that have been begun and not waited for yet."""
+"""The calls of a step that have begun and have not been waited for yet."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class _CallInFlight(NamedTuple):
     store: Callable[[Any], None]
     """Puts its result into the gradients."""
     bundle: Bundle | None
-    """Whose it is; None for a submit batch, which tells its bundles apart by itself."""
+    """The bundle of the call; None for a submit batch, which knows its own bundles."""
 
 
 class CallsInFlight:
@@ -27,7 +27,7 @@ class CallsInFlight:
         self._calls: list[_CallInFlight] = []
 
     def begin(self, session: Session, call: Call, store: Callable[[Any], None], bundle: Bundle | None = None) -> None:
-        """Submit a call, and note what is done with its result."""
+        """Submit a call, and keep the function for its result."""
         self._calls.append(_CallInFlight(session.handles.begin(call), store, bundle))
 
     def finish(self, session: Session) -> Exception | None:
@@ -40,13 +40,13 @@ class CallsInFlight:
         return error
 
     def wait(self, session: Session) -> None:
-        """Wait for all calls, whatever becomes of them."""
+        """Wait for all calls, whether they succeed or not."""
         for call in self._calls:
             with suppress(FarandoleError):
                 session.handles.synchronize(call.number)
 
     def forget(self) -> None:
-        """Forget the calls; the session keeps what the engine still writes to."""
+        """Drop the calls; the session keeps the memory that the engine still writes to."""
         self._calls = []
 
 
@@ -62,7 +62,7 @@ def _finish_one(session: Session, call: _CallInFlight) -> Exception | None:
 
 
 def explained(error: Exception, bundle: Bundle) -> Exception:
-    """Return an error of a bundle, with what this rank alone knows about it."""
+    """Return an error of a bundle, with the facts that only this rank knows about it."""
     absent = bundle.absent_names()
     if not absent or not isinstance(error, MismatchError):
         return error

@@ -1,4 +1,4 @@
-"""The session and the world in which a step is taken, and what becomes of the step when that world breaks."""
+"""The session and the world in which a step is taken, and the way in which it goes on when that world breaks."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class Context:
 
     Attributes:
         options: the options of the reduction.
-        session: None before the first step.
+        session: the session; None before the first step.
         generation: the generation of the world in which the step began.
         times_made_alike: the session's `times_made_alike` when the step began.
-        keeps: this rank's own gradients are kept until the step counts.
-        has_next_world: when the world breaks, there may be a next one.
+        keeps: whether this rank's own gradients are kept until the step counts.
+        has_next_world: whether there may be a next world when this one breaks.
     """
 
     __slots__ = ("generation", "has_next_world", "keeps", "options", "session", "times_made_alike")
@@ -35,29 +35,29 @@ class Context:
 
     @property
     def entered(self) -> Session:
-        """Return the session, where a step is under way."""
+        """Return the session of the step under way."""
         assert self.session is not None
         return self.session
 
     @property
     def retry(self) -> Retry | None:
-        """Return what takes broken calls up in the next world, if anything does."""
+        """Return the object that repeats broken calls in the next world, if there is one."""
         return None if self.session is None else self.session.retry
 
     @property
     def step_retry(self) -> Retry | None:
-        """Return what lets a step count by these gradients: none if they are those of some ranks only."""
+        """Return the object that lets a step count by these gradients; None if they are those of only some ranks."""
         return self.retry if self.options.process_set.process_set_id == 0 else None
 
     def share(self) -> float:
-        """Return by what this rank's gradients are multiplied, so that all samples of a step count alike."""
+        """Return the factor of this rank's gradients with which all samples of a step count alike."""
         # Written out, without calls of other properties: this runs for each gradient of each step.
         retry = None if self.session is None else self.session.retry
         return 1.0 if retry is None or self.options.op != Average else retry.share
 
     @contextmanager
     def loss_left_to_finish(self) -> Iterator[None]:
-        """Let a backward pass go on when the world breaks, where the end of the step takes care of that."""
+        """Let a backward pass go on when the world breaks, if the end of the step handles that."""
         try:
             yield
         except HorovodInternalError as error:

@@ -3,7 +3,7 @@
 A gradient on a device costs kernels and events, whatever its size, so bundles of one gradient become larger ones, in
 the order in which a backward pass finishes gradients. The first bucket is small, so that the reduction begins early.
 
-Buckets are made of what all ranks know alike: which gradients there are, in which order, and which of them are trained
+Buckets follow from facts that are the same on all ranks: the gradients, their order, and which of them are trained
 and dense. A step in which that changes takes the general way, and new buckets are made at its end. When ranks may have
 come that were not there in earlier steps, there are no buckets for one step, which shows all ranks the same.
 """
@@ -22,7 +22,7 @@ class MakeFlatMemory(Protocol):
     """Makes the memory of a bucket."""
 
     def __call__(self, entries: Sequence[Entry], bucket: Bucket, *, keeps: bool) -> FlatMemory:
-        """Make it, and move gradients into it.
+        """Make the memory, and move gradients into it.
 
         Args:
             entries: the entries of the gradients, in the order of the bucket's placements.
@@ -39,7 +39,7 @@ class _DeviceBucket(Bundle):
     """The bundle of a bucket.
 
     Attributes:
-        parts: the bundles that it stands for.
+        parts: the bundles that it replaces.
     """
 
     __slots__ = ("parts",)
@@ -65,7 +65,7 @@ class _DeviceBucket(Bundle):
 
 
 class DeviceBuckets:
-    """Puts buckets in the place of a reducer's bundles, and these back again."""
+    """Replaces a reducer's bundles by buckets, and puts the bundles back."""
 
     def __init__(self, bundles: list[Bundle], make_memory: MakeFlatMemory | None) -> None:
         """Make none yet.
@@ -76,7 +76,7 @@ class DeviceBuckets:
         """
         self._bundles = bundles
         self._make_memory = make_memory
-        # All that have been added, in their order, which is that of the gradients in new buckets.
+        # All added bundles, in the order of the gradients in new buckets.
         self._given: list[Bundle] = []
         self._candidates: list[Bundle] = []
         self._buckets: list[_DeviceBucket] = []
@@ -88,7 +88,7 @@ class DeviceBuckets:
             self._candidates += bundles
 
     def drop(self) -> None:
-        """Put all bundles back: the session has ended, or ranks may have come that do not know the buckets."""
+        """Put all bundles back, because the session has ended, or newcomers may not know the buckets."""
         self._dissolve(self._buckets)
         self._candidates = list(self._given)
 
@@ -116,7 +116,7 @@ class DeviceBuckets:
             entries = bundle.entries
             device = _shared_device(entries)
             if device is None:
-                continue  # It is not looked at again.
+                continue  # It is not checked again.
             if not all(entry.trained and entry.wants_view() for entry in entries):
                 self._candidates.append(bundle)
             elif len(entries) == 1:

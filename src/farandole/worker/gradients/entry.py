@@ -18,10 +18,10 @@ from farandole.worker.gradients.views import View
 
 
 class Entry(ABC):
-    """One gradient and its way. A front end derives a class that knows what a gradient is in its framework.
+    """One gradient and its path. A front end derives a class that knows what a gradient is in its framework.
 
-    At first a gradient travels from wherever its framework has put it, by calls that the front end makes (see
-    `GradientFrontEnd.dense_call`). When the reducer has given the entry a *view* of the arena, `put` copies the
+    At first a gradient is sent from the memory in which its framework has put it, by calls that the front end makes
+    (see `GradientFrontEnd.dense_call`). When the reducer has given the entry a *view* of the arena, `put` copies the
     gradient there, and it needs no call of its own any more.
 
     Attributes:
@@ -57,7 +57,7 @@ class Entry(ABC):
     @property
     @abstractmethod
     def travels_sparse(self) -> bool:
-        """Return whether the gradient of this step is gathered, not reduced. All ranks have to say the same."""
+        """Return whether the gradient of this step is gathered rather than reduced. All ranks must return the same."""
 
     @property
     @abstractmethod
@@ -66,7 +66,7 @@ class Entry(ABC):
 
     @abstractmethod
     def layout(self) -> Layout:
-        """Return what a view of the gradient is like.
+        """Return the layout of a view of the gradient.
 
         Raises:
             InvalidRequestError: the engine has no such element type.
@@ -74,7 +74,7 @@ class Entry(ABC):
 
     @property
     def device(self) -> Hashable | None:
-        """Return the device in whose memory the gradient may share a bucket with others; None: there is none."""
+        """Return the device in whose memory the gradient may share a bucket with others, or None."""
         return None
 
     # --- on the way through the arena ------------------------------------------------------------------------------
@@ -92,7 +92,7 @@ class Entry(ABC):
 
     @abstractmethod
     def detach(self) -> None:
-        """Forget the views: they belong to a session that has ended."""
+        """Drop the views, because they belong to a session that has ended."""
 
     @abstractmethod
     def put(self, share: float) -> bool:
@@ -105,16 +105,16 @@ class Entry(ABC):
         """
 
     def is_in_use(self) -> bool:
-        """Return whether the user reads an earlier gradient in the view's memory, which must not be written over."""
+        """Return whether the user still holds an earlier gradient in the view, which must not be overwritten."""
         return False
 
     @abstractmethod
     def scale(self, factor: float) -> None:
-        """Multiply what `put` has put."""
+        """Multiply the gradient that `put` has copied."""
 
     @abstractmethod
     def take_back(self) -> None:
-        """Let what lies in the view, reduced, be the gradient of the framework."""
+        """Make the reduced gradient in the view the gradient of the framework."""
 
     @abstractmethod
     def lies_in_view(self, gradient: Any) -> bool:
@@ -154,11 +154,11 @@ class Bundle:
 
     Attributes:
         missing: entries that still need backward passes.
-        launched: its gradients are on their way, or have arrived.
+        launched: whether its gradients are in flight, or have arrived.
         generation: the generation of the world in which they were launched.
         share: the factor by which this rank's gradients were multiplied there.
-        broken: its gradients were not reduced, because that world broke.
-        kept: this rank's own gradients of this step are kept.
+        broken: whether its gradients were not reduced, because that world broke.
+        kept: whether this rank's own gradients of this step are kept.
         submission: if all entries have a view of the arena: the requests, made once and used in every step.
         nbytes: the size of all views together, in bytes.
         flat: the memory of the bundle, if it is a device bucket; else None.
@@ -192,18 +192,18 @@ class Bundle:
         self.flat: FlatMemory | None = None
 
     def put(self, share: float, keeps: bool) -> bool:
-        """Copy the gradients to where they travel from; return whether all of them could be put there.
+        """Copy the gradients to the memory that they are sent from; return whether this was possible for all.
 
         Args:
             share: the factor by which this rank's gradients are multiplied.
-            keeps: whether they are put beside the views, so that they outlive their reduction.
+            keeps: whether they are copied beside the views, so that they outlive their reduction.
         """
         if self.kept:  # The entries were launched before, in a world that has ended meanwhile.
             return all(entry.kept is None for entry in self.entries)
         if any(entry.is_in_use() for entry in self.entries):
             return False
-        # All entries of a bundle are put, or none: what takes the general way is multiplied there, and a gradient that
-        # is kept beside its view cannot take it.
+        # All entries of a bundle are copied, or none: those on the general way are multiplied there, and a gradient
+        # that is kept beside its view cannot take it.
         if keeps or len(self.entries) > 1:
             if not all(entry.trained and not entry.travels_sparse for entry in self.entries):
                 return False

@@ -15,28 +15,28 @@ class FlatMemory(Protocol):
     sent from the twin, and the reduced ones come to the bucket.
 
     Attributes:
-        is_outgrown: the gradients of a step did not fit into it, and took the general way.
+        is_outgrown: whether the gradients of a step did not fit into it, and took the general way.
     """
 
     is_outgrown: bool
 
     def came(self) -> None:
-        """Record that a backward pass has finished one of the gradients in this thread, and not the last one."""
+        """Record that a backward pass has finished one of the gradients, but not the last one, in this thread."""
 
     def fits(self) -> bool:
         """Return whether all gradients of this step can travel in it; otherwise it is outgrown."""
 
     def put(self, share: float) -> None:
-        """Move the gradients to where they are sent from, multiplied by `share`.
+        """Move the gradients, multiplied by `share`, to the memory that they are sent from.
 
         With a share of 0 they may be anything, also not a number.
         """
 
     def scale(self, factor: float) -> None:
-        """Multiply what `put` has put."""
+        """Multiply the gradients that `put` has moved."""
 
     def call(self, session: Session) -> GeneralCall:
-        """Return the call that reduces what `put` has put."""
+        """Return the call that reduces the gradients that `put` has moved."""
 
     def checksum(self) -> int:
         """Return a number that changes when the reduced gradients in it are changed. Waits for the device."""

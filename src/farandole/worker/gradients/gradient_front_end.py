@@ -28,14 +28,14 @@ class GradientFrontEnd(Protocol):
         than the optimizer lives, so it must not hold the reducer itself.
 
         Returns:
-            What ends it.
+            A function that ends this.
         """
 
     def at_end_of_backward(self, callback: Callable[[], None]) -> bool:
         """Call back when the backward pass that runs in this thread ends.
 
         Returns:
-            Whether it will. False if no backward pass runs; then the reducer waits for nothing.
+            Whether it will be called. False if no backward pass runs; then the reducer does not wait.
         """
 
     def dense_call(self, session: Session, entries: Sequence[Entry]) -> GeneralCall:
@@ -50,13 +50,13 @@ class GradientFrontEnd(Protocol):
 
     @property
     def uses_views(self) -> bool:
-        """Return whether gradients may travel through the arena: nothing is done to them on the way."""
+        """Return whether gradients may travel through the arena, because they are not changed on the way."""
 
     def forget_residuals(self) -> None:
-        """Forget what compression has not sent yet: a broken world left it half written, or it is another rank's."""
+        """Drop the residuals of compression: a broken world left them incomplete, or they are another rank's."""
 
     def present(self, bundles: Sequence[Bundle]) -> list[tuple[Entry, Any]]:
-        """Return the gradients that there are, in the framework's own form, each with its entry."""
+        """Return the present gradients in the framework's own form, each with its entry."""
 
     def versions(self, gradients: Sequence[tuple[Entry, Any]]) -> list[int]:
-        """Return numbers of which one changes when a gradient is written to, as far as the framework knows."""
+        """Return numbers, one of which changes when a gradient is written to, as far as the framework knows."""

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Sequence
 
 
 def grouped(keys: Sequence[Hashable], groups: int | Sequence[Sequence[Hashable]] | None) -> list[list[int]] | None:
-    """Return the groups of gradients that are reduced together, as places in `keys`; None: nothing was said.
+    """Return the groups of gradients that are reduced together, as places in `keys`; None if `groups` is None.
 
     Args:
         keys: the keys of the gradients, or of what they are gradients of, in order.

@@ -1,7 +1,7 @@
 """The reduced gradients of the step that counted last, for ranks that lack them when the world breaks.
 
 They are not copied: a gradient that lies in its view stays there until the next step's is reduced, unless it is written
-over. Frameworks count the writes that they know of. Other writes are looked for once, in the first step in which
+over. Frameworks count the writes that they know of. Other writes are detected once, in the first step in which
 gradients have views.
 """
 
@@ -17,10 +17,10 @@ from farandole.worker.gradients.gradient_front_end import GradientFrontEnd
 
 
 class LastReduced:
-    """Reduced gradients, where they are; what `farandole.worker.core.retry.Gradients` asks for."""
+    """Reduced gradients, in their own memory: an implementation of `farandole.worker.core.retry.Gradients`."""
 
     def __init__(self, bundles: Sequence[Bundle], front_end: GradientFrontEnd) -> None:
-        """Keep none yet of these bundles."""
+        """Begin without gradients of these bundles."""
         self._bundles = bundles
         self._front_end = front_end
         self._kept: list[tuple[Entry, Any]] = []
@@ -30,10 +30,10 @@ class LastReduced:
         """The buckets on devices that the checksums belong to."""
 
     def keep(self, *, examine: bool = False) -> None:
-        """Keep those of a step that counts.
+        """Keep the gradients of a step that counts.
 
         Args:
-            examine: when asked whether they are intact, look at each byte of those that lie in views.
+            examine: whether `are_intact` compares each byte of the gradients in views.
         """
         # This runs in every step, so that it must be short.
         self._kept = self._front_end.present(self._bundles)
@@ -45,7 +45,7 @@ class LastReduced:
             self._buckets, self._checksums = [], None
 
     def forget(self) -> None:
-        """Keep none any more."""
+        """Drop the gradients."""
         for entry, _ in self._kept:
             entry.let_go()
         self._kept, self._versions, self._buckets, self._checksums = [], [], [], None
@@ -57,7 +57,7 @@ class LastReduced:
         return self._checksums is None or self._checksums == self._sums()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return them by the names of their entries."""
+        """Return the gradients by the names of their entries."""
         return {entry.name: entry.state_of(gradient) for entry, gradient in self._kept}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -136,12 +136,12 @@ class ParameterCheck:
 
 
 def are_equal(count: int, total: int, squares: int) -> bool:
-    """Return whether numbers are all the same.
+    """Return whether numbers are all equal.
 
     Args:
         count: the number of them.
         total: their sum.
-        squares: the sum of their squares, which is the smallest where all are the same.
+        squares: the sum of their squares, which is smallest if all are equal.
 
     Example:
         >>> are_equal(2, 3 + 3, 9 + 9), are_equal(2, 2 + 4, 4 + 16)
@@ -151,5 +151,5 @@ def are_equal(count: int, total: int, squares: int) -> bool:
 
 
 def digest_of(numbers: Sequence[int]) -> int:
-    """Return the digest of parameters, each of which has been made one number of 64 bits, with a sign."""
+    """Return the digest of parameters, each given as one signed 64-bit number."""
     return zlib.crc32(struct.pack(f"<{len(numbers)}q", *numbers)) >> (32 - _DIGEST_BITS)

@@ -13,9 +13,9 @@ class ReduceOptions(NamedTuple):
 
     op: int
     prescale: float
-    """Multiplied in before the reduction."""
+    """The factor before the reduction."""
     postscale: float
-    """Multiplied in after it."""
+    """The factor after the reduction."""
     process_set: ProcessSet
     """The ranks that take part."""
 

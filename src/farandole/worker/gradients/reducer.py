@@ -1,11 +1,12 @@
 """Reduces the gradients of a training step while its backward passes still run.
 
 Each gradient has an *entry*, in a *bundle* (see `entry`). The front end calls `on_gradient` for each gradient of each
-backward pass; when every entry of a bundle has seen enough passes, the bundle is *launched*. `finish` launches what no
-backward pass has, so that a branch which one rank did not take stops no other rank, and waits for all.
+backward pass; when every entry of a bundle has seen enough passes, the bundle is *launched*. `finish` launches the
+bundles that no backward pass has completed, so that a branch which one rank did not take does not block other ranks,
+and waits for all.
 
 A dense gradient in host memory has a *view* of the arena: it is copied there when it is launched and lives there from
-then on. What is launched leaves in *submit batches* (see `submit_batch`). An entry gets its view at the end of its
+then on. Launched bundles leave in *submit batches* (see `submit_batch`). An entry gets its view at the end of its
 first step, when it is known that it has gradients and that they are dense (see `arena_views`). Until then, and with
 compression always, gradients take the *general way*: the front end makes a call for them (see `gradient_front_end`).
 Sparse gradients are gathered, or made dense for the reduction. Gradients on a GPU take the general way, too, and after
@@ -55,7 +56,7 @@ class GradientObserver(Protocol):
     """An observer of gradients before and after they are reduced."""
 
     def computed(self, entry: Entry) -> None:
-        """See what a backward pass has made of a gradient, before it is on its way. Called in any thread."""
+        """See a gradient that a backward pass has computed, before it is sent. Called in any thread."""
 
     def reduced(self, entries: Iterable[Entry]) -> None:
         """See the reduced gradients of a step."""
@@ -65,9 +66,10 @@ class Reducer:
     """Reduces the gradients of an optimizer over a process set.
 
     Attributes:
-        observer: sees the gradients, if there is one.
-        passes: backward passes for each step.
-        step_is_lost: the world has broken, and the gradients of the step were not kept: it is not to be made.
+        observer: an observer of the gradients, or None.
+        passes: the number of backward passes for each step.
+        step_is_lost: whether the world has broken, and the gradients of the step were not kept, so that it must not be
+            made.
     """
 
     def __init__(
@@ -83,9 +85,9 @@ class Reducer:
 
         Args:
             front_end: the front end of the framework that computes the gradients.
-            bundles: entries; those of one inner sequence are reduced together.
+            bundles: the entries; those of one inner sequence are reduced together.
             options: the options of the reduction.
-            passes: backward passes for each step.
+            passes: the number of backward passes for each step.
             make_memory: a function that makes the memory of device buckets; None: there are none.
         """
         self.passes = passes
@@ -105,7 +107,7 @@ class Reducer:
         self._watching = Watching(front_end, self)
         self.add(bundles)
 
-    # --- what an optimizer asks ------------------------------------------------------------------------------------
+    # --- calls of the optimizer -------------------------------------------------------------------------------------
 
     @property
     def pending(self) -> bool:
@@ -134,10 +136,10 @@ class Reducer:
             self._reset_counts(self._bundles)
 
     def finish(self, steps: bool = True) -> None:
-        """Launch what is not launched yet, and wait for all. Every entry then has its reduced gradient.
+        """Launch the bundles that are not launched yet, and wait for all. Every entry then has its reduced gradient.
 
         Args:
-            steps: the optimizer takes its step at once; otherwise the gradients may be changed before it does.
+            steps: whether the optimizer takes its step at once; otherwise the gradients may be changed before it does.
 
         Raises:
             HorovodInternalError: a gradient could not be reduced; all others were waited for.
@@ -158,14 +160,14 @@ class Reducer:
             self.observer.reduced(entry for bundle in self._bundles for entry in bundle.entries)
         self._watching.watch_trained()
         if self.step_is_lost:
-            return  # Which gradients there are is not the same on all ranks.
+            return  # The present gradients may differ between ranks.
         in_buckets = self._buckets.give(keeps=self._context.keeps)
         self._reset_counts(in_buckets)
         in_arena = self._front_end.uses_views and self._views.give(self._context.entered)
         self._ballot.first_in_views = bool(in_buckets) or in_arena
 
     def reset(self) -> None:
-        """Forget the passes seen so far, and what compression has not sent. Reductions in flight are waited for.
+        """Reset the passes seen so far and the residuals of compression. Reductions in flight are waited for.
 
         Their outcome does not matter: the world may have broken, and the next one may have begun already.
         """
@@ -181,7 +183,7 @@ class Reducer:
     # --- one step --------------------------------------------------------------------------------------------------
 
     def on_gradient(self, entry: Entry) -> None:
-        """Note that a backward pass has finished this entry's gradient. The front end calls it, in any thread."""
+        """Record that a backward pass has finished this entry's gradient. The front end calls it, in any thread."""
         if self.observer is not None:
             self.observer.computed(entry)
         if not self._active():
@@ -228,7 +230,7 @@ class Reducer:
             self._begin(bundle, self._front_end.sparse_call(session, entry))
 
     def _keep(self, bundle: Bundle) -> None:
-        """Keep this rank's own gradients, which are about to be reduced where they are, and weight them."""
+        """Keep this rank's own gradients, which are about to be overwritten by the reduced ones, and weight them."""
         context = self._context
         if context.retry is None:
             return
@@ -250,7 +252,7 @@ class Reducer:
         self._ballot.cast()
 
     def _run_out(self) -> Exception | None:
-        """Launch what is not launched yet, and wait for all; return the first error."""
+        """Launch the bundles that are not launched yet, and wait for all; return the first error."""
         error: Exception | None = None
         for begin in (self._launch_rest, self._queue.submit):
             try:
@@ -269,7 +271,7 @@ class Reducer:
             raise error
 
     def _finish_in_some_world(self, retry: Retry) -> None:
-        """Finish, in this world or the next ones, and have the step count."""
+        """Finish, in this world or the next ones, and let the step count."""
         while True:
             error = self._run_out()
             if error is not None and not retry.broken(error):
@@ -287,7 +289,7 @@ class Reducer:
             self._take_up_again()
 
     def _are_of_this_world(self) -> bool:
-        """Return whether all gradients were reduced in the current world, and not some in another one before."""
+        """Return whether all gradients were reduced in the current world, rather than some in an earlier one."""
         generation = self._context.entered.world.generation
         return all(bundle.generation == generation for bundle in self._all_bundles())
 
@@ -295,7 +297,7 @@ class Reducer:
         return self._bundles if self._ballot.bundle is None else [*self._bundles, self._ballot.bundle]
 
     def _take_up_again(self) -> None:
-        """Let what was not reduced in the current world be launched once more."""
+        """Let the bundles that were not reduced in the current world be launched once more."""
         generation = self._context.entered.world.generation
         self._front_end.forget_residuals()
         for bundle in self._all_bundles():
@@ -326,7 +328,7 @@ class Reducer:
     # --- one session -----------------------------------------------------------------------------------------------
 
     def _active(self) -> bool:
-        """Return whether there are others to reduce with, after making this ready for the current session and world."""
+        """Prepare for the current session and world; return whether there are other ranks to reduce with."""
         session = current()
         context = self._context
         has_next_world = session.retry is not None and session.notices is not None
@@ -343,7 +345,7 @@ class Reducer:
         return session.world.size > 1 or session.notices is not None
 
     def _follow(self, session: Session, keeps: bool) -> None:
-        """Make this ready for another session, or another world of this one."""
+        """Prepare for another session, or for another world of this one."""
         context, generation = self._context, session.world.generation
         with self._lock:
             if session is not context.session or keeps != context.keeps:

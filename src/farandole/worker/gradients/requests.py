@@ -22,7 +22,7 @@ def prepare(bundle: Bundle, options: ReduceOptions, session: Session) -> None:
 def request_of(
     name: str, dtype: DType, shape: tuple[int, ...], input: int, output: int, options: ReduceOptions, session: Session
 ) -> NativeRequest:
-    """Return a request that reduces the memory at one address to that at another one."""
+    """Return a request that reduces the memory at one address into the memory at another one."""
     return make_request(
         Kind.ALLREDUCE,
         name,

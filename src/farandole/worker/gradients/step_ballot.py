@@ -20,12 +20,12 @@ class StepBallot:
 
     Attributes:
         bundle: the ballot itself; None until the first step of a session is cast.
-        first_in_views: this is the first step in which some gradients have views.
-        on_general_way: some gradients of this step have travelled without a view.
+        first_in_views: whether this is the first step in which some gradients have views.
+        on_general_way: whether some gradients of this step have travelled without a view.
     """
 
     def __init__(self, context: Context, bundles: Sequence[Bundle], queue: BatchQueue, reduced: LastReduced) -> None:
-        """Cast none yet.
+        """Begin without a ballot.
 
         Args:
             context: the context of the step.
@@ -47,7 +47,7 @@ class StepBallot:
         self._are_changed = True
 
     def cast(self) -> None:
-        """Let the ballot leave with what is launched last."""
+        """Send the ballot with the last launched gradients."""
         retry = self._retry()
         if retry is None:
             return
@@ -59,7 +59,7 @@ class StepBallot:
             self._queue.add(self.bundle)
 
     def cast_early(self) -> None:
-        """Cast it before the end of the step, if nothing else will be launched."""
+        """Cast the ballot before the end of the step, if nothing else will be launched."""
         if not all(map(Bundle.has_begun, self._bundles)):
             return
         retry = self._retry()
@@ -67,7 +67,7 @@ class StepBallot:
             self.cast()
 
     def outcome(self) -> list[bool]:
-        """Return what any rank has asked, once the ballot has travelled."""
+        """Return the requests of any rank, once the ballot has travelled."""
         assert self.bundle is not None
         return self.bundle.outcome
 

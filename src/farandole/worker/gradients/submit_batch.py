@@ -1,8 +1,8 @@
 """Submit batches: gradients that travel together because a backward pass has finished them about the same time.
 
-To tell all ranks of what is ready costs about as much for one gradient as for a hundred, and where every core computes
-it is time taken from the computation. So what is ready waits for more, until there are `SUBMIT_BATCH_BYTES` of it; when
-the backward pass ends, nothing waits any longer.
+Announcing ready gradients to all ranks costs about as much for one as for a hundred, and if every core computes
+this time is taken from the computation. So ready gradients wait for more, until there are `SUBMIT_BATCH_BYTES` of them;
+when the backward pass ends, all of them are submitted.
 
 The way gradients are batched has no influence on results: the engine decides by each tensor's own size.
 """
@@ -35,13 +35,13 @@ class SubmitBatch(Pending):
     __slots__ = ("_bundles",)
 
     def __init__(self, engine: Engine, bundles: Sequence[Bundle]) -> None:
-        """Take bundles that have a submission; it stays theirs."""
+        """Take bundles that have a submission, which they keep."""
         parts = [bundle.submission for bundle in bundles if bundle.submission is not None]
         super().__init__(engine, Submission.joined(parts), lambda _: None)
         self._bundles = bundles
 
     def result(self) -> list[Outcome]:
-        """Return what became of each bundle, and release the requests."""
+        """Return the outcome of each bundle, and release the requests."""
         if self._error is None:
             outcomes: list[Outcome] = [(bundle, None) for bundle in self._bundles]
         else:
@@ -66,12 +66,12 @@ class BatchQueue:
     def __init__(
         self, context: Context, calls: CallsInFlight, at_end_of_backward: Callable[[Callable[[], None]], bool]
     ) -> None:
-        """Begin with nothing that waits.
+        """Begin without waiting bundles.
 
         Args:
             context: the context of the step.
             calls: the list that each submitted batch is added to.
-            at_end_of_backward: see `GradientFrontEnd`.
+            at_end_of_backward: the method of `GradientFrontEnd`.
         """
         self._context = context
         self._calls = calls
@@ -80,17 +80,17 @@ class BatchQueue:
         self._bundles: list[Bundle] = []
         self._nbytes = 0
         self._has_end = False
-        """The backward pass that runs now will submit what waits."""
+        """Whether the end of the current backward pass will submit the waiting bundles."""
 
     def add(self, bundle: Bundle) -> None:
-        """Let a bundle wait, whose gradients have been put where they travel from."""
+        """Add a bundle whose gradients are in the memory that they are sent from."""
         bundle.launched = True
         with self._lock:
             self._bundles.append(bundle)
             self._nbytes += bundle.nbytes
 
     def submit_in_time(self) -> None:
-        """Submit what waits if it is enough; otherwise see to it that the end of the backward pass does."""
+        """Submit the waiting bundles if they are enough; otherwise make sure that the end of the backward pass does."""
         if self._nbytes >= SUBMIT_BATCH_BYTES:
             self.submit()
         elif self._bundles and not self._has_end:
@@ -99,7 +99,7 @@ class BatchQueue:
                 self.submit()
 
     def submit(self) -> None:
-        """Submit what waits."""
+        """Submit the waiting bundles."""
         session = self._context.session
         bundles = self.take()
         if not bundles or session is None:
@@ -116,7 +116,7 @@ class BatchQueue:
             raise
 
     def take(self) -> list[Bundle]:
-        """Return what waits; nothing does any more."""
+        """Remove and return the waiting bundles."""
         with self._lock:
             bundles, self._bundles = self._bundles, []
             self._nbytes, self._has_end = 0, False

@@ -23,7 +23,7 @@ class View(NamedTuple):
 
     @property
     def address(self) -> int:
-        """Return where the piece begins."""
+        """Return the address of the piece."""
         return ctypes.addressof(self.buffer) + self.offset
 
     def bytes(self) -> memoryview:
@@ -44,6 +44,6 @@ def allocate(engine: Engine, layouts: Sequence[Layout]) -> list[View]:
 
 
 def _ordinary(size: int) -> tuple[Buffer, int]:
-    """Return zeros, and where in them an aligned piece of this size begins."""
+    """Return zeroed memory, and the offset in it of an aligned piece of this size."""
     buffer = (ctypes.c_char * (size + ALIGNMENT))()
     return buffer, -ctypes.addressof(buffer) % ALIGNMENT

@@ -13,7 +13,7 @@ class Watching:
     """Watches the entries of a reducer from the moment when they are trained, as long as the reducer lives."""
 
     def __init__(self, front_end: GradientFrontEnd, reducer: GradientReceiver) -> None:
-        """Watch none yet."""
+        """Begin without entries."""
         self._front_end = front_end
         self._reducer = weakref.ref(reducer)
         self._unwatched: list[Entry] = []
@@ -23,12 +23,12 @@ class Watching:
         weakref.finalize(reducer, _call_each, self._ends).atexit = False
 
     def add(self, entries: Sequence[Entry]) -> None:
-        """Watch more entries; those that are frozen once they are trained (see `watch_trained`)."""
+        """Watch more entries. Frozen ones are watched once they are trained (see `watch_trained`)."""
         self._unwatched += entries
         self.watch_trained()
 
     def watch_trained(self) -> None:
-        """Watch those entries that were frozen when this last looked."""
+        """Watch the entries that were frozen at the last check and are trained now."""
         trained = [entry for entry in self._unwatched if entry.trained]
         self._ends += [self._front_end.watch(entry, self._reducer) for entry in trained]
         self._unwatched = [entry for entry in self._unwatched if not entry.trained]

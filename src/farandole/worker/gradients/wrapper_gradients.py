@@ -1,4 +1,4 @@
-"""The gradients of one optimizer or tape: which of them are reduced together, under which names, and which stay local.
+"""The gradients of one optimizer or tape: the groups that are reduced together, their names, and those that stay local.
 
 The front end reduces them: for TensorFlow, and for each backend of Keras.
 """
@@ -31,12 +31,12 @@ class Backend(Protocol):
         """Return the reduced gradients.
 
         Args:
-            gradients: none of them is None.
+            gradients: the gradients, none of which is None.
             names: the name of each gradient, by which those of all ranks are matched.
             bundles: the groups that are reduced together, as places in `gradients`; None: the best grouping.
-            op: a reduction.
-            options: the user's.
-            scales: multiplied in before and after the reduction.
+            op: the reduction.
+            options: the user's options.
+            scales: the factors before and after the reduction.
         """
 
     def scaled(self, gradient: Any, factor: Any) -> Any:
@@ -67,7 +67,7 @@ class GradientReduction:
         backend: Callable[[], Backend],
         is_left_out: Callable[[], bool] = bool,
     ) -> None:
-        """Make one.
+        """Prepare the reduction.
 
         Args:
             options: the options of the reduction.
@@ -81,9 +81,9 @@ class GradientReduction:
         self.is_on = True
         """Whether gradients are reduced here: not if an optimizer around this one does it."""
         self.next_name = name
-        """Gives the name of the next call."""
+        """A function that returns the name of the next call."""
         self.key_of = key_of
-        """Gives a variable's key."""
+        """A function that returns a variable's key."""
         self._backend = backend
         self._is_left_out = is_left_out
         self._local: set[Any] = set()
@@ -98,7 +98,7 @@ class GradientReduction:
         self._local_layers.extend(layers)
 
     def handed_over(self) -> GradientReduction:
-        """Return what reduces in place of this from now on, also what is registered as local here later."""
+        """Return the reduction that replaces this one, also for variables that are registered as local here later."""
         other = GradientReduction(
             self.options,
             name=self.next_name,
@@ -118,9 +118,9 @@ class GradientReduction:
         """Return the gradients that are to be applied.
 
         Args:
-            gradients: None stays None.
+            gradients: the gradients; None stays None.
             variables: the variables that the gradients belong to.
-            op: another one than the option's.
+            op: the reduction, if it differs from the option's.
         """
         results = list(gradients)
         if self._is_left_out():
@@ -145,7 +145,7 @@ class GradientReduction:
     def _reduce_shared(
         self, results: list[Any], variables: Sequence[Any], keys: list[Any], shared: list[int], op: int
     ) -> None:
-        """Replace this rank's own gradients, those at the places in `shared`, by the reduced ones."""
+        """Replace this rank's own gradients at the places in `shared` by the reduced ones."""
         # Names are numbered without local gradients, because each rank may have different local ones.
         local = self._local_keys()
         global_ones = [index for index, key in enumerate(keys) if key not in local]
@@ -175,7 +175,7 @@ class GradientReduction:
     def _reduced(
         self, gradients: Mapping[int, Any], variables: Sequence[Any], keys: list[Any], names: dict[int, str], op: int
     ) -> Iterator[tuple[int, Any]]:
-        """Give the places and the reduced gradients of those that have names."""
+        """Yield the places and the reduced gradients of those that have names."""
         overwriting = [index for index in names if getattr(variables[index], "overwrite_with_gradient", False)]
         # A "gradient" that is the variable's next value, such as a scale of float8: a sum of these has no meaning.
         usual = [index for index in names if index not in overwriting]
@@ -212,7 +212,7 @@ def checked_layers(layers: Any) -> list[Any]:
     """Return layers of Keras 3 or tf_keras as a list.
 
     Args:
-        layers: one, several or None.
+        layers: one layer, several, or None.
 
     Raises:
         ValueError: the arguments are not layers.

@@ -37,12 +37,12 @@ class WrapperOptions:
 
     @property
     def prescale(self) -> float:
-        """Multiplied in before the reduction."""
+        """The factor before the reduction."""
         return 1.0 / self.predivide
 
     @property
     def postscale(self) -> float:
-        """Multiplied in after the reduction."""
+        """The factor after the reduction."""
         return self.predivide * self.sum_of_passes
 
     @property
@@ -51,7 +51,7 @@ class WrapperOptions:
         return 1.0 if self.average_passes else float(self.passes)
 
     def is_local(self) -> bool:
-        """Return whether there is nothing to reduce with: this rank is alone, and stays so, or it is not in the set."""
+        """Return whether gradients stay local: this rank is alone for good, or is not in the set."""
         session = current()
         if not self.process_set.included():
             return True
@@ -75,7 +75,7 @@ def checked(
     device_dense: str = "",
     device_sparse: str = "",
 ) -> WrapperOptions:
-    """Return the options of what the user calls, such as DistributedOptimizer.
+    """Return the options of the user's call, such as DistributedOptimizer.
 
     Raises:
         ValueError: an option is not valid, or init() has not been called.
