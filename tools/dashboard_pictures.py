@@ -56,17 +56,17 @@ for x, y in loop:
 
 
 def until(fact: Callable[[], object], what: str) -> None:
-    """Wait for a fact, or give up."""
+    """Wait until `fact` is true, or give up."""
     deadline = time.monotonic() + WAIT_SECONDS
     while not fact():
         if time.monotonic() > deadline:
-            sys.exit(f"error: waited in vain until {what}")
+            sys.exit(f"error: timed out waiting until {what}")
         time.sleep(0.2)
 
 
 @contextlib.contextmanager
 def running(directory: Path) -> Iterator[Path]:
-    """Run the job in a directory; yield the file with what it says."""
+    """Run the job in a directory; yield the file with its output."""
     (directory / "train.py").write_text(TRAINING)
     said = directory / "said"
     run = [sys.executable, "-m", "farandole", "run", "-np", "4", "--min-np", "2", "--job", JOB, "--stall-warning", "1"]

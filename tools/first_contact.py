@@ -1,9 +1,9 @@
-"""Measure how long a stranger needs from nothing to a distributed run, in a bare environment, and print the table.
+"""Measure the time that a new user needs for a first distributed run, in a bare environment, and print the table.
 
     python tools/first_contact.py [WHEEL]          # default: the newest wheel for this machine in dist/
 
 Bare means: a new virtual environment, and nothing but its `bin` on the PATH, so that there is no compiler, cmake or
-make. PyTorch, of which pip's download would be most of the time, is taken from the environment of this command. The
+make. PyTorch, whose download would take most of the time, is taken from the environment of this command. The
 second machine is a host made of namespaces (`tests/hosts`), which needs root on Linux; elsewhere its row says why it is
 missing.
 """
@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 PLACE = ROOT / "build" / "first-contact"
-"""Not below /tmp, which each host of `tests/hosts` has for itself."""
+"""A folder outside /tmp, because each host of `tests/hosts` has a /tmp of its own."""
 SECONDS = 600
 
 FIRST = """\
@@ -51,11 +51,11 @@ class Row(NamedTuple):
     to: str
     commands: str
     seconds: Sequence[float]
-    """Of each command; none: it was not measured."""
+    """The seconds of each command; empty: it was not measured."""
     why_not: str = ""
 
     def text(self) -> str:
-        """Return it as Markdown.
+        """Return the row as Markdown.
 
         Example:
             >>> Row("a", "`b`, `c`", (1.26, 3.0)).text()
@@ -66,7 +66,7 @@ class Row(NamedTuple):
 
 
 class Bare:
-    """A new environment without any tool."""
+    """A new environment without tools."""
 
     def __init__(self, place: Path) -> None:
         shutil.rmtree(place, ignore_errors=True)
@@ -77,10 +77,10 @@ class Bare:
     def run(
         self, *words: object, code: int = 0, saying: str = "", environment: Mapping[str, str] | None = None
     ) -> float:
-        """Run a command as a stranger does, and return its seconds.
+        """Run a command as a new user does, and return its seconds.
 
         Raises:
-            SystemExit: it ends with another code, or does not say what it should.
+            SystemExit: it ends with another exit code, or its output is not as expected.
         """
         inherited = {name: os.environ[name] for name in ("HOME", "LANG") if name in os.environ}
         pip = {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
@@ -101,7 +101,7 @@ class Bare:
 
 
 def measure(wheel: Path, bare: Bare) -> Iterator[Row]:
-    """Yield one row after the other."""
+    """Yield the rows of the table."""
     farandole = bare.bin / "farandole"
     (bare.place / "first.py").write_text(FIRST)
     (bare.place / "fail.py").write_text(FAIL)
@@ -133,7 +133,7 @@ def own_script(bare: Bare, farandole: Path) -> Row:
     found = find_spec("torch")
     if found is None or found.origin is None or find_spec("sklearn") is None:
         return Row(to, commands, (), "no PyTorch and scikit-learn here")
-    # What is installed in the environment itself comes first.
+    # Packages in the environment itself come first.
     (site,) = (bare.place / "venv" / "lib").glob("python*/site-packages")
     (site / "torch_from_elsewhere.pth").write_text(str(Path(found.origin).parents[1]))
     shutil.copy(ROOT / "tests" / "support" / "plain" / "torch_digits.py", bare.place / "train.py")

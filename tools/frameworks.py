@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / ".venv-frameworks"
 
 FOR_RECORD = "--for-record"
-# What tools/verified.py calls IN_PART.
+# The exit code that tools/verified.py calls IN_PART.
 SKIPPED = 75
 
 
@@ -39,10 +39,10 @@ class Environment(NamedTuple):
         packages: with their versions; they take the place of those in constraints.txt. What farandole and its tests
             need comes on top.
         tests: arguments of pytest.
-        alone: packages that are installed without what they ask for.
+        alone: packages that are installed without their dependencies.
         on_demand: whether it is made only when it is named, because it is large.
         is_installed: whether farandole is installed there, so that its entry points are found, and not only read from
-            where it is.
+            its folder.
     """
 
     pythons: tuple[str, ...]
@@ -55,7 +55,7 @@ class Environment(NamedTuple):
 
 # tf_keras asks for the package tensorflow, and tensorflow-cpu is smaller.
 TENSORFLOW_TESTS = ("--numprocesses", "2", "tests/integration/tensorflow", "tests/integration/keras")
-# Pages of the documentation, and rooms, that need what is installed in `pytorch-ecosystem`.
+# Pages of the documentation, and rooms, that need the packages of `pytorch-ecosystem`.
 ECOSYSTEM = ("accelerate", "images", "language_model", "lightning", "recipes", "trackers", "transformers")
 
 
@@ -123,7 +123,7 @@ ENVIRONMENTS = {
             *("-k", "mxnet", "--numprocesses", "2"),
         ),
     ),
-    # PyTorch's build for CUDA, on a GPU that is not there: 5.5 GB. `make test-cuda-fake`.
+    # PyTorch's build for CUDA, on a simulated GPU: 5.5 GB. `make test-cuda-fake`.
     "cuda-fake": Environment(
         ("3.11", "3.12", "3.13"),
         ("torch==2.14.1", "numpy==2.4.6", "nvidia-cuda-crt==13.5.37", "nvidia-cuda-cccl==13.0.85"),
@@ -198,7 +198,7 @@ def package_of(requirement: str) -> str:
 
 
 def constraints(text: str, packages: Iterable[str]) -> str:
-    """Return constraints without the lines for packages that an environment has in versions of its own.
+    """Return constraints without the lines of packages for which an environment has its own versions.
 
     Example:
         >>> constraints("numpy==2.5.1\\npytest==9.2.0\\n", ["numpy==1.23.5"])
@@ -209,7 +209,7 @@ def constraints(text: str, packages: Iterable[str]) -> str:
 
 
 def needed(project: dict[str, Any]) -> list[str]:
-    """Return what farandole and pytest need, from pyproject.toml."""
+    """Return the requirements of farandole and pytest, from pyproject.toml."""
     tests = [each for each in project["dependency-groups"]["test"] if each.startswith("pytest")]
     return [*project["project"]["dependencies"], *tests]
 
@@ -228,7 +228,7 @@ def find_python(versions: Sequence[str]) -> str | None:
 
 
 def prepare(name: str, environment: Environment, python: str) -> Path:
-    """Make an environment, unless it is there as the table says, and return its Python."""
+    """Make an environment, unless it exists as the table describes it, and return its Python."""
     folder = FOLDER / name
     made = folder / "bin" / "python"
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -257,8 +257,8 @@ def prepare(name: str, environment: Environment, python: str) -> Path:
 
 def test(python: Path, tests: Sequence[str]) -> bool:
     """Run tests in an environment, and return whether they passed. The library must have been built."""
-    # The drop-in is not installed there, and mostly not farandole either: both are read from where they are. A fork is
-    # no place for many threads, and the machine has other work.
+    # The drop-in is not installed there, and mostly farandole is not either: both are imported from their folders. A
+    # fork is not safe with many threads, and the machine has other work.
     variables = {"PYTHONPATH": os.fspath(ROOT / "src"), "OMP_NUM_THREADS": "1"}
     done = subprocess.run([python, "-m", "pytest", *tests], cwd=ROOT, env={**os.environ, **variables}, check=False)
     return done.returncode == 0
@@ -269,7 +269,7 @@ def main(names: Sequence[str]) -> int:
     for_record, names = FOR_RECORD in names, [name for name in names if name != FOR_RECORD]
     unknown = [name for name in names if name not in ENVIRONMENTS]
     if unknown:
-        print(f"error: there is no {unknown[0]}; there are: {', '.join(ENVIRONMENTS)}.", file=sys.stderr)
+        print(f"error: unknown environment {unknown[0]}; choose from {', '.join(ENVIRONMENTS)}.", file=sys.stderr)
         return 2
     outcomes = {}
     usual = [name for name, environment in ENVIRONMENTS.items() if not environment.on_demand]

@@ -1,7 +1,7 @@
-"""The messages of errors, as they stand in the sources: a page of the reference.
+"""The page of the reference with all error messages, extracted from the sources.
 
-What is filled in when an error is raised is shown as `...`. Each message says what is wrong and what to do; the page of
-errors has the cause and the remedy of its class.
+Values that are inserted when an error is raised are shown as `...`. Each message says what is wrong and what to do; the
+page of errors has the cause and the remedy of its class.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Message(NamedTuple):
 
     Attributes:
         error: the class.
-        text: with `...` for what is filled in.
+        text: the message, with `...` for inserted values.
         room: the package below farandole whose sources raise it.
     """
 
@@ -45,7 +45,7 @@ def _room(file: Path) -> str:
 
 
 def text_of(node: ast.expr) -> str:
-    """Return a text as it is written, with `...` for what is filled in; "" of what is not text.
+    """Return a text as it is written, with `...` for inserted values; "" for an expression that is not a text.
 
     Example:
         >>> text_of(ast.parse("f'rank {rank} is lost'", mode="eval").body)

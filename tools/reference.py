@@ -32,8 +32,8 @@ class Page(NamedTuple):
 
     Attributes:
         title: its heading.
-        intro: what stands below that.
-        modules: whose public names it shows; of some, only the ones listed.
+        intro: the text below the heading.
+        modules: the modules whose public names it shows; for some, only the listed names.
     """
 
     title: str
@@ -103,7 +103,7 @@ PAGES = {
     ),
     "observing": Page(
         "Logging and trackers",
-        "What a script passes on to other tools; see [metrics](../../how-to/metrics.md).",
+        "Functions that pass data from a script to other tools: [metrics](../../how-to/metrics.md).",
         {
             "farandole.observe.trackers": ("Reporter",),
             "farandole.worker.core.json_log": ("JsonFormatter",),
@@ -121,7 +121,7 @@ PAGES = {
 
 
 def load(source: Path = ROOT / "src") -> griffe.Module:
-    """Return the package as it is written."""
+    """Return the package, parsed from its sources."""
     loader = griffe.GriffeLoader(search_paths=[source], allow_inspection=False)
     package = loader.load("farandole")
     loader.resolve_aliases(implicit=False, external=False)
@@ -143,7 +143,7 @@ def public_names(package: griffe.Module, module: griffe.Module, listed: tuple[st
 
 
 def member(package: griffe.Module, module: griffe.Module, name: str) -> griffe.Object | griffe.Alias:
-    """Return what a module has under a name; of a module and a function of that name, what is imported last.
+    """Return the object with a name in a module; if a module and a function have it, the one that is imported last.
 
     Functions that are rendered when their module is imported are only in its stub, which griffe's wildcards pass over.
     """
@@ -155,7 +155,7 @@ def member(package: griffe.Module, module: griffe.Module, name: str) -> griffe.O
 
 
 def resolve(package: griffe.Module, found: griffe.Object | griffe.Alias) -> griffe.Object | griffe.Alias:
-    """Return what a name stands for: of `name = decorator(function)`, the function."""
+    """Return the object behind a name: the function for `name = decorator(function)`."""
     value = getattr(found, "value", None)
     if found.docstring is None and isinstance(value, griffe.ExprCall) and value.arguments:
         inner = value.arguments[0]
@@ -178,7 +178,7 @@ def prose(docstring: str) -> str:
 
 
 def signature(name: str, function: griffe.Function) -> str:
-    """Return how a function is called, on one line or on one for each argument."""
+    """Return the signature of a function, on one line or with a line for each argument."""
     shown = function.signature(name=name)
     if len(shown) <= 100:
         return shown
@@ -200,7 +200,7 @@ def _arguments(function: griffe.Function) -> Iterator[str]:
 
 
 def entry(package: griffe.Module, name: str, given: griffe.Object | griffe.Alias, level: int) -> Iterator[str]:
-    """Yield the heading, the signature and the text of one name; of a class, its public methods too."""
+    """Yield the heading, the signature and the text of one name; for a class, also its public methods."""
     found = resolve(package, given)
     target = found.final_target if isinstance(found, griffe.Alias) else found
     yield f"{'#' * level} `{name}`"
@@ -259,7 +259,7 @@ def error_entries() -> list[str]:
 
 
 def newest(folder: Path) -> float:
-    """Return when the newest source below a folder was written."""
+    """Return the time at which the newest source below a folder was written."""
     return max(path.stat().st_mtime for path in folder.rglob("*.py*"))
 
 

@@ -39,7 +39,7 @@ def names(tests: Path) -> list[str]:
 
 
 def paths_of(room: str, tests: Path) -> list[Path]:
-    """Return where pytest finds a room's tests, none inside another."""
+    """Return the paths of a room's tests for pytest, none of them inside another."""
     if (tests / room) in places(tests):
         return [tests / room]
     wanted = tuple(room.split("/"))
@@ -57,10 +57,10 @@ def native_of(room: str, tests: Path) -> list[str]:
 
 
 def select(kind: str, rooms: Sequence[str], tests: Path = TESTS) -> str:
-    """Return words for pytest, or an expression of labels for ctest; raise LookupError for what is no room."""
+    """Return arguments for pytest, or an expression of labels for ctest; raise LookupError for an unknown room."""
     for room in rooms:
         if not paths_of(room, tests) and not native_of(room, tests):
-            raise LookupError(f"no tests of a room {room!r}; rooms: {', '.join(names(tests))}")
+            raise LookupError(f"there is no room {room!r} with tests; choose from {', '.join(names(tests))}")
     if kind == "native":
         labels = sorted({label for room in rooms for label in native_of(room, tests)})
         return f"^({'|'.join(labels)})$" if labels else ""

@@ -20,7 +20,7 @@ _HEAD = "| variable | flag | Horovod's | default | |\n|---|---|---|---|---|\n"
 
 
 def rendered(page: str) -> str:
-    """Return a page with its tables as the settings are now.
+    """Return a page with its tables for the present settings.
 
     Raises:
         KeyError: it asks for a setting that does not exist.

@@ -1,6 +1,6 @@
 """Write the stubs of the front ends' collectives, from their declarations. Run it after a change of a declaration.
 
-A test compares what it would write with what is there.
+A test compares its output with the present files.
 """
 
 from __future__ import annotations

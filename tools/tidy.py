@@ -15,13 +15,13 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def git(*arguments: str) -> str:
-    """Run git in the project; the empty string where it fails, as it does outside of a clone."""
+    """Run git in the project, and return its output; empty if it fails, as it does outside a clone."""
     done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
     return done.stdout.strip() if done.returncode == 0 else ""
 
 
 def changed_files() -> set[Path]:
-    """Return what differs from the base, and what git does not know yet."""
+    """Return the files that differ from the base, or are unknown to git."""
     head = git("rev-parse", "HEAD")
     base = git("merge-base", "HEAD", "origin/main")
     if base in ("", head):

@@ -1,4 +1,4 @@
-"""Remember for which files a long check has passed, so that it need not run again for the same ones.
+"""Record for which files a long check has passed, so that it need not run again for the same files.
 
     python tools/verified.py check sanitizers                       # exit code 0: nothing has changed since it passed
     python tools/verified.py record sanitizers -- tools/sanitize    # run it; write the record if it passes
@@ -28,20 +28,20 @@ ROOT = Path(__file__).resolve().parent.parent
 RECORDS = "tests/verified.txt"
 
 State = dict[str, str]
-"""What a result depends on: a name, and its content's digest or its value."""
+"""Everything that a result depends on: names, each with its content's digest or its value."""
 
 
 class Check(NamedTuple):
-    """A check that takes long, and what its result depends on."""
+    """A long check, and everything that its result depends on."""
 
     inputs: tuple[str, ...]
-    """Files, and folders with all that is in them. Generated files do not count."""
+    """Files and folders with all their contents. Generated files do not count."""
     settings: Mapping[str, str]
     """Environment variables, and their values where they are not set."""
     build: str | None = None
     """The folder where the compiled program is built; None: the check needs no compiler."""
     without: tuple[str, ...] = ()
-    """Folders of the inputs on which nothing depends that the check looks at."""
+    """Folders of the inputs that the result does not depend on."""
 
 
 NATIVE = (
@@ -207,7 +207,7 @@ CHECKS = {
 
 GENERATED = "__pycache__"
 
-# The exit code of a command that could run a part of a check only: what ran has passed, and there is nothing to record.
+# The exit code of a command that could run only a part of a check: that part has passed, and nothing is recorded.
 IN_PART = 75
 
 
@@ -233,7 +233,7 @@ def digest_files(root: Path, inputs: Sequence[str], without: Sequence[str] = ())
 
 
 def read_cache(build: Path) -> dict[str, str]:
-    """Return what CMake remembers in a build folder; nothing where there is none."""
+    """Return CMake's cache of a build folder; empty if there is none."""
     try:
         lines = (build / "CMakeCache.txt").read_text().splitlines()
     except FileNotFoundError:
@@ -264,7 +264,7 @@ def describe_compiler(cache: Mapping[str, str], environment: Mapping[str, str]) 
 
 
 def look(check: Check, root: Path = ROOT, environment: Mapping[str, str] = os.environ) -> State:
-    """Return all that the check's result depends on, as it is now."""
+    """Return the present state of everything that the check's result depends on."""
     state = digest_files(root, check.inputs, check.without)
     state |= {name: environment.get(name, default) for name, default in check.settings.items()}
     if check.build is None:

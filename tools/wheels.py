@@ -1,4 +1,4 @@
-"""Build what is released, from one machine and without containers: `make wheel`.
+"""Build the files of a release, on one machine and without containers: `make wheel`.
 
     python tools/wheels.py build [--machine x86_64]    # dist/: a wheel for each machine, farandole-horovod, the sources
     python tools/wheels.py test [--machine aarch64]    # the native tests, as the wheels' compiler builds them
@@ -31,9 +31,9 @@ GLIBC = "2.17"
 LARGEST = 3_000_000
 """Bytes that a wheel may have."""
 PROVIDED = "libtensorflow_framework.so.2"
-"""What a plugin uses and no wheel brings: the framework that loads the plugin has loaded it before."""
+"""The libraries that a plugin uses and no wheel contains, because the framework has loaded them before the plugin."""
 ARM_SYSROOT = "/usr/aarch64-linux-gnu"
-"""Where Debian's libc6-arm64-cross puts the glibc with which programs for aarch64 run under qemu-user."""
+"""The path of the glibc in Debian's libc6-arm64-cross, with which programs for aarch64 run under qemu-user."""
 
 
 class WheelError(Exception):
@@ -45,8 +45,8 @@ class Machine(NamedTuple):
 
     Attributes:
         name: as the kernel and the tags of wheels call it.
-        emulator: what runs its programs on another machine; the package that brings it is Debian's.
-        package: that package.
+        emulator: the program that runs its programs on another machine.
+        package: the Debian package of the emulator.
     """
 
     name: str
@@ -107,7 +107,7 @@ def commit_seconds() -> str:
 
 
 def cmake_definitions(machine: Machine, zig: Path) -> dict[str, str]:
-    """Return what CMake must know to build for a machine."""
+    """Return CMake's definitions for a machine."""
     return {
         "CMAKE_TOOLCHAIN_FILE": str(ROOT / "cmake" / "zig.cmake"),
         "FARANDOLE_ZIG": str(zig),
@@ -119,7 +119,7 @@ def cmake_definitions(machine: Machine, zig: Path) -> dict[str, str]:
 
 
 def build_wheel(machine: Machine, into: Path) -> Path:
-    """Build, prove and return the wheel of a machine. What is unchanged since the last time is not compiled again."""
+    """Build, check and return the wheel of a machine. Unchanged files are not compiled again."""
     raw = BUILD / machine.name / "raw"
     shutil.rmtree(raw, ignore_errors=True)
     settings = {
@@ -180,14 +180,14 @@ def prove(wheel: Path, machine: Machine) -> None:
     # auditwheel adds the older name of the same tag.
     *_, python, abi, platforms = wheel.stem.split("-")
     if (python, abi) != ("py3", "none") or machine.tag not in platforms.split("."):
-        raise WheelError(f"{wheel.name} has not the tag py3-none-{machine.tag}; see what auditwheel repair says of it")
+        raise WheelError(f"{wheel.name} lacks the tag py3-none-{machine.tag}; run auditwheel repair to see why")
     shown = run(sys.executable, "-m", "auditwheel", "show", "--json", wheel)
     # `repair` has refused every library from outside but PROVIDED, which `show` cannot be told of: it names the tag of
     # the symbols apart from that of the libraries.
     if json.loads(shown)["sym_tag"] != machine.tag:
         raise WheelError(f"auditwheel does not find {machine.tag} in {wheel.name}; it says:\n{shown}")
     if wheel.stat().st_size > LARGEST:
-        raise WheelError(f"{wheel.name} has {wheel.stat().st_size:,} bytes, more than {LARGEST:,}; see what is in it")
+        raise WheelError(f"{wheel.name} has {wheel.stat().st_size:,} bytes, more than {LARGEST:,}: list its files")
     for library, names in exported(wheel).items():
         if foreign := sorted(name for name in names if not name.startswith("farandole_")):
             raise WheelError(f"{library} exports {', '.join(foreign[:5])}, which native/exports.map should keep inside")
@@ -256,7 +256,7 @@ int gettid(void) { return syscall(SYS_gettid); }
 
 
 def newer_glibc(machine: Machine, folder: Path) -> Path:
-    """Compile what tests, unlike the libraries, use of a newer glibc than the oldest, and return the object."""
+    """Compile the functions of a newer glibc that tests, unlike the libraries, use, and return the object."""
     folder.mkdir(parents=True, exist_ok=True)
     source, compiled = folder / "newer_glibc.c", folder / "newer_glibc.o"
     source.write_text(NEWER_GLIBC)
@@ -265,10 +265,11 @@ def newer_glibc(machine: Machine, folder: Path) -> Path:
 
 
 ROOMS = ("base", "reduce", "transport", "collective", "backend", "engine", "plugins")
-"""All rooms with tests, but for capi, whose tests are about several processes and need the library beside them."""
+"""All rooms with tests except capi, whose tests use several processes and need the library beside them."""
 EMULATED_ROOMS = ("base", "reduce", "collective")
-"""What depends on the processor: digests, arithmetic, and collectives among threads. An emulator has not the timing
-that tests of connections and deaths rely on, nor the list of locks that the kernel releases when a thread dies."""
+"""The rooms that depend on the processor: digests, arithmetic, and collectives among threads. An emulator lacks the
+timing that tests of connections and deaths rely on, nor the list of locks that the kernel releases when a thread
+dies."""
 
 
 # --- the command -----------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""`import horovod.X` gives farandole's own modules, whoever imports them, and says plainly what is not there."""
+"""`import horovod.X` gives farandole's own modules to any importer, and says plainly which parts are missing."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def test_orthogonal_vectors_are_summed(world):
 
 
 def test_parallel_vectors_are_averaged(world):
-    """Of equal weight with a number of ranks that is a power of two; also where squares leave the type's range."""
+    """Equal weights, if the number of ranks is a power of two; also if squares leave the type's range."""
     if world.size == 3:
         pytest.skip("three ranks fold: two of them weigh a quarter each, the third a half")
 

@@ -11,7 +11,7 @@ from frontends import DTYPES
 
 @pytest.mark.parametrize("dtype", list(DTYPES))
 def test_values(world, dtype):
-    """Everybody gets the root's tensor, whoever is the root; only in-place forms change the input."""
+    """All ranks get the root's tensor, whichever rank is the root; only in-place forms change the input."""
 
     def body(front):
         hvd = front.hvd

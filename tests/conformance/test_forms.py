@@ -308,7 +308,7 @@ def test_every_form(world, kind, dtypes):
 
 @pytest.mark.needs("grouped", "process sets")
 def test_forms_with_scales_of_every_float(world):
-    """Factors that are no powers of two, where rounding shows: within what the type can hold."""
+    """Factors that are not powers of two, so that rounding shows, within the type's range."""
 
     def body(front):
         hvd = front.hvd

@@ -121,13 +121,13 @@ def test_collectives_in_sets(crowd):
             except ValueError as error:
                 assert f"rank {rank}" in str(error).lower() and "member" in str(error), error
             else:
-                raise AssertionError("a rank that is no member took part")
+                raise AssertionError("a rank that is not a member took part")
         try:
             hvd.broadcast(front.tensor([1.0]), (members[0] + 1) % size, process_set=mine)
         except ValueError as error:
             assert "root" in str(error)
         else:
-            raise AssertionError("a root that is no member was taken")
+            raise AssertionError("a root that is not a member was accepted")
         for process_set in sets:
             assert hvd.remove_process_set(process_set)
 

@@ -1,5 +1,5 @@
-// The numbers, layouts and signatures that the engine states of NVIDIA's driver and of NCCL are those of their headers.
-// Only compiled, by test_headers.py.
+// Checks that the engine's constants, layouts and signatures of NVIDIA's driver and of NCCL equal those of their
+// headers. Only compiled, by test_headers.py.
 #include <cuda.h>
 #include <nccl.h>
 
@@ -13,7 +13,7 @@ namespace {
 namespace device = farandole::device;
 namespace nccl = farandole::backend::nccl;
 
-// Whether two functions are called alike: as many arguments, each of the same size.
+// Whether two functions have the same signature: the same number of arguments, each of the same size.
 template <typename R1, typename... A, typename R2, typename... B>
 constexpr bool alike(R1 (*)(A...), R2 (*)(B...)) {
   if constexpr (sizeof...(A) != sizeof...(B)) {

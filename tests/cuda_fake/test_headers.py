@@ -1,4 +1,4 @@
-"""What the engine states of the CUDA driver and of NCCL, compared with their headers. `make test-cuda-fake`."""
+"""The engine's declarations for the CUDA driver and NCCL, compared with their headers. `make test-cuda-fake`."""
 
 from __future__ import annotations
 

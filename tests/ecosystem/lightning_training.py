@@ -40,7 +40,7 @@ def make_trainer(strategy: Any, folder: str, **options: Any) -> lightning.Traine
 
 
 def fit(strategy: Any, folder: str, ckpt_path: str | None = None, **options: Any) -> dict[str, Any]:
-    """Train, and return what is to be the same on all strategies."""
+    """Train, and return the values that must be the same with all strategies."""
     lightning.seed_everything(0, verbose=False)
     module, trainer = WithAccuracy(), make_trainer(strategy, folder, **options)
     trainer.fit(module, digits(64), digits(64, shuffle=False), ckpt_path=ckpt_path, weights_only=False)

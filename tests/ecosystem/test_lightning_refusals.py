@@ -1,4 +1,4 @@
-"""What Lightning cannot do with farandole's strategy is said before the training begins."""
+"""Features of Lightning that farandole's strategy lacks are refused before the training begins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the staging of CUDA tensors promises beyond right values: forms, devices, and not to wait."""
+"""Properties of the staging of CUDA tensors beyond right values: all forms, devices, and no waits."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def test_work_queued_before_is_seen_and_work_queued_after_sees_the_result() -> N
         with torch.cuda.stream(stream):
             for step in range(20):
                 x = torch.zeros(2_000_000, device="cuda")
-                torch.cuda._sleep(5_000_000)  # the device is late: whoever does not wait reads zeros
+                torch.cuda._sleep(5_000_000)  # the device is late: a read without a wait gets zeros
                 x += step + 1 + hvd.rank()
                 hvd.allreduce_(x, name="x", op=hvd.Sum)
                 x *= 2

@@ -1,4 +1,4 @@
-"""Worlds of workers with a fake GPU each, for tests of what is special to gradients there."""
+"""Worlds of workers with a fake GPU each, for tests of gradients on GPUs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Worlds:
         self._variables = {
             **fake_gpu.environment(devices=2),
             "FAKE_GPU_DELAY_US": "300",
-            # What nobody waits for then shows however slow the machine is.
+            # So that a missing wait shows on a machine of any speed.
             "FAKE_GPU_LAZY_MS": "2000",
             # The request of the check of parameters would be counted in a first step.
             "FARANDOLE_CHECK_PARAMETERS": "0",
@@ -45,7 +45,7 @@ class Worlds:
         return world.run(body, *arguments)
 
     def close(self) -> None:
-        """End all of them."""
+        """End all worlds."""
         for world in self._worlds.values():
             world.close()
 
@@ -59,7 +59,7 @@ def worlds(nurseries: Nurseries, fake_gpu: FakeGpu) -> Iterator[Worlds]:
 
 @pytest.fixture(params=["nccl", "staged"])
 def own_worlds(request: pytest.FixtureRequest, nurseries: Nurseries, fake_gpu: FakeGpu) -> Iterator[Worlds]:
-    """Return worlds that are broken afterwards."""
+    """Return worlds that the test breaks."""
     worlds = Worlds(nurseries, fake_gpu, FARANDOLE_GPU=request.param)
     yield worlds
     worlds.close()

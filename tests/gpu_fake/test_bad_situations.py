@@ -1,4 +1,4 @@
-"""What is wrong with a machine's driver or NCCL is said by the first collective, or there is a way around it."""
+"""The first collective reports what is wrong with a machine's driver or NCCL, unless there is a way around it."""
 
 from __future__ import annotations
 

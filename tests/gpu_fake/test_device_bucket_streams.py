@@ -1,4 +1,4 @@
-"""Gradients of several streams in one bucket, and what is wrong without each of the waits."""
+"""Gradients of several streams in one bucket, and the wrong results without each of the waits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes through host memory, although its tensors are on a GPU: how often each is copied on its way."""
+"""Collectives of GPU tensors that go through host memory: the number of copies of each tensor."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 // PyTorch's "PrivateUse1" on the fake GPU, for its CPU build: tensors in memory of the fake driver, on its streams.
 //
 // An operator runs on the CPU, on copies of its inputs as the current stream has them, and its result lands in device
-// memory later, in the order of that stream. So whoever reads a tensor on another stream, and has not waited, gets
+// memory later, in the order of that stream. So a program that reads a tensor on another stream without waiting gets
 // wrong numbers. Compiled on demand by tests/support/fake_gpu_device.py.
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/Tensor.h>

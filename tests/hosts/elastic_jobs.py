@@ -16,8 +16,8 @@ from tests.hosts.jobs import FOLDER, alive
 from waiting import until
 
 END_SECONDS = 60.0
-# Of jobs in which nobody is to be counted out for silence. By default one second is enough for that, and for so long a
-# busy machine may leave a healthy worker without a processor.
+# For jobs in which no worker may be counted out for silence. By default one second is enough for that, and for that
+# long a busy machine may leave a healthy worker without a processor.
 PATIENCE = (*jobs.PATIENCE, "-x", "FARANDOLE_FAILURE_DEADLINE=20")
 
 
@@ -83,7 +83,7 @@ class Training:
 
     @property
     def generation(self) -> int:
-        """Of the last world that the launcher has spoken of."""
+        """The generation of the last world that the launcher has mentioned."""
         return int(re.findall(r"as generation (\d+)", self.said)[-1])
 
     def newest_world(self) -> list[int]:

@@ -42,7 +42,8 @@ def main() -> None:
     except (OSError, RuntimeError, subprocess.SubprocessError) as error:
         conversation.send(str(error).encode())
         return
-    # Whatever ends on this host without a parent is no zombie. Not before sshd has started: it would inherit this.
+    # A process that ends on this host without a parent does not become a zombie. Not before sshd has started: it would
+    # inherit this.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     conversation.send(b"ready")
     while conversation.recv(1):

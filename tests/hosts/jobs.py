@@ -14,7 +14,7 @@ from tests.hosts.host import Host
 from waiting import until
 
 FOLDER = "/root/job"
-# Of jobs whose hosts are not to be lost. By default 1.75 s of silence are enough for that, and for so long a busy
+# For jobs whose hosts must not be lost. By default 1.75 s of silence are enough for that, and for that long a busy
 # machine may leave an agent, or the launcher, without a processor.
 PATIENCE = ("--host-timeout", "20")
 

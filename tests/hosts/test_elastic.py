@@ -18,7 +18,7 @@ Hosts = Callable[..., Bed]
 
 
 def training(bed: Bed, *options: str, slots: int = 2, patient: bool = True) -> Training:
-    """Return a training with two workers on each host, or so many, which goes on with what is left of them."""
+    """Return a training with two workers on each host, or another number, which goes on with the remaining ones."""
     places = ",".join(f"{host.name}:{slots}" for host in bed.hosts)
     size = slots * len(bed.hosts)
     job = Training(bed, "-np", str(size), "--min-np", "1", "-H", places, *options, patient=patient)

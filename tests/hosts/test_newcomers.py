@@ -104,7 +104,7 @@ def test_a_host_with_another_version_is_left_out_until_it_comes_back(hosts: Host
 def test_a_newcomer_behind_a_slow_link_gets_its_state(hosts: Hosts) -> None:
     """It is full for seven seconds, and a worker or host may be silent for three: nobody is taken for lost.
 
-    A busy machine alone makes nobody silent for so long, as it does for the second that is the default.
+    A busy machine alone silences no worker for as long as this, unlike for the default of one second.
     """
     bed = hosts(2)
     bed.shape("20mbit", host=bed.hosts[1])

@@ -21,7 +21,7 @@ CURVE = ["--batch-size", "16", "--learning-rate", "0.05"]
 
 
 def launch(count: int, script: Path, *arguments: str) -> str:
-    """Run a script on so many workers with the launcher and return what rank 0 printed; the others print nothing."""
+    """Run a script on several workers with the launcher and return rank 0's output; the others print nothing."""
     command = [sys.executable, "-m", "farandole", "run", "-np", str(count), sys.executable, str(script), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -32,7 +32,7 @@ def launch(count: int, script: Path, *arguments: str) -> str:
 
 
 def on_workers(nursery: Nursery, count: int, script: Path, *arguments: str) -> str:
-    """Run a script on so many workers and return what rank 0 printed; the others print nothing."""
+    """Run a script on this number of workers and return what rank 0 printed; the others print nothing."""
     output, *others = run_on_workers(nursery, count, script, *arguments)
     assert not any(others), others
     return output

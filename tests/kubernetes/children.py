@@ -28,7 +28,7 @@ def stop(process: subprocess.Popen[bytes], seconds: float = STOP_SECONDS) -> Non
 
 
 def free_ports(count: int) -> list[int]:
-    """Return so many ports of this machine that nobody uses now."""
+    """Return a number of ports of this machine that are free now."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     try:
         return [each.getsockname()[1] for each in sockets]

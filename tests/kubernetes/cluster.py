@@ -200,7 +200,7 @@ class Cluster:
         return [*self.processes_of_pods(), *folders, *(f"wire {port}" for port in self._switch.ports("n"))]
 
     def processes_of_pods(self, node: str = "") -> list[str]:
-        """Return the processes of all pods, or of a node's, whoever their parents are now, by what their root is."""
+        """Return the processes of all pods, or of a node's, with any parents, recognized by their roots."""
         below = f"{self.folder / node}/" if node else f"{self.folder}/node-"
         found = []
         for process in Path("/proc").glob("[0-9]*"):

@@ -117,7 +117,7 @@ class ControlPlane:
             assert json.load(answer)["deleted"] == "1", f"etcd has no {key}"
 
     def kubeconfig_for(self, token: str) -> str:
-        """Return the kubeconfig of whoever has a token."""
+        """Return the kubeconfig of the user with a token."""
         return (
             "apiVersion: v1\nkind: Config\ncurrent-context: local\n"
             f'clusters: [{{name: local, cluster: {{server: "{self.url}", certificate-authority: {self.authority}}}}}]\n'

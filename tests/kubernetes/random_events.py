@@ -36,7 +36,7 @@ _RECOVERY_SECONDS = 240.0
 _AWAY_SECONDS = 3.0
 _PAUSE_SECONDS = 0.2
 _MOST_TOLD = 20
-# After so many events all workers must have joined.
+# The number of events after which all workers must have joined.
 _FULL_EVERY = 10
 _KINDS = "pods,services,configmaps,secrets,roles,rolebindings,serviceaccounts,networkpolicies,trainingjobs"
 
@@ -84,7 +84,7 @@ class RandomEvents:
             job.await_size(3, _RECOVERY_SECONDS)
 
     def run(self, count: int) -> None:
-        """Have so many events fall.
+        """Let this number of events happen.
 
         Raises:
             ClusterError: a job did not train again.

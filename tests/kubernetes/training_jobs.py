@@ -101,7 +101,7 @@ class Watched:
         return self.cluster.until(there, f"{self.name} is {state}", seconds, self.story)
 
     def await_size(self, size: int, seconds: float = 150) -> None:
-        """Wait until so many workers train."""
+        """Wait until this number of workers train."""
 
         def there() -> bool:
             return (self.status.get("progress") or {}).get("size") == size
@@ -109,7 +109,7 @@ class Watched:
         self.cluster.until(there, f"{size} workers of {self.name} train", seconds, self.story)
 
     def await_steps(self, books: Books, more: int, size: int | None = None, seconds: float = 150) -> None:
-        """Wait until so many more steps are done, by so many workers if a number is given."""
+        """Wait until this number of further steps are done, by this number of workers if one is given."""
         goal = int(books.newest()["step"]) + more
 
         def done() -> bool:

@@ -54,7 +54,7 @@ def test_results_by_rank_and_lines_after_their_rank(
 ) -> None:
     monkeypatch.setenv("OF_DRIVER", "1")
     out, err = io.StringIO(), io.StringIO()
-    # Of `local`, the task is in a process that this one has started, before it had that variable.
+    # With `local`, the task runs in a process that this one has started before it had that variable.
     env = {"MARK": mark, "PATH": None} if run is farandole.spark.run else {"MARK": mark}
     results = run(place, ("w",), {"number": 3}, num_proc=2, env=env, stdout=out, stderr=err)
     assert [each["place"] for each in results] == [(0, 2, 0, 2), (1, 2, 1, 2)]

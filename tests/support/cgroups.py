@@ -16,7 +16,7 @@ from farandole.control.agent.oom import memory_cgroup
 
 @contextlib.contextmanager
 def cgroup_with(limit: int) -> Iterator[Path]:
-    """Make a memory cgroup below this process's own; whoever is written into its `cgroup.procs` is in it.
+    """Make a memory cgroup below this process's own; a process that is written into its `cgroup.procs` is in it.
 
     What is left in it at the end is killed. The test is skipped where that cannot be done.
 

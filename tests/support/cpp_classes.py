@@ -107,7 +107,7 @@ def _members(body: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def _has_parameters(declared: str) -> bool:
-    """Return whether a declaration has parentheses of its own, which are no annotation's, argument's or value's."""
+    """Return whether a declaration has parentheses that do not belong to an annotation, an argument or a value."""
     plain = _POINTER.sub("", _ANNOTATION.sub("", declared))
     if "operator" not in plain:
         plain = re.split(r"(?<![=!<>])=(?!=)", plain, maxsplit=1)[0]

@@ -131,7 +131,7 @@ class FakeApiServer:
         try:
             return await self._route(request)
         except ConnectionResetError:
-            # Whoever asked is gone.
+            # The client is gone.
             return web.Response(status=503)
         except Answer as answer:
             body = {"kind": "Status", "status": "Failure", "code": answer.code, "message": str(answer)}

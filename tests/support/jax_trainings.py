@@ -38,7 +38,7 @@ def train(options: dict[str, Any]) -> dict[str, Any]:
     hvd.init()
     worker = current().settings.rank
     death = options.get("deaths", {}).get(worker)
-    # Whoever gets no state goes wrong.
+    # A worker that gets no state has wrong values.
     params = {"weights": jnp.full(3, 1.0 if worker == 0 else 5.0), "bias": jnp.zeros(())}
     optimizer = hvd.distributed(optax.sgd(RATE, momentum=0.9))
     state = hvd.elastic.TrainState(params=params, optimizer=optimizer.init(params), seen=0)

@@ -30,7 +30,7 @@ from farandole.control.roster.listener import Client
 
 SECRET = b"s" * 32
 SECONDS = 10.0
-"""Nothing here takes so long, unless it does not happen at all."""
+"""Seconds: nothing here takes as long as this, unless it does not happen at all."""
 
 
 def until(happened: Callable[[], bool]) -> None:

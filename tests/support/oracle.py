@@ -62,7 +62,7 @@ def check(actual: Any, wanted: np.ndarray, dtype: str, tolerance: float = 1.0) -
 def adasum(inputs: list[np.ndarray]) -> np.ndarray:
     """Return the adaptive sum of one vector from each rank, in float64.
 
-    With a number of ranks that is no power of two, the first pairs fold beforehand: of five ranks, ranks 0 and 1.
+    If the number of ranks is not a power of two, the first pairs fold beforehand: with five ranks, ranks 0 and 1.
     """
     vectors = [array.astype(np.float64) for array in inputs]
     leaves = 1 << (len(vectors).bit_length() - 1)

@@ -322,7 +322,7 @@ class Ended(NamedTuple):
 
     state: list[float]
     steps: list[int]
-    """Of each loop; 0 of one that was over when the worker came."""
+    """For each loop, the number of steps; 0 for one that was over when the worker joined."""
 
 
 class Book(NamedTuple):

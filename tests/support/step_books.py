@@ -76,7 +76,7 @@ class Books:
         return steps
 
     def await_steps(self, more: int, size: int | None = None, seconds: float = 60) -> None:
-        """Wait until so many more steps are done and, if one is given, until that is the size of the world."""
+        """Wait until this number of further steps are done and, if a size is given, until the world has it."""
         goal = int(self.newest()["step"]) + more
 
         def done() -> bool:

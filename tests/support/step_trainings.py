@@ -89,7 +89,7 @@ def train(options: dict[str, Any]) -> dict[str, Any]:
     if options.get("strangers", True):
         with torch.no_grad():
             for parameter in model.parameters():
-                parameter.mul_(1.0 if worker == 0 else 5.0)  # Whoever gets no state goes wrong.
+                parameter.mul_(1.0 if worker == 0 else 5.0)  # A worker that gets no state has wrong values.
     death = options.get("deaths", {}).get(worker)
     loop: Any = None
 

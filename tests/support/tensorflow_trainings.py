@@ -60,7 +60,9 @@ def train(options: dict[str, Any]) -> dict[str, Any]:
     model, optimizer = make(options.get("optimizer", "sgd"))
     if options.get("strangers", True):
         for variable in model.variables:
-            variable.assign(variable.numpy() * (1.0 if worker == 0 else 5.0))  # Whoever gets no state goes wrong.
+            variable.assign(
+                variable.numpy() * (1.0 if worker == 0 else 5.0)
+            )  # A worker that gets no state has wrong values.
     death = options.get("deaths", {}).get(worker)
     loop: Any = None
 

@@ -1,7 +1,7 @@
 """Worlds whose workers are threads, that come and go as a test likes: a fake of the engine and the roster together.
 
-A world is over when one of its workers dies, leaves, or turns away from it: whoever waits in a collective that is not
-complete then, and whoever comes to one later, gets HorovodInternalError. The next world begins when all of its members
+A world is over when one of its workers dies, leaves, or turns away from it: a worker that waits in a collective that is
+not complete then, or calls one later, gets HorovodInternalError. The next world begins when all of its members
 that are left have turned away too. Those that hold the state come first, then in their old order, then newcomers, who
 are not wanted any more when a worker has ended well.
 """

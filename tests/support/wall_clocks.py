@@ -43,7 +43,7 @@ class WallClocks:
         self._check()
 
     def jump(self, hours: Sequence[float]) -> None:
-        """Put each clock that there is so many hours ahead of the real time, in turn."""
+        """Put each clock, in turn, some hours ahead of the real time."""
         for path, ahead in zip(self._all(), cycle(hours), strict=False):
             with open(path, "r+b", buffering=0) as file:  # Never empty: the process would die of reading it.
                 file.write(_AHEAD.pack(int(ahead * HOUR)))

@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 ANSWER_SECONDS = 60.0
 # Then a worker is killed that was to end by itself.
 END_SECONDS = 20.0
-# For so long a worker may say nothing before it counts as lost. By default it is less, and least in elastic worlds, 1
-# s. A busy machine may well hold up a healthy worker for that: a test would find a worker too few, or a world too
-# many. A test that stops one to see it lost says so, to the roster, or by another deadline.
+# The seconds for which a worker may be silent before it counts as lost. By default it is less, and least in elastic
+# worlds, 1 s. A busy machine may well hold up a healthy worker for that: a test would find a worker too few, or a world
+# too many. A test that stops one to see it lost says so, to the roster, or by another deadline.
 SILENCE_SECONDS = 20.0
 # When one worker has failed, the others may wait for it in vain.
 STRAGGLER_SECONDS = 5.0

@@ -1,4 +1,4 @@
-"""Make the pictures of real runs anew, in docs/pictures: `python -m tools.pictures`. It takes about a minute.
+"""Make the pictures of real runs again, in docs/pictures: `python -m tools.pictures`. It takes about a minute.
 
 terminal.svg    an elastic job of which a worker is killed and replaced
 timeline.svg    a step of two workers

@@ -42,7 +42,7 @@ _FORMAT = """<svg class="rich-terminal" viewBox="0 0 {width} {height}" xmlns="ht
 
 
 def record(command: str, on_line: Callable[[str], None]) -> str:
-    """Run a command in a terminal of its own and return all that it wrote there, escape sequences included.
+    """Run a command in a terminal of its own and return its output there, escape sequences included.
 
     Args:
         on_line: is called with each line when it is complete.
@@ -73,7 +73,7 @@ def record(command: str, on_line: Callable[[str], None]) -> str:
 def _read(descriptor: int) -> str:
     try:
         return os.read(descriptor, 1 << 16).decode(errors="replace")
-    except OSError:  # Linux's way to say that the other side is closed
+    except OSError:  # Linux reports a closed other side in this way
         return ""
 
 
@@ -82,7 +82,7 @@ def _too_long(*_: object) -> None:
 
 
 def settled(written: str) -> str:
-    """Return what stays on the screen: of a status line that is drawn again and again, nothing."""
+    """Return the text that stays on the screen, without a status line that is redrawn again and again."""
     return re.sub(r"[^\n]*\r\x1b\[J", "", written.replace("\r\n", "\n"))
 
 

@@ -43,7 +43,7 @@ def spans(file: Path) -> list[Span]:
 
 
 def one_step(found: list[Span]) -> tuple[float, float]:
-    """Return where a step in the middle of the recording begins and ends: at two waits for its first tensor."""
+    """Return the beginning and the end of a step in the middle of the recording: two waits for its first tensor."""
     tensor = min(found, key=lambda span: span.begin).tensor
     begins = sorted(span.begin for span in found if span.tensor == tensor and span.rank == 0 and span.waits)
     middle = len(begins) // 2

@@ -39,10 +39,10 @@ inline constexpr unsigned kStreamNonBlocking = 1;
 inline constexpr unsigned kEventBlockingSync = 1;
 inline constexpr unsigned kEventDisableTiming = 2;
 inline constexpr unsigned kEventInterprocess = 4;
-// Handles of streams that nobody creates.
+// Handles of the streams that exist without being created.
 inline constexpr uintptr_t kStreamLegacy = 1;
 inline constexpr uintptr_t kStreamPerThread = 2;
-// Of cuMemHostAlloc: portable, mapped into the device, write-combined.
+// Flags of cuMemHostAlloc: portable, mapped into the device, write-combined.
 inline constexpr unsigned kHostAllocPortable = 1;
 inline constexpr unsigned kHostAllocDeviceMap = 2;
 inline constexpr unsigned kHostAllocWriteCombined = 4;

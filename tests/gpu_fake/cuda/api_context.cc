@@ -20,7 +20,7 @@ struct ErrorText {
   const char* text;
 };
 
-// The texts are our own: nobody should compare them.
+// The texts are our own, and should not be compared.
 constexpr ErrorText kErrors[] = {
     {kSuccess, "CUDA_SUCCESS", "no error"},
     {kInvalidValue, "CUDA_ERROR_INVALID_VALUE", "invalid argument"},

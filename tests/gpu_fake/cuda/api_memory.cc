@@ -27,7 +27,7 @@ void free_block(Gpu& gpu, const Block& block) {
 Block block_at(Gpu& gpu, Address address) {
   const Block block = gpu.usable(address, 0);
   if (block.base != address) {
-    throw Refused{kInvalidValue, "it is not the begin of an allocation"};
+    throw Refused{kInvalidValue, "it is not the beginning of an allocation"};
   }
   return block;
 }
@@ -44,7 +44,7 @@ Place place_of(Gpu& gpu, Address address, size_t bytes) {
   return block.bytes > 0 ? Place::kPinned : Place::kPageable;
 }
 
-// Where an operation touches memory when it runs; null: it may not, and the context is broken.
+// Returns where an operation touches memory when it runs; null: it may not, and the context is broken.
 char* touch(Gpu& gpu, Context& context, Address address, size_t bytes, Place place) {
   switch (place) {
     case Place::kDevice:
@@ -203,7 +203,7 @@ Result cuMemAllocAsync(Address* address, size_t bytes, Stream* handle) {
       throw Refused{kNotSupported, "the fake GPU allocates nothing in a capture"};
     }
     *address = gpu.memory().allocate(stream->context->device, bytes);
-    // It exists from its place in the stream's order on.
+    // The block exists from its place in the stream's order on.
     gpu.enqueue(stream, "an allocation",
                 [&gpu, block = gpu.usable(*address, bytes)] { gpu.memory().fill(block, 0xFF); });
     count(Count::kAsyncAllocations);
@@ -265,7 +265,7 @@ Result cuMemFreeHost(void* memory) {
   return call("cuMemFreeHost", [&](Gpu& gpu) {
     const Context& context = gpu.current();
     if (gpu.pinned(memory, 0).first != memory) {
-      throw Refused{kInvalidValue, "it is not the begin of pinned memory"};
+      throw Refused{kInvalidValue, "it is not the beginning of pinned memory"};
     }
     wait_for_all(gpu, context);
     const Gpu::HostBlock block = gpu.remove_host(memory, false);

@@ -7,7 +7,7 @@ namespace {
 
 constexpr unsigned kEventFlags = kEventBlockingSync | kEventDisableTiming | kEventInterprocess;
 
-// Where the host has to wait for all that a stream was given: the default stream waits for its context's others.
+// The streams that the host waits for with a stream: the default stream waits for the others of its context.
 std::vector<std::shared_ptr<Stream>> waited_for(Gpu& gpu, const std::shared_ptr<Stream>& stream) {
   std::vector<std::shared_ptr<Stream>> all = {stream};
   if (gpu.is_legacy(*stream)) {

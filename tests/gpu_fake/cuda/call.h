@@ -1,4 +1,4 @@
-// How each function of the driver's API begins and ends.
+// The beginning and the end of each function of the driver's API.
 #pragma once
 
 #include "cuda/gpu.h"
@@ -10,7 +10,7 @@ namespace gpu_fake {
 bool is_fork_of_user();
 void log_refusal(const char* function, const Refused& refused);
 
-// Runs the body, which throws what the call is to fail with.
+// Runs the body, which throws the error of a failed call.
 template <typename Body>
 Result call(const char* function, Body&& body, bool needs_init = true) {
   try {

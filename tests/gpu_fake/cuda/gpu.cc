@@ -369,7 +369,7 @@ Gpu::HostBlock Gpu::remove_host(void* memory, bool is_registered) {
   const std::lock_guard lock(mutex_);
   const auto found = host_.find(static_cast<char*>(memory));
   if (found == host_.end() || found->second.is_registered != is_registered) {
-    throw Refused{is_registered ? kHostMemoryNotRegistered : kInvalidValue, "it is not the begin of pinned memory"};
+    throw Refused{is_registered ? kHostMemoryNotRegistered : kInvalidValue, "it is not the beginning of pinned memory"};
   }
   const HostBlock block = found->second;
   host_.erase(found);

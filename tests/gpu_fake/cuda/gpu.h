@@ -1,4 +1,4 @@
-// The fake GPU as a whole: devices, their primary contexts, streams, events and memory, and who may use what.
+// The fake GPU as a whole: devices, their primary contexts, streams, events and memory, and the rules of their use.
 #pragma once
 
 #include <algorithm>
@@ -46,7 +46,7 @@ struct Event {
 
 class Gpu {
  public:
-  // The one of this process. It lives until the process ends: threads of streams may run until then.
+  // The instance of this process. It lives until the process ends, because threads of streams may run until then.
   static Gpu& get();
 
   // --- devices and contexts ---
@@ -66,7 +66,7 @@ class Gpu {
   // --- streams and events ---
   Stream* create_stream(unsigned flags, int priority);
   void destroy_stream(Stream* stream);
-  // A stream of whatever context; a null one is that of the current context. Throws for what is no stream.
+  // A stream of any context; a null one is that of the current context. Throws if the handle is not a stream.
   std::shared_ptr<Stream> stream(Stream* handle);
   // The same, but only of the current context.
   std::shared_ptr<Stream> own_stream(Stream* handle);

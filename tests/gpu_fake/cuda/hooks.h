@@ -1,5 +1,5 @@
-// What tests, the fake NCCL and the fake device of PyTorch do with the fake GPU, and no program could do with a real
-// one. All of it can be called with ctypes, too. A pointer that is null or wrong aborts the process with a message.
+// Functions that tests, the fake NCCL and the fake device of PyTorch call, and that do not exist for a real
+// GPU. All can be called with ctypes, too. A pointer that is null or wrong aborts the process with a message.
 #pragma once
 
 #include <cstddef>
@@ -50,9 +50,9 @@ FAKE_GPU_API Result fake_gpu_enqueue_or_drop(Stream* stream, const char* name, v
 // The stream stops before its next operation until it is released.
 FAKE_GPU_API void fake_gpu_hold(Stream* stream);
 FAKE_GPU_API void fake_gpu_release(Stream* stream);
-// Waits until all that was queued has run; counts as nothing. Returns the device's error.
+// Waits until all queued operations have run, without counting as a wait. Returns the device's error.
 FAKE_GPU_API Result fake_gpu_drain(Stream* stream);
-// Between the two, any use of the stream aborts the process with this reason.
+// Between these two calls, any use of the stream aborts the process with this reason.
 FAKE_GPU_API void fake_gpu_forbid(Stream* stream, const char* why);
 FAKE_GPU_API void fake_gpu_permit(Stream* stream);
 // The device of a stream; -1: there is no such stream, or it is the default one of no current context.

@@ -25,19 +25,19 @@ class Memory {
  public:
   Memory(int devices, size_t bytes_each);
 
-  // Throws out of memory.
+  // Throws an error if the device is out of memory.
   Address allocate(Device device, size_t bytes);
-  // Whose allocation holds all of these bytes? None: nobody's.
+  // Returns the allocation that holds all of these bytes, if there is one.
   std::optional<Block> find(Address address, size_t bytes) const;
-  // Whether the address is one of these devices', allocated or not.
+  // Whether the address belongs to one of these devices, allocated or not.
   bool has(Address address) const;
   void fill(const Block& block, int value);
-  // From now on no call may use it.
+  // Marks the block, so that no call may use it from now on.
   void mark_freed(const Block& block);
   void give_back(const Block& block);
   // The allocations of a device.
   std::vector<Block> blocks_of(Device device) const;
-  // Where the fake itself can touch it.
+  // The address at which the fake itself can touch the memory.
   char* touch(Address address) const { return real_ + (address - seen_); }
 
   size_t bytes_each() const { return bytes_each_; }

@@ -30,7 +30,7 @@ TimeMode mode_named(const std::string& name) {
   if (name == "random") {
     return TimeMode::kRandom;
   }
-  stop("FAKE_GPU_TIME is '" + name + "': eager, lazy or random");
+  stop("FAKE_GPU_TIME is '" + name + "': use eager, lazy or random");
 }
 
 int number_at(const std::string& text, size_t position) {
@@ -53,7 +53,7 @@ class Faults {
       const size_t first = one.find(':');
       const size_t second = one.find(':', first + 1);
       if (first == std::string::npos || second == std::string::npos) {
-        stop("FAKE_GPU_FAULT is '" + one + "': <function>:<nth call>:<code>");
+        stop("FAKE_GPU_FAULT is '" + one + "': use <function>:<nth call>:<code>");
       }
       plan(one.substr(0, first), number_at(one, first + 1), number_at(one, second + 1));
     }

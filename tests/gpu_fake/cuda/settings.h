@@ -1,4 +1,4 @@
-// What the environment says about the fake GPU, what it counts, and which calls are to fail.
+// The settings of the fake GPU from the environment, its counters, and the calls that must fail.
 #pragma once
 
 #include <atomic>
@@ -12,7 +12,7 @@
 
 namespace gpu_fake {
 
-// An API call that gives anything but success ends with one of these. `why` goes to stderr with FAKE_GPU_LOG=1.
+// The error of an API call that does not succeed. `why` is written to stderr with FAKE_GPU_LOG=1.
 struct Refused : std::exception {
   Refused(Result code_, std::string why_) : code(code_), why(std::move(why_)) {}
   const char* what() const noexcept override { return why.c_str(); }
@@ -33,7 +33,7 @@ struct Time {
 Time& settings_of_time();
 void set_time(const std::string& mode, unsigned seed, unsigned longest_delay_us);
 
-// A number of the environment, or `otherwise` where there is none.
+// A number from the environment, or `otherwise` if it is not set.
 uint64_t number(const char* name, uint64_t otherwise);
 std::string text(const char* name);
 
@@ -61,7 +61,7 @@ uint64_t counted(Count what);
 std::optional<Count> count_named(const std::string& name);
 void reset_counts();
 
-// Throws what fake_gpu_fail or FAKE_GPU_FAULT=<function>:<nth>:<code>[,...] has planned for this call.
+// Throws the error that fake_gpu_fail or FAKE_GPU_FAULT=<function>:<nth>:<code>[,...] has planned for this call.
 void throw_planned_fault(const char* function);
 void plan_fault(const std::string& function, int nth, int code);
 

@@ -1,8 +1,8 @@
-// A stream: a queue of operations, and a thread that runs them one after the other, in its own time.
+// A stream: a queue of operations, and a thread that runs them one after another, in its own time.
 //
 // When an operation may begin depends on the mode. Eager: as soon as the thread comes to it. Random: sometimes after a
-// delay, by the seed and the number of the stream. Lazy: when somebody waits for it, has asked for it three times, or
-// after a while (FAKE_GPU_LAZY_MS), because real devices run without being asked.
+// delay, by the seed and the number of the stream. Lazy: when the host waits for it, has queried it three times, or
+// after a while (FAKE_GPU_LAZY_MS), because real devices run without being queried.
 #pragma once
 
 #include <atomic>
@@ -38,7 +38,7 @@ struct Stream : std::enable_shared_from_this<Stream> {
   void hold(bool held);
   // The thread ends when all has run.
   void close();
-  // The context broke: what is queued is dropped, and nobody waits any more.
+  // The context broke: queued operations are dropped, and waits end.
   void wake();
   void forbid(std::string why);
 

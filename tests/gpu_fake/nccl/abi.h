@@ -45,7 +45,7 @@ struct UniqueId {
 inline constexpr unsigned kConfigMagic = 0xcafebeef;
 inline constexpr int kUndefined = INT32_MIN;
 
-// ncclConfig_t as of 2.18. Newer callers have more behind it, and say so in `size`.
+// ncclConfig_t as of 2.18. Newer callers have more fields behind it, and show that in `size`.
 struct Config {
   size_t size;
   unsigned magic;

@@ -52,7 +52,7 @@ class Registry {
   std::unordered_map<Comm*, std::shared_ptr<Comm>> comms_;
 };
 
-// What a thread has called since ncclGroupStart.
+// The calls of a thread since ncclGroupStart.
 struct Gathered {
   std::shared_ptr<Comm> comm;
   gpu_fake::Stream* stream;
@@ -180,7 +180,7 @@ Result add(const char* function, Comm* handle, gpu_fake::Stream* stream, Call ca
   return kSuccess;
 }
 
-// The first that is worse than success, with errors before "in progress".
+// The worse of two results: errors are worse than "in progress", which is worse than success.
 Result worse(Result a, Result b) {
   if (a == kSuccess || (a == kInProgress && b != kSuccess)) {
     return b;

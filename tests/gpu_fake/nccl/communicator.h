@@ -43,7 +43,7 @@ struct Comm : std::enable_shared_from_this<Comm> {
   // For blocking communicators, and those that begin in a group.
   Result wait_until_ready();
 
-  // What a program may ask at any time, from any thread; each question lets time pass.
+  // A program may call this at any time, from any thread; each call lets time pass.
   Result poll();
   // Launches a group, or leaves it to later polls: then the stream is forbidden until it is launched.
   Result launch(std::vector<Call> calls, gpu_fake::Stream* stream);

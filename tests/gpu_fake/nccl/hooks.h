@@ -1,4 +1,4 @@
-// What tests ask of the fake NCCL.
+// Functions with which tests control the fake NCCL.
 #pragma once
 
 #include <cstdint>

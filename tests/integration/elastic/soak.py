@@ -40,7 +40,7 @@ class Holdings(NamedTuple):
     """What a worker holds of its system, in one of its worlds."""
 
     size: int
-    """Of the world."""
+    """The generation of the world."""
     threads: list[str]
     """Their names."""
     descriptors: int

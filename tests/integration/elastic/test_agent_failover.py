@@ -72,7 +72,7 @@ async def take_over(work: Callable[[Workers], Coroutine[Any, Any, None]], *socke
 
 
 def with_lost_agent(work: Callable[[Workers], Coroutine[Any, Any, None]], seconds: float = 20.0) -> None:
-    """Do something with an agent that may outlive its launcher by so long, and see that nothing is left of it."""
+    """Do something with an agent that may outlive its launcher for some time, and check that nothing is left of it."""
 
     async def run() -> None:
         agent = await AgentClient.start(Host("here"), True, SshOptions())

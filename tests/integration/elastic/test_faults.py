@@ -76,8 +76,9 @@ def training(nursery: Nursery, tmp_path: Path) -> Iterator[Training]:
     training.job.close()
 
 
-# The others may be in the step before the one in which somebody is killed, or have just begun it. So whoever is to be
-# killed when they go on without that one, has it due from the step before on: until then nobody enters another world.
+# The others may be in the step before the one in which a worker is killed, or have just begun it. So a worker that is
+# to be killed when they go on without that one, has it due from the step before on: until then nobody enters another
+# world.
 BEFORE_THAT = 2
 
 

@@ -22,7 +22,7 @@ def train(
     most: int = 9,
     begun: str = "",
 ) -> dict[str, Any]:
-    """Train in Horovod's style for so many steps, until there have been worlds of so many sizes and few are left.
+    """Train in Horovod's style for a number of steps, until there have been worlds of several sizes and few are left.
 
     Once all workers have done a step, and committed it if they commit each, there is a file `begun`.
     """

@@ -71,7 +71,7 @@ def lines(job: Job, word: str, **facts: object) -> list[dict[str, str]]:
 
 
 def wait_for(job: Job, word: str, many: int = 1, **facts: object) -> list[dict[str, str]]:
-    """Wait until so many lines have been said, and return them."""
+    """Wait until this number of lines has been printed, and return them."""
     try:
         until(lambda: len(lines(job, word, **facts)) >= many or job.process.poll() is not None, word, LONG)
     except pytest.fail.Exception as error:
@@ -82,7 +82,7 @@ def wait_for(job: Job, word: str, many: int = 1, **facts: object) -> list[dict[s
 
 
 def check_alike(job: Job, size: int) -> None:
-    """See that so many workers have come to the same parameters."""
+    """Check that this number of workers have the same parameters."""
     trained = lines(job, "trained")
     assert len(trained) == size, job.said
     assert len({(line["steps"], line["parameters"]) for line in trained}) == 1, trained

@@ -27,7 +27,7 @@ def learn(folder: str, loops: int, waits_at: int) -> list[tuple[int, str]]:
 
     torch.set_num_threads(1)
     hvd.init()
-    torch.manual_seed(current().settings.rank)  # Whoever gets no state goes wrong.
+    torch.manual_seed(current().settings.rank)  # A worker that gets no state has wrong values.
     results = []
     dataset = torch.utils.data.TensorDataset(torch.arange(24.0).reshape(12, 2))
     loader = hvd.elastic.ElasticLoader(dataset, global_batch_size=4)

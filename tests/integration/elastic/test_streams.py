@@ -105,7 +105,7 @@ def learn(folder: str, options: dict[str, Any]) -> dict[str, Any]:
     model, beside = make_model().to(device), torch.nn.Linear(4, 3).to(device)
     with torch.no_grad():
         for parameter in [*model.parameters(), *beside.parameters()]:
-            parameter.mul_(1 + 4 * worker)  # Whoever gets no state goes wrong.
+            parameter.mul_(1 + 4 * worker)  # A worker that gets no state has wrong values.
     optimizer = hvd.DistributedOptimizer(make_optimizer(options["optimizer"], model), model.named_parameters())
     schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.98)
     mean = Mean(model)

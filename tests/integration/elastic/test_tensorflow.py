@@ -222,7 +222,7 @@ def states_are_synced(eager: bool) -> list[Any]:
 
         if not eager:
             session.graph.finalize()
-        for _ in range(2):  # The second time shows that a sync is no thing of the first one only.
+        for _ in range(2):  # The second time shows that not only the first sync works.
             state.sync()
             note()
             state._write([np.full((2, 2), 9.0 + hvd.rank()), np.int64(3)])

@@ -47,7 +47,7 @@ def test_an_optimizer_of_nnx_averages_gradients(jax_nursery: Nursery) -> None:
         def parameters(model: Any) -> list[float]:
             return np.concatenate([np.ravel(each) for each in jax.tree.leaves(nnx.state(model, nnx.Param))]).tolist()
 
-        # Whoever does not get the root's parameters goes wrong.
+        # A worker that does not get the root's parameters has wrong values.
         model, reference = Model(hvd.rank()), Model(0)
         nnx.update(model, hvd.broadcast_parameters(nnx.state(model)))
         plain = optax.adam(0.01)

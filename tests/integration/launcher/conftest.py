@@ -101,7 +101,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Job]]:
 
 @pytest.fixture
 def serve() -> Iterator[Callable[..., Running]]:
-    """Return a function that starts a roster of so many workers."""
+    """Return a function that starts a roster for a number of workers."""
     running: list[Running] = []
 
     def serve(size: int, **options: object) -> Running:

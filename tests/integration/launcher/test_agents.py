@@ -72,7 +72,7 @@ def test_missing_program_is_an_error() -> None:
 
 
 def test_silent_agent_is_lost_and_heartbeats_prevent_that(tmp_path: Path) -> None:
-    # A busy machine may leave an agent without a processor, but not for so long.
+    # A busy machine may leave an agent without a processor, but not for as long as this.
     seconds = 3.0
 
     async def watch() -> str:

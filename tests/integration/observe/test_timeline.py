@@ -99,7 +99,7 @@ def threads() -> list[str]:
 
 
 def shown(path: Path, tensor: str, ranks: int) -> Callable[[], bool]:
-    """Return whether a tensor's reduction on so many ranks can be seen in the file."""
+    """Return whether the file shows a tensor's reduction on this number of ranks."""
 
     def look() -> bool:
         records = traces.peek(path)

@@ -87,7 +87,7 @@ def test_workers_that_need_their_dispatchers_word_end_before_it(
     ship(read_some_of_many)
     world, trainer = World(tensorflow_nursery, 2), tensorflow_nursery.fork({"FARANDOLE_LISTEN": "127.0.0.1"})
     try:
-        # For so long a worker asks a dispatcher that is gone: longer than an answer is waited for.
+        # The seconds for which a worker asks a dispatcher that is gone: more than the wait for an answer.
         world.start(serve, str(tmp_path / "service.json"), 1, side, 1000)
         trainer.send(read_some_of_many, (str(tmp_path / "service.json"), 0))
         assert trainer.receive() == 200

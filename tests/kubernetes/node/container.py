@@ -268,7 +268,7 @@ def read_bytes(quantity: object) -> int:
     """Read a quantity of memory, such as `64Mi`."""
     match = re.fullmatch(r"([0-9.]+)(Ki|Mi|Gi|k|M|G|)", str(quantity))
     if match is None:
-        raise ValueError(f"{quantity!r} is no quantity of memory")
+        raise ValueError(f"{quantity!r} is not a valid quantity of memory")
     return int(float(match[1]) * _UNITS[match[2]])
 
 
@@ -304,7 +304,7 @@ def root_script(root: Path, begun: Path, binds: Sequence[tuple[str, str, bool]],
         'mount -t proc proc "$R/proc"; mount --rbind /dev "$R/dev"; mount --rbind /sys "$R/sys"',
         'mount -t tmpfs -o size=64m shm "$R/dev/shm"',
         'for f in tmp run var/tmp; do mount -t tmpfs -o mode=1777 private "$R/$f"; done',
-        # A program of the machine may lie in root's home; whoever the container runs as finds it.
+        # A program of the machine may lie in root's home; any user of the container finds it.
         'chmod go+rx "$R/root"',
     ]
     for source, target, locked in binds:

@@ -391,7 +391,7 @@ def _spawn(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
 
 
 def _complain(task: asyncio.Task[None]) -> None:
-    """Write a fault of this tool into the log of the node, where whoever wonders about a pod finds it."""
+    """Write a fault of this tool into the log of the node, where a reader who looks for a pod's problem finds it."""
     if not task.cancelled() and (error := task.exception()) is not None:
         traceback.print_exception(error)
 

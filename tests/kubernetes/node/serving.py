@@ -122,7 +122,7 @@ class Serving:
             code = await process.wait()
             await socket.send_bytes(bytes([_STATUS]) + _result(code))
         except ConnectionError:
-            pass  # Whoever asked is gone; so is the program, see `_pass_in`.
+            pass  # The client is gone; so is the program, see `_pass_in`.
         await socket.close()
         listening.cancel()
         return socket

@@ -113,7 +113,7 @@ TEST_F(NcclStrictness, ArgumentsAreChecked) {
     EXPECT_EQ(ncclBroadcast(data, data, 1, kFloat32, 2, comm, world.stream), kInvalidArgument);
     EXPECT_EQ(ncclGroupEnd(), kInvalidArgument);
     EXPECT_TRUE(is_idle(world));
-    // 0 elements are no operation at all.
+    // With 0 elements, there is no operation at all.
     world.ok(ncclAllReduce(data, data, 0, kFloat32, kSum, comm, world.stream));
     EXPECT_TRUE(is_idle(world));
     Config config = non_blocking();

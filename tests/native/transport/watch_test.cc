@@ -90,7 +90,7 @@ TEST(Watch, ReadsOnlyChannelsThatHaveSomethingToRead) {
     world.peer(1).send(ControlFrame(ControlKind::kHeartbeat));
   }
   world.peer(1).send(revoke_frame({1, Sign::kRevoked, "the end of the test"}));
-  // Everyone is told; this one receives nothing else, as it is no neighbour.
+  // All ranks are told; this one receives nothing else, because it is not a neighbour.
   pollfd told = {.fd = world.peer(kSize / 2).fd(), .events = POLLIN, .revents = 0};
   EXPECT_EQ(::poll(&told, 1, static_cast<int>(kPatience * 1e3)), 1);
   counts_receives = false;

@@ -142,7 +142,7 @@ class FrontEnd(ABC):
     def reduced_rows(
         self, indices: list[int], rows: np.ndarray, total: int, *, name: str, op: int
     ) -> tuple[np.ndarray, int]:
-        """Return the reduction of a sparse tensor of so many rows, dense, and how many rows it stores."""
+        """Return the dense reduction of a sparse tensor with `total` rows, and the number of rows that it stores."""
         raise NotImplementedError
 
     # --- gradients

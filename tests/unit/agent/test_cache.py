@@ -27,7 +27,7 @@ def age(path: Path | bytes, seconds: float) -> None:
 
 
 def keep(cache: Cache, content: bytes, seconds_ago: float = 0) -> bytes:
-    """Put an object into the cache that was used so long ago, and return its digest."""
+    """Put an object into the cache that was last used some time ago, and return its digest."""
     digest = hashlib.sha256(content).digest()
     partial = cache.begin(digest)
     os.write(partial.fd, content)

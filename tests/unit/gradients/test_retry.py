@@ -174,7 +174,7 @@ def test_reduced_gradients_are_fetched_from_ranks_that_have_them():
     world.end()
     training.reducer.finish()
     assert training.values() == {"a": 6.0}
-    assert retry.counted == [], "whoever recovers lets the step count"
+    assert retry.counted == [], "a worker that recovers lets the step count"
 
 
 def test_without_kept_gradients_the_step_is_lost():

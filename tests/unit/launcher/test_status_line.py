@@ -28,7 +28,7 @@ def running(hosts: tuple[tuple[str, tuple[int, ...]], ...], *down: int) -> Statu
 
 
 def told(status: Status, waiting: dict[int, float], steps: int = 24, seconds: float = 2.0) -> Status:
-    """Let ranks report twice: between, they have made so many steps and waited for these parts of the time."""
+    """Let ranks report twice: in between, they have made some steps and waited for these parts of the time."""
     for rank, part in waiting.items():
         status = status.told(rank, ProgressReport(100.0, 1000, 50.0))
         status = status.told(rank, ProgressReport(100.0 + seconds, 1000 + steps, 50.0 + part * seconds))

@@ -188,7 +188,7 @@ def test_pipes_and_dumb_terminals_have_no_bottom_rows() -> None:
 
 
 def luminance(number: int) -> float:
-    """Of a colour of the 6x6x6 cube, as WCAG 2.1 defines it."""
+    """Return the luminance of a colour of the 6x6x6 cube, as WCAG 2.1 defines it."""
     index = number - 16
     levels = [(0, 95, 135, 175, 215, 255)[digit] / 255 for digit in (index // 36, index // 6 % 6, index % 6)]
     linear = [level / 12.92 if level <= 0.03928 else ((level + 0.055) / 1.055) ** 2.4 for level in levels]

@@ -20,7 +20,7 @@ def read_soon(path: Path) -> list[object]:
             return value
         except ValueError:
             continue
-    pytest.fail("the file was no JSON twenty times in a row")
+    pytest.fail("the file was not valid JSON twenty times in a row")
 
 
 def test_it_is_valid_after_every_write(tmp_path: Path) -> None:

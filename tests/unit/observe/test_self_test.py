@@ -160,7 +160,7 @@ def test_links_that_differ_a_little_are_good() -> None:
 
 
 def test_a_slow_host_is_named_instead_of_its_links() -> None:
-    """Of three hosts, most links are slow when one host is."""
+    """With three hosts, most links are slow if one host is."""
     rates = even(3)
     for other in (0, 1):
         rates[2][other] = rates[other][2] = 0.12

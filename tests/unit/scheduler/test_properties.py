@@ -120,7 +120,7 @@ class Shares:
 
 
 def test_fair_share_stays_within_bounds() -> None:
-    # Up to one job by turns, and what is left then goes to whoever has a job that fits.
+    # Up to one job by turns; the rest goes to any user with a job that fits.
     watched = Shares()
     most = 3
     run([replace(job, queue="default") for job in random_jobs(3, 120, most=most)], watched, "4x4")

@@ -1,4 +1,4 @@
-"""What is on this machine, and what whoever starts the tests has set, is not seen by them."""
+"""Tests do not see the state of this machine, or the settings of the user who starts them."""
 
 from __future__ import annotations
 

@@ -77,4 +77,4 @@ def test_what_was_skipped_or_failed_is_told(
     monkeypatch.setattr(frameworks, "ENVIRONMENTS", rows)
     capsys.readouterr()
     assert frameworks.main(["older"]) == 2
-    assert "there is no older; there are: old, good, bad." in capsys.readouterr().err
+    assert "unknown environment older; choose from old, good, bad" in capsys.readouterr().err

@@ -91,7 +91,7 @@ def test_restore_goes_back_to_no_state_at_all() -> None:
 
 
 def test_restore_keeps_objects_that_others_hold() -> None:
-    """A schedule of the optimizer that was wrapped, for example, and whoever has its groups."""
+    """A schedule of the wrapped optimizer, for example, and any other owner of its groups."""
     training = Training(torch.optim.SGD)
     state = TorchState(training.model, training.optimizer)
     (group,) = groups = training.original.param_groups

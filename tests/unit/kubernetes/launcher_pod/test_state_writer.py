@@ -33,7 +33,7 @@ class SlowFailover:
         self.written.append(dict(parts))
 
     def allow(self, count: int = 1) -> None:
-        """Let so many writings through."""
+        """Let this number of writes through."""
         self._allowed.release(count)
 
 

@@ -37,7 +37,7 @@ def checked(value: Any, schema: dict[str, Any], where: str) -> Any:
     """Return a value as a structural schema leaves it; raises AssertionError where the server would refuse it."""
     kinds = {"object": dict, "string": str, "integer": int, "boolean": bool, "array": list}
     if "type" in schema:
-        assert isinstance(value, kinds[schema["type"]]), f"{where}: {value!r} is no {schema['type']}"
+        assert isinstance(value, kinds[schema["type"]]), f"{where}: {value!r} is not of type {schema['type']}"
     assert "enum" not in schema or value in schema["enum"], f"{where}: {value!r} is none of {schema['enum']}"
     assert not isinstance(value, int) or value >= schema.get("minimum", value), f"{where}: {value} is too small"
     if not isinstance(value, dict) or "properties" not in schema:

@@ -115,7 +115,7 @@ class PlayedCluster:
         lifetime: float = 0.0,
         container: dict[str, str] | None = None,
     ) -> None:
-        """Let a pod's program end that has run for so many seconds.
+        """Let a pod's program end after it has run for some seconds.
 
         Args:
             reason: of the pod.

@@ -176,7 +176,7 @@ def test_repeatedly_failing_launcher_is_reported() -> None:
     assert cluster.status["state"] == "Restarting"
     assert "exit code 1, PermissionError: /tmp" in cluster.status["reason"]
 
-    # The kubelet's next wait is no news.
+    # The kubelet's next wait does not count as news.
     waiting["waiting"]["message"] = "back-off 1m20s restarting failed container=launcher"
     assert cluster.reconcile().status is None
 

@@ -174,7 +174,7 @@ def test_job_is_removed_when_its_agents_have_given_up(jobs: Jobs) -> None:
 
 
 def was_seen(directory: JobDirectory, seconds: float) -> None:
-    """Have the daemon been seen alive so long ago for the last time."""
+    """Pretend that the daemon was last seen alive some time ago."""
     then = time.monotonic_ns() - int(seconds * 1e9)
     os.utime(directory.path / "lock", ns=(then, then))
 

@@ -14,7 +14,7 @@ from farandole.control.launcher.daemon.watchdog import run_watched
 
 
 class Kernel:
-    """Has no room for so many forks; then, each is as it looks in the new process."""
+    """Has no room for a number of forks; then, each fork looks as in the new process."""
 
     def __init__(self, failures: float) -> None:
         self.failures = failures
