@@ -201,7 +201,7 @@ _readers: list[Reader] = []
 
 
 def read_errors_by(reader: Reader) -> None:
-    """Have a front end say which of its framework's errors stand for one of these; others are None to it."""
+    """Register a front end's function from its framework's errors to these; it returns None for others."""
     if reader not in _readers:
         _readers.append(reader)
 

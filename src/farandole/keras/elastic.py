@@ -199,14 +199,14 @@ class UpdateBatchStateCallback(Callback):
         self.steps_per_epoch = None
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Let the epoch have the rest of its steps only."""
+        """Let the epoch have only the rest of its steps."""
         if (self.params or {}).get("steps"):
             if self.steps_per_epoch is None:
                 self.steps_per_epoch = self.params["steps"]
             self.params["steps"] = self.steps_per_epoch - self.state.batch
 
     def on_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Note the batch."""
+        """Record the batch."""
         self.state.batch = batch
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
@@ -228,5 +228,5 @@ class UpdateEpochStateCallback(Callback):
         self.initial_epoch = self.state.epoch
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Note that the epoch is over."""
+        """Record that the epoch is over."""
         self.state.epoch = self.initial_epoch + epoch + 1

@@ -21,7 +21,7 @@ def load_model(
         filepath: a file that `model.save` has written, with farandole or without.
         custom_optimizers: classes of optimizers that Keras does not have.
         custom_objects: other things that it does not have, by their names.
-        compression: see `DistributedOptimizer`.
+        compression: as in `DistributedOptimizer`.
         legacy_opts: accepted; older optimizers are recognized.
 
     Example:

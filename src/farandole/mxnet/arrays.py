@@ -72,11 +72,11 @@ class Arrays(MXNetDialect, FrontEnd[Sent]):
         return f"mxnet.NDArray of {np.dtype(tensor.dtype).name}"
 
     def is_ready(self, tensor: Sent) -> bool:
-        """Say no: MXNet's engine decides when an array is."""
+        """Return False: MXNet's engine decides when an array is ready."""
         return False
 
     def address(self, tensor: Sent) -> int:
-        """Return where it begins, if that is known before the call begins."""
+        """Return its address, if that is known before the call begins."""
         return tensor.memory
 
     def stage(self, tensor: Sent) -> Sent:

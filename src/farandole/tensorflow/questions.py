@@ -8,7 +8,7 @@ from farandole.tensorflow import ops
 
 
 def join() -> Any:
-    """Say that this rank has no more data, wait for all others to say so, and return the last of them."""
+    """Announce that this rank has no more data, wait until all ranks have done so, and return the last of them."""
     return ops.join()
 
 

@@ -28,7 +28,7 @@ def allreduce_slices(
         op: Average or Sum.
         name: the name of the call, if it has one.
         process_set: the ranks that take part.
-        ignore_name_scope: see `allreduce`.
+        ignore_name_scope: as in `allreduce`.
     """
     gathered = ops.run(
         ALLGATHER,

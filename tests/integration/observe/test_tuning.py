@@ -115,5 +115,5 @@ def test_a_job_that_ends_before_it_says_so(open_world: OpenWorld, tmp_path: Path
     world = open_world(2, FARANDOLE_AUTOTUNE="1", XDG_CACHE_HOME=str(tmp_path))
     (_, report, told), _ = world.run(train, 2)
     assert not report["done"]
-    assert "the job has ended before it. Nothing is kept" in told
+    assert "the job has ended before the end of autotuning, so nothing is kept" in told
     assert list(tmp_path.iterdir()) == []

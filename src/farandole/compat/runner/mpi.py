@@ -48,7 +48,7 @@ def starter(args: argparse.Namespace, environment: Mapping[str, str]) -> Starter
 
 
 def tell_what_has_no_effect(args: argparse.Namespace, chosen: Starter | None) -> None:
-    """Say which flags about launchers change nothing in this job."""
+    """Print the flags about launchers that have no effect on this job."""
     if args.use_jsrun:
         print("note: --jsrun: farandole starts the workers itself, without it", file=sys.stderr)
     given = {"--mpi-args": args.mpi_args, "--binding-args": args.binding_args}

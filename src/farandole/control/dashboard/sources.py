@@ -167,12 +167,12 @@ def source_for(
     environment: Mapping[str, str] = os.environ,
     warn: Callable[[Unreachable], None] = lambda _: None,
 ) -> JobSource:
-    """Return the source that a command line means.
+    """Return the source that a command line names.
 
     Args:
         job: a name, or the address of a job's metrics.
         place: the place of the job; None: the default.
-        environment: this process's.
+        environment: the environment of this process.
         warn: called with the error of a default place that does not answer, and is left out.
 
     Raises:

@@ -75,7 +75,7 @@ def facts_of(status: JobStatus, view: JobView, now: float) -> list[dict[str, str
 
 
 def sentence_of(status: JobStatus, view: JobView) -> str:
-    """Say in a sentence how the job is."""
+    """Return a sentence on the state of the job."""
     if status.state is not JobState.RUNNING:
         return status.reason or status.state.value.lower()
     if view.state:
@@ -191,7 +191,7 @@ def percent(part: float | None) -> str:
 
 
 def since_text(job: JobStatus, now: float) -> str:
-    """Say since when the job is as it is."""
+    """Return a text on how long the job has been in its state."""
     at = job.finished or job.started or job.created
     return "" if at is None else f"{duration_text(now - at)} ago"
 

@@ -35,7 +35,7 @@ class Options:
         adapt_batches: whether jobs of the category `adaptive` choose their batch sizes, under policies that resize
             jobs; under others, all keep the sizes that their users chose.
         resize: whether such policies may resize jobs.
-        whole_seconds: see `Training`.
+        whole_seconds: as in `Training`.
     """
 
     interval: float = 60.0

@@ -67,7 +67,7 @@ class LearningRateScheduleCallback(Callback):
             self.steps_per_epoch = self._steps_of_keras()
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Note the epoch."""
+        """Record the epoch."""
         self.current_epoch = epoch
 
     def on_batch_begin(self, batch: int, logs: Any = None) -> None:
@@ -143,7 +143,7 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
         Args:
             initial_lr: the rate after the warm-up; left out, as in older scripts, it is the optimizer's.
             warmup_epochs: the length of the warm-up in epochs.
-            momentum_correction: see `LearningRateScheduleCallback`.
+            momentum_correction: as in `LearningRateScheduleCallback`.
             steps_per_epoch: the same.
             verbose: 1: rank 0 says when the warm-up is over.
 

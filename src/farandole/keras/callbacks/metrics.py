@@ -34,11 +34,11 @@ class MetricAverageCallback(Callback):
         self._samples = {"": 1.0, "val_": 1.0}
 
     def on_test_begin(self, logs: Any = None) -> None:
-        """Note how many samples were trained on, before the validation counts anew."""
+        """Record the number of trained samples, before the validation counts from zero."""
         self._count("")
 
     def on_test_end(self, logs: Any = None) -> None:
-        """Note how many samples were validated on."""
+        """Record the number of validated samples."""
         self._count("val_")
         self._validated = True
 

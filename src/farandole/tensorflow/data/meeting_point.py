@@ -293,7 +293,7 @@ class ComputeClient:
         self._key = key
 
     def register_dispatcher(self, dispatcher_id: int, dispatcher_address: str) -> None:
-        """Say where a dispatcher can be reached.
+        """Register the address of a dispatcher.
 
         Raises:
             IndexError: the service has no dispatcher of this number.
@@ -311,7 +311,7 @@ class ComputeClient:
         return self._ask(AwaitDispatcher(dispatcher_id, timeout), timeout)
 
     def register_worker_for_dispatcher(self, dispatcher_id: int, worker_id: int) -> None:
-        """Say that a worker has begun to work for a dispatcher.
+        """Register a worker that has begun to work for a dispatcher.
 
         Raises:
             IndexError: the service has no dispatcher of this number.
@@ -337,7 +337,7 @@ class ComputeClient:
         self._ask(AwaitDispatcherEnd(dispatcher_id), None)
 
     def worker_has_stopped(self, dispatcher_id: int, worker_id: int) -> None:
-        """Say that a worker asks nothing of its dispatcher any more, and return when the service is ended.
+        """Report that a worker does not need its dispatcher any more, and return when the service is ended.
 
         Raises:
             IndexError: the service has no dispatcher of this number.

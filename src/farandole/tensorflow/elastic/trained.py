@@ -71,7 +71,7 @@ class Training:
         raise AssertionError("a step has no samples; this is a bug of farandole")
 
     def has_unused_gradients(self) -> bool:
-        """Say no: gradients belong to the body of the loop.
+        """Return False: gradients belong to the body of the loop.
 
         Raises:
             InvalidRequestError: it has reduced none, so that each worker would train for itself.

@@ -57,7 +57,7 @@ def chosen() -> Any:
 
 
 def _refuse_compilation() -> None:
-    """Say at the call, while a function is traced, what TensorFlow would say of the graph in many lines."""
+    """Report an error at the call, while a function is traced; TensorFlow's own report of the graph is long."""
     if not tf.executing_eagerly() and GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()):
         raise tf.errors.InvalidArgumentError(
             None,

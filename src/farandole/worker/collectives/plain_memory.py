@@ -55,7 +55,7 @@ class PlainMemory(FrontEnd[Block]):
         return tensor.dtype.name
 
     def is_ready(self, tensor: Block) -> bool:
-        """Say yes."""
+        """Return True."""
         return True
 
     def address(self, tensor: Block) -> int:

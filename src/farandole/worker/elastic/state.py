@@ -148,7 +148,7 @@ class State(Kept):
             callback()
 
     def on_hosts_updated(self, timestamp: Any, update_res: int) -> None:
-        """Have this worker enter the next world at its next commit, as if the roster had asked for it.
+        """Let this worker enter the next world at its next commit, as if the roster had asked for it.
 
         Args:
             timestamp: the time of the change, in seconds since 1970.

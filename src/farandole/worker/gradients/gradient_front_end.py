@@ -22,7 +22,7 @@ class GradientFrontEnd(Protocol):
     """The adapter of one framework. The reducer calls it in the thread that calls the reducer."""
 
     def watch(self, entry: Entry, reducer: weakref.ref[GradientReceiver]) -> Callable[[], None]:
-        """Have `reducer().on_gradient(entry)` called whenever a backward pass has finished a gradient.
+        """Let `reducer().on_gradient(entry)` be called whenever a backward pass has finished a gradient.
 
         The gradients of a step come in any order and from any thread. The framework may keep what this makes longer
         than the optimizer lives, so it must not hold the reducer itself.

@@ -1,1 +1,1 @@
-"""Seeing what happens: the timeline of all ranks, and where in its program a worker is that others wait for."""
+"""Observation: the timeline of all ranks, and the location of a worker that others wait for."""

@@ -12,18 +12,18 @@ from functools import cache
 from types import FrameType
 
 _INSTALLED = ("/site-packages/", "/dist-packages/")
-# An answer must come at once, so that a deep recursion is not followed to its end.
+# An answer must come at once, so a deep recursion is not followed to its end.
 _MOST_FRAMES = 1000
 
 
 def code_location(thread: int | None = None) -> str:
     """Return what a thread is doing, such as `train.py:42 in load_batch: batch = next(loader)`.
 
-    That is the innermost line of the user's program. Where a library that it has called is at work, that is said too,
-    unless it is this one: the engine itself knows what the thread waits for there.
+    That is the innermost line of the user's program. If it has called a library, the library's line is added,
+    except for this package's: the engine itself knows what the thread waits for there.
 
     Args:
-        thread: its `ident`; the main thread by default. Any thread but the calling one makes sense.
+        thread: the `ident` of the thread; the main thread by default. It should not be the calling one.
     """
     frame = sys._current_frames().get(threading.main_thread().ident or 0 if thread is None else thread)
     if frame is None:
@@ -54,7 +54,7 @@ def _describe(frame: FrameType) -> str:
 
 
 def _short(path: str) -> str:
-    """Write a path as a person would look for it: from where the program runs, or from where its package lies."""
+    """Return a path as people look for it: relative to the working directory, or to its package's folder."""
     for folder in (*_library_folders(), *_working_directory()):
         if path.startswith(folder + os.sep):
             return path[len(folder) + 1 :]
@@ -64,7 +64,7 @@ def _short(path: str) -> str:
 
 
 def _working_directory() -> tuple[str, ...]:
-    """Return where the program runs; nothing if that directory has been removed."""
+    """Return the working directory; empty if it has been removed."""
     try:
         return (os.getcwd(),)
     except OSError:
@@ -81,12 +81,12 @@ def _is_library(path: str) -> bool:
 
 @cache
 def _library_folders() -> tuple[str, ...]:
-    """Return where Python's own modules are."""
+    """Return the folders of Python's own modules."""
     return tuple({sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")})
 
 
 def _ours() -> tuple[str, ...]:
-    """Return where this package is, and the one that gives it Horovod's name, if it is in use."""
+    """Return the folder of this package, and of the one that gives it Horovod's name, if that is in use."""
     horovod = getattr(sys.modules.get("horovod"), "__file__", None)
     packages = (os.path.dirname(os.path.dirname(os.path.abspath(__file__))), horovod and os.path.dirname(horovod))
     return tuple(package + os.sep for package in packages if package)

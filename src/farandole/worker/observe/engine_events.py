@@ -1,4 +1,4 @@
-"""An engine's events as they travel between ranks: in the layout of the C ABI, with the names that they use."""
+"""An engine's events in the form that ranks send: in the layout of the C ABI, with the names that they use."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 NOTHING = 2**32 - 1
-"""Stands in a field of an event that has no bucket, name or algorithm."""
+"""The value of a field of an event without a bucket, name or algorithm."""
 
 
 class Phase(IntEnum):
@@ -44,7 +44,7 @@ _NAME_WORD, _NAME_WORDS = 9, LAYOUT.size // 4
 
 
 def unpack(events: bytes) -> list[Event]:
-    """Return the events that lie in `events`, one after the other."""
+    """Return the events in `events`, in order."""
     return [Event._make(fields) for fields in LAYOUT.iter_unpack(events)]
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Observer:
-    """Looks on in one world.
+    """Observes one world.
 
     Attributes:
         timeline: this rank's part in the timeline.
@@ -36,7 +36,7 @@ class Observer:
 
         Args:
             session: the session of the world.
-            stalls: how often others have waited for this worker, in all its worlds.
+            stalls: the record of how often others have waited for this worker, in all its worlds.
             metrics: the address at which this worker serves its metrics; "": it does not.
         """
         world, settings, post = session.world, session.settings, Post(session)
@@ -69,7 +69,7 @@ class Observer:
                 tell_user("warning", f"{error} Training goes on without a timeline.", RECORDER)
 
     def close(self) -> None:
-        """End what this began, except the stall queries, which end with the world."""
+        """End everything that was begun here, except the stall queries, which end with the world."""
         self.timeline.close()
         if self._roster is not None:
             self._roster.ignore(self._heard)
@@ -79,7 +79,7 @@ class Observer:
             self._progress.close()
 
     def join(self) -> None:
-        """Wait until no thread of this looks at the engine any more: until then, it lives."""
+        """Wait until no thread of this observer uses the engine any more: until then, the engine must live."""
         if self._progress is not None:
             self._progress.join(JOIN_SECONDS)
         if self._answering is not None:
@@ -109,7 +109,7 @@ def _watch_tuning(session: Session) -> TuningWatch:
     return TuningWatch(session)
 
 
-# By the core's numbers; 0 is not set, which is as warning.
+# Levels by the core's numbers; 0 means not set, which is equal to warning.
 _LEVELS = ("WARNING", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 
@@ -168,8 +168,8 @@ def start_timeline(file_path: str | os.PathLike[str], mark_cycles: bool = False)
     on already ends, and the new one begins.
 
     Args:
-        file_path: is created, or emptied. It is valid JSON at every moment.
-        mark_cycles: also mark every round of agreement that rank 0 hears of.
+        file_path: the path of the file, which is created or emptied. It is valid JSON at every moment.
+        mark_cycles: whether to mark also every round of agreement that rank 0 hears of.
 
     Raises:
         ValueError: not initialized.

@@ -1,4 +1,4 @@
-"""Tells the launcher how this worker gets on, for its status line."""
+"""Reports the progress of this worker to the launcher, for its status line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class ProgressReporter:
         """Begin.
 
         Args:
-            session: whose steps and waiting these are; `settings.progress` says how often they are told.
+            session: the session whose steps and waiting are reported, at the interval of `settings.progress`.
             roster: the roster that gets the reports.
             stalls: this worker's record of stalls, which is reported too.
             metrics: the address at which this worker serves its metrics; "": it does not.
@@ -31,7 +31,7 @@ class ProgressReporter:
         self._thread.start()
 
     def close(self) -> None:
-        """Report no more, once what is being sent has been sent."""
+        """Stop reporting, after the report that is being sent."""
         self._finish.set()
 
     def join(self, seconds: float) -> None:

@@ -17,13 +17,13 @@ from farandole.worker.observe.tap import Tap
 from farandole.worker.observe.timeline_messages import Batch
 from farandole.worker.observe.trace import Trace
 
-# An operation shows in the file within 0.1 s: this is slept twice on the way of an event from another rank.
+# An operation appears in the file within 0.1 s: an event from another rank waits for this sleep twice.
 TICK_SECONDS = 0.03
-# The training has Python's lock for at least three quarters of the time, however much there is to write.
+# The training holds Python's lock for at least three quarters of the time, however much there is to write.
 REST = 3.0
-# Events of other ranks that wait to be written; of more, the oldest are dropped.
+# The most events of other ranks that wait to be written; if there are more, the oldest are dropped.
 INBOX_BYTES = 16 * 1024 * 1024
-# Room that is kept for the end: what closes the open spans, and says that the file is full.
+# Room that is kept for the end: the records that close the open spans, and the note that the file is full.
 END_BYTES = 256 * 1024
 
 PROBES = 8
@@ -42,7 +42,7 @@ class TraceFile(Protocol):
 
 
 class Ticker:
-    """A thread that does something again and again, until it is told to finish; then once more."""
+    """A thread that repeats an action until it is told to finish, and then makes it once more."""
 
     def __init__(self, name: str) -> None:
         self._finish = threading.Event()
@@ -85,10 +85,10 @@ class Ticker:
 
 
 class ClockWatch:
-    """Keeps the roster's clock known, by round trips in bursts."""
+    """Keeps the difference from the roster's clock up to date, by bursts of round trips."""
 
     def __init__(self, probe: Callable[[], None] | None) -> None:
-        """Ask nothing yet.
+        """Begin without measurements.
 
         Args:
             probe: asks the roster what time it is; None where there is no other clock to know.
@@ -105,7 +105,7 @@ class ClockWatch:
         self._answered.set()
 
     def measure(self) -> None:
-        """Make some round trips now, unless the clock is known. Returns within a second even if nobody answers."""
+        """Make some round trips now, unless the clock is known. Returns within a second even without an answer."""
         for _ in range(PROBES):
             if self._probe is None or self.clock.exact:
                 return
@@ -127,7 +127,7 @@ class ClockWatch:
 
 
 class Sender(Ticker):
-    """Sends what this rank does to the one that records."""
+    """Sends this rank's events to the rank that records."""
 
     def __init__(
         self, tap: Tap, clock: ClockWatch, send: Callable[[Batch], object], last: Callable[[], object]
@@ -161,7 +161,7 @@ class Sender(Ticker):
 
 
 class Recorder(Ticker):
-    """Writes what all ranks do into one file."""
+    """Writes the events of all ranks into one file."""
 
     def __init__(
         self,
@@ -176,7 +176,7 @@ class Recorder(Ticker):
         """Write the beginning of the file.
 
         Args:
-            file: is closed at the end.
+            file: the file, which is closed at the end.
             trace: the trace that makes the records, by this process's clock.
             tap: the source of this rank's events.
             clock: keeps the roster's clock known.

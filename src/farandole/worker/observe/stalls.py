@@ -1,4 +1,4 @@
-"""Answers the question what this worker is doing, when others wait for it."""
+"""Answers the query for a worker's present location when others wait for it."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from farandole.worker.core.engine import Engine
 from farandole.worker.core.user_log import log_event
 from farandole.worker.observe.code_location import code_location
 
-# The wait ends at once when there is a query or when the world ends. The limit is there so that no wait is without an
+# The wait ends at once when there is a query or when the world ends. The limit exists so that no wait is without an
 # end.
 WAIT_SECONDS = 3600.0
 
 
 class StallRecord:
-    """The number of times that others waited for this worker until they asked what it does, and its place then.
+    """The number of times that others waited for this worker until they queried it, and its location then.
 
     Written by the thread that answers; a reader may see a count with the place before it.
     """
@@ -25,7 +25,7 @@ class StallRecord:
         self.where = ""
 
     def add(self, where: str) -> None:
-        """Record one more."""
+        """Record another query."""
         self.where = where
         self.count += 1
 
@@ -37,8 +37,8 @@ def answer_stall_queries(engine: Engine, thread: threading.Thread, record: Stall
     none comes, and the other ranks are told so.
 
     Args:
-        engine: receives the queries.
-        thread: the one that trains.
+        engine: the engine that receives the queries.
+        thread: the thread that trains.
         record: a function that records each query.
     """
     observer = threading.Thread(target=_answer, args=(engine, thread, record), name="farandole-observer", daemon=True)

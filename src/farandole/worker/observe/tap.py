@@ -28,15 +28,15 @@ class Tap:
         start_ns: int,
         limit: int = RING_EVENTS,
     ) -> None:
-        """Let the engine know that its events are read: on rank 0 it now also records when each rank is ready.
+        """Tell the engine that its events are read, so that on rank 0 it also records when each rank is ready.
 
         Args:
             engine: the engine that reports the events.
             clock: the difference of the roster's clock from ours.
-            generation: the engine's.
+            generation: the generation of the engine.
             serial: the timeline that the batches are for.
             start_ns: events before this moment of the roster's clock are left out.
-            limit: most events of one batch; of more, the oldest are left out.
+            limit: the most events of one batch; if there are more, the oldest are left out.
         """
         self._engine = engine
         self._clock = clock
@@ -51,7 +51,7 @@ class Tap:
         engine.read_events(0, (NativeEvent * 1)())
 
     def read(self) -> Batch | None:
-        """Return what has happened since the last time, or None if nothing has."""
+        """Return the events since the last call, or None if there are none."""
         count, self._cursor = self._engine.read_events(self._cursor, self._buffer)
         events = ctypes.string_at(self._buffer, count * LAYOUT.size)
         skipped = 0 if self._started else self._before_start(events)

@@ -80,7 +80,7 @@ class Post:
         self._world = session.world
 
     def tell(self, ranks: Sequence[int], message: Message) -> bool:
-        """Tell ranks something; return whether it could be sent."""
+        """Send a message to ranks; return whether that was possible."""
         try:
             for rank in ranks:
                 if self._roster is not None:
@@ -127,7 +127,7 @@ class Recording:
         """For each rank, the last timeline of which it has sent everything."""
 
     def opened(self) -> None:
-        """Wait for the word of the user: the others come to us."""
+        """Do nothing until the user starts a timeline: the other ranks announce themselves."""
 
     def start(self, path: str, mark_cycles: bool) -> None:
         """Begin to record into a new file; end the timeline before, if there is one."""
@@ -143,7 +143,7 @@ class Recording:
                 self._conclude(failure)
 
     def start_with_the_world(self, path: str, mark_cycles: bool) -> None:
-        """Begin to record because the environment says so: no call of the user, and not counted as one."""
+        """Begin to record because of the environment. This does not count as a call of the user."""
         with self._turn:
             self._begin(path, mark_cycles)
 
@@ -236,7 +236,7 @@ class Recording:
         self._answer()
 
     def _answer(self) -> None:
-        """Answer those who ask about a call that we have had too."""
+        """Answer the ranks that ask about a call that this rank has made, too."""
         with self._changed:
             if self._recorder is None and not self._failure:
                 return
@@ -283,11 +283,11 @@ class Sending:
         """The answer of rank 0 to each call."""
 
     def opened(self) -> None:
-        """Say that we are here: rank 0 may be recording already."""
+        """Announce this rank to rank 0, which may be recording already."""
         self._post.tell([RECORDER], Here(self._generation))
 
     def start(self, path: str, mark_cycles: bool) -> None:
-        """Wait until rank 0 records; the path and all else is its own affair."""
+        """Wait until rank 0 records; it decides the path and everything else."""
         with self._changed:
             self._calls += 1
             calls = self._calls
@@ -305,7 +305,7 @@ class Sending:
             )
 
     def stop(self) -> None:
-        """Do nothing: rank 0 takes what it needs from us when it stops."""
+        """Do nothing: rank 0 requests the rest of the events when it stops."""
 
     def heard(self, sender: int, message: Message) -> None:
         """Handle a message of rank 0."""
@@ -323,7 +323,7 @@ class Sending:
         self._finish()
 
     def close(self) -> None:
-        """Send what is left, and that nothing more will come."""
+        """Send the rest, and the announcement that it is the last."""
         with self._changed:
             self._over = LAST_SERIAL
         self._finish()
@@ -356,11 +356,11 @@ class Sending:
         with self._changed:
             self._over = max(self._over, serial)
         if not self._finish():
-            # There is no sender any more that would say it.
+            # There is no sender any more that would announce it.
             self._post.tell([RECORDER], Final(self._generation, serial))
 
     def _finish(self) -> bool:
-        """Let the sender send what is left, and then that this was all; return whether anyone will say so."""
+        """Let the sender send the rest and then the last message; return whether there is a sender."""
         with self._changed:
             sender, self._sender = self._sender, None
             self._finishing = [each for each in self._finishing if each.is_alive()]

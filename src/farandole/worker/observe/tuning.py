@@ -1,4 +1,4 @@
-"""Tells what autotuning does: a table of its samples, a line when it has ended, and a file for the next job."""
+"""Reports autotuning: a table of its samples, a line when it has ended, and a file for the next job."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from farandole.worker.core.engine import Engine
 from farandole.worker.core.session import Session
 from farandole.worker.core.user_log import tell_user
 
-# How often rank 0 looks whether there is a new sample.
+# Seconds between rank 0's checks for a new sample.
 LOOK_SECONDS = 0.5
 JOIN_SECONDS = 10.0
 
 
 class TuningWatch:
-    """Looks on from a thread of its own until autotuning, or the world, has ended."""
+    """Watches from a thread of its own until autotuning, or the world, has ended."""
 
     def __init__(self, session: Session) -> None:
         """Begin; the log is opened, and so emptied, at once."""
@@ -35,7 +35,7 @@ class TuningWatch:
         self._thread.start()
 
     def close(self) -> None:
-        """Look once more, and end."""
+        """Check once more, and end."""
         self._finish.set()
         self._thread.join(JOIN_SECONDS)
 
@@ -45,7 +45,7 @@ class TuningWatch:
         self._close_log()
 
     def _look(self) -> bool:
-        """Tell what is new; return whether nothing more is to come."""
+        """Report new samples; return whether there will be no more."""
         finished = self._finish.is_set()
         report = self._engine.tuning()
         if not report["on"]:
@@ -58,7 +58,9 @@ class TuningWatch:
         if report["done"]:
             tell_user("info", report["summary"] + self._keep(report))
         elif finished:
-            tell_user("info", f"{report['summary']}; the job has ended before it. Nothing is kept")
+            tell_user(
+                "info", f"{report['summary']}; the job has ended before the end of autotuning, so nothing is kept"
+            )
         return bool(report["done"] or finished)
 
     def _keep(self, report: dict[str, Any]) -> str:
@@ -68,7 +70,7 @@ class TuningWatch:
         try:
             tuning_files.write(path, self._world, report["knobs"], report["gain"])
         except OSError as error:
-            tell_user("warning", f"what autotuning found cannot be kept in {path}: {error.strerror or error}")
+            tell_user("warning", f"the results of autotuning cannot be written to {path}: {error.strerror or error}")
             return ""
         return f"; kept in {path}"
 

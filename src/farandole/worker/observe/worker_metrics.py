@@ -1,4 +1,4 @@
-"""The metrics of one worker: what its engine has done in all its worlds, read when they are scraped."""
+"""The metrics of one worker: the counts of its engine in all its worlds, read when they are scraped."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class WorkerMetrics:
         self._session: Session | None = None
         self._world: World | None = None
         self._latest: Session | None = None
-        """The one whose counts are kept, also when it is in no world."""
+        """The session whose counts are kept, also when it is in no world."""
         self._steps_before = 0
         self._steps_at_entry = 0
         self._blocked_at_entry = 0.0
@@ -66,7 +66,7 @@ class WorkerMetrics:
         """Count in another world."""
         with self._lock:
             self._session, self._world = session, session.world
-            # A session counts these two on from world to world; of all else, its engine begins anew.
+            # A session counts these two over all its worlds; its engine restarts all other counts.
             again = session is self._latest
             self._steps_at_entry = session.steps if again else 0
             self._blocked_at_entry = session.engine.blocked_seconds if again else 0.0
@@ -89,7 +89,7 @@ class WorkerMetrics:
         return {**stats, "blocked_seconds": stats["blocked_seconds"] - self._blocked_at_entry}
 
     def close(self) -> None:
-        """Serve nothing any more."""
+        """Stop serving."""
         if self._endpoint is not None:
             self._endpoint.close()
 
@@ -119,9 +119,9 @@ class WorkerMetrics:
 
 
 def serve_worker_metrics(session: Session, stalls: StallRecord) -> WorkerMetrics | None:
-    """Serve the metrics of this process; None, with a warning, when that cannot be: training goes on without.
+    """Serve the metrics of this process. If that is impossible, warn and return None: the training goes on without.
 
-    With a port other than 0, each worker of a host takes the port that is as much higher as its local rank says.
+    With a port other than 0, each worker of a host takes that port plus its local rank.
     """
     settings, world = session.settings, session.world
     assert settings.metrics is not None

@@ -23,7 +23,7 @@ class Install:
     Attributes:
         namespace: the namespace of the operator.
         jobs_namespace: the only namespace whose jobs it serves; "" for all.
-        gang_scheduler: see `model.Options`.
+        gang_scheduler: as in `model.Options`.
     """
 
     namespace: str = NAMESPACE

@@ -131,7 +131,7 @@ def report_outcome(objects: StateObjects, attempt: int, code: int, report: str) 
     """Report the outcome of the job to the operator.
 
     Raises:
-        NotWritten: see `insist`.
+        NotWritten: as in `insist`.
     """
     text = json.dumps({"attempt": attempt, "exitCode": code, "report": report[-2000:]})
     insist(lambda: objects.write_state(**{OUTCOME_KEY: text}), "the outcome waits")
@@ -141,7 +141,7 @@ def is_done(objects: StateObjects, attempt: int) -> bool:
     """Return whether this attempt has an outcome already.
 
     Raises:
-        NotWritten: see `insist`.
+        NotWritten: as in `insist`.
     """
     outcome = told.parsed(insist(objects.read_state, "the launcher waits").get(OUTCOME_KEY))
     return bool(outcome.get("attempt") == attempt)

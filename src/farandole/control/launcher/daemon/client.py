@@ -153,8 +153,8 @@ class _Client:
     Args:
         directory: the job's directory.
         color: whether prefixes have colours; see `OutputOptions`.
-        detach: see `ClientOptions`.
-        alarm: see `DaemonConnection`.
+        detach: as in `ClientOptions`.
+        alarm: as in `DaemonConnection`.
     """
 
     def __init__(self, directory: JobDirectory, color: str, detach: bool, alarm: int) -> None:
@@ -192,7 +192,7 @@ class _Client:
         """Start the daemon with the job, or a successor of a killed daemon.
 
         Args:
-            request: see `Launch`.
+            request: the request, as `Launch` describes it.
             lock: the descriptor that locks the job's directory.
 
         Raises:
@@ -339,7 +339,7 @@ class _Client:
         os.kill(os.getpid(), signal.SIGSTOP)
 
     def _left(self, signum: int) -> JobEnded:
-        """Have the terminal cleaned up, and return."""
+        """Let the terminal be cleaned up, and return."""
         assert self._link is not None
         with contextlib.suppress(WireError):
             self._link.send(Hide())

@@ -31,7 +31,7 @@ class DaemonConnection:
 
     Args:
         sock: a connected socket.
-        alarm: see `Channel`.
+        alarm: as in `Channel`.
 
     Attributes:
         unread: whether the daemon is gone and has not read all messages, according to the kernel.

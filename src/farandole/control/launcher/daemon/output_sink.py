@@ -156,7 +156,7 @@ def open_sinks(
     Args:
         descriptors: those of standard output and error; they belong to the sinks from now on.
         looks: the looks of both.
-        unread_pipe: see `SeverableWriter`.
+        unread_pipe: as in `SeverableWriter`.
         since: number of lines of the job that were shown there before.
         left: called with each sink, in a writing thread, once all of its output is written.
     """

@@ -47,7 +47,7 @@ def decide(state: JobState, event: Event, now: float) -> Decision:
     """Return the next state, what to do in this order, and the lines that say why.
 
     Args:
-        state: of the job.
+        state: the state of the job.
         event: what has happened.
         now: seconds on the clock of the state.
 
