@@ -44,10 +44,11 @@ constexpr Knobs within_bounds(Knobs knobs, uint64_t piece_bytes) {
   return knobs;
 }
 
-// Up to so many members, small_bytes is what it says.
+// Up to this number of members, small_bytes applies as it is.
 inline constexpr size_t kFewMembers = 64;
 
-// The most bytes of which each of so many members reduces everything: all of them together read its square times that.
+// The most bytes of which each member reduces everything: all members together read the square of their number times
+// that.
 constexpr uint64_t small_bytes(const Knobs& knobs, size_t members) {
   return members <= kFewMembers ? knobs.small_bytes : knobs.small_bytes / members * kFewMembers;
 }

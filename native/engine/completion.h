@@ -33,7 +33,7 @@ namespace farandole::engine {
 
 using Handle = uint64_t;
 
-// How far a request has come.
+// The progress of a request.
 enum class Progress : uint8_t { kOpen, kLaunched, kDone };
 
 struct Completion;

@@ -10,8 +10,8 @@
 namespace farandole::engine {
 namespace {
 
-// Names that were agreed on once, kept to notice the second time. When so many came only once, the next ones
-// are unlikely to come back either.
+// The number of names that were agreed on once and are kept to notice the second time. When this many came only once,
+// the next ones are unlikely to come back either.
 constexpr size_t kMaxSeenOnce = 1 << 16;
 
 [[noreturn]] void nonsense(int rank, const std::string& what) {

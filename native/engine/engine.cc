@@ -40,7 +40,8 @@ void Engine::enter(std::unique_ptr<transport::Mesh> mesh, transport::Arena& aren
   completions_.forget_names();
   stall_queries_.begin_world();
   failure_ = nullptr;
-  agreement_.reset();  // of the last world, whose members have all left it by now: this mesh would not have formed
+  // Of the last world, which all its members have left by now: otherwise this mesh would not have formed.
+  agreement_.reset();
   agreement_ =
       std::make_unique<AgreementClient>(AgreementClient::Parts{settings_, submissions_, recorder_, outcomes_, tuning_,
                                                                stall_queries_, *mesh_, *arena_, *frames_, gpu_parts_},

@@ -41,7 +41,7 @@ enum Has : uint32_t { kTensor = 1, kReduction = 2, kCompression = 4, kRoot = 8, 
 // What the first dimensions of the members' tensors have to do with each other. All others are equal.
 enum class Rows : uint8_t {
   kEqual,
-  kAgreed,  // each member has its own, and all are told of it in the agreement
+  kAgreed,  // each member has its own, and all learn it in the agreement
   kOwn,     // each member has its own, and tells the others while data moves
 };
 

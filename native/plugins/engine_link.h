@@ -20,7 +20,7 @@
 
 namespace farandole::plugins {
 
-// Where this worker stands in the world.
+// The place of this worker in the world.
 struct Place {
   int32_t rank = -1;
   int32_t local_rank = -1;

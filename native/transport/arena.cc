@@ -39,7 +39,7 @@ base::UniqueFd make_memory(size_t bytes) {
   // As a system call: glibc has had the function only since 2.27, and the wheel is for older ones, too.
   base::UniqueFd fd(static_cast<int>(::syscall(SYS_memfd_create, "farandole-arena", MFD_CLOEXEC | MFD_ALLOW_SEALING)));
   if (!fd || ::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) {
-    refuse("the system gives no arena", bytes, errno);
+    refuse("the system cannot create an arena", bytes, errno);
   }
   if (::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     refuse("the system cannot seal an arena", bytes, errno);
@@ -52,9 +52,9 @@ std::byte* map_memory(int fd, size_t bytes, std::byte* at) {
   const int flags = MAP_SHARED | MAP_NORESERVE | (at != nullptr ? MAP_FIXED : 0);
   void* const base = ::mmap(at, bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
   if (base == MAP_FAILED) {
-    refuse("the system maps no arena", bytes, errno);
+    refuse("the system cannot map an arena", bytes, errno);
   }
-  // Hints, and not available everywhere. Without the second one, a core dump would touch every page.
+  // These are hints, and not available everywhere. Without the second one, a core dump would touch every page.
   ::madvise(base, bytes, MADV_HUGEPAGE);
   ::madvise(base, bytes, MADV_DONTDUMP);
   return static_cast<std::byte*>(base);
@@ -73,7 +73,7 @@ void write_all(int to, const std::byte* from, size_t offset, size_t end) {
 
 size_t checked_size(size_t bytes) {
   if (bytes < 2 * kPage || bytes > size_t{1} << 47) {
-    refuse("there can be no arena", bytes, EINVAL);
+    refuse("there cannot be an arena", bytes, EINVAL);
   }
   return round_up(bytes, kPage);
 }
@@ -167,7 +167,7 @@ void Arena::free_block(size_t at) {
   free_[offset] = length;
 }
 
-// Free memory is always zero. Whole pages go back to the system, which gives zeros when they are touched again;
+// Free memory is always zero. Whole pages go back to the system, which zeroes them when they are touched again;
 // what the block shares a page with is another block's.
 void Arena::clear(size_t offset, size_t bytes) noexcept {
   const size_t first = round_up(offset, kPage);

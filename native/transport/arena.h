@@ -27,7 +27,7 @@ inline constexpr uint64_t kNoGeneration = UINT64_MAX;
 // Places where a worker announces data to the others of its host: see collective/shm_sequence.h.
 inline constexpr int kWindows = 5;
 
-// What the workers of a host share through memory. Zeroed for every generation, but for the lifeline.
+// The memory that the workers of a host share. Zeroed for every generation, except for the lifeline.
 struct ArenaHeader {
   uint64_t magic;
   uint64_t bytes;
@@ -38,20 +38,21 @@ struct ArenaHeader {
   alignas(64) std::atomic<uint32_t> sleeping;  // see doorbell.h
   // Counted up by the workers of the host after they have sent something to the owner: see frame_multiplexer.h.
   alignas(64) std::atomic<uint64_t> mail;
-  // How far the owner has come: see collective/shm_sequence.h. Written by the owner, read by the workers of its host.
+  // The owner's progress, as collective/shm_sequence.h describes it. Written by the owner, read by the workers of its
+  // host.
   alignas(64) std::atomic<uint64_t> sequence;
-  // Where in this arena the data lies that others read now: see collective/shm_sequence.h.
+  // The places in this arena of the data that others read now, as collective/shm_sequence.h describes them.
   std::atomic<uint64_t> offset[kWindows];
-  // Of rank 0's arena: agreement without messages. See engine/shm_agreement.h.
+  // In rank 0's arena only: agreement without messages, as in engine/shm_agreement.h.
   alignas(64) std::atomic<uint64_t> shm_agreement[2];
   std::atomic<uint32_t> shm_agreement_forbidden;
-  // Says that the owner lives, in whatever generation, or has died: see lifeline.h.
+  // Shows whether the owner lives, in any generation, or has died, as lifeline.h describes.
   alignas(64) std::atomic<uint32_t> lifeline;
 };
 static_assert(sizeof(ArenaHeader) <= 4096);
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
-// A mapping of some worker's arena (one's own, too).
+// A mapping of a worker's arena, which may be its own.
 struct ArenaView {
   std::byte* base = nullptr;
   size_t bytes = 0;
@@ -62,12 +63,12 @@ struct ArenaView {
     const auto from = reinterpret_cast<uintptr_t>(base);
     return at >= from && count <= bytes && at - from <= bytes - count;
   }
-  // Whether all that was read from here until now belonged to this generation.
+  // Whether everything that was read from here until now belonged to this generation.
   bool serves(uint64_t generation) const noexcept {
     std::atomic_thread_fence(std::memory_order_acquire);
     return header().generation.load(std::memory_order_relaxed) == generation;
   }
-  // Called by the owner: what follows belongs to this generation. Workers that still read for another one notice it.
+  // Called by the owner: later contents belong to this generation. Workers that still read for another one notice it.
   void serve(uint64_t generation) const noexcept {
     header().generation.store(generation, std::memory_order_relaxed);
     std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -96,7 +97,7 @@ class Arena {
   // Reserves `bytes` of address space; memory is used as it is touched. Throws Error(kUnavailable).
   explicit Arena(size_t bytes);
 
-  // A block of zeros, aligned to kArenaAlignment, or null when no gap is large enough. Any thread.
+  // Returns a block of zeros, aligned to kArenaAlignment, or null when no gap is large enough. Any thread.
   void* allocate(size_t bytes);
   // Gives the block and its memory back. `block` comes from allocate() or is null. Any thread.
   void release(void* block);
@@ -112,7 +113,7 @@ class Arena {
   void renew();
 
   const ArenaView& view() const noexcept { return mapping_.view(); }
-  // Of the memory behind the arena; another one after renew().
+  // The descriptor of the memory behind the arena; it changes with renew().
   int fd() const noexcept { return fd_.get(); }
 
  private:

@@ -15,9 +15,9 @@ class Attempt {
   Attempt(PrivateFd fd, bool connecting, Handshake handshake, const base::Deadline& give_up);
 
   int fd() const noexcept { return fd_.get(); }
-  // What poll(2) shall wait for.
+  // The events that poll(2) should wait for.
   short events() const noexcept;
-  // Moves what can be moved now. Call when poll(2) reports the socket, in whatever way.
+  // Moves what can be moved now. Call it whenever poll(2) reports the socket.
   void advance();
   // A connector that is convinced continues only on this call: of several routes to one worker, one is chosen.
   void prove();

@@ -1,4 +1,4 @@
-// What a mesh leaves to its endpoint, which outlives it: state of one generation that the next one must respect.
+// The state that a mesh leaves to its endpoint, which outlives it, because the next generation must respect it.
 #pragma once
 
 #include <vector>

@@ -56,7 +56,7 @@ void set_field(Contact& contact, std::string_view name, std::string_view value) 
   } else if (name == "tcp") {
     contact.tcp.push_back(parse_address(std::string(value)));
   }
-  // Fields that are not known are those of a later version, which can be done without.
+  // Unknown fields belong to a later version, and are not needed.
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// How others reach a worker: the contact string, which the roster carries around (docs/reference/wire.md).
+// The contact string by which others reach a worker. The roster distributes it (docs/reference/wire.md).
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@ struct Contact {
   std::string id;            // 32 hex digits, random: this endpoint and no other
   std::string host_key;      // see EndpointSettings
   std::string unix_name;     // empty: no shared memory
-  std::vector<Address> tcp;  // in the order in which the worker would like to be reached; without scopes in the text
+  std::vector<Address> tcp;  // in the worker's order of preference; without scopes in the text
 
   std::string to_text() const;
 };

@@ -52,7 +52,7 @@ void ControlChannel::flush() noexcept {
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       return;
     } else if (errno != EINTR) {
-      // What the peer said before it went, perhaps why, may still wait to be received: no verdict here.
+      // The peer's last frames, perhaps with the reason, may not be received yet, so this does not judge.
       send_error_ = errno;
       unsent_.clear();
     }
@@ -94,7 +94,7 @@ std::optional<ControlFrame> ControlChannel::next_frame() {
   return frame;
 }
 
-// Receives what is there; false when nothing is. The buffer holds the longest frame, so there is always room.
+// Receives the available bytes; false if there are none. The buffer holds the longest frame, so there is always room.
 bool ControlChannel::fill() noexcept {
   while (true) {
     const ssize_t got = ::recv(fd_.get(), buffer_.data() + filled_, buffer_.size() - filled_, MSG_DONTWAIT);
@@ -108,7 +108,7 @@ bool ControlChannel::fill() noexcept {
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
       return false;
     }
-    // A socket tells an error once: perhaps the sending side has heard it already.
+    // A socket reports an error only once: the sending side may have got it already.
     ended_ = sign_of(got < 0 ? errno : send_error_);
     return false;
   }

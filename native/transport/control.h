@@ -47,12 +47,12 @@ class ControlChannel {
   int fd() const noexcept { return fd_.get(); }
   explicit operator bool() const noexcept { return static_cast<bool>(fd_); }
 
-  // Sends as much as fits now; flush() sends the rest. Errors show in receive(), after what came before them.
+  // Sends as much as fits now; flush() sends the rest. Errors show in receive(), after the frames before them.
   void send(const ControlFrame& frame);
   void flush() noexcept;
   bool has_unsent() const noexcept { return !unsent_.empty(); }
 
-  // The next frame, or none now.
+  // Returns the next frame, or none if none is available.
   std::optional<ControlFrame> receive();
   // Set once nothing more can be received: how the other end closed.
   std::optional<Sign> ended() const noexcept { return ended_; }

@@ -13,7 +13,7 @@ namespace {
 
 // A peer has a control connection, and a doorbell or a data connection.
 constexpr size_t kForPeer = 2;
-// Connections that are not proven yet, files that the program opens meanwhile.
+// Room for connections that are not proven yet, and for files that the program opens meanwhile.
 constexpr size_t kSpare = 32;
 
 // 0 if the system does not say.

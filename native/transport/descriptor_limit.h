@@ -1,4 +1,4 @@
-// How many files this process may have open: two for each other worker of its world, beside its own.
+// The limit of open files of this process: it needs two for each other worker of its world, beside its own.
 #pragma once
 
 #include <cstddef>

@@ -8,12 +8,14 @@
 namespace farandole::transport {
 namespace {
 
-// Between two attempts: short at first, when the other one is about to come; then rarely enough to cost nothing.
+// The time between two attempts: short at first, when the other worker is about to listen; then long enough to cost
+// nothing.
 constexpr int64_t kFirstPauseNs = 2'000'000;
 constexpr int64_t kLongestPauseNs = 100'000'000;
 
-// A better route gets twice the time that the first one took, within these bounds: the lower one is for what the
-// scheduler of a busy host may take between two answers, the upper one is what an address without an answer may cost.
+// A better route gets twice the time that the first one took, within these bounds: the lower one covers the time that
+// the scheduler of a busy host may take between two answers, the upper one is what an address without an answer may
+// cost.
 constexpr int64_t kShortestGraceNs = 20'000'000;
 constexpr int64_t kLongestGraceNs = 200'000'000;
 
@@ -94,7 +96,7 @@ void Dial::collect(std::vector<Attempt*>& attempts) const {
 std::optional<Dial::Reached> Dial::settle(int64_t now_ns) {
   put_off_failed(now_ns);
   if (chosen_ == nullptr) {
-    choose(now_ns);  // which may take one to its end at once
+    choose(now_ns);  // this may complete a route at once
     put_off_failed(now_ns);
   }
   if (over_ || chosen_ == nullptr || !chosen_->attempt->proven()) {

@@ -1,10 +1,10 @@
 // Reaching one worker of a lower rank: it may have several addresses, may not listen yet, or may be in an earlier
 // generation. All ways to it, its *routes*, are tried at once and again, until one has brought a proven connection.
 //
-// The addresses come in the order in which the worker would like to be reached. A route on which it has proven itself
+// The addresses come in the worker's order of preference. A route on which it has proven itself
 // is *convinced*. The first one of these is not always the best one: while one that is preferred to it is still under
-// way, it gets a short grace to come as well. What brings no answer at all, such as an address behind a firewall that
-// drops packets, costs that grace and no more.
+// way, it gets a short grace period. An address without any answer, such as one behind a firewall that
+// drops packets, costs that period and no more.
 #pragma once
 
 #include <cstdint>
@@ -30,17 +30,17 @@ class Dial {
   // Begins every attempt that is due. Throws Error(kUnavailable) when no descriptor is left.
   void start(int64_t now_ns);
   void collect(std::vector<Attempt*>& attempts) const;
-  // When start() or settle() has something to do next, even if no attempt moves; INT64_MAX: never.
+  // Returns when start() or settle() has something to do next, even if no attempt moves; INT64_MAX: never.
   int64_t next_turn_ns() const noexcept;
 
   struct Reached {
     PrivateFd fd;
     Address address;
   };
-  // Looks at how the attempts came out. Gives the connection once there is one; the dial is over then.
+  // Checks the outcomes of the attempts. Returns the connection once there is one; the dial is over then.
   std::optional<Reached> settle(int64_t now_ns);
 
-  // Why the last attempt that had a reason was refused.
+  // The reason of the last attempt that was refused with one.
   Refusal refusal() const noexcept { return refusal_; }
 
  private:

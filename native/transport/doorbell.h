@@ -1,11 +1,11 @@
 // Wakes an engine that sleeps. One doorbell per worker: its own submitting threads, its watch thread and
 // the other workers of its host signal it. A signal costs one load while the engine is awake.
 //
-// The protocol, which needs both fences:
+// The protocol needs both fences:
 //   signaller:  publish the data;  fence;  if (sleeping) write the eventfd
 //   sleeper:    sleeping = how;    fence;  look at the data once more; if nothing: poll(eventfd, ...)
 //
-// A sleeper says how it sleeps: an idle one waits for messages and requests, and is not woken when a sequence
+// A sleeper announces how it sleeps: an idle one waits for messages and requests, and is not woken when a sequence
 // advances in the middle of a collective (collective/shm_sequence.h): it would find nothing to do.
 #pragma once
 
@@ -18,15 +18,15 @@ enum class Sleep : uint32_t { kAwake = 0, kIdle = 1, kMidway = 2 };  // midway: 
 
 class Doorbell {
  public:
-  // Both belong to someone else and outlive the doorbell. `sleeping` may lie in shared memory, `event_fd`
+  // The doorbell does not own either; both outlive it. `sleeping` may lie in shared memory, `event_fd`
   // may be a descriptor received from the worker whose doorbell this is.
   Doorbell(std::atomic<uint32_t>* sleeping, int event_fd) noexcept : sleeping_(sleeping), event_fd_(event_fd) {}
 
-  // Any thread, any process of the host. Call after publishing what the engine shall find.
+  // Any thread, any process of the host. Call it after publishing what the engine should find.
   void signal() noexcept;
   // The same, if it sleeps in the middle of a collective.
   void signal_midway() noexcept;
-  // Ends the owner's poll() whether it says that it sleeps or not: for a thread that goes on in another one's place.
+  // Ends the owner's poll() whether it has announced a sleep or not: for a thread that takes another one's place.
   void call() noexcept;
 
   // The sleeper's side.

@@ -54,7 +54,7 @@ Endpoint::Impl::Impl(EndpointSettings given)
   }
 }
 
-// Checks what the caller said about the world.
+// Checks the caller's description of the world.
 std::vector<Contact> Endpoint::Impl::read_contacts(const World& world) const {
   std::vector<Contact> contacts;
   for (const std::string& text : world.contacts) {
@@ -81,7 +81,7 @@ std::vector<Contact> Endpoint::Impl::read_contacts(const World& world) const {
   return contacts;
 }
 
-// Keeps a worker that is not in this world any more from writing to our memory. A stopped process, for example, can be
+// Keeps workers that are not in this world any more from writing to our memory. A stopped process, for example, can be
 // continued at any time, in the middle of what it was writing; only new memory is safe from it. The blocks keep their
 // addresses, because users' tensors lie in them.
 void Endpoint::Impl::fence(const std::vector<Contact>& contacts) {
@@ -99,7 +99,7 @@ void Endpoint::Impl::fence(const std::vector<Contact>& contacts) {
 
 // Must be done before any worker of the new generation gets our memory.
 void Endpoint::Impl::begin_generation(uint64_t generation) {
-  // First of all: a worker that still reads for the last generation shall notice.
+  // This comes first, so that a worker that still reads for the last generation notices.
   arena.view().serve(kNoGeneration);
   ArenaHeader& header = arena.view().header();
   header.sleeping.store(0);

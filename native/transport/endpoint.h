@@ -1,4 +1,4 @@
-// Where other workers reach this one: its listening sockets and its arena. An endpoint outlives generations; form()
+// The listening sockets and the arena by which other workers reach this one. An endpoint outlives generations; form()
 // makes the Mesh of one world from it.
 #pragma once
 
@@ -41,7 +41,7 @@ class Endpoint {
   Endpoint(const Endpoint&) = delete;
   Endpoint& operator=(const Endpoint&) = delete;
 
-  // How others reach this worker: printable, without white space, stable for the endpoint's life.
+  // The contact by which others reach this worker: printable, without white space, stable for the endpoint's life.
   std::string contact() const;
 
   // Connects to every other worker of the world and waits until all are connected to all. Blocks until

@@ -2,8 +2,8 @@
 //
 // What travels on each link: see link_frames.h.
 //
-// Links in memory are not looked at in vain: their senders count up one word in the receiver's arena, its *mail*. A
-// look costs one load while that word has not changed and nothing waits for room, however many workers a host has.
+// Links in memory are not checked in vain: their senders count up one word in the receiver's arena, its *mail*. A
+// check costs one load while that word has not changed and nothing waits for room, however many workers a host has.
 //
 // Guarantees: send(), recv() and post() never block; wait() returns when its condition holds, or throws the
 // world's error as soon as the world is revoked. Not thread-safe: one thread at a time owns it. When that thread lets
@@ -27,9 +27,9 @@
 
 namespace farandole::transport {
 
-// How long an idle engine looks again and again before it sleeps. Between looks it yields its core, so that this pays
-// even with several workers a core: what is waited for is often one short turn of another thread away, and a sleep and
-// a wake-up cost more than that.
+// How long an idle engine polls before it sleeps. Between polls it yields its core, so that this pays
+// even with several workers on a core: the awaited event is often one short turn of another thread away, and a sleep
+// and a wake-up cost more than that.
 struct WaitPolicy {
   int64_t spin_ns = 20'000;
   // In the middle of a collective it looks longer: all of its members are at work, and none has anything else to do.
@@ -52,7 +52,7 @@ class FrameMultiplexer {
   // Sends a message to a peer, as far as the link takes it now; the rest follows in the waits to come.
   void post(int peer, base::Bytes message, Notify notify = Notify::kNow);
   bool has_message() const noexcept { return !inbox_.empty(); }
-  // The oldest message that came, if any.
+  // Returns the oldest received message, if there is one.
   std::optional<Message> take_message();
 
   // The number of the collective that the following data frames belong to.
@@ -65,7 +65,7 @@ class FrameMultiplexer {
   bool received(int peer, uint64_t ticket) const noexcept {
     return links_[static_cast<size_t>(peer)]->received(ticket);
   }
-  // Waits for everything that was given to send() and recv().
+  // Waits for all calls of send() and recv().
   void flush();
   // Waits at most until the deadline for posted messages to be handed to the links.
   void flush_messages(const base::Deadline& deadline);

@@ -1,4 +1,4 @@
-// Which ranks share a host, from what each rank said about the ranks with which it shares memory.
+// The ranks that share a host, by each rank's report of the ranks with which it shares memory.
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 
 namespace farandole::transport {
 
-// shares[a][b]: rank a says that it shares memory with rank b.
+// shares[a][b]: rank a reports that it shares memory with rank b.
 using Sharing = std::vector<std::vector<bool>>;
 
 // For each rank the lowest rank of its host. A rank joins the first host all of whose ranks share memory with

@@ -12,9 +12,9 @@ namespace {
 
 // How long a connection may take to prove itself. A worker needs milliseconds.
 constexpr double kProofSeconds = 5.0;
-// So many unproven connections are held besides those that may be workers; of more, the oldest goes.
+// The most unproven connections beside those that may be workers; if there are more, the oldest is dropped.
 constexpr size_t kMostUnproven = 64;
-// Accepted in one turn, so that a flood of strangers does not starve the workers.
+// The most connections that are accepted in one turn, so that a flood of strangers does not starve the workers.
 constexpr int kAcceptsPerTurn = 64;
 
 }  // namespace

@@ -1,7 +1,7 @@
 // Connections that come in at the listeners while a world is set up, and that have yet to prove themselves.
 //
-// Anybody may connect. Until a connection has proven that it knows the job's secret, it costs one Attempt and a few
-// seconds, and nothing waits for it. When there are too many, or no descriptor is left, the oldest one goes.
+// Any process may connect. Until a connection has proven that it knows the job's secret, it costs one Attempt and a few
+// seconds, and nothing waits for it. When there are too many, or no descriptor is left, the oldest one is dropped.
 #pragma once
 
 #include <poll.h>
@@ -27,16 +27,16 @@ class IncomingConnections {
   IncomingConnections(std::span<const Listener> listeners, std::string secret, const Hello& expected, int size,
                       const base::Deadline& deadline);
 
-  // Accepts what waits at the listeners. Throws Error(kUnavailable) when no descriptor is left at all.
+  // Accepts the connections that wait at the listeners. Throws Error(kUnavailable) when no descriptor is left at all.
   void accept_all();
   // Adds the listeners' descriptors, for poll(2).
   void collect(std::vector<pollfd>& polled) const;
   // Adds the attempts that are under way.
   void collect(std::vector<Attempt*>& attempts) const;
-  // When the next one is given up, in nanoseconds from now; INT64_MAX: never.
+  // Returns when the next attempt is given up, in nanoseconds from now; INT64_MAX: never.
   int64_t left_ns() const;
 
-  // Gives each connection that is proven by now, and the handshake of each one that failed.
+  // Returns each connection that is proven by now, and the handshake of each one that failed.
   void settle(const std::function<void(Attempt& attempt, bool over_unix)>& proven,
               const std::function<void(const Handshake& handshake)>& failed);
 

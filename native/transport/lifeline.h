@@ -1,4 +1,4 @@
-// How the workers of a host notice at once that one of them dies, however large it is.
+// The way in which the workers of a host notice at once that one of them dies, however much memory it has.
 //
 // The kernel closes the sockets of a process that ends only after it has torn down its memory: 0.2 s for each GB.
 // Before that, it walks the *robust list* of every thread that ends (set_robust_list(2)): each listed word that holds

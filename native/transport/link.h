@@ -14,7 +14,7 @@ class Link {
   // A link that finds its peer gone revokes its world's WorldStatus and returns 0 from then on.
   virtual size_t try_send(std::span<const std::byte> bytes) = 0;
   virtual size_t try_recv(std::span<std::byte> bytes) = 0;
-  // Takes as many bytes as fit now of both, one behind the other: in one packet where a link has packets.
+  // Takes as many bytes as fit now of both, one after another: in one packet if the link has packets.
   virtual size_t try_send_both(std::span<const std::byte> first, std::span<const std::byte> second) {
     const size_t sent = first.empty() ? 0 : try_send(first);
     return sent < first.size() || second.empty() ? sent : sent + try_send(second);

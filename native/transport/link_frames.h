@@ -1,6 +1,6 @@
-// The frames of one link, both ways: what is queued to be sent, and what is being received.
+// The frames of one link, both ways: those queued for sending, and the one being received.
 //
-// On a link travel frames: a header, then a payload.
+// A link carries frames: a header, then a payload.
 //   message frames  small and self-contained, in any order with respect to collectives (agreement rounds);
 //                   received into an inbox
 //   data frames     parts of a collective; received straight into the memory posted for them
@@ -53,8 +53,8 @@ class LinkFrames {
   bool data_done() const noexcept { return data_sent_ == data_queued_ && data_received_ == data_posted_; }
   bool has_outgoing() const noexcept { return !outgoing_.empty(); }
 
-  // Move what can be moved now; true if anything did. Received messages go into `inbox`. The peer is not told: see
-  // notify(). Data that is not what was posted ends the world, and throws its error.
+  // Move what can be moved now; true if anything moved. Received messages go into `inbox`. The peer is not notified,
+  // see notify(). Data that is not what was posted ends the world, and throws its error.
   bool move_out();
   bool move_in(std::deque<Message>& inbox);
 
@@ -62,7 +62,7 @@ class LinkFrames {
   void notify() noexcept { link_.notify(); }
   bool counts_mail() const noexcept { return link_.counts_mail(); }
   int poll_fd() const noexcept { return link_.poll_fd(); }
-  // What poll(2) shall wait for.
+  // The events that poll(2) should wait for.
   short events() const noexcept;
 
  private:

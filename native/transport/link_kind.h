@@ -1,7 +1,7 @@
-// How two workers can be linked: one folder a kind (shm, tcp), one row of the table each.
+// The kinds of links between two workers: one folder and one row of the table for each (shm, tcp).
 //
-// Of each pair the higher rank connects and the lower one accepts. The first proven connection is the control channel.
-// What it goes over and the contacts of both workers decide which kind of link the pair gets: the first row that fits.
+// In each pair the higher rank connects and the lower one accepts. The first proven connection is the control channel.
+// Its type and the contacts of both workers decide which kind of link the pair gets: the first row that fits.
 // Both sides see the same and so decide alike. From then on a LinkSetup of that kind does the rest:
 //
 //   1. Its own exchange over the control connection, if it has one, before any control frame: for example the
@@ -36,7 +36,7 @@ class MappingCache;
 // Workers that got our memory: by contact id, with their memory, or null while that has not come.
 using MemoryHolders = std::map<std::string, std::shared_ptr<const Mapping>>;
 
-// What the links of one world get from their endpoint. All of it outlives their set-up.
+// The parts of an endpoint that the links of one world use. All of it outlives their set-up.
 struct LinkContext {
   uint64_t generation;
   double failure_deadline_seconds;
@@ -47,7 +47,7 @@ struct LinkContext {
   MemoryHolders& memory_holders;     // processes that get our memory are added here
 };
 
-// A link that is ready, and what the mesh keeps beside it.
+// A link that is ready, and the facts that the mesh keeps beside it.
 struct PeerLink {
   std::string_view kind;                  // name of the row
   std::string route;                      // how the bytes go, for people: "shared memory", "10.0.0.1 -> 10.0.0.2"
@@ -57,10 +57,10 @@ struct PeerLink {
   std::unique_ptr<Link> link;  // last: it refers to the others
 };
 
-// What came of one look at the kind's own exchange.
+// The outcome of one step of the kind's own exchange.
 enum class Exchange : uint8_t { kNotYet, kDone, kClosed, kBroken };
 
-// One side of the making of one link, from its proven control connection on. Used by the thread that sets up the mesh.
+// One side of the set-up of one link, from its proven control connection on. Used by the thread that sets up the mesh.
 class LinkSetup {
  public:
   virtual ~LinkSetup() = default;
@@ -74,7 +74,7 @@ class LinkSetup {
   virtual bool wants_data_connection() const noexcept { return false; }
   virtual void take_data_connection(PrivateFd) {}
 
-  // Everything that finish() needs is there.
+  // Whether everything that finish() needs is available.
   virtual bool complete() const noexcept = 0;
   // The memory of the other worker, once it is there, if the kind shares memory.
   virtual std::shared_ptr<const Mapping> memory() const { return nullptr; }

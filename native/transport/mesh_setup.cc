@@ -15,10 +15,10 @@ namespace {
 using base::Code;
 using base::Error;
 
-// Most worlds have formed before, and need not pay for a thread.
+// Most worlds have formed before this, and do not need a thread.
 constexpr double kDeathWatchAfterSeconds = 0.02;
 
-// Before the deadline, by a tenth of the time, and no more than the upper bound.
+// The time before the deadline: a tenth of the whole, and no more than the upper bound.
 constexpr double kEarlyPart = 0.1;
 constexpr double kMostEarlySeconds = 0.5;
 
@@ -51,7 +51,7 @@ Hello hello_to(Hello hello, int peer, Channel channel) {
   return hello;
 }
 
-// Of all kinds of links that the two can have, the preferred kind first.
+// The addresses for all kinds of links that the two can have, the preferred kind first.
 std::vector<Address> addresses_of(const Contact& self, const Contact& peer) {
   std::vector<Address> all;
   for (const LinkKind& kind : link_kinds()) {
@@ -256,7 +256,7 @@ void MeshSetup::settle_incoming() {
       [this](const Handshake& handshake) { note_refusal(handshake); });
 }
 
-// Only a hint for the message at the deadline: a refused hello may say what it likes.
+// Only a hint for the message at the deadline, because a refused hello may contain anything.
 void MeshSetup::note_refusal(const Handshake& handshake) {
   const int from = handshake.hello().from;
   if (is_explained(handshake.refusal()) && from > world_.rank && from < size()) {
@@ -275,7 +275,7 @@ void MeshSetup::join_control(Peer& peer, PrivateFd fd, bool over_unix, bool conn
   peer.linked.link = peer.kind->begin(context_.links, *peer.contact, peer.linked.control, connector);
 }
 
-// One that comes without its control connection belongs to one that has ended since.
+// A data connection without a control connection belongs to one that has ended since.
 void MeshSetup::join_data(Peer& peer, PrivateFd fd) {
   if (peer.linked.link != nullptr && peer.linked.link->wants_data_connection()) {
     peer.linked.link->take_data_connection(std::move(fd));
@@ -342,7 +342,7 @@ void MeshSetup::handle_frame(Peer& peer, const ControlFrame& frame) {
   }
 }
 
-// Once, when there is a link to everybody.
+// Called once, when there is a link to every other worker.
 void MeshSetup::announce() {
   if (announced_ || lacks_a_link()) {
     return;
@@ -388,7 +388,7 @@ void MeshSetup::run_out_of_time() {
   throw setup_timeout(world_.generation, world_.rank, unready);
 }
 
-// Best effort: the frames are small, and these sockets have carried next to nothing.
+// Best effort: the frames are small, and these sockets have carried very little.
 void MeshSetup::send_failure(const Error& error) {
   ControlFrame frame(ControlKind::kAbandon, error.what());
   frame.rank = error.lost_rank();

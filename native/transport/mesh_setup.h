@@ -2,7 +2,7 @@
 //
 // Of each pair the higher rank connects and the lower one accepts; then they make a link of the kind that fits the pair
 // (see link_kind.h). A worker that is linked to all others says so to all of them, and the world is formed when all
-// have said so: nobody starts before everybody has everybody's links.
+// have said so: no worker starts before all workers have all links.
 //
 // All waits are one poll(2). It ends at once when the world is revoked, from whichever thread, and when a worker of
 // this host that is linked already has died, however large it is (see lifeline.h).
@@ -29,7 +29,7 @@
 
 namespace farandole::transport {
 
-// What the set-up of a world gets from its endpoint. All of it outlives the set-up.
+// The parts of an endpoint that the set-up of a world uses. All of it outlives the set-up.
 struct SetupContext {
   std::span<const Listener> listeners;
   PendingWorld& pending_world;

@@ -18,7 +18,7 @@
 
 namespace farandole::transport {
 
-// One world, from the moment that its set-up begins until its mesh is gone.
+// One world, from the beginning of its set-up until its mesh is gone.
 struct PendingWorld {
   // Both belong to the endpoint, see Doorbell.
   PendingWorld(uint64_t of_generation, std::atomic<uint32_t>& sleeping, int doorbell_fd);
@@ -34,7 +34,7 @@ struct PendingWorld {
   WorldStatus world_status;
 };
 
-// The pending_worlds of one endpoint: at most one world at a time, of ever larger generations.
+// The pending worlds of one endpoint: at most one at a time, with ever larger generations.
 class PendingWorlds {
  public:
   // The set-up of a world begins. The world may have been revoked before.

@@ -27,7 +27,7 @@ struct Table {
   std::mutex mutex;
   std::set<int> fds;                    // guarded by mutex
   std::map<std::byte*, Memory> memory;  // guarded by mutex; by where it is mapped
-  int spare = -1;  // what takes the place of a socket in a child: an eventfd that is used for nothing else
+  int spare = -1;                       // an eventfd without other use, which replaces the sockets in a child
 };
 
 // Never destroyed: descriptors may outlive the statics of other files.

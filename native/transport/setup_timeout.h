@@ -1,4 +1,4 @@
-// What is said when a world does not form in time. A pure function of what each rank was seen to do.
+// The error of a world that does not form in time: a pure function of each rank's observed progress.
 #pragma once
 
 #include <cstdint>

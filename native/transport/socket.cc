@@ -21,9 +21,10 @@ namespace {
 using base::Code;
 using base::Error;
 
-// So many connections may wait between two generations, when this worker accepts none. The kernel may allow fewer.
+// The number of connections that may wait between two generations, when this worker accepts none. The kernel may allow
+// fewer.
 constexpr int kBacklog = 4096;
-// By how much a data connection's patience exceeds the failure deadline.
+// The factor by which a data connection's timeout exceeds the failure deadline.
 constexpr double kDataPatience = 30.0;
 
 void set_option(int fd, int level, int name, int value) {
@@ -51,7 +52,7 @@ const sockaddr_in6& ip6_of(const Address& address) noexcept {
 
 uint32_t& scope_of(Address& address) noexcept { return reinterpret_cast<sockaddr_in6&>(address.storage).sin6_scope_id; }
 
-// The links that this machine is on: the scopes of its own link-local addresses.
+// The network links of this machine: the scopes of its own link-local addresses.
 std::vector<uint32_t> own_scopes() {
   std::vector<uint32_t> scopes;
   ifaddrs* all = nullptr;

@@ -1,4 +1,4 @@
-// Sockets, non-blocking and closed on exec: addresses, listening, connecting, and what an errno means for a peer.
+// Sockets, non-blocking and closed on exec: addresses, listening, connecting, and the meaning of an errno for a peer.
 #pragma once
 
 #include <sys/socket.h>
@@ -30,7 +30,7 @@ Address unix_address(const std::string& name);
 // "127.0.0.1:4567" or "[::1]:4567", and back. Throws Error(kInvalidArgument).
 std::string to_text(const Address& address);
 Address parse_address(const std::string& text);
-// "127.0.0.1" or "fe80::1%eth0", without the port; "?" for what is no IP address.
+// "127.0.0.1" or "fe80::1%eth0", without the port; "?" if it is not an IP address.
 std::string host_of(const Address& address);
 
 // It stands for all addresses of this machine, and so says nothing to another one: 0.0.0.0 or ::, however written.
@@ -58,7 +58,7 @@ struct Connecting {
   int error = 0;  // 0: connected; EINPROGRESS: wait until it can be written; otherwise why it failed
 };
 Connecting start_connecting(const Address& address);
-// How a connect under way came out, once the socket can be written: 0 or an errno.
+// The outcome of a connect under way, once the socket can be written: 0 or an errno.
 int connect_outcome(int fd);
 // The two ends of a connected socket, for people: "10.0.0.1 -> 10.0.0.2", this end first; "?" if it has ended already.
 std::string describe_connection(int fd);
@@ -70,7 +70,7 @@ std::string describe_connection(int fd);
 void tune_control(int fd, double deadline_seconds);
 void tune_data(int fd, double deadline_seconds);
 
-// What an error of a connected socket says about the peer.
+// The meaning of an error of a connected socket for the peer.
 Sign sign_of(int error) noexcept;
 
 }  // namespace farandole::transport

@@ -52,7 +52,7 @@ void SocketMesh::watch_next_peer() {
   }
 }
 
-// The control channels go first: they say why, and the ends of the data connections are judged by that.
+// The control channels close first: they give the reason, by which the ends of the data connections are judged.
 SocketMesh::~SocketMesh() {
   carry_over_.mesh_lives = false;
   death_watcher_.reset();

@@ -21,9 +21,9 @@ using base::now_ns;
 constexpr int64_t kTickNs = 100'000'000;
 // A heartbeat must fit several times into the deadline, however short that is.
 constexpr int64_t kTicksInDeadline = 5;
-// How long the last words may take to leave when the world is taken down.
+// How long the last frames may take to leave when the world is taken down.
 constexpr int64_t kLastWordsNs = 100'000'000;
-// What epoll calls the eventfd that wakes the watch thread; channels have the positions of their peers.
+// The number of the eventfd that wakes the watch thread, for epoll; channels have the positions of their peers.
 constexpr uint64_t kWakeFd = UINT64_MAX;
 
 bool is_neighbour(int rank, int other, int size) {
@@ -122,7 +122,7 @@ void Watch::run() {
     follow_orders();
     read_readable();
     handle_death(dead);
-    follow_orders();  // what was read may be a cause to spread
+    follow_orders();  // a received frame may be a cause to spread
     if (now_ns() >= next_tick_ns_) {
       tick();
     }
@@ -276,7 +276,7 @@ void Watch::tick() {
   }
 }
 
-// A tick that comes far too late: this machine or process was stopped, at whatever place, not the others. What they
+// A tick that comes far too late: this machine or process was stopped, not the others. What they
 // sent meanwhile may not be read yet.
 void Watch::restart_clocks(int64_t now) {
   for (Peer& peer : peers_) {

@@ -12,7 +12,7 @@
 
 namespace farandole::transport {
 
-// How a loss was noticed, from certain to suspected.
+// The sign by which a loss was noticed, from certain to suspected.
 enum class Sign : uint8_t {
   kClosed = 1,   // its process has ended: the kernel closed its connections, or let go of its lifeline
   kSilent = 2,   // no heartbeat until the failure deadline: stopped, or cut off
@@ -21,10 +21,10 @@ enum class Sign : uint8_t {
   kStalled = 5,  // it did not ask for what others waited for, for longer than they were told to wait
 };
 
-// Whether the worker that is named is out of the world for sure. Otherwise it may live, and may come back to it.
+// Whether the named worker has certainly left the world. Otherwise it may live, and may come back to it.
 constexpr bool is_certain(Sign sign) noexcept { return sign == Sign::kClosed || sign == Sign::kRevoked; }
 
-// Why a generation ended. Survivors pass it on unchanged, so that all of them report the same.
+// The reason why a generation ended. Survivors pass it on unchanged, so that all of them report the same.
 struct Cause {
   int rank = -1;  // the worker that was lost; -1 if none in particular
   Sign sign = Sign::kRevoked;

@@ -9,7 +9,7 @@
 
 namespace farandole::engine::kinds {
 
-// Whether a gathered result can go to the caller's memory, which has room for equal parts of so many rows only.
+// Whether a gathered result can go to the caller's memory, which has room only for equal parts of this many rows.
 inline bool fits_given_output(const Request& request, const std::vector<int64_t>& sizes, int64_t part) {
   return request.output != nullptr && std::ranges::all_of(sizes, [&](int64_t rows) { return rows == part; });
 }

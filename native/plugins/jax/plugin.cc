@@ -38,7 +38,7 @@ xla::TypeId& site_type(const xla::Api& api) {
 }
 
 void check_api(const xla::CallFrame& frame) {
-  // A frame's size does not count its future, which is there since the functions for it are.
+  // A frame's size does not include its future, which exists since the functions for it do.
   if (frame.api->struct_size < sizeof(xla::Api) || frame.api->version.major != xla::kMajorVersion) {
     throw Failure(xla::ErrorCode::kFailedPrecondition,
                   "this jaxlib is too old for farandole's collectives in compiled functions: its foreign function "

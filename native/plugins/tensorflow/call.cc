@@ -19,7 +19,7 @@ namespace farandole::tensorflow {
 namespace {
 
 // Rows that have come are copied by the engine's thread up to this size; above, by a thread of their own, so that the
-// engine goes on. Starting a thread takes about as long as copying so much.
+// engine goes on. Starting a thread takes about as long as copying this much.
 constexpr size_t kCopyAtOnceBytes = size_t{1} << 18;
 
 // The time for which a thread of TensorFlow's makes progress itself (a little longer if it finds work), with

@@ -17,10 +17,10 @@ struct LoopbackSettings {
   std::vector<int> hosts;
   bool shared_memory = true;
   size_t arena_bytes = size_t{1} << 26;
-  size_t link_bytes = size_t{1} << 16;  // what fits into one direction of a link
+  size_t link_bytes = size_t{1} << 16;  // the capacity of one direction of a link
 };
 
-// What the fault injector may do to one operation of a link.
+// The faults that the injector may cause in one operation of a link.
 struct LinkFault {
   bool stall = false;  // nothing moves this time: a delay
   bool cut = false;    // the link breaks: both ends lose each other

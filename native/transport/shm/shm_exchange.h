@@ -1,4 +1,4 @@
-// What two workers of one host send each other over their Unix socket, once both are proven: the descriptors of their
+// The data that two workers of one host exchange over their Unix socket, once both are proven: the descriptors of their
 // arena and doorbell, and where in the arena the ring buffer towards the other one lies.
 #pragma once
 

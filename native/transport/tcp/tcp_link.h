@@ -1,4 +1,4 @@
-// A link over a TCP connection of its own: nothing but the bytes.
+// A link over a TCP connection of its own, which carries only its bytes.
 #pragma once
 
 #include "transport/link.h"
