@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TextIO
 
 from farandole.base.wire.address import format_address
@@ -26,6 +28,10 @@ from farandole.spark.task import Slot
 _SECRET_BYTES = 32
 _START_SECONDS = 600.0
 _REST_SECONDS = 0.2
+_END_SECONDS = 30.0
+# The launcher knows of a lost task which ranks it had, and Spark why it was lost. Each learns of it in its own time,
+# and waits for the other for this long.
+_REASON_SECONDS = 5.0
 
 
 class Tasks(Protocol):
@@ -37,8 +43,12 @@ class Tasks(Protocol):
     def failure(self) -> str:
         """Return why Spark can run no tasks; "" as long as it may."""
 
-    def end(self, *, well: bool) -> None:
-        """End the tasks, and wait until Spark has ended them. If the job ended well, they end by themselves."""
+    def end(self, patience: float) -> None:
+        """End the tasks, and wait until Spark has ended them.
+
+        Args:
+            patience: seconds in which they may end by themselves, as they do when their workers have ended.
+        """
 
 
 @dataclass(frozen=True)
@@ -126,26 +136,31 @@ def run_job(
         spec, machine, console, started=job.started, call=call, verbose=options.verbose > 1, reception=reception
     )
     job.begin(starting)
-    well = False
+    patience = 0.0
     try:
         tasks.begin(Slot(address, secret, options.start_timeout, options.env))
         outcome = _outcome(job, tasks, reception)
-        well = outcome.exit_code == 0
-        return outcome
+        patience = _END_SECONDS if outcome.exit_code == 0 else _REASON_SECONDS
     finally:
-        tasks.end(well=well)
+        tasks.end(patience)
+    if outcome.exit_code != 0 and (failure := tasks.failure()):
+        return replace(outcome, report="\n".join(filter(None, [outcome.report, failure])))
+    return outcome
 
 
 def _outcome(job: BackgroundJob, tasks: Tasks, reception: Reception) -> JobOutcome:
     """Wait for the end of the job; end it if its tasks end, or the user interrupts."""
-    failure = ""
+    failure, deadline = "", math.inf
     try:
         while not wait([job.outcome], _REST_SECONDS).done:
             if not failure and (failure := tasks.failure()):
                 reception.give_up(failure)
+                deadline = time.monotonic() + _REASON_SECONDS
+            if time.monotonic() > deadline:
+                deadline = math.inf
                 job.stop(failure)
         error = job.outcome.exception()
-        if failure and (error is not None or _ended_without_reason(job.outcome.result())):
+        if failure and error is not None:
             raise JobFailed(failure, None, 1) from error
         return job.outcome.result()
     except BaseException:
@@ -153,10 +168,6 @@ def _outcome(job: BackgroundJob, tasks: Tasks, reception: Reception) -> JobOutco
         job.stop()
         wait([job.outcome])
         raise
-
-
-def _ended_without_reason(outcome: JobOutcome) -> bool:
-    return outcome.exit_code != 0 and not outcome.report
 
 
 def _host_of(context: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import signal
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -98,6 +99,7 @@ class Stage:
         self._size = size
         self._group = new_group("run")
         self._failure = ""
+        self._cancelled = False
         self._thread: Any = None
 
     def begin(self, slot: Slot) -> None:
@@ -109,10 +111,11 @@ class Stage:
                 rows = self._context.parallelize(range(self._size), self._size)
                 # Tasks of a barrier stage start together or not at all, but Spark does not add executors for them.
                 stage = rows if adds_executors(self._context) else rows.barrier()
-                if any(stage.mapPartitionsWithIndex(slot).collect()):
-                    self._failure = "a Spark task could not reach the launcher, or lost its connection to it"
+                codes = stage.mapPartitionsWithIndex(slot).collect()
+                self._failure = next((_why(task, code) for task, code in enumerate(codes) if code), "")
             except Exception as error:
-                self._failure = f"Spark ended the tasks of the workers: {why_it_failed(error)}"
+                if not self._cancelled:
+                    self._failure = f"Spark ended the tasks of the workers: {why_it_failed(error)}"
 
         self._thread = start_thread(work, self._group)
 
@@ -120,10 +123,21 @@ class Stage:
         """Return why Spark can run no tasks; "" as long as it may."""
         return self._failure
 
-    def end(self, *, well: bool) -> None:
+    def end(self, patience: float) -> None:
         """End the tasks, and wait until Spark has ended them."""
-        if well:
-            self._thread.join(_END_SECONDS)
-        if self._thread is not None and self._thread.is_alive():
+        if self._thread is None:
+            return
+        self._thread.join(patience)
+        if self._thread.is_alive():
+            self._cancelled = True
             self._context.cancelJobGroup(self._group)
             self._thread.join(_END_SECONDS)
+
+
+def _why(task: int, code: int) -> str:
+    """Return what it means that the dialer in a task has not ended with code 0."""
+    ended = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
+    return (
+        f"the process that connects task {task} of Spark to the launcher {ended}; its own lines are in the output of "
+        "the executor"
+    )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -138,12 +139,12 @@ class Slots:
         """Return why Spark can run no tasks; "" as long as it may."""
         return self._failures[0] if all(self._failures) else ""
 
-    def end(self, *, well: bool) -> None:
+    def end(self, patience: float) -> None:
         """End the tasks, and wait until Spark has ended them."""
         self._over.set()
-        if well:
-            for thread in self._threads:
-                thread.join(_END_SECONDS / 10)
+        deadline = time.monotonic() + patience
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
         if any(thread.is_alive() for thread in self._threads):
             self._context.cancelJobGroup(self._group)
             for thread in self._threads:

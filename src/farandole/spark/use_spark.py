@@ -34,12 +34,21 @@ def adds_executors(context: Any) -> bool:
 
 
 def why_it_failed(error: BaseException) -> str:
-    """Return the first line of Spark's reason for a failed job.
+    """Return the line of Spark's reason for a failed job that has the cause.
 
     Example:
         >>> why_it_failed(RuntimeError("An error occurred.\\n: org.apache.spark.SparkException: Job aborted: lost"))
         'Job aborted: lost'
     """
     text = str(error)
-    found = re.search(r"(?:SparkException|SparkUnsupportedOperationException): (.*)", text)
-    return found[1].strip() if found else text.strip().partition("\n")[0]
+    # Of an exception in Python, the line after its traceback; of a lost executor, the reason; of a barrier stage, which
+    # begins with the stage's own end, that of the task; otherwise, that of the job.
+    for pattern in (
+        r"Traceback \(most recent call last\):\n(?:[ \t].*\n)*(\S.*)",
+        r"(ExecutorLostFailure .*)",
+        r"finished unsuccessfully\.\n(?:[\w.]+: )?(.*)",
+        r"(?:SparkException|SparkUnsupportedOperationException): (.*)",
+    ):
+        if found := re.search(pattern, text):
+            return found[1].strip()
+    return text.strip().partition("\n")[0]

@@ -1,0 +1,221 @@
+"""Faults on executors that are processes of their own: `local-cluster[2,1,1024]`."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import pytest
+from pyspark.sql import SparkSession
+from spark_sessions import processes_with, start_spark, wait_until
+
+import farandole.spark
+from farandole.errors import JobFailed
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+MASTER = "local-cluster[2,1,1024]"
+SAMPLES, BATCH, EPOCHS = 48, 4, 2
+FALLS_IN, WAITS_IN = 3, 6
+SECONDS = 300.0
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    session = start_spark(MASTER, tmp_path_factory.mktemp("spark"))
+    yield session
+    session.stop()
+
+
+# --- what runs in the workers ---------------------------------------------------------------------------------------
+
+
+def wait_for_its_end(folder: Path) -> None:
+    """Tell the test which process this is, once in a job, and wait until the test ends it."""
+    import time
+
+    try:
+        with open(folder / "victim", "x") as file:
+            file.write(str(os.getpid()))
+    except FileExistsError:
+        return
+    time.sleep(SECONDS)
+
+
+def train_fixed(folder: str) -> None:
+    """Let rank 1 wait for its end, and rank 0 for rank 1."""
+    import farandole.numpy as hvd
+
+    hvd.init()
+    if hvd.rank() == 1:
+        wait_for_its_end(Path(folder))
+    hvd.barrier()
+
+
+def train_elastic(folder: str) -> tuple[int, int, list[float]]:
+    """Train an embedding of the samples; a worker falls in one step, and a later one waits for the next worker."""
+    import time
+
+    import torch
+
+    import farandole.torch as hvd
+    from farandole.worker.elastic.world_changes import pending_change
+
+    hvd.init()
+    model = torch.nn.Embedding(SAMPLES, 1)
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1.0), model.named_parameters())
+    loader = hvd.elastic.ElasticLoader(torch.arange(SAMPLES), global_batch_size=BATCH)
+    loop = hvd.elastic.steps(loader, epochs=EPOCHS, model=model, optimizer=optimizer)
+    for batch in loop:
+        if loop.step == FALLS_IN and hvd.rank() == 1:
+            wait_for_its_end(Path(folder))
+        end = time.monotonic() + SECONDS
+        while loop.step == WAITS_IN and hvd.size() == 1 and pending_change() is None and time.monotonic() < end:
+            time.sleep(0.05)
+        optimizer.zero_grad()
+        model(batch).mean().backward()
+        optimizer.step()  # From here on, the step counts.
+        with open(f"{folder}/used-{os.getpid()}", "a") as file:
+            print(*batch.tolist(), file=file)
+    return hvd.rank(), hvd.size(), model.weight.flatten().tolist()
+
+
+# --- what is killed -------------------------------------------------------------------------------------------------
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def dialer_of(worker: int) -> int:
+    return parent_of(parent_of(worker))
+
+
+def python_worker_of(worker: int) -> int:
+    return parent_of(dialer_of(worker))
+
+
+def executor_of(worker: int) -> int:
+    return parent_of(parent_of(python_worker_of(worker)))
+
+
+def is_what(pid: int, words: str) -> bool:
+    return words in Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+
+
+def test_processes_of_a_job_are_those_that_are_killed_here(spark: SparkSession, mark: str, tmp_path: Path) -> None:
+    looked = []
+
+    def look(worker: int) -> int:
+        assert is_what(worker, "farandole.control.launcher.call")
+        assert is_what(dialer_of(worker), "farandole.control.agent.dial")
+        assert is_what(python_worker_of(worker), "pyspark.daemon")
+        assert is_what(executor_of(worker), "CoarseGrainedExecutorBackend")
+        looked.append(worker)
+        return worker
+
+    with pytest.raises(JobFailed):
+        kill_when_ready(tmp_path, look)
+        farandole.spark.run(train_fixed, (str(tmp_path),), num_proc=2, env={"MARK": mark})
+    assert looked
+
+
+def kill_when_ready(folder: Path, find: Callable[[int], int]) -> None:
+    """Kill a process in a thread, as soon as a worker waits for its end."""
+
+    def work() -> None:
+        wait_until(lambda: (folder / "victim").exists() and (folder / "victim").read_text(), "no worker has come")
+        os.kill(find(int((folder / "victim").read_text())), signal.SIGKILL)
+
+    threading.Thread(target=work).start()
+
+
+KILLED: dict[str, tuple[Callable[[int], int], str]] = {
+    "worker": (lambda worker: worker, r"rank 1 .*killed by SIGKILL"),
+    "dialer": (
+        dialer_of,
+        r"(?s)lost first, with rank 1.*connects task 1 of Spark to the launcher was killed by SIGKILL",
+    ),
+    "Python worker": (python_worker_of, r"(?s)lost first, with rank 1.*Python worker exited unexpectedly"),
+    "executor": (executor_of, r"(?s)lost first, with rank 1.*ExecutorLostFailure .*exited with code 137"),
+}
+
+
+@pytest.mark.parametrize("killed", KILLED)
+def test_job_of_fixed_size_ends_with_the_cause(spark: SparkSession, mark: str, tmp_path: Path, killed: str) -> None:
+    find, cause = KILLED[killed]
+    kill_when_ready(tmp_path, find)
+    with pytest.raises(JobFailed, match=cause):
+        farandole.spark.run(train_fixed, (str(tmp_path),), num_proc=2, env={"MARK": mark})
+    assert spark.sparkContext.parallelize([1, 2], 2).sum() == 3, "the tasks are free again"
+
+
+@pytest.mark.parametrize("killed", KILLED)
+def test_elastic_job_trains_on_with_each_sample_once(
+    spark: SparkSession, mark: str, tmp_path: Path, killed: str
+) -> None:
+    kill_when_ready(tmp_path, KILLED[killed][0])
+    results = farandole.spark.run_elastic(
+        train_elastic, (str(tmp_path),), num_proc=2, min_num_proc=1, env={"MARK": mark}
+    )
+    check_training(tmp_path, results)
+
+
+def check_training(folder: Path, results: list[Any]) -> None:
+    """Check that two workers have ended with the same parameters, and each sample was used once in each epoch."""
+    assert [each[:2] for each in results] == [(0, 2), (1, 2)], "a worker has taken the place of the lost one"
+    assert results[0][2] == results[1][2]
+    used = Counter(int(sample) for path in folder.glob("used-*") for sample in path.read_text().split())
+    assert used == dict.fromkeys(range(SAMPLES), EPOCHS)
+
+
+DRIVER = """
+import sys
+from pathlib import Path
+
+import farandole.spark
+from spark_sessions import start_spark
+from test_cluster import MASTER, train_elastic, train_fixed
+
+folder, mark, kind = sys.argv[1:]
+spark = start_spark(MASTER, Path(folder))
+if kind == "fixed":
+    farandole.spark.run(train_fixed, (folder,), num_proc=2, env={"MARK": mark})
+else:
+    farandole.spark.run_elastic(train_elastic, (folder,), num_proc=2, env={"MARK": mark})
+"""
+
+
+def java_of(driver: int) -> int:
+    """Return the Java process that a Spark driver has started."""
+    children = Path(f"/proc/{driver}/task/{driver}/children").read_text().split()
+    return next(int(each) for each in children if is_what(int(each), "org.apache.spark.deploy.SparkSubmit"))
+
+
+@pytest.mark.parametrize(("kind", "killed"), [("fixed", "Python"), ("elastic", "Java")])
+def test_nothing_is_left_of_a_killed_driver(mark: str, tmp_path: Path, kind: str, killed: str) -> None:
+    here = Path(__file__).parent
+    path = os.pathsep.join([str(here), str(here.parent / "support"), os.environ["PYTHONPATH"]])
+    driver = subprocess.Popen(
+        [sys.executable, "-c", DRIVER, str(tmp_path), mark, kind],
+        env={**os.environ, "PYTHONPATH": path},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_until(lambda: (tmp_path / "victim").exists() or driver.poll() is not None, "no worker has come")
+    assert driver.poll() is None, driver.communicate()
+    os.kill(driver.pid if killed == "Python" else java_of(driver.pid), signal.SIGKILL)
+    _, told = driver.communicate(timeout=SECONDS)
+    wait_until(lambda: not processes_with(f"MARK={mark}"), "workers are left")
+    wait_until(lambda: not processes_with(f"SPARK_WORKER_DIR={tmp_path}"), "processes of Spark are left")
+    if killed == "Java":
+        assert re.search("JobFailed: NOPE", told), told
