@@ -1,4 +1,8 @@
-"""Train the digits with Lightning in an elastic job in which worker 1 is killed: lightning_elastic.py FOLDER."""
+"""Train the digits with Lightning in an elastic job: lightning_elastic.py FOLDER KILLED.
+
+KILLED is the number of the worker that is killed in one step, `all` for the three first ones, once there is a
+checkpoint of the loop of steps, or `none`.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,8 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import lightning
@@ -18,10 +24,12 @@ import farandole.torch as hvd
 from farandole.lightning import FarandoleStrategy
 from farandole.worker.elastic.world_changes import pending_change
 
-EPOCHS, BATCH = 4, 60
+EPOCHS, BATCH, FIRST = 4, 60, 3
 KILLED_IN, WAITS_IN = 40, 50
 WORKER = int(os.environ["FARANDOLE_WORKER"])
 SECONDS = 120
+FOLDER, KILLED = sys.argv[1:]
+NORMALIZED = "NORMALIZED" in os.environ
 
 
 class Numbered(torch.utils.data.Dataset[Any]):
@@ -42,20 +50,23 @@ class Recorded(Digits):
 
     def __init__(self) -> None:
         super().__init__()
+        if NORMALIZED:
+            self.body.insert(1, torch.nn.BatchNorm1d(32))
         self.calls = 0
         self.counted: list[tuple[int, int, list[int]]] = []
         self.validated: list[tuple[int, int]] = []
 
     def training_step(self, batch: Any, index: int) -> torch.Tensor:
-        """Return the loss; worker 1 is killed in one step, and the others wait for its successor in a later one."""
+        """Return the loss; a worker is killed in one step, and the others wait for its successor in a later one."""
         self.calls += 1
         step = self.trainer.global_step
-        if WORKER == 1 and step == KILLED_IN:
+        if step == KILLED_IN and KILLED == "all" and WORKER < FIRST:
+            wait_for(lambda: list(Path(os.environ["FARANDOLE_CHECKPOINT_DIR"]).glob("step-*")))
+            os.kill(os.getpid(), signal.SIGKILL)
+        if step == KILLED_IN and KILLED == str(WORKER):
             os.kill(os.getpid(), signal.SIGKILL)
         if step == WAITS_IN and hvd.size() == 2:
-            end = time.monotonic() + SECONDS
-            while pending_change() is None and time.monotonic() < end:
-                time.sleep(0.05)
+            wait_for(pending_change)
         loss = super().training_step(batch[:2], index)
         self.log("loss", loss, sync_dist=True, on_step=False, on_epoch=True)
         return loss
@@ -67,6 +78,13 @@ class Recorded(Digits):
     def on_validation_epoch_end(self) -> None:
         """Record a validation."""
         self.validated.append((self.trainer.current_epoch, self.trainer.global_step))
+
+
+def wait_for(happened: Callable[[], object]) -> None:
+    """Wait for a fact."""
+    end = time.monotonic() + SECONDS
+    while not happened() and time.monotonic() < end:
+        time.sleep(0.05)
 
 
 def main() -> None:
@@ -81,7 +99,8 @@ def main() -> None:
         enable_progress_bar=False,
         enable_model_summary=False,
         num_sanity_val_steps=0,
-        callbacks=[ModelCheckpoint(sys.argv[1], filename="{epoch}", save_top_k=-1)],
+        sync_batchnorm=NORMALIZED,
+        callbacks=[ModelCheckpoint(FOLDER, filename="{epoch}", save_top_k=-1)],
     )
     loader = torch.utils.data.DataLoader(Numbered(), batch_size=20, shuffle=True)
     validation = torch.utils.data.DataLoader(dataset(), batch_size=600)
@@ -94,7 +113,7 @@ def main() -> None:
         "epoch": trainer.current_epoch,
         "step": trainer.global_step,
         "rate": trainer.optimizers[0].param_groups[0]["lr"],
-        "weights": [each.double().sum().item() for each in module.parameters()],
+        "weights": [each.double().sum().item() for each in module.state_dict().values()],
     }
     print(json.dumps(report), flush=True)
 

@@ -29,11 +29,18 @@ def test_losses_and_weights_are_those_of_ddp_on_gloo(launch: Launch, tmp_path: P
         assert report["accumulated"]["steps"] == 12
 
 
-def test_killed_worker_costs_no_step_and_its_successor_goes_on_with_the_others(launch: Launch, tmp_path: Path) -> None:
-    reports = launch("lightning_elastic.py", tmp_path, options=("-np", "3", "--min-np", "2", "--max-np", "3"))
+ELASTIC = ("-np", "3", "--min-np", "2", "--max-np", "3")
+
+
+@pytest.mark.parametrize(("killed", "variables"), [(0, {}), (1, {}), (1, {"NORMALIZED": "1"})])
+def test_killed_worker_costs_no_step_and_its_successor_goes_on_with_the_others(
+    launch: Launch, tmp_path: Path, killed: int, variables: dict[str, str]
+) -> None:
+    reports = launch("lightning_elastic.py", tmp_path, killed, options=ELASTIC, **variables)
     by_worker = {report["worker"]: report for report in reports}
-    assert sorted(by_worker) == [0, 2, 3]
-    survivors, newcomer = [by_worker[0], by_worker[2]], by_worker[3]
+    assert sorted(by_worker) == sorted({0, 1, 2, 3} - {killed})
+    newcomer = by_worker.pop(3)
+    survivors = list(by_worker.values())
     # 30 steps an epoch, and one more for the 20 samples of the killed worker.
     for report in reports:
         assert (report["epoch"], report["step"]) == (4, 121)
@@ -49,3 +56,15 @@ def test_killed_worker_costs_no_step_and_its_successor_goes_on_with_the_others(l
     # The others lack what the killed worker has used: a third of the first epoch, and 20 samples in each of 10 steps.
     assert Counter(epoch for epoch, _ in used) == {0: 1797 - 599, 1: 1797 - 200, 2: 1797, 3: 1797}
     assert sorted(path.name for path in tmp_path.iterdir()) == [f"epoch={epoch}.ckpt" for epoch in range(4)]
+
+
+def test_training_goes_on_from_its_checkpoint_after_all_workers_are_killed(launch: Launch, tmp_path: Path) -> None:
+    (whole, *_) = launch("lightning_elastic.py", tmp_path / "whole", "none", options=ELASTIC)
+    kept = ("--checkpoint-dir", str(tmp_path / "steps"), "--checkpoint-every", "0.01", "--resume", "auto")
+    resumed = launch("lightning_elastic.py", tmp_path / "resumed", "all", options=(*ELASTIC, *kept))
+    assert whole["step"] == whole["calls"] == 120
+    assert sorted(report["worker"] for report in resumed) == [3, 4, 5]
+    for report in resumed:
+        assert report["weights"] == whole["weights"]
+        assert (report["epoch"], report["step"]) == (4, 120)
+        assert report["calls"] < 120

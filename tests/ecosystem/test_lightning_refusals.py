@@ -62,7 +62,10 @@ def test_options_that_do_not_fit_a_changing_world_are_refused(option: str, value
         "limit_train_batches": 1.0,
         "overfit_batches": 0.0,
         "reload_dataloaders_every_n_epochs": 0,
+        "ckpt_path": None,
     }
     _check_elastic(SimpleNamespace(**usual))
     with pytest.raises(ValueError, match=f"{option}={value}.*{instead}"):
         _check_elastic(SimpleNamespace(**{**usual, option: value}))
+    with pytest.raises(ValueError, match="omit ckpt_path=, and start the job with --checkpoint-dir DIR --resume auto"):
+        _check_elastic(SimpleNamespace(**{**usual, "ckpt_path": "epoch=1.ckpt"}))

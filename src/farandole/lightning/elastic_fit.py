@@ -99,14 +99,6 @@ class ElasticBatches:
         self._rounds = None
         self._loader.close()
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the progress of the epoch, including the current step, for Lightning's checkpoints."""
-        return self._loader.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from one of Lightning's checkpoints."""
-        self._loader.load_state_dict(state)
-
     def _steps_in(self, samples: int) -> int:
         full, rest = divmod(samples, sum(self._loader.counts(hvd.size())))
         return full + (rest > 0 and not self._loader.ledger.drop_last)

@@ -216,3 +216,9 @@ def _check_elastic(trainer: Any) -> None:
     for name, (value, usual, instead) in wrong.items():
         if value != usual:
             raise InvalidRequestError(f"Trainer({name}={value}) is not available in an elastic job: {instead}.")
+    if trainer.ckpt_path is not None:
+        # Lightning does not give the loop of steps the position in the data, and steps no schedules afterwards.
+        raise InvalidRequestError(
+            "an elastic job cannot go on from a checkpoint of Lightning's: omit ckpt_path=, and start the job with "
+            "--checkpoint-dir DIR --resume auto."
+        )
