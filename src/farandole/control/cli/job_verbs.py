@@ -63,14 +63,10 @@ def act(given: argparse.Namespace, verb: str, done: str, *more: Any) -> int:
     _place, service = connect(given)
     getattr(service, verb)(given.job, *more)
     if given.json:
-        print_json(as_plain(service.status(given.job)))
+        print_json(to_dict(service.status(given.job)))
     else:
         print(f"farandole: job {given.job} {done}", file=sys.stderr)
     return 0
-
-
-def as_plain(status: JobStatus) -> dict[str, Any]:
-    return to_dict(status)
 
 
 def print_json(plain: Any) -> None:

@@ -7,6 +7,7 @@ import sys
 
 from farandole.control.cli import job_verbs
 from farandole.control.cli.parser import Parser
+from farandole.control.jobs.status import to_dict
 
 _EPILOG = """\
 One line for each job. With --on local: this user's elastic jobs on this machine; one that ended while no terminal was
@@ -31,7 +32,7 @@ def execute(given: argparse.Namespace) -> int:
     place, service = job_verbs.connect(given)
     jobs = [job for job in service.jobs() if not (given.active and job.state.is_over)]
     if given.json:
-        job_verbs.print_json([job_verbs.as_plain(job) for job in jobs])
+        job_verbs.print_json([to_dict(job) for job in jobs])
     elif not jobs:
         print("no job is running" if place == "local" else f"no jobs on {place}", file=sys.stderr)
     else:

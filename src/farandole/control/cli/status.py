@@ -8,7 +8,7 @@ import sys
 
 from farandole.control.cli import job_verbs
 from farandole.control.cli.parser import Parser
-from farandole.control.jobs.status import JobState, JobStatus
+from farandole.control.jobs.status import JobState, JobStatus, to_dict
 
 _EPILOG = """\
 For a waiting job, the reason says which job is ahead, how many slots are free, or which limit is reached.
@@ -32,7 +32,7 @@ def execute(given: argparse.Namespace) -> int:
     _, service = job_verbs.connect(given)
     status = service.status(given.job)
     if given.json:
-        job_verbs.print_json(job_verbs.as_plain(status))
+        job_verbs.print_json(to_dict(status))
         return 0
     print(*_lines(status), sep="\n")
     if status.state is JobState.FAILED:

@@ -17,7 +17,7 @@ from farandole.control.jobs.places import connect
 from farandole.control.jobs.service import JobService
 from farandole.control.jobs.spec import JobSpec, from_dict, parse_workers
 from farandole.control.jobs.spec_file import read_spec
-from farandole.control.jobs.status import JobState, JobStatus
+from farandole.control.jobs.status import JobState, JobStatus, to_dict
 from farandole.control.launcher.job.spec import read_exports
 
 _POLL_SECONDS = 0.5
@@ -90,7 +90,7 @@ def execute(given: argparse.Namespace) -> int:
         return 0
     name = service.submit(spec)
     if given.json:
-        job_verbs.print_json(job_verbs.as_plain(service.status(name)))
+        job_verbs.print_json(to_dict(service.status(name)))
         return 0
     if given.detach:
         print(name)
@@ -126,7 +126,7 @@ def _changes(given: argparse.Namespace) -> dict[str, Any]:
     keys["workingDirectory"] = given.workdir or (None if given.image or given.file else os.getcwd())
     keys["command"] = command or None
     keys["workers"] = _workers(given)
-    keys["environment"] = _exports(given.exports) or None
+    keys["environment"] = read_exports(given.exports, os.environ) or None
     keys["resources"] = _pairs(given.resource) or None
     return {key: value for key, value in keys.items() if value is not None}
 
@@ -138,10 +138,6 @@ def _workers(given: argparse.Namespace) -> Any:
     if given.workers is not None:
         numbers["replicas"] = parse_workers(given.workers).replicas
     return {key: value for key, value in numbers.items() if value is not None}
-
-
-def _exports(texts: list[str]) -> dict[str, str]:
-    return read_exports(texts, os.environ)
 
 
 def _pairs(texts: list[str]) -> dict[str, str]:

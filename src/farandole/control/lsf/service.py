@@ -8,7 +8,6 @@ from pathlib import Path
 from farandole.control.batch_systems.programs import Programs
 from farandole.control.batch_systems.service import BatchJobs
 from farandole.control.batch_systems.system import Row
-from farandole.control.jobs.spec import JobSpec
 from farandole.control.lsf.reading import FIELDS, number_of, read_rows
 from farandole.control.lsf.script import batch_script
 
@@ -18,8 +17,7 @@ class Lsf:
 
     place, title = "lsf", "LSF"
 
-    def script(self, spec: JobSpec, log: Path, exit_file: Path, program: str, key: str) -> str:
-        return batch_script(spec, log, exit_file, program, key)
+    script = staticmethod(batch_script)
 
     def submit(self, programs: Programs, script: Path) -> str:
         return number_of(

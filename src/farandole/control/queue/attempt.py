@@ -162,7 +162,7 @@ class Attempt:
         """End an attempt whose command was not started, so that it never will be."""
         if not self.own.exists():
             return
-        lock = self._lock()
+        lock = self.claim()
         if lock is None:
             return
         try:
@@ -241,13 +241,13 @@ class Attempt:
             return False
 
     def _is_locked(self) -> bool:
-        lock = self._lock()
+        lock = self.claim()
         if lock is None:
             return True
         os.close(lock)
         return False
 
-    def _lock(self) -> int | None:
+    def claim(self) -> int | None:
         """Lock the attempt; return the descriptor that holds the lock, or None if a runner holds it."""
         lock = _open_or_make(self.own / "lock")
         try:
@@ -258,10 +258,6 @@ class Attempt:
         return lock
 
     # --- used by the runner --------------------------------------------------------------------------------------
-
-    def claim(self) -> int | None:
-        """Lock the attempt until this process ends; return None if another runner holds the lock."""
-        return self._lock()
 
     def begin(self) -> None:
         """Record that the command is about to be started. Only once, under the lock."""

@@ -9,7 +9,6 @@ from pathlib import Path
 from farandole.control.batch_systems.programs import Programs
 from farandole.control.batch_systems.service import BatchJobs
 from farandole.control.batch_systems.system import Row, key_of
-from farandole.control.jobs.spec import JobSpec
 from farandole.control.slurm.reading import FIELDS, read_rows, row_of
 from farandole.control.slurm.script import batch_script
 
@@ -19,8 +18,7 @@ class Slurm:
 
     place, title = "slurm", "Slurm"
 
-    def script(self, spec: JobSpec, log: Path, exit_file: Path, program: str, key: str) -> str:
-        return batch_script(spec, log, exit_file, program, key)
+    script = staticmethod(batch_script)
 
     def submit(self, programs: Programs, script: Path) -> str:
         number = programs.call("sbatch", "--parsable", str(script)).strip().partition(";")[0]

@@ -26,14 +26,9 @@ _ROOT_KEYS = ("slots", "resource", "resourcePerSlot", "nodes", "policy", "quantu
 
 
 @dataclass(frozen=True)
-class QueueSpec:
-    """A Queue's spec."""
+class QueueSpec(Queue):
+    """A Queue's spec: what policies know of it, and what Kubernetes adds."""
 
-    name: str
-    parent: str = ""
-    weight: float = 1.0
-    quota: int | None = None
-    limit: int | None = None
     priority: int = 0
     """Added to the priorities of its jobs."""
     slots: int = 0
@@ -180,8 +175,7 @@ def _tree(root: str, queues: Mapping[str, QueueSpec], nodes: Sequence[Object]) -
     if top.resource:
         top = replace(top, slots=sum(node.slots for node in counted))
         queues = {**queues, root: top}
-    plain = {each.name: Queue(each.name, each.parent, each.weight, each.quota, each.limit) for each in queues.values()}
-    return Tree(top, queues, Rules(top.quantum, top.ageing, plain, top.round), counted)
+    return Tree(top, queues, Rules(top.quantum, top.ageing, queues, top.round), counted)
 
 
 def _nodes_fault(tree: Tree) -> str:

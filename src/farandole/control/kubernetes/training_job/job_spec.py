@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from farandole.control.jobs.errors import BadSpec
 from farandole.control.jobs.spec import JobSpec, Workers, from_dict
@@ -105,7 +104,7 @@ def read(job: Object) -> tuple[TrainingJobSpec | None, list[str]]:
     pod = reader.mapping(template, "spec")
     metadata = reader.mapping(template, "metadata")
     read_spec = TrainingJobSpec(
-        job=shared or JobSpec(("true",), _no_workers()),
+        job=shared or JobSpec(("true",), Workers(1, 1, 1)),
         slots=reader.integer(spec, "slotsPerPod", 1, 1, MOST_SLOTS) or 1,
         labels=reader.texts(metadata, "labels", "template.metadata."),
         annotations=reader.texts(metadata, "annotations", "template.metadata."),
@@ -130,10 +129,6 @@ def read(job: Object) -> tuple[TrainingJobSpec | None, list[str]]:
     _check_image(reader, read_spec)
     _check_name(reader, job)
     return (None, reader.faults) if reader.faults or shared is None else (read_spec, [])
-
-
-def _no_workers() -> Any:
-    return Workers(1, 1, 1)
 
 
 def _shared(reader: FieldReader, spec: Object) -> JobSpec | None:

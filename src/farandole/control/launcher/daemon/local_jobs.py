@@ -6,7 +6,7 @@ import socket
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NoReturn
 
-import msgspec
+from msgspec.structs import replace
 
 from farandole.control.jobs.errors import Refused, UnknownJob, Unreachable
 from farandole.control.jobs.log_lines import follow_file, of_rank
@@ -52,7 +52,7 @@ class LocalJobs:
         rows = answer.rows if isinstance(answer, HostsAre) else ()
         ranks = [RankStatus(worker, row.name, row.state) for row in rows for worker in row.workers]
         hosts = tuple(f"{row.name}:{row.slots}" for row in rows)
-        return _with(status, hosts=hosts, ranks=tuple(sorted(ranks, key=lambda rank: rank.rank)))
+        return replace(status, hosts=hosts, ranks=tuple(sorted(ranks, key=lambda rank: rank.rank)))
 
     def view(self, name: str, lines_from: int = 0) -> JobView:
         """Return the visible state of a running job; see `JobView`."""
@@ -126,17 +126,15 @@ def _status(directory: JobDirectory, record: JobRecord) -> JobStatus:
     ended = directory.ended()
     if ended is not None:
         state = JobState.SUCCEEDED if ended.exit_code == 0 else JobState.FAILED
-        return _with(status, state=state, exit_code=ended.exit_code, reason=f"ended with code {ended.exit_code}")
+        return replace(status, state=state, exit_code=ended.exit_code, reason=f"ended with code {ended.exit_code}")
     if record.host != socket.gethostname():
-        return _with(status, reason=f"on host {record.host}")
+        return replace(status, reason=f"on host {record.host}")
     now = status_of(directory)
     if now is None:
-        return _with(status, reason="its launcher does not answer")
-    return _with(status, workers=now.size, wanted=now.size, reason=now.waits_for, steps_per_second=now.steps_per_second)
-
-
-def _with(status: JobStatus, **changes: object) -> JobStatus:
-    return msgspec.structs.replace(status, **changes)
+        return replace(status, reason="its launcher does not answer")
+    return replace(
+        status, workers=now.size, wanted=now.size, reason=now.waits_for, steps_per_second=now.steps_per_second
+    )
 
 
 def connect(environment: Mapping[str, str]) -> LocalJobs:
