@@ -38,7 +38,7 @@ class Picklable:
     """
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Return how to make it again: its text, and its attributes."""
+        """Return the parts from which it is made again: its text, and its attributes."""
         reduced: Any = super().__reduce__()
         kind, args, *state = reduced
         return (_made_again, (kind, args), *state)

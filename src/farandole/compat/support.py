@@ -98,7 +98,7 @@ def ccl_built(verbose: bool = False) -> bool:
 
 
 def get_ext_suffix() -> str:
-    """Return how the file names of this Python's extension modules end."""
+    """Return the suffix of this Python's extension modules."""
     return sysconfig.get_config_var("EXT_SUFFIX") or ".so"
 
 
@@ -158,7 +158,7 @@ def env(**kwargs: str | None) -> Iterator[None]:
 
 
 def get_average_backwards_compatibility_fun(reduce_ops: Any) -> Callable[[Any, bool | None], Any]:
-    """Return what turns the arguments `op` and `average`, of which one may be given, into an operation.
+    """Return a function from the arguments `op` and `average`, only one of which may be given, to an operation.
 
     Args:
         reduce_ops: has `Average` and `Sum`.

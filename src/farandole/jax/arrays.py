@@ -87,7 +87,7 @@ class Arrays(FrontEnd[Array]):
         return element_type(np.dtype(tensor.dtype)) if wider is None else OpaqueType(tensor.dtype.name, wider.itemsize)
 
     def instead_of(self, tensor: Array) -> str:
-        """Return how such elements can be reduced."""
+        """Return a sentence on how such elements can be reduced."""
         if is_key(tensor):
             return "Keys of jax.random can only be moved, as by broadcast."
         return _INSTEAD.get(tensor.dtype.kind, super().instead_of(tensor))
@@ -112,7 +112,7 @@ class Arrays(FrontEnd[Array]):
         return super().ready_dtype(tensor)
 
     def address(self, tensor: Array) -> int:
-        """Return where it begins."""
+        """Return its address."""
         if isinstance(tensor, np.ndarray):
             return tensor.ctypes.data
         address: int = tensor.unsafe_buffer_pointer()

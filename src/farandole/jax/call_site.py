@@ -84,7 +84,7 @@ class CallSite:
         return self.prescale == self.postscale == 1.0 or all(dtype.name in ("float32", "float64") for dtype in dtypes)
 
     def options(self) -> dict[str, float]:
-        """Return what its requests ask for, by the names of the engine's options."""
+        """Return the options of its requests, by the engine's names."""
         options = dict(self.further)
         declared = {each.option for each in COLLECTIVES[self.kind.name.lower()].parameters}
         options.update((name, getattr(self, name)) for name in _OPTIONS if name in declared)

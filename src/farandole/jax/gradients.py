@@ -128,7 +128,7 @@ def _op_of_gradient(site: CallSite) -> int:
 
 
 def _factor(site: CallSite) -> float:
-    """Return what a reduction multiplies each rank's elements by."""
+    """Return the factor of each rank's elements in a reduction."""
     return site.prescale * site.postscale / (site.size if site.op == Average else 1)
 
 

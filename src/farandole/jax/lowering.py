@@ -116,7 +116,7 @@ def _target(operation: Any) -> str:
 
 
 def _attributes(site: CallSite, name: str, program: int, *, is_check: bool = False) -> dict[str, Any]:
-    """Return what native/plugins/jax/call_site.cc reads."""
+    """Return the attributes that native/plugins/jax/call_site.cc reads."""
     numbers = {
         "kind": site.kind,
         "grouped": site.grouped,

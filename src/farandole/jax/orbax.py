@@ -74,7 +74,7 @@ def restore(path: str | os.PathLike[str], like: Tree, *, process_set: ProcessSet
 
 
 def _on_first(action: Callable[[], Any], problem: str, process_set: ProcessSet) -> Any:
-    """Return what an action gives on the first rank, and None on the others; what it raises, all raise."""
+    """Return the result of an action on the first rank, and None on the others. If it raises an error, all ranks do."""
     result, reason = None, ""
     is_first = rank() == process_set.ranks[0]
     if is_first:

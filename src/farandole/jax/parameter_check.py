@@ -78,6 +78,6 @@ def _value(array: Any) -> Any:
 
 
 def _broadcasts() -> int:
-    """Return how many broadcasts this process has made in its world."""
+    """Return the number of broadcasts that this process has made in its world."""
     session = session_if_any()
     return 0 if session is None else int(session.engine.stats()["operations"]["broadcast"]["requests"])

@@ -39,7 +39,7 @@ class KerasDialect(Dialect):
 
 
 def runner(collective: Collective, form: Form) -> Runner:
-    """Return what carries out a collective in the backend that Keras uses."""
+    """Return the function that carries out a collective in the backend that Keras uses."""
 
     def run(value: Any, name: str | None, process_set: ProcessSet, options: Options, compression: Any = None) -> Any:
         collective.settle(options)
@@ -53,7 +53,7 @@ def runner(collective: Collective, form: Form) -> Runner:
 
 
 def _with_value(value: Any, collective: Callable[[Any], Any]) -> Any:
-    """Return what a collective makes of a value: in a session of Keras 2, a number or an array, too, and no op."""
+    """Return the result of a collective for a value: in a session of Keras 2, a number or an array, not an op."""
     if not sessions.is_on() or sessions.is_in_graph(value):
         return collective(value)
     return sessions.evaluated(lambda: collective(value))

@@ -79,7 +79,7 @@ class KerasState(ModelState):
         return [variable.numpy().copy() for variable in self._own_variables()]
 
     def _own_variables(self) -> list[Any]:
-        """Return the variables that no other worker gets: what random numbers are drawn from, and counts of metrics."""
+        """Return the variables that other workers do not get: states of random generators, and counts of metrics."""
         if sessions.is_on():
             return []  # There, a step that has failed has written nothing.
         _attach(self.model)

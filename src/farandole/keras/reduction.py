@@ -17,7 +17,7 @@ _numbers: dict[int, Iterator[int]] = defaultdict(lambda: itertools.count(1))
 
 
 def reduction(options: WrapperOptions, key_of: Callable[[Any], Any], backend: str | None = None) -> GradientReduction:
-    """Return what reduces the gradients of an optimizer.
+    """Return the object that reduces the gradients of an optimizer.
 
     Args:
         options: the options of the reduction.

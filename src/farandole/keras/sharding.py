@@ -66,7 +66,7 @@ class ShardedDataset(keras.utils.PyDataset):
         return None if total is None else int(total) // self._size
 
     def __len__(self) -> int:
-        """Return how many batches each worker has."""
+        """Return the number of batches of each worker."""
         return self.num_batches or 0
 
     def __getitem__(self, index: int) -> Any:

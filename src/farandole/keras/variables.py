@@ -24,7 +24,7 @@ def broadcast_global_variables(root_rank: int) -> None:
 
 
 def model_variables(model: Any) -> list[Any]:
-    """Return what has to be the same on all workers: weights, and the state of the optimizer.
+    """Return the variables that must be the same on all workers: weights, and the state of the optimizer.
 
     The state of layers' random generators is left out: each worker drops out other units.
     """

@@ -64,7 +64,7 @@ class Arrays(MXNetDialect, FrontEnd[Sent]):
         return element_type(np.dtype(array.dtype))
 
     def instead_of(self, tensor: Sent) -> str:
-        """Return how such elements can be reduced."""
+        """Return a sentence on how such elements can be reduced."""
         return "Pass array.astype('float32')."
 
     def type_name(self, tensor: Sent) -> str:

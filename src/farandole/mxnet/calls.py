@@ -264,7 +264,7 @@ def _tell(number: int | None, handle: int, status: int, error: bytes | None, los
 
 
 def sentence_of(status: int, error: bytes | None, lost_rank: int) -> str:
-    """Return what MXNet's error will say of a native status."""
+    """Return the text of MXNet's error for a native status."""
     return sentence(from_status(status, (error or b"").decode(errors="replace"), lost_rank))
 
 

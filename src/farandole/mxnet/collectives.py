@@ -19,7 +19,7 @@ _forms = Forms(FRONT)
 
 
 def runner(collective: Collective, form: Form) -> Runner:
-    """Return what carries out a form of a collective, which takes and gives arrays of MXNet."""
+    """Return the function that carries out a form of a collective on arrays of MXNet."""
     return _in_place_runner(collective, form) if form.in_place else _runner(collective, form)
 
 

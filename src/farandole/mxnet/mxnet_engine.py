@@ -115,7 +115,7 @@ def memory_of(array: mx.nd.NDArray) -> int:
 
 
 def address(array: mx.nd.NDArray) -> int:
-    """Return where the elements of an array begin. Nothing may be writing it.
+    """Return the address of an array's elements. Nothing may be writing it.
 
     Raises:
         LayoutError: they do not lie in row-major order.

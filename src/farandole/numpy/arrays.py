@@ -82,7 +82,7 @@ class Arrays(FrontEnd[Array]):
         return element_type(_native(tensor))
 
     def instead_of(self, tensor: Array) -> str:
-        """Return how such elements can be reduced."""
+        """Return a sentence on how such elements can be reduced."""
         return _INSTEAD.get(tensor.dtype.kind, super().instead_of(tensor))
 
     def type_name(self, tensor: Array) -> str:
@@ -95,7 +95,7 @@ class Arrays(FrontEnd[Array]):
         return flags.c_contiguous and flags.aligned and tensor.dtype.isnative
 
     def address(self, tensor: Array) -> int:
-        """Return where it begins."""
+        """Return its address."""
         try:
             return ctypes.addressof(_Byte.from_buffer(tensor))  # A quarter of what `tensor.ctypes` takes.
         except (TypeError, ValueError, BufferError):  # It is read-only, empty, or of a type of ml_dtypes.

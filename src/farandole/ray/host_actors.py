@@ -168,7 +168,7 @@ class HostActors:
         self.tend()
 
     def tend(self) -> None:
-        """Ask for further hosts, if the job may have more. To be called often."""
+        """Ask for further hosts, if the job may have more. Call this often."""
         if time.monotonic() - self._asked_at < _ASK_SECONDS:
             return
         self._asked_at = time.monotonic()

@@ -105,7 +105,7 @@ def slices(given: Any, op: int, *, scaled: bool) -> Any:
 
 
 def splits_of(given: Any) -> Any:
-    """Return how many rows go to each rank, as a tensor of int32.
+    """Return the number of rows for each rank, as a tensor of int32.
 
     Raises:
         ValueError: the argument cannot become int32, or has another shape.

@@ -55,7 +55,7 @@ DIALECT: Any = TensorFlowDialect()
 
 
 def runner(collective: Collective, form: Form) -> Runner:
-    """Return what carries out a form of a collective."""
+    """Return the function that carries out a form of a collective."""
     return _grouped_runner(collective, form) if form.grouped else _plain_runner(collective)
 
 

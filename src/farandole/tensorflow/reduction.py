@@ -117,7 +117,7 @@ def _with_values(gradient: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def key_of(variable: Any) -> Any:
-    """Return what a variable of TensorFlow's and one of Keras that has it have in common; tensors have it, too."""
+    """Return a key that TensorFlow's variable and the Keras variable around it share; tensors have one, too."""
     return variable.ref() if hasattr(variable, "ref") else variable.value.ref()
 
 
@@ -157,7 +157,7 @@ _given_out: WeakKeyDictionary[Any, dict[str, int]] = WeakKeyDictionary()
 
 
 def names_in_graphs(prefix: str, process_set: ProcessSet = global_process_set) -> Callable[[], str]:
-    """Return what gives each call a name of its own within the graph in which it is made.
+    """Return a function that gives each call a name of its own within its graph.
 
     Ranks that trace their functions in another order, or have named the layers of their models otherwise, give the same
     call the same name. In eager mode, where one call follows the other, all have one.

@@ -52,7 +52,7 @@ class SyncBatchNormalization(tf.keras.layers.BatchNormalization):
 
 
 def _count(inputs: Any, mean: Any, mask: Any) -> Any:
-    """Return how many numbers each mean is of."""
+    """Return the number of values in each mean."""
     if mask is not None:
         return tf.reduce_sum(tf.cast(mask, mean.dtype))
     return tf.cast(tf.size(inputs, tf.int64) // tf.size(mean, tf.int64), mean.dtype)

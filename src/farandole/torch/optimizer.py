@@ -154,7 +154,7 @@ class _Distributed(torch.optim.Optimizer):
             self._reducer.add(_entries([[each] for each in named], self._sparse_as_dense))
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load a state dict, and forget backward passes that made no step."""
+        """Load a state dict, and drop backward passes that made no step."""
         if self._reducer is not None:
             self._reducer.reset()
         self._synchronized = False
@@ -290,7 +290,7 @@ def _check_passes(passes: int) -> None:
 
 
 def _bundles(named: list[Named], groups: Any) -> list[list[Named]]:
-    """Return which parameters are reduced together; a number of groups leaves out those that are frozen now."""
+    """Return the groups of parameters that are reduced together; a number of groups omits those that are frozen now."""
     together, alone = named, []
     if isinstance(groups, (list, tuple)):
         _check_groups(groups)

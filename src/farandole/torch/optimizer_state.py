@@ -130,7 +130,7 @@ def _options(group: dict[str, Any]) -> dict[str, Any]:
 
 
 def _at_start(name: str, value: Any, rate: Any) -> Any:
-    """Return what a value of a state is before the first step."""
+    """Return the value of an entry of a state before the first step."""
     if name == "step_size":
         return value
     start = {"mu_product": 1, "mu": 1, "eta": rate}.get(name, 0)

@@ -72,7 +72,7 @@ class SyncBatchNorm(_BatchNorm):
         self._name: str | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what is copied and pickled: all but the name, because each module has one of its own."""
+        """Return the state for copies and pickles: everything except the name, which each module has for itself."""
         return {**self.__dict__, "_name": None}
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:

@@ -155,7 +155,7 @@ def version_1() -> TensorFlow1:
 
 
 def _version_1(name: str, names: Sequence[str]) -> Any:
-    """Return what an import statement of the user's gives; None: what TensorFlow itself has there.
+    """Return the result of a user's import statement; None: TensorFlow's own module.
 
     Args:
         name: name of the module, such as tensorflow.keras.

@@ -33,7 +33,7 @@ class Parser(argparse.ArgumentParser):
         self.exit(_USAGE_ERROR, f"error: {message}\nhint: see {self.prog} --help\n")
 
     def _get_option_tuples(self, option_string: str) -> Any:
-        """Return what an abbreviation may stand for; what may be several things is none of them.
+        """Return the options that an abbreviation may stand for; an ambiguous one stands for none.
 
         argparse would refuse it, wherever it stands, even when it is the command's own: --log of a training script.
         """

@@ -107,7 +107,7 @@ def _refuse(message: str, hint: str = "") -> int:
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """Return what the command line and the configuration file say.
+    """Return the options of the command line and the configuration file.
 
     Raises:
         ValueError: a number is negative, or the file cannot be used.

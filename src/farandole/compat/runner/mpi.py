@@ -16,7 +16,7 @@ _PROGRAM = "mpirun"
 
 
 def starter(args: argparse.Namespace, environment: Mapping[str, str]) -> Starter:
-    """Return what starts the workers of a job that uses MPI.
+    """Return the command that starts the workers of a job that uses MPI.
 
     Args:
         args: as `arguments.read` returns them.

@@ -89,7 +89,7 @@ class UrlSource:
         return [self.view("", 0)[0]]
 
     def view(self, name: str, lines_from: int) -> tuple[JobStatus, JobView]:
-        """Return what its launcher says."""
+        """Return its launcher's answer."""
         try:
             view = decode_json(self._get(f"/view?lines_from={lines_from}"), JobView)
         except msgspec.DecodeError as error:
@@ -134,7 +134,7 @@ class UrlSource:
 
 
 def view_of_status(status: JobStatus) -> JobView:
-    """Return what can be seen of a job of which only its status is known."""
+    """Return the view of a job of which only the status is known."""
     workers = tuple(
         WorkerView(
             each.rank,

@@ -43,7 +43,7 @@ def jobs_model(jobs: Sequence[JobStatus], now: float) -> list[dict[str, Any]]:
 
 
 def job_model(status: JobStatus, view: JobView, now: float) -> dict[str, Any]:
-    """Return what is shown of one job, but its output."""
+    """Return everything that is shown of one job, except its output."""
     return {
         "name": status.name or view.name,
         "state": status.state.value,
@@ -167,7 +167,7 @@ def cluster_model(told: Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 
 def workers_text(job: JobStatus) -> str:
-    """Return how many workers a job has, and how many it should have."""
+    """Return the number of workers that a job has, and the number that it should have."""
     if job.state.is_over:
         return "-"
     return str(job.workers) if job.workers == job.wanted or not job.wanted else f"{job.workers} of {job.wanted}"

@@ -59,7 +59,7 @@ def _leaves_in(tree: Any) -> dict[str, Any]:
 
 
 def _described(leaves: Any, saved: Any) -> dict[str, str]:
-    """Return what leaves are; values of Python may be of another type than those that were saved."""
+    """Return the kinds of leaves; Python's values may differ in type from the saved ones."""
     return {
         path: described(leaf) if has_memory(leaf) and has_memory(saved.get(path)) else "a value"
         for path, leaf in leaves.items()

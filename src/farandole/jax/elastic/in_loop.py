@@ -34,17 +34,17 @@ def is_on() -> bool:
 
 
 def one_pass() -> OnePass:
-    """Return what measures the gradients that are reduced here."""
+    """Return the object that measures the gradients that are reduced here."""
     return OnePass(_reductions)
 
 
 def count() -> int:
-    """Return how many reductions have been made in this process."""
+    """Return the number of reductions that have been made in this process."""
     return _reductions.count
 
 
 def failure_in(error: BaseException) -> FarandoleError | None:
-    """Return what a reduction in a compiled function has failed with, if JAX's error is of that."""
+    """Return the error of a reduction in a compiled function, if it is the cause of JAX's error."""
     failure = _last_failure[-1] if _last_failure else None
     return failure if failure is not None and str(failure) in str(error) else None
 

@@ -23,7 +23,7 @@ def as_array(leaf: Any) -> Any:
 
 
 def as_leaf(own: Any, came: Any) -> Any:
-    """Return what came for a place, as what is there now.
+    """Return the received value of a place, in the form of the present one.
 
     Args:
         own: the leaf that is there.

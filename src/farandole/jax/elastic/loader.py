@@ -85,7 +85,7 @@ class ElasticLoader(IndexLoader):
 
 
 def _of_arrays(source: Any) -> tuple[int, Callable[[Any], Any]]:
-    """Return how many samples arrays have, and what makes a batch of some."""
+    """Return the number of samples of arrays, and a function that makes a batch of some."""
     arrays = jax.tree.map(np.asarray, source)
     lengths = {len(array) if array.ndim else -1 for array in jax.tree.leaves(arrays)}
     if len(lengths) != 1 or min(lengths) < 0:

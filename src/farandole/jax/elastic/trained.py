@@ -92,7 +92,7 @@ class Training:
         """Return False: gradients belong to the body of the loop.
 
         Raises:
-            InvalidRequestError: it has reduced none, so that each worker would train for itself.
+            InvalidRequestError: the body has reduced no gradients, so each worker would train for itself.
         """
         # The body's last functions may still be computed.
         jax.block_until_ready([vars(thing) for thing in self._things.values()])

@@ -78,7 +78,7 @@ def average(logs: MutableMapping[str, Any] | None, samples: dict[str, float]) ->
 
 
 def _number(value: Any) -> Any:
-    """Return what a metric is: a float, or an array, such as that of a metric which has a value for each class."""
+    """Return a metric's value: a float, or an array if it has a value for each class, for example."""
     array = np.asarray(keras.ops.convert_to_numpy(value), dtype=np.float64)
     return array if array.ndim else array.item()
 

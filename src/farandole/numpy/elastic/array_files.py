@@ -32,7 +32,7 @@ class Safetensors:
         need_safetensors("omit the checkpoint.")
 
     def writers(self, size: int) -> int:
-        """Return how many ranks write."""
+        """Return the number of ranks that write."""
         return size
 
     def write(self, folder: Path, rank: int, writers: int, pieces: Tensors) -> tuple[str, ...]:

@@ -102,7 +102,7 @@ class IndexLoader(ABC):
         self._policy = batches
 
     def counts(self, world_size: int) -> tuple[int, ...]:
-        """Return how many samples each rank takes in a full step, by rank."""
+        """Return the number of samples that each rank takes in a full step, by rank."""
         return self._policy.counts(world_size)
 
     def next(self, world_size: int, rank: int) -> Batch | None:

@@ -54,7 +54,7 @@ class TfDataServiceConfig:
     timeout: int = 60
 
     def compute_client(self, verbose: int = 1) -> ComputeClient:
-        """Return what talks to the process where all meet."""
+        """Return the client of the process where all meet."""
         return ComputeClient(self.addresses, self.key, verbose=verbose)
 
     def to_dict(self) -> dict[str, Any]:
@@ -63,7 +63,7 @@ class TfDataServiceConfig:
 
     @staticmethod
     def from_dict(config: Mapping[str, Any]) -> TfDataServiceConfig:
-        """Return what `to_dict` has made plain values of."""
+        """Return the object that `to_dict` has turned into plain values."""
         addresses = {
             interface: [(address, port) for address, port in some] for interface, some in config["addresses"].items()
         }
@@ -236,7 +236,7 @@ def _own_address() -> str:
 
 
 def own_networks() -> list[str] | None:
-    """Return what `FARANDOLE_LISTEN` restricts this job to; None: nothing."""
+    """Return the addresses to which `FARANDOLE_LISTEN` restricts this job; None: no restriction."""
     listen = identity().settings.listen if is_initialized() else ""
     return listen.split(",") if listen else None
 

@@ -144,11 +144,11 @@ class ComputeService:
         self._addresses = self._call(self._open(nics))
 
     def addresses(self) -> dict[str, list[tuple[str, int]]]:
-        """Return where it listens, by interface."""
+        """Return the addresses that it listens on, by interface."""
         return {interface: list(addresses) for interface, addresses in self._addresses.items()}
 
     def wait_for_workers(self, timeout: float) -> None:
-        """Return when all workers that were here have stopped, or after `timeout` seconds."""
+        """Wait until all registered workers have stopped, or for `timeout` seconds."""
         with suppress(TimeoutError):
             self._call(self._until(self._all_have_stopped, timeout, "workers to stop"))
 
@@ -319,7 +319,7 @@ class ComputeClient:
         self._ask(RegisterWorker(dispatcher_id, worker_id))
 
     def wait_for_dispatcher_worker_registration(self, dispatcher_id: int, timeout: float) -> None:
-        """Return when all workers of a dispatcher are there.
+        """Wait until all workers of a dispatcher have registered.
 
         Raises:
             IndexError: the service has no dispatcher of this number.
@@ -328,7 +328,7 @@ class ComputeClient:
         self._ask(AwaitWorkers(dispatcher_id, timeout), timeout)
 
     def wait_for_dispatcher_end(self, dispatcher_id: int) -> None:
-        """Return when a dispatcher is about to stop, or the service is ended.
+        """Wait until a dispatcher is about to stop, or the service is ended.
 
         Raises:
             IndexError: the service has no dispatcher of this number.
@@ -362,7 +362,7 @@ class ComputeClient:
         self._ask(Shutdown())
 
     def wait_for_shutdown(self) -> None:
-        """Return when the service is ended.
+        """Wait until the service is ended.
 
         Raises:
             ConnectionError: its process has ended otherwise.
@@ -390,7 +390,7 @@ class ComputeClient:
 
 
 def listening_addresses(networks: Sequence[str] | None) -> list[tuple[str, str]]:
-    """Return where a process of the service listens: pairs of interface and address, the fastest first.
+    """Return the addresses of a process of the service: pairs of interface and address, the fastest first.
 
     Args:
         networks: the networks that may be used; None: all of them, and loopback after these.

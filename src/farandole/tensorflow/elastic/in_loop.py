@@ -145,12 +145,12 @@ def _reduce_anywhere(tensors: list[Any], names: list[str], op: int, process_set:
 
 
 def one_pass() -> OnePass:
-    """Return what measures the gradients that are reduced here."""
+    """Return the object that measures the gradients that are reduced here."""
     return OnePass(_sites)
 
 
 def reductions() -> int:
-    """Return how many reductions have been made in this process."""
+    """Return the number of reductions that have been made in this process."""
     return _sites.count
 
 

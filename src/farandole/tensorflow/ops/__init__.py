@@ -79,7 +79,7 @@ def run(
     process_set: ProcessSet,
     ignore_name_scope: bool = False,
 ) -> Outcome:
-    """Return what comes of a collective; gradients flow through it.
+    """Return the result of a collective; gradients flow through it.
 
     Args:
         collective: the collective to call.

@@ -58,7 +58,7 @@ class PluginOps:
         process_set: ProcessSet,
         ignore_name_scope: bool = False,
     ) -> Outcome:
-        """Return what comes of a collective."""
+        """Return the result of a collective."""
         group = _id(process_set, collective.name.capitalize())
         return self.run_in_group(collective, form, tensors, options, name, group, ignore_name_scope)
 
@@ -72,7 +72,7 @@ class PluginOps:
         group: int,
         ignore_name_scope: bool = False,
     ) -> Outcome:
-        """Do what `run` does, in the process set of a number."""
+        """Do the same as `run`, in the process set with a number."""
         make = getattr(self._ops, f"farandole_{form.operation(collective.name)}")
         attributes, inputs = {}, []
         for option, value in options.items():

@@ -44,7 +44,7 @@ def run(
     process_set: ProcessSet,
     ignore_name_scope: bool = False,
 ) -> Outcome:
-    """Return what comes of a collective; gradients flow through it."""
+    """Return the result of a collective; gradients flow through it."""
     key = _key(name, ignore_name_scope)
     further = input_options(options)
     members = Members(lambda: _number(process_set.size), lambda: _number(process_set.rank), rank)

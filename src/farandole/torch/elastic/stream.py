@@ -307,5 +307,5 @@ def _places_of(parts: Sequence[_Said]) -> list[Place]:
 
 
 def _room(place: Place) -> int:
-    """Return how many bytes of a buffer a tensor takes."""
+    """Return the number of bytes that a tensor takes in a buffer."""
     return -(-place.nbytes // _ALIGNMENT) * _ALIGNMENT

@@ -151,7 +151,7 @@ def _empty_tensors(manifest: Manifest) -> dict[str, torch.Tensor]:
 
 
 def _failure_within(failures: Mapping[int, tuple[BaseException, Any]]) -> Exception:
-    """Return what the system said, if it is the cause, or else what PyTorch says, as an ordinary exception."""
+    """Return the system's error, if it is the cause, or else PyTorch's, as an ordinary exception."""
     first: BaseException | None = next((failure for failure, _ in failures.values()), None)
     cause = first
     while cause is not None and not isinstance(cause, OSError):

@@ -92,7 +92,7 @@ def shared_types(told: Sequence[Collection[str]]) -> frozenset[str]:
 
 
 def _paths(states: Mapping[str, Any], tensors: Sequence[torch.Tensor]) -> dict[int, tuple[Any, ...]]:
-    """Return where tensors are in nested states, by number; those in other containers are left out."""
+    """Return the places of tensors in nested states, by number; those in other containers are left out."""
     numbers = {id(tensor): number for number, tensor in enumerate(tensors)}
     return {numbers[id(each)]: path for path, each in tensors_by_path(states).items() if id(each) in numbers}
 

@@ -20,7 +20,7 @@ class Compressor:
 
     @staticmethod
     def compress(tensor: Any) -> tuple[Any, Any]:
-        """Return what travels, and what `decompress` will need."""
+        """Return the tensor to send, and the context that `decompress` needs."""
         raise NotImplementedError
 
     @staticmethod

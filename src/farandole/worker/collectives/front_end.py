@@ -124,7 +124,7 @@ class FrontEnd(Dialect, ABC, Generic[Tensor]):
         return self.empty(tensor, tensor.shape)  # type: ignore[attr-defined]
 
     def empty_likes(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """Return what `empty_like` returns for each of several tensors."""
+        """Return the result of `empty_like` for each of several tensors."""
         return [self.empty_like(tensor) for tensor in tensors]
 
     def check_together(self, tensors: Sequence[Tensor]) -> None:

@@ -362,7 +362,7 @@ def remove_process_set(process_set: ProcessSet) -> bool:
 
 
 def stats() -> dict[str, Any]:
-    """Return what this worker's engine has done since the world was formed, as plain data.
+    """Return the counts of this worker's engine since the world was formed, as plain data.
 
     Returns:
         operations: for each operation by its name ("allreduce", "allgather", ...):

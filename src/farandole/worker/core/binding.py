@@ -213,7 +213,7 @@ class Library:
 
 
 def library_path(configured: str | None) -> Path:
-    """Return where the library should be: as configured, or beside this package."""
+    """Return the path of the library: the configured one, or the one beside this package."""
     return Path(configured) if configured else Path(__file__).parent / "lib" / LIBRARY_NAME
 
 

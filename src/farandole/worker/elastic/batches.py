@@ -136,7 +136,7 @@ class LinearScaling(msgspec.Struct, frozen=True):
             )
 
     def factor(self, global_batch: int, world_size: int) -> float:
-        """Return how much bigger the batch, or the world, is than the one that the rate was chosen for.
+        """Return the ratio of the batch, or of the world's size, to the one that the rate was chosen for.
 
         Raises:
             ValueError: it has no base yet.

@@ -190,7 +190,7 @@ def run(func: Callable[Concatenate[StateType, P], R]) -> Callable[Concatenate[St
 def run_in(
     worlds: Worlds, func: Callable[Concatenate[StateType, P], R]
 ) -> Callable[Concatenate[StateType, P], R | None]:
-    """Do what `run` does, in these worlds."""
+    """Do the same as `run`, in these worlds."""
 
     @functools.wraps(func)
     def wrapper(state: StateType, *args: P.args, **kwargs: P.kwargs) -> R | None:
@@ -260,7 +260,7 @@ class _Training:
         self._result: Any = None
 
     def run(self) -> Any:
-        """Return what the function returns, or None if it was not called."""
+        """Return the result of the function, or None if it was not called."""
         try:
             return self._run()
         finally:

@@ -17,7 +17,7 @@ _MOST_FRAMES = 1000
 
 
 def code_location(thread: int | None = None) -> str:
-    """Return what a thread is doing, such as `train.py:42 in load_batch: batch = next(loader)`.
+    """Return the present line of a thread, such as `train.py:42 in load_batch: batch = next(loader)`.
 
     That is the innermost line of the user's program. If it has called a library, the library's line is added,
     except for this package's: the engine itself knows what the thread waits for there.

@@ -75,13 +75,13 @@ class Ticker:
         self._last()
 
     def _begin(self) -> None:
-        """Do what comes first."""
+        """Do the first part of the work."""
 
     def _tick(self) -> None:
-        """Do what there is to do."""
+        """Do the work of one turn."""
 
     def _last(self) -> None:
-        """Do what comes last."""
+        """Do the last part of the work."""
 
 
 class ClockWatch:

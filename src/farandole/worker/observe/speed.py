@@ -98,7 +98,7 @@ def _call(
 
 
 def _copy(size: int, zeros: Callable[[int], memoryview]) -> Callable[[], None]:
-    """Return what copies `size` bytes; all ranks do it at once."""
+    """Return a call that copies `size` bytes; all ranks make it at once."""
     to, source = ((ctypes.c_char * size).from_buffer(zeros(size)) for _ in range(2))
     return lambda: _copy_once(to, source, size)
 
@@ -121,7 +121,7 @@ def _repeat(call: Callable[[], None], size: int) -> list[float]:
 
 
 def algorithms() -> list[dict[str, Any]]:
-    """Return what the selector chooses, as ranges of sizes: `from_bytes`, and `to_bytes` or None for all above."""
+    """Return the selector's choices, as ranges of sizes: `from_bytes`, and `to_bytes` or None for all above."""
     library = binding.load(Settings.from_environment().library)
     rows: list[dict[str, Any]] = []
     for collective in COLLECTIVES:

@@ -74,7 +74,7 @@ class WorkerMetrics:
         session.on_step = self._timer.step
 
     def leave(self) -> None:
-        """Keep what was counted in a world that is about to end."""
+        """Keep the counts of a world that is about to end."""
         with self._lock:
             if self._session is None:
                 return

@@ -186,7 +186,7 @@ class Attempt:
             self._pause(waiting)
 
     def _wait_for_rank_0(self) -> None:
-        """Return when rank 0 has decided: then the folder has its final name, or is gone."""
+        """Wait until rank 0 has decided: then the folder has its final name, or is gone."""
         # Twice the time of rank 0, so that rank 0 gives up first and tells the others why.
         waiting = _ProgressTimeout(2 * self._part.timeout)
         with contextlib.suppress(FileNotFoundError):

@@ -92,7 +92,7 @@ def _gathered(problems: list[Problem]) -> list[Problem]:
 
 
 def _teller(rank: int) -> Callable[[str], None]:
-    """Return what tells, on rank 0 and not too often, how far this has come."""
+    """Return a function that reports the progress, on rank 0 and not too often."""
     told = time.monotonic()
 
     def tell(text: str) -> None:

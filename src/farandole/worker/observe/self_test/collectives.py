@@ -20,7 +20,7 @@ Check = tuple[str, Callable[[], str]]
 
 
 def check_all(rank: int, size: int, quick: bool, tell: Callable[[str], None]) -> tuple[int, list[Problem]]:
-    """Return how many checks there were, and what was wrong on this rank.
+    """Return the number of checks, and the problems on this rank.
 
     Args:
         rank: this worker's rank.

@@ -42,7 +42,7 @@ def element_bytes(dtype: DType) -> int:
 
 
 def contribution(op: int, rank: int) -> list[int]:
-    """Return what a rank puts in: one period."""
+    """Return the input of a rank: one period."""
     if op == Product:
         return [2 if rank == position else 1 for position in range(PERIOD)]
     if op in (Min, Max):
@@ -116,7 +116,7 @@ def what_differs(found: Bytes, wanted: Sequence[Number], dtype: DType, first: in
 
 
 def bytes_of(source: int, destination: int, size: int) -> bytearray:
-    """Return what one rank gives to another (or to all: any number), where nothing is computed."""
+    """Return the bytes that one rank gives to another (or to all: any number) in a collective without arithmetic."""
     return tiled(bytes((11 * source + 5 * destination + place) % 251 for place in range(251)), size)
 
 

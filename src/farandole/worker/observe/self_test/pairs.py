@@ -44,7 +44,7 @@ class Effort:
     """About the duration of all samples together; with many rounds, samples get shorter."""
 
     def per_sample(self, rounds: int) -> float:
-        """Return what one sample of a bandwidth may take."""
+        """Return the seconds that one sample of a bandwidth may take."""
         return min(self.seconds, self.total_seconds / max(1, 2 * rounds * (self.samples + 1)))
 
 
@@ -106,7 +106,7 @@ class Links:
         return Pair(one, other, latency, there, back, route)
 
     def _latency(self, one: int, other: int, sample: int) -> float:
-        """Return what 4 bytes take one way, in microseconds."""
+        """Return the microseconds that 4 bytes take one way."""
         small = bytearray(4)
         hops = [(small, *((one, other) if hop % 2 == 0 else (other, one))) for hop in range(_HOPS)]
         return self._timed(one, other, hops, f"latency.{sample}") / _HOPS * 1e6
@@ -147,7 +147,7 @@ class Links:
         return f"self_test.{self._calls}.{what}"
 
     def _read_events(self) -> list[int]:
-        """Return when transfers have ended since this was called last."""
+        """Return the times at which transfers have ended since the last call."""
         ended, count = [], _EVENTS
         while count == _EVENTS:
             count, self._cursor = self._engine.read_events(self._cursor, self._events)

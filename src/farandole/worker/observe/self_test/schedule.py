@@ -35,7 +35,7 @@ def rounds(nodes: int) -> list[list[tuple[int, int]]]:
 
 
 def messages(rate: float, seconds: float) -> tuple[int, int]:
-    """Return how large messages are to be, and how many, so that a link of this speed carries them for some time.
+    """Return the size and the number of messages that a link of this speed carries in a given time.
 
     Args:
         rate: bytes a second, roughly.
