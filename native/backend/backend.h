@@ -1,4 +1,4 @@
-// What the engine needs of a backend: something that moves and reduces one agreed bucket.
+// The interface of a backend, which moves and reduces one agreed bucket.
 //
 // The engine decides what runs, and in which order; a backend runs it, and nothing else. Each world has its own
 // instance of each backend, so that a new world (after a loss, or with other members) begins with a new one. A backend
@@ -21,7 +21,7 @@
 
 namespace farandole::backend {
 
-// Where the tensors of a request lie. The numbers are part of the C ABI and of the wire format.
+// The memory of the tensors of a request. The numbers are part of the C ABI and of the wire format.
 enum class MemoryKind : uint8_t { kHost = 0, kDevice = 1 };
 inline constexpr uint32_t kLastMemoryKind = 1;
 const char* name_of(MemoryKind memory) noexcept;  // "host"
@@ -29,7 +29,7 @@ const char* name_of(MemoryKind memory) noexcept;  // "host"
 using collective::Operation;
 inline constexpr uint32_t kAllOperations = (uint32_t{1} << collective::kOperations) - 1;
 
-// What one request needs.
+// The needs of one request.
 struct Need {
   Operation operation = Operation::kAllreduce;
   MemoryKind memory = MemoryKind::kHost;
@@ -42,14 +42,14 @@ struct Need {
   bool has_factors = false;  // before or after it, besides what an average divides by
 };
 
-// What all workers of a world must have in common for their buckets to be cut alike.
+// The values that must be the same on all workers of a world, so that they form the same buckets.
 struct Tuning {
   size_t piece_bytes = size_t{3} << 19;  // of staging
   std::string algorithm;                 // a name that is asked for, or empty
   collective::Knobs knobs;
 };
 
-// How the tensors of GPUs are reduced. The numbers are part of the wire format.
+// The way in which tensors of GPUs are reduced. The numbers are part of the wire format.
 enum class GpuMode : uint8_t {
   kAuto = 0,    // by a backend for device memory as soon as it is formed in a group, through host memory until then
   kNccl = 1,    // the same, but requests wait until it is formed, and the world ends when it cannot be
@@ -69,7 +69,7 @@ struct GpuPatience {
   double stuck = 20;
 };
 
-// What backends for device memory work with, in all worlds of an engine.
+// The objects that backends for device memory use in all worlds of an engine.
 struct GpuParts {
   device::Gpus& gpus;
   std::string library;      // a path that is asked for, or empty
@@ -77,7 +77,7 @@ struct GpuParts {
   GpuPatience patience{};
 };
 
-// What a backend works with in one world. It may open connections of its own among the ranks of the mesh.
+// The objects that a backend uses in one world. It may open connections of its own among the ranks of the mesh.
 struct World {
   transport::FrameMultiplexer& frames;
   transport::Arena& arena;
@@ -121,7 +121,7 @@ class Backend {
 
 inline constexpr uint32_t kNoRow = UINT32_MAX;
 
-// What a backend can do, as data: the selection needs no instance.
+// The abilities of a backend, as data, so that the selection needs no instance.
 struct Capabilities {
   uint32_t memory = 0;                        // a bit for each MemoryKind that it takes
   uint32_t operations = 0;                    // a bit for each Operation
@@ -136,7 +136,7 @@ constexpr uint32_t bit_of(Enumeration value) noexcept {
   return uint32_t{1} << static_cast<uint32_t>(value);
 }
 
-// What a backend is started with.
+// The settings with which a backend is started.
 struct StartSettings {
   std::string library;           // a path that is asked for, or empty
   double patience_seconds = 60;  // for the other workers to start it as well
@@ -161,7 +161,7 @@ std::span<const Row* const> rows() noexcept;
 // that asks for none. Throws Error(kInvalidArgument) when there is no such backend to ask for.
 std::span<const Row* const> rows_for(std::string_view name);
 
-// Which backend runs a request, and why.
+// The backend that runs a request, and the reason.
 struct Selection {
   const Row* row = nullptr;   // null: none can
   bool through_host = false;  // it takes host memory, to which the engine copies the tensor from device memory

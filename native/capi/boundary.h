@@ -1,4 +1,4 @@
-// What the files of the C ABI share: the engine behind its pointer, and the boundary at which exceptions end.
+// The common part of the files of the C ABI: the engine behind its pointer, and the boundary at which exceptions end.
 #pragma once
 
 #include <new>

@@ -1,4 +1,4 @@
-// What there is to choose from, the choice, and running what was chosen. One algorithm, one file, one row.
+// The table of algorithms, the choice among them, and running the chosen one. One algorithm, one file, one row.
 //
 // Which algorithm a tensor gets, and so the order in which its elements are added, depends on the tensor's
 // own size and on the world, never on what else happens to be ready: results do not depend on timing.
@@ -141,7 +141,7 @@ struct Choice {
   const char* reason;  // for people
 };
 
-// What a group of workers can be asked to do; how each one's algorithm is chosen is a row in algorithm_table.cc.
+// The operations of a group of workers. A row in algorithm_table.cc says how the algorithm of each is chosen.
 enum class Operation : uint8_t {
   kAllreduce,
   kAdasum,

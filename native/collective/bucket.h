@@ -55,7 +55,7 @@ class Bucket {
   // as in the layout.
   std::optional<size_t> offset_in(const transport::ArenaView& arena) const;
 
-  // Where elements [from, to) lie, if they are all of one tensor.
+  // Returns the place of elements [from, to), if they all belong to one tensor.
   struct Part {
     size_t piece;
     size_t offset;  // elements

@@ -3,7 +3,7 @@
 namespace farandole::collective {
 namespace {
 
-// How many bytes are added in the time in which a link carries one byte.
+// The number of bytes that are added in the time in which a link carries one byte.
 constexpr size_t kAdditionsPerByte = 10;
 constexpr size_t kLineBytes = transport::kArenaAlignment;
 

@@ -21,7 +21,7 @@
 
 namespace farandole::collective {
 
-// What one peer brings to an exchange and takes from it. Positions are elements of the whole.
+// The parts that one peer brings to an exchange and takes from it. Positions are elements of the whole.
 class Share {
  public:
   virtual ~Share() = default;
@@ -62,7 +62,7 @@ class Exchange {
   virtual bool done() const noexcept = 0;
 };
 
-// What carries exchanges between the workers of one world.
+// The carrier of exchanges between the workers of one world.
 class ExchangeCarrier {
  public:
   virtual ~ExchangeCarrier() = default;

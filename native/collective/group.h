@@ -21,7 +21,8 @@ struct Group {
   }
 };
 
-// What the choice of an algorithm may depend on, besides a tensor's own size: the same on all members.
+// The facts, besides a tensor's own size, that the choice of an algorithm may depend on. They are the same on all
+// members.
 struct Topology {
   int members = 1;
   int hosts = 1;

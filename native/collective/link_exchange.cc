@@ -15,7 +15,7 @@ constexpr size_t kLeastChunkBytes = size_t{32} << 10;
 constexpr size_t kMostRoomBytes = size_t{16} << 20;
 constexpr size_t kLineBytes = transport::kArenaAlignment;
 
-// How many rows of chunk buffers every link has.
+// The number of rows of chunk buffers that every link has.
 enum Row : size_t { kAddendsOut, kAddendsIn, kSumsIn, kRows };
 
 size_t longest_of(std::span<const Slice> slices) {

@@ -29,7 +29,7 @@ class LinkExchange final : public Exchange {
   bool done() const noexcept override;
 
  private:
-  // How many chunks of one kind may be under way on a link.
+  // The number of chunks of one kind that may be under way on a link.
   static constexpr size_t kDepth = 4;
 
   enum class Kind : uint8_t { kAddends, kSums };

@@ -1,4 +1,4 @@
-// How the workers of a host synchronize through shared memory.
+// Synchronization of the workers of a host through shared memory.
 //
 // Every worker has one counter in its arena, its *sequence*, which only grows: the high half is the number of the
 // agreed decision that it works on, the low half counts within that decision. All workers take part in decisions in one
@@ -33,7 +33,7 @@ class ShmSequence {
  public:
   explicit ShmSequence(transport::FrameMultiplexer& frames) : frames_(frames) {}
 
-  // What follows belongs to this decision. Decisions count from 1.
+  // Begins the work of this decision. Decisions count from 1.
   void begin(uint32_t decision) noexcept { current_ = static_cast<uint64_t>(decision) << 32; }
 
   // Advances the own sequence by one and wakes those of `team` that sleep. Returns the new number.
@@ -52,7 +52,7 @@ class ShmSequence {
   void wait_for(std::span<const int> team, uint64_t number);
   // Whether the sequences of all of `team` have reached `number`. Does not wait.
   bool reached(std::span<const int> team, uint64_t number) const noexcept;
-  // Where `rank` put the data, for the number that was waited for last.
+  // Returns the place at which `rank` put the data, for the number that was waited for last.
   std::byte* data_of(int rank, int window) const;
   bool is_in_place(int rank, int window) const;
 

@@ -13,11 +13,11 @@ using base::Error;
 using collective::Group;
 using transport::Notify;
 
-// How long goodbyes and last decisions may take to get out.
+// The time limit for sending goodbyes and last decisions.
 constexpr double kPartingSeconds = 1.0;
-// How long copies of results to a GPU may take when the world is over.
+// The time limit for copies of results to a GPU when the world is over.
 constexpr double kCopySeconds = 10.0;
-// How often a thread that sleeps looks whether a GPU has done its copies.
+// The interval at which a sleeping thread checks whether a GPU has done its copies.
 constexpr int64_t kGpuLookNs = 1'000'000;
 
 }  // namespace

@@ -145,7 +145,7 @@ std::vector<Runnable> AgreementClient::take_decided(const Decision& decision) {
       }
     }
   } catch (...) {
-    // What was taken fails with the world.
+    // The requests that were taken fail with the world.
     for (Runnable& runnable : runnables) {
       unfinished_.push_back(std::move(runnable.pending));
     }

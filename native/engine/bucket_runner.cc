@@ -29,7 +29,7 @@ void take_from_device(Pending& pending, bool through_host) {
   }
 }
 
-// What a bucket in device memory has to wait for.
+// The marks that a bucket in device memory must wait for.
 std::vector<device::MarkPointer> marks_of(std::span<Runnable* const> bucket) {
   std::vector<device::MarkPointer> marks;
   for (const Runnable* runnable : bucket) {
@@ -161,7 +161,7 @@ void BucketRunner::run_bucket(const Group& group, std::span<Runnable* const> buc
   outcomes_.announce();
 }
 
-// What is in device memory is done when the GPU has the result.
+// A request in device memory is done when the GPU has the result.
 void BucketRunner::complete(std::unique_ptr<Pending> pending, const device::MarkPointer& mark) {
   if (mark != nullptr && pending->completion != nullptr) {
     outcomes_.launch(std::move(pending), mark);

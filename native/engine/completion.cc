@@ -9,7 +9,7 @@ namespace farandole::engine {
 
 namespace {
 
-// How long a launched request keeps its name when no thread asks for it.
+// The time for which a launched request keeps its name when no thread asks for it.
 constexpr int64_t kUnseenNs = 250'000'000;
 
 thread_local bool t_in_callback = false;

@@ -1,4 +1,4 @@
-// What becomes of requests: one Completion per handle, the table of all handles of an engine, and the names in flight.
+// The outcomes of requests: one Completion per handle, the table of all handles of an engine, and the names in flight.
 //
 // A request of a GPU's tensor is launched before it is done: its result is on its way in a stream of the GPU, and who
 // uses it in a stream that waits for that need not wait. Any other one is both at once.
@@ -40,7 +40,7 @@ struct Completion;
 // Must not throw, and must not wait for the engine: see farandole_callback in capi/farandole.h.
 using Callback = std::function<void(const Completion& completion)>;
 
-// What became of a request.
+// The outcome of a request.
 struct Outcome {
   base::Code code = base::Code::kOk;
   std::string error;

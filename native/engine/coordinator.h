@@ -37,7 +37,7 @@ class Coordinator {
   using Heard = std::function<void(uint32_t group, const std::string& name, const Signature& signature)>;
   // `now_ns` is when the message came, by the clock of rank 0. Throws Error(kInternal) when it makes no sense.
   void receive(int rank, const Ready& ready, int64_t now_ns = 0, const Heard& heard = nullptr);
-  // What can be decided now, in the order in which it came to be.
+  // Returns the decisions that are possible now, in the order in which they became so.
   std::vector<Decision> decide(int64_t now_ns = 0);
 
   // Who has come how far in forming the backends that have to be formed.
@@ -123,7 +123,7 @@ class Coordinator {
   std::vector<Decision> decide_group(uint32_t id, GroupState& group, int64_t now_ns);
   void settle_in_full(GroupState& group, const std::string& name, const Tally& tally, Decision& decision);
   uint32_t bit_for(GroupState& group, const std::string& name);
-  // What becomes of the group table; a reason for refusing, or nothing.
+  // Changes the group table; returns the reason for a refusal, or nothing.
   std::string add_group(const Signature& signature, uint32_t& new_id);
   std::string remove_group(uint32_t id);
 

@@ -102,7 +102,8 @@ class Engine {
   Stats stats() const { return recorder_.stats(); }
   Events& events() noexcept { return recorder_.events(); }
   const EngineSettings& settings() const noexcept { return settings_; }
-  // What worlds that are entered from now on begin with, where the settings do not say: found by an earlier job.
+  // Sets the initial values, found by an earlier job, of worlds that are entered from now on, unless the settings give
+  // others.
   void keep(const collective::Knobs& knobs) { tuning_.keep(knobs); }
   // Rank 0 knows; on others it is off, and only the knobs in use are known.
   TuningReport tuning() const { return tuning_.report(); }
@@ -113,7 +114,7 @@ class Engine {
   // Waits until other ranks, which wait for this one, ask what it is doing. 1: they do, 0: the deadline has passed, -1:
   // there is no world, or none any more.
   int wait_stall_query(const base::Deadline& deadline, uint64_t& query) { return stall_queries_.wait(deadline, query); }
-  // What the program is doing, for the ranks that asked.
+  // Answers the ranks that have asked what the program is doing.
   void answer_stall_query(uint64_t query, std::string text);
 
  private:

@@ -1,4 +1,4 @@
-// What the engine did and when: a ring buffer of the last events, which the timeline and the metrics read.
+// The engine's actions and their times: a ring buffer of the last events, which the timeline and the metrics read.
 #pragma once
 
 #include <atomic>

@@ -20,7 +20,7 @@ class Formations {
 
   // Before a request of this group is reported: the first one in device memory introduces this rank.
   void introduce(const collective::Group& group, const Pending& pending, Ready& ready);
-  // What has been formed.
+  // Returns the formations that are complete.
   void report(Ready& ready);
   bool is_forming() const noexcept { return formation_ != nullptr && formation_->is_forming(); }
 

@@ -1,4 +1,4 @@
-// Which agreed requests travel together. A pure function of what was agreed: all ranks plan the same buckets.
+// The plan of the buckets in which agreed requests travel: a pure function of what was agreed, the same on all ranks.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@ using FusionKey = std::array<uint64_t, kOptions + 3>;
 // `backend` and `algorithm` as they were chosen for the request.
 FusionKey fusion_key(const Signature& signature, const void* backend, uint32_t algorithm);
 
-// What decides which requests can join a request.
+// The facts that decide which requests can join a request.
 struct Fusible {
   size_t bytes = 0;
   FusionKey key{};

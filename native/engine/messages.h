@@ -34,7 +34,7 @@ class BitSet {
   std::vector<uint64_t> words_;
 };
 
-// What a rank says that others wait for.
+// The answer of a rank that others wait for.
 struct StallAnswer {
   uint64_t query = 0;
   bool of_program = false;  // by the program, with the line of code that it is at; otherwise by the engine

@@ -1,4 +1,4 @@
-// What a request may ask for besides its type and shape: one declaration for each option.
+// The options of a request besides its type and shape: one declaration for each.
 //
 // An option is a field of Options and its row in kOptionTable, both in this file. What follows from these: how callers
 // of the C ABI give it (by name), which kinds of request have it, how it travels, whether a known request is the same,
@@ -23,7 +23,7 @@ enum class ReduceOp : uint8_t { kAverage = 0, kSum = 1, kAdasum = 2, kMin = 3, k
 inline constexpr uint8_t kLastReduceOp = 5;
 const char* name_of(ReduceOp op) noexcept;  // "Average"
 
-// How an allreduce travels. It must be the same on all ranks.
+// The form in which an allreduce travels. It must be the same on all ranks.
 enum class Compression : uint8_t { kNone = 0, kInt8 = 1, kTopk = 2 };
 inline constexpr uint8_t kLastCompression = 2;
 const char* name_of(Compression compression) noexcept;  // "int8", as in the table of algorithms

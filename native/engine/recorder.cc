@@ -23,7 +23,7 @@ void Recorder::number_buckets(const std::vector<std::vector<size_t>>& plan, std:
 
 // Only durations are compared, never clocks of different hosts: the decision says how long ago, by rank 0's clock, the
 // last rank was ready. How long the messages took is known to the rank that was last, which waited for no other.
-// What was agreed on without messages has no last rank, and took no time.
+// Requests that were agreed on without messages have no last rank, and took no time.
 void Recorder::measure_agreement(int own_rank, const Decision& decision, std::vector<Runnable>& runnables) {
   const int64_t now = base::now_ns();
   const int64_t telling_ns = decision.last_rank < 0 ? 0 : decision.settling_ns + round_trip_ns_;

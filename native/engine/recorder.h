@@ -1,4 +1,4 @@
-// What the engine tells of its work: events for the timeline, and statistics.
+// The engine's reports of its work: events for the timeline, and statistics.
 //
 // Threads: stats() and events() are for any thread; everything else is for the thread with the progress lock.
 #pragma once

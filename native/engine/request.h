@@ -1,4 +1,4 @@
-// What a rank asks for, and what it takes for two ranks to have asked for the same.
+// The request of a rank, and the conditions under which two ranks' requests match.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +41,7 @@ struct Signature : Options {
 
 // What a request of this kind needs of a backend, but for its bytes; nothing when agreement is all it takes.
 std::optional<backend::Need> need_of(Kind kind, const Options& options);
-// What a request needs of a backend.
+// The needs of a request from a backend.
 std::optional<backend::Need> need_of(const Signature& signature);
 
 // Whether the first dimension may differ between members.

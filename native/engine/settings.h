@@ -1,4 +1,4 @@
-// What an engine is made with.
+// The settings of an engine.
 #pragma once
 
 #include <cstdint>

@@ -10,7 +10,7 @@ namespace {
 
 using Waiting = Coordinator::Waiting;
 
-// How long answers are waited for.
+// The time limit for answers.
 constexpr int64_t kPatienceNs = 1'000'000'000;
 // A report must stay readable: more requests and ranks than these are counted only.
 constexpr size_t kMostShown = 10;

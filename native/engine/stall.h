@@ -39,7 +39,7 @@ class StallInspector {
   void hear(int rank, const StallAnswer& answer);
 
  private:
-  // What a rank said: its engine, and the program that it runs.
+  // The answer of a rank: of its engine, and of the program that it runs.
   struct Said {
     std::string engine;
     std::string program;

@@ -28,7 +28,7 @@
 
 namespace farandole::engine {
 
-// How the last world ended.
+// The end of the last world.
 struct Ending {
   int lost_rank = -1;    // -1: none in particular
   bool certain = false;  // that rank has ended, left or given up; otherwise it is only suspected, and may live
@@ -92,7 +92,7 @@ class Submissions {
  private:
   // Which backend runs it. Throws Error(kInvalidArgument) when none does, and when the request must not be made.
   backend::Selection check(const Request& request) const REQUIRES(mutex_);
-  // What a request in device memory begins with.
+  // The first step of a request in device memory.
   struct Begun {
     device::MarkPointer ready;
     std::unique_ptr<HostMirror> mirror;  // null: it needs none

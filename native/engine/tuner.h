@@ -21,7 +21,7 @@
 
 namespace farandole::engine {
 
-// What may be tried for one knob, ascending.
+// The values that may be tried for one knob, ascending.
 struct Dial {
   collective::KnobName knob;
   std::vector<uint64_t> values;
@@ -53,11 +53,11 @@ class Tuner {
 
   const collective::Knobs& knobs() const noexcept { return knobs_; }
   bool done() const noexcept { return phase_ == Phase::kDone; }
-  // What verification says: how many times the speed of the defaults. 1 until then, and if the defaults stay.
+  // The result of the verification: the speed as a multiple of the defaults'. 1 until then, and if the defaults stay.
   double gain() const noexcept { return gain_; }
   // Whether knobs() are worth keeping: found or kept, and verified.
   bool found() const noexcept { return done() && knobs_ != defaults_; }
-  // What has been found, and what it gains, in one line.
+  // The values that have been found, and their gain, in one line.
   std::string summary() const;
 
   struct Sample {

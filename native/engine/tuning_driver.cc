@@ -61,7 +61,7 @@ Knobs TuningDriver::begin_tuning(const collective::Topology& topology) {
 }
 
 void TuningDriver::measure(const Pending& pending) {
-  // What goes to a GPU and back says little about the knobs.
+  // Tensors that go to a GPU and back show little about the knobs.
   if (tuning_ == nullptr || pending.request.signature.memory == backend::MemoryKind::kDevice) {
     return;
   }

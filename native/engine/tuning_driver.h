@@ -21,7 +21,7 @@
 
 namespace farandole::engine {
 
-// How far autotuning has come.
+// The progress of autotuning.
 struct TuningReport {
   bool on = false;
   bool done = false;
@@ -37,7 +37,7 @@ class TuningDriver {
   // `settings` must outlive this.
   explicit TuningDriver(const EngineSettings& settings) : settings_(settings) {}
 
-  // What worlds that begin from now on begin with, where the settings do not say.
+  // Sets the initial values of worlds that begin from now on, unless the settings give others.
   void keep(const collective::Knobs& knobs);
   TuningReport report() const;
   // As last decided.

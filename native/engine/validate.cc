@@ -1,4 +1,4 @@
-// What is wrong with a request, whatever the other ranks do: it is refused at the call, and nothing of it remains.
+// Errors of a request that do not depend on other ranks: it is refused at the call, and nothing of it remains.
 #include "engine/kinds/checks.h"
 #include "engine/submissions.h"
 

@@ -21,7 +21,7 @@ namespace farandole::engine {
 
 class WakeHeuristic {
  public:
-  // How long the engine thread sleeps at most while the prediction holds.
+  // The longest sleep of the engine thread while the prediction holds.
   static constexpr int kShortSleepMs = 1;
 
   // A user thread has submitted `count` requests in one call, of which this is the first. True: it is expected to wait

@@ -1,4 +1,4 @@
-// Which elements of a vector are the largest: the arithmetic of top-k compression.
+// The search for the largest elements of a vector, the arithmetic of top-k compression.
 #pragma once
 
 #include <cstddef>

@@ -27,7 +27,7 @@ inline void store_to(void* to, const V& value) {
   __builtin_memcpy(to, &value, sizeof(value));
 }
 
-// Where in its block an element has its code.
+// The place of an element's code in its block.
 inline size_t place_of(size_t element) { return element % kBlockWords * 4 + element / kBlockWords; }
 
 inline uint32_t magnitude_bits(float value) { return bits_as<uint32_t>(value) & 0x7fffffff; }

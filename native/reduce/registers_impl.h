@@ -29,7 +29,7 @@ using Floats = Register<float>;
 using Words = Register<uint32_t>;
 using Integers = Register<int32_t>;
 
-// What lies in memory, `kBytes` of it, as 64-bit words.
+// `kBytes` bytes of memory, as 64-bit words.
 template <size_t kBytes>
 using Raw = Vector<uint64_t, kBytes / sizeof(uint64_t)>;
 

@@ -1,4 +1,4 @@
-// What the dispatcher and the variants of the kernels agree on. A variant is the same source compiled for
+// The interface between the dispatcher and the variants of the kernels. A variant is the same source compiled for
 // one instruction set; all it shows to the linker is its Kernels table.
 //
 // This header is read by files compiled with -mavx2 and the like, so it holds types only: see kernels_impl.h.
@@ -70,7 +70,7 @@ struct Variant {
   bool runnable;  // by this processor and its operating system
 };
 
-// What this binary holds, best first, the baseline last.
+// The variants in this binary, the best first, the baseline last.
 struct Variants {
   const Variant* first;
   size_t count;

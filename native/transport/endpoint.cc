@@ -21,7 +21,7 @@ namespace {
 using base::Code;
 using base::Error;
 
-// What a control frame can say of a world (ControlFrame::kLongestText bytes, a bit for each rank).
+// The largest world that a control frame can describe (ControlFrame::kLongestText bytes, a bit for each rank).
 constexpr size_t kLargestWorld = 8 * ControlFrame::kLongestText;
 
 }  // namespace

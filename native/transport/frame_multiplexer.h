@@ -1,6 +1,6 @@
 // Moves bytes over all links of a mesh at once, and is the one place where the engine thread waits.
 //
-// What travels on each link: see link_frames.h.
+// The frames on each link are described in link_frames.h.
 //
 // Links in memory are not checked in vain: their senders count up one word in the receiver's arena, its *mail*. A
 // check costs one load while that word has not changed and nothing waits for room, however many workers a host has.
@@ -131,9 +131,9 @@ class FrameMultiplexer {
     }
     return true;
   }
-  // What ends such a sleep: the doorbell, and sockets.
+  // The events that end such a sleep: the doorbell, and sockets.
   std::vector<pollfd> awaited() const;
-  // How long it may take, so that no alarm is missed.
+  // The longest sleep that misses no alarm.
   int sleep_ms() const noexcept;
 
   // wait() looks again at this time, by the clock of base::now_ns(), if it sleeps then; 0: only when something happens.

@@ -42,7 +42,7 @@ class Mesh {
 
   // "shm", "tcp", "shm+tcp" or "loopback": for people.
   virtual std::string describe() const = 0;
-  // How the bytes to one rank go, for people: "shared memory", "10.0.0.1 -> 10.0.0.2" or "loopback".
+  // The route of the bytes to one rank, for people: "shared memory", "10.0.0.1 -> 10.0.0.2" or "loopback".
   // Requires peer != rank().
   virtual std::string describe_route(int peer) const = 0;
 };

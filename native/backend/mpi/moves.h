@@ -10,7 +10,7 @@
 
 namespace farandole::backend::mpi {
 
-// What a collective works with: a communicator of `members` workers, of which this one is number `me`.
+// The communicator of a collective: it has `members` workers, of which this one is number `me`.
 struct Among {
   Comm comm;
   size_t members;

@@ -16,7 +16,7 @@
 namespace farandole::backend::mpi {
 namespace {
 
-// How long the other workers may need until they end MPI as well.
+// The time limit for the other workers to end MPI as well.
 constexpr double kFinalizeSeconds = 10;
 
 [[noreturn]] void refuse(const std::string& why) { throw base::Error(base::Code::kUnavailable, why); }

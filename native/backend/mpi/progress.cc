@@ -16,7 +16,7 @@ constexpr int64_t kLongNs = 20'000'000;
 constexpr int64_t kLongPauseNs = 1'000'000;
 // Two looks are 1 to 10 us apart, unless another thread has had this core between them.
 constexpr int64_t kTurnNs = 40'000;
-// How long that is remembered, before it is tried again.
+// The time for which that is remembered, before it is tried again.
 constexpr int64_t kCrowdedNs = 500'000'000;
 // An error of MPI is often how a loss shows first: how long the news of that may take to reach us.
 constexpr double kRevokePatienceSeconds = 1.0;

@@ -10,7 +10,7 @@ using collective::AllreduceJob;
 using collective::Choice;
 using collective::Group;
 
-// How long a revoke that another worker has heard may take to reach us.
+// The longest time until a revocation that another worker has heard reaches us.
 constexpr double kRevokePatienceSeconds = 1.0;
 
 std::byte* allocate_staging(transport::Arena& arena, size_t piece_bytes) {

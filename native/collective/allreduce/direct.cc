@@ -181,7 +181,7 @@ struct Direct {
     }
   }
 
-  // What the others have reduced of [from, to).
+  // Reads the parts of [from, to) that the others have reduced.
   void take_slices(size_t from, size_t to) {
     for (size_t k = 0; k < team.size(); ++k) {
       if (k != own) {

@@ -21,7 +21,7 @@
 namespace farandole::collective {
 namespace {
 
-// What is copied before the links are looked after again.
+// The number of bytes that are copied before the links are served again.
 constexpr size_t kCopyBytes = size_t{256} << 10;
 
 // One block as its carriers work on it.

@@ -1,4 +1,4 @@
-// What one rank means to add, in float32: its input, prescaled, plus its residual.
+// The addend of one rank, in float32: its prescaled input plus its residual.
 #pragma once
 
 #include <cstddef>

@@ -20,7 +20,7 @@ class Parts {
   size_t length(size_t k, size_t from, size_t cell) const noexcept {
     return std::min(cell, job_.counts[k] - std::min(from, job_.counts[k]));
   }
-  // Where that cell lies in the input.
+  // The place of that cell in the input.
   const std::byte* at(size_t k, size_t from) const noexcept;
   // Copies that cell, prescaled, as elements of `as` (the job's dtype or its accumulator). Gives its length.
   size_t copy_in(size_t k, size_t from, size_t cell, reduce::Dtype as, std::byte* memory) const;

@@ -1,4 +1,4 @@
-// What moves no data: when all ranks have asked for it, it is done.
+// Requests that move no data: they are done when all ranks have asked for them.
 #include "engine/kinds/checks.h"
 
 namespace farandole::engine::kinds {

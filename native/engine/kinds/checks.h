@@ -1,4 +1,4 @@
-// What the checks of several kinds of requests share.
+// The common parts of the checks of several kinds of requests.
 #pragma once
 
 #include <string>

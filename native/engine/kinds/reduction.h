@@ -1,4 +1,4 @@
-// What the jobs of all reductions have in common.
+// The common part of the jobs of all reductions.
 #pragma once
 
 #include "engine/pending.h"

@@ -17,7 +17,7 @@
 
 namespace farandole::jax {
 
-// What a program says of a collective. The numbers are those of the C ABI.
+// A program's description of a collective. The numbers are those of the C ABI.
 struct Collective {
   uint32_t kind = FARANDOLE_ALLREDUCE;
   uint32_t group = 0;

@@ -1,4 +1,4 @@
-// What XLA is told about a call that failed.
+// The error that XLA gets for a failed call.
 #pragma once
 
 #include <stdexcept>

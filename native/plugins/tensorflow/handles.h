@@ -19,7 +19,7 @@ struct Delete {
 using Tensor = std::unique_ptr<TF_Tensor, Delete>;
 using Shape = std::unique_ptr<TF_ShapeHandle, Delete>;
 
-// What TensorFlow is told about an op that failed.
+// The error that TensorFlow gets for a failed op.
 class OpError : public std::runtime_error {
  public:
   OpError(TF_Code code, const std::string& message) : std::runtime_error(message), code_(code) {}

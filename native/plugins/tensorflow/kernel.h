@@ -1,4 +1,4 @@
-// What an op's node in a graph says: the kernel, made once for each node and used by each of its calls.
+// The kernel: the attributes of an op's node in a graph, read once for each node and used by each of its calls.
 #pragma once
 
 #include <cstdint>

@@ -30,7 +30,7 @@ enum class Outputs {
   kNumber,         // one number
 };
 
-// How the engine's results become outputs.
+// The way in which the engine's results become outputs.
 enum class Flow {
   kReduce,   // into an output of the input's shape
   kCopy,     // the root's input is its output; others receive into theirs
