@@ -18,14 +18,13 @@ from farandole.errors import SpecError
 _AUTO = ("auto", "gpu", "cpu")
 
 
-def add_hosts(parser: argparse.ArgumentParser, *, workers_required: bool = False) -> None:
+def add_hosts(parser: argparse.ArgumentParser) -> None:
     """Add the options that give the number of workers and the hosts."""
     add = parser.add_argument_group("workers and hosts").add_argument
     add(
         "-np",
         "--num-proc",
         metavar="N",
-        required=workers_required,
         help="number of workers (of an elastic job: at the start), or auto: one for each GPU, or each core without "
         "GPUs (default: all slots of the hosts)",
     )

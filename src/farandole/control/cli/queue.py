@@ -76,8 +76,8 @@ def execute(given: argparse.Namespace) -> int:
     return code
 
 
-def _client(given: argparse.Namespace, retry: float = 0.0) -> QueueClient:
-    return QueueClient(given.state or connect(os.environ).state, os.environ, retry)
+def _client(given: argparse.Namespace) -> QueueClient:
+    return QueueClient(given.state or connect(os.environ).state, os.environ, retry=0.0)
 
 
 def _refuse_words(given: argparse.Namespace, most: int = 0) -> None:

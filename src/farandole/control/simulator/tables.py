@@ -24,11 +24,11 @@ LATEST = 1e12
 
 UNREADABLE = (OSError, tarfile.TarError, UnicodeDecodeError, EOFError, zlib.error)
 """Exceptions of reading a file that is missing, damaged, or not text."""
-_PACKED = ".gz"
+_TABLE, _PACKED = ".csv", ".gz"
 
 
-def read_texts(place: Path, suffix: str = ".csv") -> dict[str, str]:
-    """Return the text files under a directory or in a tar archive, by their paths without `.gz`, in order.
+def read_texts(place: Path) -> dict[str, str]:
+    """Return the CSV files under a directory or in a tar archive, by their paths without `.gz`, in order.
 
     A single file is a collection of one, under its own name.
 
@@ -37,10 +37,10 @@ def read_texts(place: Path, suffix: str = ".csv") -> dict[str, str]:
     """
     try:
         if place.is_dir():
-            paths = [*place.rglob(f"*{suffix}"), *place.rglob(f"*{suffix}{_PACKED}")]
+            paths = [*place.rglob(f"*{_TABLE}"), *place.rglob(f"*{_TABLE}{_PACKED}")]
             found = {_unpacked_name(str(path.relative_to(place))): read_text(path) for path in paths if path.is_file()}
         elif place.is_file() and tarfile.is_tarfile(place):
-            found = dict(_texts_of_archive(place, suffix))
+            found = dict(_texts_of_archive(place))
         elif place.is_file():
             found = {_unpacked_name(place.name): read_text(place)}
         else:
@@ -68,10 +68,10 @@ def _unpacked_name(name: str) -> str:
     return name.removesuffix(_PACKED)
 
 
-def _texts_of_archive(place: Path, suffix: str) -> Iterator[tuple[str, str]]:
+def _texts_of_archive(place: Path) -> Iterator[tuple[str, str]]:
     with tarfile.open(place) as archive:
         for member in archive:
-            if member.isfile() and _unpacked_name(member.name).endswith(suffix):
+            if member.isfile() and _unpacked_name(member.name).endswith(_TABLE):
                 file = archive.extractfile(member)
                 assert file is not None
                 yield _unpacked_name(member.name), _decoded(member.name, file.read())

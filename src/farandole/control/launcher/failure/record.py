@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 
 TAIL_BYTES = 64 * 1024
 """The number of bytes at the end of a worker's standard error that are searched for its last words."""
+MOST_LINES = 10
+"""The most of its last lines that a report shows."""
 
 # Signals that a process causes by itself; they need not come from anyone else.
 CRASHES = {signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSYS, signal.SIGTRAP}
@@ -168,9 +170,9 @@ def error_line(traceback: str) -> str:
     return next((line for line in following if _ERROR_LINE.match(line)), "")
 
 
-def last_lines(tail: bytes, count: int = 10) -> list[str]:
-    """Return the last lines that are not empty, at most `count`."""
-    return [line for line in _lines(tail) if line.strip()][-count:]
+def last_lines(tail: bytes) -> list[str]:
+    """Return the last lines that are not empty, at most `MOST_LINES`."""
+    return [line for line in _lines(tail) if line.strip()][-MOST_LINES:]
 
 
 def _lines(tail: bytes) -> list[str]:

@@ -27,6 +27,8 @@ from farandole.control.launcher.ship.ignore import Rules, decide, entered, outer
 from farandole.errors import SpecError
 
 _READ_BYTES = 1024 * 1024
+# Number of files and directories that a message names.
+_MOST_NAMED = 3
 # A file that was changed just before it was hashed may change again without a new time: file system clocks are coarse,
 # some have steps of 2 s.
 _TICK_NS = 2_000_000_000
@@ -321,7 +323,7 @@ def _enough(size: int) -> str:
     return f"{-(-size // 10**9)}G"
 
 
-def _largest(sizes: dict[bytes, int], count: int = 3, *, files: bool = False) -> str:
+def _largest(sizes: dict[bytes, int], *, files: bool = False) -> str:
     """Return the few files and directories that contain most of the size, in words."""
     totals: dict[bytes, dict[bytes, int]] = {}
     for path, size in sizes.items():
@@ -330,7 +332,7 @@ def _largest(sizes: dict[bytes, int], count: int = 3, *, files: bool = False) ->
             inside = totals.setdefault(above, {})
             inside[path] = inside.get(path, 0) + size
             path = above
-    largest = sorted(totals[b""].items(), key=lambda item: item[1], reverse=True)[:count]
+    largest = sorted(totals[b""].items(), key=lambda item: item[1], reverse=True)[:_MOST_NAMED]
     words = []
     for path, size in largest:
         path = _where_most_is(path, size, totals)
