@@ -176,7 +176,10 @@ ENVIRONMENTS = {
     # A cluster of Ray on this machine. `make test-ray`.
     "ray": Environment(
         ("3.11", "3.12", "3.13"),
-        ("ray[default]==2.60.0", "torch==2.13.0", "numpy==2.4.6"),
+        (
+            *("ray[data,default,train]==2.60.0", "pandas==3.1.1", "pyarrow==26.0.1"),
+            *("torch==2.13.0", "numpy==2.4.6", "safetensors==0.8.0"),
+        ),
         ("tests/ray", "tests/integration/docs/test_code_blocks.py", "-k", "ray", "--timeout", "400"),
         on_demand=True,
     ),

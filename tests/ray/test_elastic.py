@@ -117,7 +117,7 @@ def devices() -> str:
 
 def test_gpus_are_resources_of_workers(cluster: Any, nothing_left: None) -> None:
     seen = farandole.ray.run(devices, min_workers=2, max_workers=2, gpus_per_worker=1)
-    assert {tuple(sorted(each.split(","))) for each in seen} == {("0", "1")}, "all of the job on this machine"
+    assert sorted(seen) == ["0", "1"], "its own, since others come and go"
     with pytest.raises(TimeoutError, match="'GPU': 1"):
         farandole.ray.run(devices, min_workers=3, gpus_per_worker=1, elastic_timeout=1)
     until(lambda: cluster.available_resources().get("GPU") == 2)

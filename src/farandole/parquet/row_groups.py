@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,7 +36,7 @@ class RowGroupReader:
 
     def __init__(self, system: Any, groups: Sequence[RowGroup], columns: Sequence[str]) -> None:
         self._system = system
-        self.groups = groups
+        self._groups = groups
         self._columns = list(columns)
         self._open: tuple[str, Any] | None = None
         self._shapes: dict[str, tuple[int, ...]] = {}
@@ -49,7 +49,7 @@ class RowGroupReader:
             RuntimeError: the file has changed since its footer was read.
             InvalidRequestError: a column cannot be made into an array.
         """
-        group = self.groups[index]
+        group = self._groups[index]
         file = self._file(group.path)
         if group.number >= file.num_row_groups or file.metadata.row_group(group.number).num_rows != group.rows:
             raise RuntimeError(
@@ -84,12 +84,13 @@ class EpochReader:
     """Reads the rows of an epoch by their positions. It keeps the rows of one window, and decodes one more row group.
 
     Args:
-        reader: the reader of row groups.
+        read_group: reads a row group by its number.
+        rows: the number of rows of each row group.
         order: the order of the epoch's rows.
     """
 
-    def __init__(self, reader: RowGroupReader, order: EpochOrder) -> None:
-        self._reader = reader
+    def __init__(self, read_group: Callable[[int], Columns], rows: Sequence[int], order: EpochOrder) -> None:
+        self._read_group, self._rows = read_group, rows
         self._order = order
         self._window: tuple[int, Columns] | None = None
         """The number of a window, and its rows."""
@@ -114,18 +115,17 @@ class EpochReader:
         return Piece(window, 0, 0)
 
     def _read_window(self, window: int) -> Columns:
-        rows = [group.rows for group in self._reader.groups]
-        numbers = [number for number in self._order.windows[window] if rows[number]]
+        numbers = [number for number in self._order.windows[window] if self._rows[number]]
         places = self._order.places(window)
         if places is None:
             (number,) = numbers
-            return self._reader.read(number)
+            return self._read_group(number)
         filled: Columns = {}
         begin = 0
         for number in numbers:
-            columns = self._reader.read(number)
-            own = places[begin : begin + rows[number]]
-            begin += rows[number]
+            columns = self._read_group(number)
+            own = places[begin : begin + self._rows[number]]
+            begin += self._rows[number]
             for name, column in columns.items():
                 if name not in filled:
                     filled[name] = np.empty((len(places), *column.shape[1:]), column.dtype)

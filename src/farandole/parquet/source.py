@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from farandole.errors import FarandoleError, InvalidRequestError
@@ -15,7 +15,65 @@ from farandole.worker.core.basics import session_if_any
 from farandole.worker.elastic.ledger import Share
 
 
-class ParquetSource:
+class GroupedRows:
+    """Rows that are read in groups, for elastic loaders: all of a source but where its groups come from.
+
+    Args:
+        rows: the number of rows of each group.
+        seed: the seed of the shuffled order, the same on all ranks.
+        shuffle: whether rows come in another order in each epoch.
+        window: the number of groups whose rows are mixed.
+    """
+
+    farandole_apart = True
+
+    def __init__(self, rows: Sequence[int], seed: int, shuffle: bool, window: int) -> None:
+        if window < 1:
+            raise InvalidRequestError(f"a window has at least 1 row group, not {window}.")
+        self._rows = rows
+        self._seed, self._shuffle, self._window = seed, shuffle, window
+        self._epoch = 0
+        self._process = os.getpid()
+        self._reader: EpochReader | None = None
+
+    def __len__(self) -> int:
+        return sum(self._rows)
+
+    def _open(self) -> Callable[[int], Columns]:
+        """Return a function that reads a group by its number."""
+        raise NotImplementedError
+
+    def set_epoch(self, epoch: int) -> None:
+        """Go to another epoch, which has another order if rows are shuffled."""
+        if epoch != self._epoch:
+            self._epoch = epoch
+            self._reader = None
+
+    def farandole_read(self, ranges: Share) -> Columns:
+        """Return the rows at positions of the epoch's order, as a dict of arrays.
+
+        Args:
+            ranges: the positions, as pairs (begin, end).
+
+        Raises:
+            ValueError: the values of a column cannot be made into an array; the message names the column.
+            RuntimeError: the data have changed, or are lost.
+            OSError: a file cannot be read.
+            IndexError: there are no such positions.
+        """
+        if self._process != os.getpid():
+            # A file that a parent process has opened cannot be read in its child.
+            self._process, self._reader = os.getpid(), None
+        if self._reader is None:
+            order = EpochOrder(self._rows, self._seed, self._epoch, shuffle=self._shuffle, window=self._window)
+            self._reader = EpochReader(self._open(), self._rows, order)
+        return self._reader.read(ranges)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_reader": None}
+
+
+class ParquetSource(GroupedRows):
     """The rows of Parquet files, for an `ElasticLoader` of PyTorch, TensorFlow or JAX, or for `Batches`.
 
     A row is read exactly once in an epoch, by one worker, in a world of any size and however it changes. The files and
@@ -46,8 +104,6 @@ class ParquetSource:
         ...     loss = F.cross_entropy(model(batch["pixels"]), batch["label"])
     """
 
-    farandole_apart = True
-
     def __init__(
         self,
         path: Paths,
@@ -58,56 +114,21 @@ class ParquetSource:
         *,
         window: int = 2,
     ) -> None:
-        if window < 1:
-            raise InvalidRequestError(f"a window has at least 1 row group, not {window}.")
         self._system, paths = file_system(path, filesystem)
         self._footers = _of_rank_0(self._system, paths)
         self._columns = _chosen(columns, self._footers.columns)
-        self._seed, self._shuffle, self._window = seed, shuffle, window
         self._groups = [
             RowGroup(path, number, rows) for path, groups in self._footers.files for number, rows in enumerate(groups)
         ]
-        self._epoch = 0
-        self._process = os.getpid()
-        self._reader: EpochReader | None = None
-
-    def __len__(self) -> int:
-        return sum(group.rows for group in self._groups)
+        super().__init__([group.rows for group in self._groups], seed, shuffle, window)
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The names of the columns that are read."""
         return self._columns
 
-    def set_epoch(self, epoch: int) -> None:
-        """Go to another epoch, which has another order if rows are shuffled."""
-        if epoch != self._epoch:
-            self._epoch = epoch
-            self._reader = None
-
-    def farandole_read(self, ranges: Share) -> Columns:
-        """Return the rows at positions of the epoch's order, as a dict of arrays.
-
-        Args:
-            ranges: the positions, as pairs (begin, end).
-
-        Raises:
-            ValueError: the values of a column cannot be made into an array; the message names the column.
-            RuntimeError: a file has changed.
-            OSError: a file cannot be read.
-            IndexError: there are no such positions.
-        """
-        if self._process != os.getpid():
-            # A file that a parent process has opened cannot be read in its child.
-            self._process, self._reader = os.getpid(), None
-        if self._reader is None:
-            rows = [group.rows for group in self._groups]
-            order = EpochOrder(rows, self._seed, self._epoch, shuffle=self._shuffle, window=self._window)
-            self._reader = EpochReader(RowGroupReader(self._system, self._groups, self._columns), order)
-        return self._reader.read(ranges)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_reader": None}
+    def _open(self) -> Callable[[int], Columns]:
+        return RowGroupReader(self._system, self._groups, self._columns).read
 
 
 def _of_rank_0(system: Any, paths: Sequence[str]) -> Footers:

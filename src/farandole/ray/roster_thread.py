@@ -1,47 +1,76 @@
-"""The roster of workers that Ray has started, in a thread of rank 0."""
+"""The roster of workers that Ray has started, in a thread of one of Ray's processes."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 
-from farandole.control.roster.events import Place
-from farandole.control.roster.fixed import FixedState
+from farandole.control.roster.decide import RosterState
+from farandole.control.roster.events import Event, Evict
 from farandole.control.roster.service import RosterService
 
-# Seconds that the thread may take to open its port on a busy machine.
-_START_SECONDS = 60.0
+# Seconds that the thread may take to open its port on a busy machine, or to close it.
+_SECONDS = 60.0
 
 
 class RosterThread:
-    """Serves the roster until this process ends.
+    """Serves the roster until it is closed, or this process ends.
 
     Attributes:
         address: host:port of the roster.
 
     Args:
-        places: the place of each worker, by rank.
+        state: the initial state of the roster.
         secret: the secret that workers must prove to hold.
         host: numeric address of this machine that all workers can reach.
+        evict: called in the thread with a worker that is excluded from the job, and has to be killed if it runs.
+        log: called in the thread with a line about every decision.
 
     Raises:
         OSError: the address is not one of this machine.
         TimeoutError: this machine is too busy to serve.
     """
 
-    def __init__(self, places: Sequence[Place], secret: bytes, host: str) -> None:
+    def __init__(
+        self,
+        state: RosterState,
+        secret: bytes,
+        host: str,
+        *,
+        evict: Callable[[int], None] = lambda worker: None,
+        log: Callable[[str], None] = lambda reason: None,
+    ) -> None:
         started: Future[str] = Future()
+        self._evict = evict
 
         async def serve() -> None:
             try:
-                service = RosterService(FixedState(tuple(places)), secret)
-                started.set_result(await service.start(host))
+                self._loop, self._over = asyncio.get_running_loop(), asyncio.Event()
+                self._service = RosterService(state, secret, log=log, acted=self._acted)
+                started.set_result(await self._service.start(host))
             except BaseException as error:
                 started.set_exception(error)
                 return
-            await asyncio.get_running_loop().create_future()
+            await self._over.wait()
+            await self._service.close()
 
-        threading.Thread(target=lambda: asyncio.run(serve()), name="farandole-roster-service", daemon=True).start()
-        self.address = started.result(_START_SECONDS)
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(serve()), name="farandole-roster-service", daemon=True
+        )
+        self._thread.start()
+        self.address = started.result(_SECONDS)
+
+    def tell(self, event: Event) -> None:
+        """Let the roster decide about an event, such as the start or the end of a worker."""
+        self._loop.call_soon_threadsafe(self._service.tell, event)
+
+    def close(self) -> None:
+        """Stop serving. Workers that wait for a world get an error."""
+        self._loop.call_soon_threadsafe(self._over.set)
+        self._thread.join(_SECONDS)
+
+    def _acted(self, action: object) -> None:
+        if isinstance(action, Evict):
+            self._evict(action.worker)

@@ -9,6 +9,7 @@ from typing import Any
 
 from farandole.base.wire import interfaces
 from farandole.control.roster.events import Place
+from farandole.control.roster.fixed import FixedState
 from farandole.ray import reports
 from farandole.ray.roster_thread import RosterThread
 from farandole.ray.use_ray import use_ray
@@ -73,12 +74,26 @@ class BaseHorovodWorker:
 
     def listen_on(self, nics: Iterable[str] | None) -> None:
         """Let other workers reach this one by all its addresses, or by the addresses of some interfaces."""
-        found = [each.address for each in interfaces.addresses(tuple(nics or ()))]
-        os.environ["FARANDOLE_LISTEN"] = ",".join(found) or self.hostname()
+        os.environ["FARANDOLE_LISTEN"] = listen_addresses(nics)
 
     def serve_roster(self, places: Sequence[Place], secret: bytes) -> tuple[str, str]:
         """Serve the roster of the job in this actor; return its address, and another one that is free for other use."""
-        self._roster = RosterThread(places, secret, self.hostname())
-        with socket.socket() as probe:
-            probe.bind(("", 0))
-            return self._roster.address, f"{self.hostname()}:{probe.getsockname()[1]}"
+        self._roster = RosterThread(FixedState(tuple(places)), secret, self.hostname())
+        return self._roster.address, free_address()
+
+
+def listen_addresses(nics: Iterable[str] | None) -> str:
+    """Return the addresses of this node at which other workers reach a worker here, separated by commas.
+
+    Args:
+        nics: the network interfaces; None: all.
+    """
+    found = [each.address for each in interfaces.addresses(tuple(nics or ()))]
+    return ",".join(found) or str(use_ray().util.get_node_ip_address())
+
+
+def free_address() -> str:
+    """Return host:port of this node, with a port that nothing uses now."""
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return f"{use_ray().util.get_node_ip_address()}:{probe.getsockname()[1]}"

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from farandole.control.roster.fixed import FixedState
 from farandole.errors import SpecError
 from farandole.ray import RayExecutor, roster_thread
 from farandole.ray.fixed_workers import FixedWorkers
@@ -94,12 +95,12 @@ def test_actor_that_does_not_answer_ends_start_with_reason(
 
 
 def test_roster_that_cannot_be_served_ends_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(roster_thread, "_START_SECONDS", 0.01)
+    monkeypatch.setattr(roster_thread, "_SECONDS", 0.01)
     over = threading.Event()
     monkeypatch.setattr(roster_thread.asyncio, "run", lambda serving: (serving.close(), over.wait(60)))
     try:
         with pytest.raises(TimeoutError):
-            roster_thread.RosterThread((), b"secret", "127.0.0.1")
+            roster_thread.RosterThread(FixedState(()), b"secret", "127.0.0.1")
     finally:
         over.set()
 

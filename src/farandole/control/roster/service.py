@@ -91,6 +91,7 @@ class RosterService:
         secret: the job's secret, which clients must prove to hold.
         happened: called with every event; it decides, and calls `decided` and `carry_out`. None: the roster decides
             alone in this job, and this service calls `decide` itself.
+        acted: called with every action of a decision that this service has made itself, after it is carried out.
         reported: called with a worker and its report about itself.
         log: called with a line about every decision made here, and every connection closed from this side.
         call: the pickled call that workers may fetch; None: there is none.
@@ -104,6 +105,7 @@ class RosterService:
         secret: bytes,
         *,
         happened: Callable[[Event], None] | None = None,
+        acted: Callable[[Action], None] = lambda action: None,
         reported: Callable[[int, Report], None] = lambda worker, report: None,
         log: Callable[[str], None] = lambda reason: None,
         call: bytes | None = None,
@@ -113,6 +115,7 @@ class RosterService:
         self.state = state
         self.results: dict[int, bytes] = {}
         self._decides = happened or self._decide
+        self._acted = acted
         self._arrived: list[Joined] = []
         """Joins that were read in this turn of the loop: one decision is made for all of them."""
         self._reported = reported
@@ -307,6 +310,10 @@ class RosterService:
 
     # --- decisions -----------------------------------------------------------------------------------------------
 
+    def tell(self, event: Event) -> None:
+        """Have an event decided that is not a worker's message."""
+        self._happened(event)
+
     def _happened(self, event: Event) -> None:
         self._decide_on_joins()  # they came before
         self._decides(event)
@@ -322,6 +329,7 @@ class RosterService:
         self.decided(state)
         for action in actions:
             self.carry_out(action)
+            self._acted(action)
         self.notify_coming()
 
     def decided(self, state: RosterState) -> None:

@@ -1,0 +1,78 @@
+"""Rows of a Ray dataset, each read exactly once in an epoch, for elastic loaders.
+
+Ray's own shards of a dataset are handed out once; a worker that is replaced would begin its shard anew. Here the blocks
+stay in Ray's object store, and each worker reads the rows that the ledger of the job gives it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from farandole.errors import InvalidRequestError
+from farandole.parquet.row_groups import Columns
+from farandole.parquet.source import GroupedRows
+from farandole.ray.use_ray import use_ray
+
+# Seconds that a block may take to arrive, which Ray may have to compute again.
+_BLOCK_SECONDS = 600.0
+
+
+class DatasetSource(GroupedRows):
+    """The rows of a Ray dataset, for an `ElasticLoader` of PyTorch, TensorFlow or JAX.
+
+    It is made in the driver, where the dataset is computed and stays in Ray's object store as long as the driver lives.
+    Workers of Ray, such as those of Ray Train, get it as an argument. A row is read exactly once in an epoch, by one
+    worker, in a world of any size and however it changes. Each worker has about `window` + 1 blocks in memory.
+
+    Args:
+        dataset: a dataset of `ray.data`.
+        columns: the names of the columns to read; None is all.
+        seed: the seed of the shuffled order, the same on all ranks.
+        shuffle: whether rows come in another order in each epoch: blocks are shuffled, and rows within each window.
+        window: the number of blocks whose rows are mixed.
+
+    Raises:
+        ValueError: the dataset has no rows, or not these columns.
+
+    Example:
+        >>> source = DatasetSource(ray.data.read_parquet("s3://bucket/train"), shuffle=True)  # doctest: +SKIP
+        >>> loader = hvd.elastic.ElasticLoader(source, global_batch_size=256)  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        columns: Sequence[str] | None = None,
+        seed: int = 0,
+        shuffle: bool = False,
+        *,
+        window: int = 2,
+    ) -> None:
+        self._kept = dataset.materialize()
+        blocks = [entry for bundle in self._kept.iter_internal_ref_bundles() for entry in bundle.blocks]
+        # Older versions of Ray describe a block by a pair.
+        described = [(block.ref, block.metadata) if hasattr(block, "ref") else block for block in blocks]
+        self._blocks = [reference for reference, _ in described]
+        there = self._kept.columns() or []
+        self._columns = list(there if columns is None else columns)
+        if missing := [name for name in self._columns if name not in there]:
+            raise InvalidRequestError(
+                f"the dataset has no column {', '.join(map(repr, missing))}: there are {', '.join(there)}."
+            )
+        super().__init__([metadata.num_rows for _, metadata in described], seed, shuffle, window)
+        if not len(self):
+            raise InvalidRequestError("the dataset has no rows.")
+
+    def _open(self) -> Callable[[int], Columns]:
+        from ray.data.block import BlockAccessor
+
+        def read(number: int) -> Columns:
+            block = use_ray().get(self._blocks[number], timeout=_BLOCK_SECONDS)
+            columns: Columns = BlockAccessor.for_block(block).to_numpy(self._columns)
+            return columns
+
+        return read
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_kept": None}
