@@ -35,7 +35,7 @@ struct Need {
   MemoryKind memory = MemoryKind::kHost;
   size_t bytes = 0;                   // of this member's tensor
   std::string_view compression = {};  // of a compressed allreduce: the name of its algorithm
-  // Of a reduction.
+  // The next four fields describe a reduction.
   reduce::Dtype dtype = reduce::Dtype::kF32;
   reduce::Op op = reduce::Op::kSum;
   bool averages = false;
@@ -95,8 +95,8 @@ class Backend {
   Backend(const Backend&) = delete;
   Backend& operator=(const Backend&) = delete;
 
-  // From the next collective on. Gives the knobs in use: values that this backend cannot have are brought within
-  // bounds, on all members alike.
+  // Sets the knobs for the next collective and later ones. Returns the knobs in use: values that this backend cannot
+  // have are brought within bounds, on all members alike.
   virtual collective::Knobs set_knobs(const collective::Knobs& knobs) = 0;
   // Which algorithm does it; the same on every member. Its row may be one of the backend's own, with `index` kNoRow.
   virtual collective::Choice choose(const collective::Group& group, const Need& need) const = 0;

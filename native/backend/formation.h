@@ -29,7 +29,7 @@ class Formation {
 
   // The tensors of this group are in the memory of this GPU.
   virtual base::Bytes introduce(const collective::Group& group, device::Gpu& gpu) = 0;
-  // By index in the group. Throws Error(kUnavailable) with the reason.
+  // `introductions` are by index in the group. Throws Error(kUnavailable) with the reason.
   virtual base::Bytes prepare(const collective::Group& group, std::span<const base::Bytes> introductions) = 0;
   virtual void form(const collective::Group& group, std::span<const std::byte> key) = 0;
   struct Formed {

@@ -74,7 +74,7 @@ farandole::engine::Signature signature_of(const farandole_request& request, Opti
   return signature;
 }
 
-// Whether a request with elements is without the memory that it needs.
+// Whether a request with elements lacks memory that it needs.
 bool lacks_memory(const farandole::engine::Request& request) {
   using farandole::engine::Memory;
   switch (farandole::engine::row_of(request.signature.kind).memory) {

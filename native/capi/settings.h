@@ -1,4 +1,4 @@
-// From the settings of the C ABI, names and texts, to those of the rooms below.
+// Translates the settings of the C ABI, names and texts, to those of the rooms below.
 #pragma once
 
 #include <optional>

@@ -126,7 +126,7 @@ class AgreementClient {
   FastPath fast_path_;
   std::optional<Coordinator> coordinator_;  // rank 0 only, as is the next
   std::optional<StallInspector> inspector_;
-  // From the initial config on.
+  // These two exist once the initial config has come.
   std::unique_ptr<BucketRunner> runner_;
   std::optional<Formations> formations_;
   struct LastRequest {

@@ -30,7 +30,7 @@ class BucketRunner {
   BucketRunner(std::span<const backend::Row* const> rows, const transport::Mesh& mesh, const backend::World& world,
                Recorder& recorder, Outcomes& outcomes);
 
-  // From the next collective on. What a backend cannot have is brought within bounds.
+  // Sets the knobs for the next collective and later ones. Values that a backend cannot have are brought within bounds.
   void set_knobs(const collective::Knobs& knobs);
   const collective::Knobs& knobs() const noexcept { return knobs_; }
 
@@ -44,7 +44,7 @@ class BucketRunner {
   // Backends that have to be formed run in this group from now on; or do not any more.
   void use_formed(uint32_t group) { formed_.insert(group); }
   void remove_group(uint32_t group) { formed_.erase(group); }
-  // Of the backend that has to be formed; null: there is none.
+  // The formation of the backend that has to be formed, or null if there is no such backend.
   backend::Formation* formation() const noexcept;
   // The world has been revoked.
   void revoke() noexcept;

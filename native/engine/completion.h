@@ -87,9 +87,9 @@ class Completions {
   // False when one of the handles does not exist; the others are released.
   bool release(std::span<const Handle> handles);
 
-  // With the progress lock: makes it known that these are launched.
+  // Makes it known that these are launched. The caller holds the progress lock.
   void launch(const std::vector<std::shared_ptr<Completion>>& launched);
-  // With the progress lock: makes it known that these are done, and lists their callbacks.
+  // Makes it known that these are done, and lists their callbacks. The caller holds the progress lock.
   struct Finished {
     std::shared_ptr<Completion> completion;
     Outcome outcome;

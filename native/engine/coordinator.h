@@ -82,8 +82,8 @@ class Coordinator {
     ResponseCache cache;
     std::unordered_set<std::string> seen_once;
     Tallies tallies;
-    // Of names that have been reported as bits only, by bit; the tally of any other name is in `tallies`. No rank has
-    // joined while there are any.
+    // The tallies of names that have been reported as bits only, by bit; that of any other name is in `tallies`. No
+    // rank has joined while there are any.
     std::vector<Tally> bit_tallies;
     std::vector<Complete> complete;   // no rank is waited for any more
     std::vector<Complete> held_back;  // while a backend for device memory is being formed
@@ -105,7 +105,7 @@ class Coordinator {
   bool report_bit(uint32_t group_id, GroupState& group, int rank, uint32_t bit, int64_t ready_ns);
   // Notes that a member is ready, and when.
   void note(Tally& tally, size_t index, int rank, int64_t ready_ns) const;
-  // From here on the name has a tally of its own, whichever ranks have reported it as a bit.
+  // Gives the name a tally of its own, whichever ranks have reported it as a bit.
   void spell_out(GroupState& group, uint32_t bit);
   void spell_out_all(GroupState& group);
   // Which members must report a request of this signature, besides those of which it is known.

@@ -72,7 +72,8 @@ class Engine {
   void revoke(const transport::Cause& cause);
   // Throws the error with which the world ended, if it has; kInvalidArgument if the engine was never in one.
   void check_health() const { submissions_.check_health(); }
-  // Of the world that the engine is in, or was in last; nothing while it lives. Requests fail after this is known.
+  // The ending of the world that the engine is in, or was in last; nothing while it lives. It is known before requests
+  // fail.
   std::optional<Ending> ending() const { return submissions_.ending(); }
 
   // Submits all or none. Throws Error(kInvalidArgument), or the error that ended the world. A caller that promises to
@@ -96,7 +97,7 @@ class Engine {
   Completions& completions() noexcept { return completions_; }
   // 0 when there is no such group.
   size_t size_of_group(uint32_t group) const { return submissions_.size_of_group(group); }
-  // In ascending order; empty when there is no such group.
+  // The ranks of a group in ascending order; empty when there is no such group.
   std::vector<int> ranks_of_group(uint32_t group) const { return submissions_.ranks_of_group(group); }
 
   Stats stats() const { return recorder_.stats(); }
@@ -134,9 +135,9 @@ class Engine {
   void live();
   void wait_for_work();
   void sleep_without_progress_lock();
-  // Until something signals, or at most until then.
+  // Sleeps until something signals, or at most until `until_ns`.
   void sleep(std::vector<pollfd> polled, int64_t until_ns);
-  // Without the progress lock.
+  // Runs the callbacks; the caller does not hold the progress lock.
   void run_callbacks();
 
   // --- with the progress lock
@@ -176,7 +177,8 @@ class Engine {
   std::vector<pollfd> slept_on_;  // what the engine thread sleeps on
   int64_t sleeps_until_ns_ = 0;   // and at most until when
   std::unique_ptr<transport::FrameMultiplexer> frames_;
-  // Of the world that the engine is in, or was in last: others may still read what its backends have staged.
+  // The agreement of the world that the engine is in, or was in last: others may still read what its backends have
+  // staged.
   std::unique_ptr<AgreementClient> agreement_;
 };
 

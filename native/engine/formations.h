@@ -26,7 +26,7 @@ class Formations {
 
   // Rank 0: what is decided when all members of a group have introduced themselves.
   Decision prepare(const FormationTally::Introduced& introduced) const;
-  // Of a group of this rank.
+  // Forms the communicator of a group that has this rank, as rank 0 decided.
   void form(const collective::Group& group, const Decision& decision) { formation_->form(group, decision.key); }
   // Whether the backend runs in this group, of which this rank is a member, from now on. Throws Error(kUnavailable)
   // when it cannot, and has to.

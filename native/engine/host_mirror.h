@@ -23,7 +23,7 @@ class HostMirror {
   HostMirror(const HostMirror&) = delete;
   HostMirror& operator=(const HostMirror&) = delete;
 
-  // After the input is in host memory, and from deliver() on, after the result is in the GPU's.
+  // The mark after which the input is in host memory, or, once deliver() was called, the result in the GPU's.
   device::Mark& mark() const noexcept { return *last_; }
   // Whether the result goes to the caller's memory, and not to a completion.
   bool has_output() const noexcept { return output_bytes_ > 0; }
@@ -34,7 +34,7 @@ class HostMirror {
 
  private:
   device::Gpu& gpu_;
-  // In device memory.
+  // Both are in device memory.
   const void* const input_;
   void* const output_;
   const size_t output_bytes_;

@@ -45,7 +45,7 @@ enum class Rows : uint8_t {
   kOwn,     // each member has its own, and tells the others while data moves
 };
 
-// For what a request that has elements needs memory of its caller.
+// The memory of its caller that a request with elements needs.
 enum class Memory : uint8_t { kNone, kInput, kInputAndOutput, kInputOrOutput };
 
 struct KindRow {
@@ -72,7 +72,7 @@ extern const KindRow kAllreduce, kAllgather, kBroadcast, kBarrier, kAddGroup, kR
     kJoin, kTransfer, kReduce;
 }
 
-// In the order of their numbers.
+// The kinds in the order of their numbers.
 inline constexpr std::array<const KindRow*, kKinds> kKindTable = {
     &kinds::kAllreduce, &kinds::kAllgather,   &kinds::kBroadcast, &kinds::kBarrier,
     &kinds::kAddGroup,  &kinds::kRemoveGroup, &kinds::kAlltoall,  &kinds::kReducescatter,

@@ -73,7 +73,7 @@ struct OptionRow {
 };
 inline constexpr const char* kWithRowAbove = nullptr;
 
-// In the order in which they travel, and in which differences are reported.
+// The options, in the order in which they travel, and in which differences are reported.
 inline constexpr std::tuple kOptionTable = {
     OptionRow{"prescale", &Options::prescale, kReduction, "prescale and/or postscale factors", "sent factors",
               [](const Options& o) { return "(" + format_value(o.prescale) + ", " + format_value(o.postscale) + ")"; }},

@@ -14,7 +14,7 @@
 
 namespace farandole::engine {
 
-// As users submit it.
+// A request as users submit it.
 struct Request {
   uint32_t group = 0;
   std::string name;

@@ -35,7 +35,8 @@ class ShmAgreement {
   bool is_open(uint32_t number) const noexcept;
   // What has become of a number that this worker has announced something for.
   State look(uint32_t number) const noexcept;
-  // From now on the workers cannot agree on this number here: kClosed; unless all have already, or it has passed.
+  // Closes this number, so that the workers cannot agree on it here. Returns kClosed, unless all have already agreed,
+  // or it has passed.
   State close(uint32_t number) noexcept;
 
   // Rank 0: no worker announces anything from now on, in this world.

@@ -19,7 +19,7 @@ namespace farandole::engine {
 
 class StallInspector {
  public:
-  // After how long to warn, and to end the world; 0: never.
+  // The times after which it warns, and ends the world; 0: never.
   StallInspector(double warning_seconds, double shutdown_seconds);
 
   bool enabled() const noexcept { return warning_ns_ > 0 || shutdown_ns_ > 0; }

@@ -53,7 +53,7 @@ class Submissions {
   void leave();
 
   // --- requests
-  // As Engine::submit().
+  // Does the work of Engine::submit().
   std::vector<Handle> submit(std::vector<Request> requests, bool waits_at_once);
   // A user thread begins to wait for these.
   void begin_wait(std::span<const Handle> handles);
@@ -97,7 +97,7 @@ class Submissions {
     device::MarkPointer ready;
     std::unique_ptr<HostMirror> mirror;  // null: it needs none
   };
-  // For each request; nothing if all of them are in host memory. The GPUs begin to copy.
+  // Lets the GPUs begin to copy. Returns an entry for each request, or none if all of them are in host memory.
   std::vector<Begun> begin_on_gpus(std::vector<Request>& requests);
   std::string not_a_member(const Request& request, const collective::Group& group) const REQUIRES(mutex_);
 

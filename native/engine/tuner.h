@@ -82,7 +82,7 @@ class Tuner {
   void verify_on();
   bool wins_every_round() const;
   void end(const collective::Knobs& knobs, double gain);
-  // Of the dial that is turned. They say whether there is something to measure first.
+  // Each begins the next measurement for the dial that is turned, and returns whether there is one.
   bool measure_next_value();
   bool measure_rivals();
   bool measure_queued(const char* why);

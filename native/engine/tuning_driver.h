@@ -40,7 +40,7 @@ class TuningDriver {
   // Sets the initial values of worlds that begin from now on, unless the settings give others.
   void keep(const collective::Knobs& knobs);
   TuningReport report() const;
-  // As last decided.
+  // The knobs and the algorithm that were decided last.
   collective::Knobs knobs() const;
   std::string algorithm() const;
 

@@ -31,7 +31,7 @@ size_t quantized_bytes(size_t count) noexcept;
 // Writes quantized_bytes(count) bytes. What is lost stays in `values`: the element minus what its code stands for, and
 // 0 where that is NaN.
 void quantize(float* values, size_t count, std::byte* bytes);
-// values[i] = what was quantized.
+// Writes the values that `bytes` stand for.
 void dequantize(const std::byte* bytes, size_t count, float* values);
 // values[i] += what was quantized.
 void dequantize_add(const std::byte* bytes, size_t count, float* values);

@@ -66,7 +66,7 @@ class Handshake {
 
   State state() const noexcept { return state_; }
   Refusal refusal() const noexcept { return refusal_; }
-  // The connector's hello, once it came (acceptor) or as given (connector). Believe it when proven.
+  // The connector's hello, once it came (acceptor) or as given (connector). It can be trusted once it is proven.
   const Hello& hello() const noexcept { return hello_; }
 
  private:

@@ -97,7 +97,7 @@ LinkedWorld MeshSetup::run() {
       }
       watch_next_peer();
       wait();
-      // A worker that has just been proven joins before any loss is found: so it is told of that loss, too.
+      // A worker that has just been proven joins before any loss is found, and so learns of that loss, too.
       settle_dials();
       settle_incoming();
       read_controls();

@@ -48,7 +48,7 @@ inline constexpr const char* kOpenMpiWorld = "ompi_mpi_comm_world";
 inline constexpr const char* kOpenMpiByte = "ompi_mpi_byte";
 inline constexpr const char* kOpenMpiErrorsReturn = "ompi_mpi_errors_return";
 
-// In the standard ABI only; another library lacks it, or gives -1.
+// A function of the standard ABI only; another library lacks it, or gives -1.
 using AbiGetVersion = int (*)(int* major, int* minor);
 inline constexpr int kAbiVersion = 1;  // the major one
 

@@ -23,7 +23,8 @@ class Communicators {
   Communicators(const Communicators&) = delete;
   Communicators& operator=(const Communicators&) = delete;
 
-  // In which the workers of these ranks, this one included, have the numbers 0, 1, 2 ... in this order.
+  // The communicator in which the workers of these ranks, this one included, have the numbers 0, 1, 2 ... in this
+  // order.
   Comm of(std::span<const int> ranks);
 
  private:

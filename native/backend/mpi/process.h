@@ -39,7 +39,7 @@ class Process {
   // has not started after this time.
   void start(const std::string& library, double patience_seconds);
 
-  // Of what has been started.
+  // These describe the library that has been started.
   const Functions& functions() const noexcept { return library_->functions; }
   const Constants& constants() const noexcept { return library_->constants; }
   const std::string& version() const noexcept { return library_->version; }

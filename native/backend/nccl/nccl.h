@@ -51,7 +51,7 @@ class Nccl final : public Backend, public Formation {
 
  private:
   std::vector<int64_t> exchange(const collective::Group& group, const std::vector<int64_t>& sent);
-  // From here on, all communicators are in `dropped_`.
+  // Moves all communicators to `dropped_`.
   void drop_all() noexcept;
   void begin_abort() noexcept;
   void await_aborted() noexcept;

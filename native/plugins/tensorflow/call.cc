@@ -72,7 +72,7 @@ void require_rows(const OpRow& row, const std::vector<int64_t>& shape) {
 }  // namespace
 
 void Call::run(void* kernel, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* done) {
-  // What TensorFlow hands over is a std::function on its stack, gone when this returns: a copy of it is what may be
+  // TensorFlow hands over a std::function on its stack, which is gone when this returns: only a copy of it can be
   // called later. Calling TF_RunAsyncOpKernelDoneCallback later crashes, in 2.17 and in 2.21.
   const auto& function = *reinterpret_cast<const std::function<void()>*>(done);
   (new Call(*static_cast<const Kernel*>(kernel), context, function))->begin();
