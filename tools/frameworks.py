@@ -170,7 +170,7 @@ ENVIRONMENTS = {
             *("pyarrow==26.0.1", "fsspec==2026.9.0"),
             *("torch==2.13.0", "numpy==2.4.6", "safetensors==0.8.0", "keras==3.15.1"),
         ),
-        ("tests/parquet", "tests/integration/docs/test_code_blocks.py", "-k", "parquet or pyarrow"),
+        ("tests/parquet", "tests/integration/docs/test_code_blocks.py", "-k", "parquet or pyarrow", "--timeout", "500"),
         on_demand=True,
     ),
     # A cluster of Ray on this machine. `make test-ray`.

@@ -47,6 +47,20 @@ def test_pairs_for_the_configuration() -> None:
             assert value == ("1" if "DONT" in name else str(2**31 - 1)), name
 
 
-def test_estimators_are_not_there() -> None:
-    with pytest.raises(ImportError, match="there are run, run_elastic, conf and task"):
-        importlib.import_module("horovod.spark.keras")
+@pytest.mark.parametrize(
+    ("missing", "instead"),
+    [("horovod.spark.lightning", "horovod.spark.torch.TorchEstimator"), ("horovod.spark.common.util", "fit prepares")],
+)
+def test_what_is_there_instead_of_a_missing_module_is_told(missing: str, instead: str) -> None:
+    with pytest.raises(ImportError, match=instead):
+        importlib.import_module(missing)
+
+
+def test_stores_and_backends_have_horovods_places() -> None:
+    from horovod.spark.common.backend import SparkBackend
+    from horovod.spark.common.store import LocalStore, Store
+
+    assert isinstance(Store.create("/data"), LocalStore)
+    assert SparkBackend(3).num_processes() == 3
+    with pytest.raises(ValueError, match="num_proc=0 is not a number of workers"):
+        SparkBackend(0)

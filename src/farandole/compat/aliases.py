@@ -53,7 +53,10 @@ HOMES = {
     "horovod.spark": "farandole.compat.spark",
 }
 
-_ESTIMATORS = "is not there yet: of horovod.spark there are run, run_elastic, conf and task"
+_ESTIMATORS = (
+    "is not there: the estimators are horovod.spark.torch.TorchEstimator and horovod.spark.keras.KerasEstimator"
+)
+_PREPARED = "is not there: fit prepares the data by itself, and fit_on_parquet reads files that you have written"
 _INSIDE = "is not there: it was the inside of Horovod's launcher, and farandole's works otherwise"
 _AGGREGATION = "is not there: pass backward_passes_per_step to DistributedOptimizer"
 
@@ -62,11 +65,10 @@ MISSING = {
     "horovod._keras": "is not there: it was the inside of Horovod's Keras. horovod.keras is there",
     "horovod.tensorflow.gradient_aggregation": _AGGREGATION,
     "horovod.tensorflow.gradient_aggregation_eager": _AGGREGATION,
-    "horovod.spark.common": _ESTIMATORS,
-    "horovod.spark.keras": _ESTIMATORS,
+    "horovod.spark.common.cache": _PREPARED,
+    "horovod.spark.common.util": _PREPARED,
     "horovod.spark.lightning": _ESTIMATORS,
     "horovod.spark.tensorflow": _ESTIMATORS,
-    "horovod.spark.torch": _ESTIMATORS,
     "horovod.spark.data_loaders": _ESTIMATORS,
     "horovod.spark.driver": _INSIDE,
     "horovod.spark.gloo_run": _INSIDE,

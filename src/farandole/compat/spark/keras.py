@@ -1,0 +1,5 @@
+"""`horovod.spark.keras`."""
+
+from farandole.spark.keras import KerasEstimator, KerasModel
+
+__all__ = ["KerasEstimator", "KerasModel"]

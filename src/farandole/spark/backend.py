@@ -1,0 +1,84 @@
+"""Backends: where an estimator's training function runs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from farandole.errors import SpecError
+from farandole.spark.fixed import run
+from farandole.spark.growing import run_elastic
+from farandole.spark.use_spark import active_context
+
+# The connection of this process to Spark, and its GPUs, are not the workers'.
+_OF_THE_DRIVER = ("CUDA_VISIBLE_DEVICES", "PYSPARK_", "SPARK_")
+
+
+class Backend:
+    """Runs a function on several workers. Make a subclass to train elsewhere than on Spark."""
+
+    def run(
+        self,
+        fn: Callable[..., Any],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> list[Any]:
+        """Call `fn(*args, **kwargs)` on all workers, with these variables too, and return the results by rank."""
+        raise NotImplementedError
+
+    def num_processes(self) -> int:
+        """Return the number of workers; of an elastic job, at the beginning."""
+        raise NotImplementedError
+
+
+class SparkBackend(Backend):
+    """Runs it in tasks of Spark.
+
+    Args:
+        num_proc: the number of workers; None: Spark's default parallelism.
+        env: variables for the workers; None: those of the driver except CUDA_VISIBLE_DEVICES.
+        elastic: the least and the most workers of an elastic job; None: the number stays.
+        options: other arguments of `farandole.spark.run` or `run_elastic`.
+
+    Raises:
+        SpecError: `num_proc` is not above 0.
+    """
+
+    def __init__(
+        self,
+        num_proc: int | None = None,
+        env: Mapping[str, str] | None = None,
+        elastic: tuple[int, int] | None = None,
+        **options: Any,
+    ) -> None:
+        if num_proc is not None and num_proc < 1:
+            raise SpecError(f"num_proc={num_proc} is not a number of workers", "give 1 or more, or omit it")
+        self._size = num_proc
+        self._env = env
+        self._elastic = elastic
+        self._options = options
+
+    def run(
+        self,
+        fn: Callable[..., Any],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> list[Any]:
+        """Call `fn(*args, **kwargs)` on all workers, and return the results by rank."""
+        own = os.environ if self._env is None else self._env
+        variables = {name: value for name, value in own.items() if not name.startswith(_OF_THE_DRIVER)} | dict(
+            env or {}
+        )
+        if self._elastic is None:
+            return run(fn, args, kwargs, self._size, env=variables, **self._options)
+        least, most = self._elastic
+        return run_elastic(fn, args, kwargs, self._size, least, most, env=variables, **self._options)
+
+    def num_processes(self) -> int:
+        """Return the number of workers."""
+        if self._elastic is not None:
+            return self._size or self._elastic[0]
+        return self._size or int(active_context().defaultParallelism)

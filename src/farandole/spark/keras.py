@@ -1,0 +1,136 @@
+"""`KerasEstimator`: models of Keras 3 as stages of `pyspark.ml`."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+import cloudpickle  # type: ignore[import-untyped]
+
+from farandole.errors import InvalidRequestError
+from farandole.spark.estimator import OF_MODELS, PARAMETERS, UNUSED, BaseEstimator, BaseModel, Rows
+from farandole.spark.keras_training import KerasTask, load, train
+
+__all__ = ["KerasEstimator", "KerasModel"]
+
+_OBJECTS: Mapping[str, Any] = {"custom_objects": ({}, "classes and functions that Keras does not have, by their names")}
+
+
+class KerasEstimator(BaseEstimator):
+    """Trains a model of Keras 3 on the rows of a DataFrame, on several workers.
+
+    Each row is used once in an epoch; of a last step with fewer rows than workers, the rows are left out. Rank 0 writes
+    a checkpoint into the store after each epoch, and a `run_id` that the store has goes on from there.
+
+    Args:
+        parameters: by keywords; `explainParams()` lists them.
+
+    Raises:
+        TypeError: there is no such parameter.
+
+    Example:
+        >>> estimator = KerasEstimator(  # doctest: +SKIP
+        ...     num_proc=2, store=Store.create("/shared/store"), model=model, optimizer=keras.optimizers.SGD(0.1),
+        ...     loss="mse", feature_cols=["x"], label_cols=["y"], epochs=10)
+        >>> estimator.fit(frame).transform(frame).show()  # doctest: +SKIP
+    """
+
+    PARAMETERS: ClassVar[Mapping[str, Any]] = {
+        **{name: declared for name, declared in PARAMETERS.items() if name != "elastic"},
+        **_OBJECTS,
+        "callbacks": ([], "callbacks of all workers"),
+        "backend_env": ({}, "variables for the workers"),
+    }
+    UNUSED: ClassVar[Mapping[str, Any]] = {
+        **{name: why for name, why in UNUSED.items() if name != "callbacks"},
+        "elastic": "the number of Keras' workers stays",
+        "checkpoint_callback": "a checkpoint is written after each epoch",
+        "label_shapes": "columns have their shapes",
+        "use_gpu": "Keras' backend decides",
+        "tensorflow_dataset_prefetch_buffer_size": "rows are read by farandole.parquet",
+    }
+    RUNS = "keras"
+
+    def _function(self) -> Callable[[Any], Any]:
+        return train
+
+    def _variables(self) -> dict[str, str]:
+        return {"KERAS_BACKEND": _backend_of_keras(), **self.value("backend_env")}
+
+    def _task(self, rows: Rows, run: str) -> KerasTask:
+        model, store, batch_size = self.value("model"), self.value("store"), self.value("batch_size")
+        if self.value("optimizer") is None and getattr(model, "optimizer", None) is None:
+            raise InvalidRequestError("KerasEstimator needs optimizer=, or a model that has been compiled.")
+        if self.value("loss") is None:
+            raise InvalidRequestError("KerasEstimator needs loss=: as model.compile takes it.")
+        compiled = {name: self.value(name) for name in ("loss", "loss_weights")}
+        compiled["weighted_metrics" if self.value("sample_weight_col") else "metrics"] = self.value("metrics")
+        return KerasTask(
+            store=store,
+            train=rows.train,
+            val=rows.val,
+            checkpoint=store.get_checkpoint_path(run),
+            feature_cols=self.value("feature_cols"),
+            label_cols=self.value("label_cols"),
+            weight_col=self.value("sample_weight_col"),
+            trained=cloudpickle.dumps((model, self.value("optimizer"), compiled, self.value("callbacks"))),
+            custom_objects=self.value("custom_objects"),
+            batch_size=batch_size,
+            val_batch_size=self.value("val_batch_size") or batch_size,
+            epochs=self.value("epochs"),
+            shuffle=self.value("shuffle"),
+            seed=self.value("random_seed") or 0,
+            compression=self.value("gradient_compression"),
+            verbose=self.value("verbose"),
+        )
+
+    def _model(self, checkpoint: bytes, run: str, result: Any, types: dict[str, Any]) -> KerasModel:
+        return KerasModel(
+            model=load(checkpoint, self.value("custom_objects")),
+            history=result["history"],
+            output_types=types,
+            run_id=run,
+            **{name: self.value(name) for name in ("feature_cols", "label_cols", "custom_objects")},
+        )
+
+
+class KerasModel(BaseModel):
+    """A trained model of Keras, which adds a column for each output to DataFrames.
+
+    Args:
+        parameters: by keywords; `explainParams()` lists them.
+    """
+
+    PARAMETERS: ClassVar[Mapping[str, Any]] = {**OF_MODELS, **_OBJECTS}
+
+    def _sizes(self) -> list[int | None]:
+        shapes = self.value("model").output_shape
+        shapes = shapes if isinstance(shapes, list) else [shapes]
+        return [None if math.prod(shape[1:]) == 1 else math.prod(shape[1:]) for shape in shapes]
+
+    def _predictor(self) -> Callable[[], Callable[[list[Any]], list[Any]]]:
+        pickled, backend = cloudpickle.dumps(self.value("model")), _backend_of_keras()
+
+        def load_model() -> Callable[[list[Any]], list[Any]]:
+            os.environ["KERAS_BACKEND"] = backend
+            import keras
+
+            model = cloudpickle.loads(pickled)
+
+            def predict(columns: list[Any]) -> list[Any]:
+                outputs = model(columns if len(columns) > 1 else columns[0], training=False)
+                return [
+                    keras.ops.convert_to_numpy(each) for each in (outputs if isinstance(outputs, list) else [outputs])
+                ]
+
+            return predict
+
+        return load_model
+
+
+def _backend_of_keras() -> str:
+    import keras
+
+    return str(keras.backend.backend())

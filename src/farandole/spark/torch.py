@@ -1,0 +1,158 @@
+"""`TorchEstimator`: PyTorch models as stages of `pyspark.ml`."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+import cloudpickle  # type: ignore[import-untyped]
+import torch
+
+from farandole.errors import InvalidRequestError
+from farandole.spark.estimator import OF_MODELS, PARAMETERS, BaseEstimator, BaseModel, Rows
+from farandole.spark.torch_training import Objective, TorchTask, as_inputs, as_list, train
+
+__all__ = ["TorchEstimator", "TorchModel"]
+
+_SHAPES: Mapping[str, Any] = {
+    "input_shapes": (None, "the shape of each input, beginning with -1; by default that of the column"),
+    "float_inputs": (False, "whether integers in feature_cols become floating-point numbers"),
+}
+
+
+class TorchEstimator(BaseEstimator):
+    """Trains a PyTorch model on the rows of a DataFrame, on several workers.
+
+    The workers go through the rows by an elastic loop: each row is used once in an epoch. Rank 0 writes a checkpoint
+    into the store after each epoch, and a `run_id` that the store has goes on from there.
+
+    Args:
+        parameters: by keywords; `explainParams()` lists them.
+
+    Raises:
+        TypeError: there is no such parameter.
+
+    Example:
+        >>> estimator = TorchEstimator(  # doctest: +SKIP
+        ...     num_proc=2, store=Store.create("/shared/store"), model=model, optimizer=optimizer,
+        ...     loss=F.mse_loss, feature_cols=["x"], label_cols=["y"], batch_size=32, epochs=10)
+        >>> estimator.fit(frame).transform(frame).show()  # doctest: +SKIP
+    """
+
+    PARAMETERS: ClassVar[Mapping[str, Any]] = {
+        **PARAMETERS,
+        **_SHAPES,
+        "loss_constructors": (None, "functions that return the losses, instead of loss"),
+        "label_shapes": (None, "the shape of each label; by default that of the output if it has as many numbers"),
+        "train_minibatch_fn": (None, "your own function for a step, with Horovod's arguments"),
+        "use_gpu": (True, "whether workers train on GPUs if there are any"),
+    }
+    RUNS = "pytorch"
+
+    def _function(self) -> Callable[[Any], Any]:
+        return train
+
+    def _task(self, rows: Rows, run: str) -> TorchTask:
+        store, batch_size = self.value("store"), self.value("batch_size")
+        checkpoint = store.get_checkpoint_path(run)
+        if self.value("optimizer") is None:
+            raise InvalidRequestError(
+                "TorchEstimator needs optimizer=: one of torch.optim, for the model's parameters."
+            )
+        trained = self.value("model"), self.value("optimizer"), self._objective()
+        return TorchTask(
+            store=store,
+            train=rows.train,
+            val=rows.val,
+            checkpoint=checkpoint,
+            begun=store.read(checkpoint) if store.exists(checkpoint) else None,
+            feature_cols=self.value("feature_cols"),
+            label_cols=self.value("label_cols"),
+            weight_col=self.value("sample_weight_col"),
+            input_shapes=self.value("input_shapes"),
+            label_shapes=self.value("label_shapes"),
+            float_inputs=self.value("float_inputs"),
+            # In one pickle, because the optimizer holds the very parameters of the model.
+            trained=cloudpickle.dumps(trained),
+            batch_size=batch_size,
+            val_batch_size=self.value("val_batch_size") or batch_size,
+            epochs=self.value("epochs"),
+            shuffle=self.value("shuffle"),
+            seed=self.value("random_seed") or 0,
+            use_gpu=self.value("use_gpu"),
+            compression=self.value("gradient_compression"),
+            verbose=self.value("verbose"),
+        )
+
+    def _objective(self) -> Objective:
+        labels = self.value("label_cols")
+        made = [make() for make in _listed(self.value("loss_constructors"))]
+        if bool(made) == bool(self.value("loss")):
+            raise InvalidRequestError("TorchEstimator needs either loss= or loss_constructors=.")
+        losses = made or _listed(self.value("loss"))
+        losses = losses * len(labels) if len(losses) == 1 else losses
+        weights = self.value("loss_weights") or [1 / len(labels)] * len(labels)
+        if not len(losses) == len(weights) == len(labels):
+            raise InvalidRequestError(
+                f"there are {len(labels)} labels, {len(losses)} losses and {len(weights)} weights of losses: give one "
+                "of each for each label."
+            )
+        metrics = [_listed(group) for group in self.value("metrics")]
+        return Objective(losses, weights, metrics, labels, self.value("train_minibatch_fn"))
+
+    def _model(self, checkpoint: bytes, run: str, result: Any, types: dict[str, Any]) -> TorchModel:
+        model, optimizer = cloudpickle.loads(cloudpickle.dumps((self.value("model"), self.value("optimizer"))))
+        state = torch.load(io.BytesIO(checkpoint), map_location="cpu", weights_only=False)
+        model.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+        return TorchModel(
+            model=model,
+            optimizer=optimizer,
+            loss=self.value("loss"),
+            loss_constructors=self.value("loss_constructors"),
+            history=result["history"],
+            output_sizes=result["sizes"],
+            output_types=types,
+            run_id=run,
+            **{name: self.value(name) for name in ("feature_cols", "label_cols", *_SHAPES)},
+        )
+
+
+class TorchModel(BaseModel):
+    """A trained PyTorch model, which adds a column for each output to DataFrames.
+
+    Args:
+        parameters: by keywords; `explainParams()` lists them.
+    """
+
+    PARAMETERS: ClassVar[Mapping[str, Any]] = {
+        **OF_MODELS,
+        **_SHAPES,
+        "output_sizes": (None, "the numbers in each output of a row; None: one, which is no vector"),
+        "optimizer": (None, "the optimizer with its state"),
+        "loss": (None, "the losses of the training"),
+        "loss_constructors": (None, "functions that return them"),
+    }
+
+    def _sizes(self) -> list[int | None]:
+        return self.value("output_sizes") or [None] * len(self.value("label_cols"))
+
+    def _predictor(self) -> Callable[[], Callable[[list[Any]], list[Any]]]:
+        pickled, shapes, as_float = cloudpickle.dumps(self.value("model")), *map(self.value, _SHAPES)
+
+        def load() -> Callable[[list[Any]], list[Any]]:
+            model = cloudpickle.loads(pickled).eval()
+
+            def predict(columns: list[Any]) -> list[Any]:
+                with torch.no_grad():
+                    outputs = model(*as_inputs([torch.as_tensor(each) for each in columns], shapes, as_float))
+                return [each.numpy() for each in as_list(outputs)]
+
+            return predict
+
+        return load
+
+
+def _listed(value: Any) -> list[Any]:
+    return [] if value is None else list(value) if isinstance(value, list | tuple) else [value]

@@ -1,0 +1,240 @@
+"""Estimators fit, save, load and transform; on Spark in one process, and with a backend that has one worker."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import pytest
+import torch
+import torch.nn.functional as F
+from pyspark.ml import Pipeline, PipelineModel
+from pyspark.ml.feature import VectorAssembler
+from pyspark.sql import SparkSession
+from spark_sessions import start_spark
+
+from farandole.spark.backend import Backend
+from farandole.spark.store import Store
+from farandole.spark.torch import TorchEstimator, TorchModel
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+os.environ["KERAS_BACKEND"] = "torch"
+
+ROWS = 103
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    session = start_spark("local[2]", tmp_path_factory.mktemp("spark"))
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="module")
+def frame(spark: SparkSession) -> Any:
+    """Rows with y = 2a - b + 1, and with its sign as a class."""
+    rows = [(i, a, b, 2 * a - b + 1, int(2 * a - b + 1 > 0), i % 4 == 0) for i in range(ROWS) for a, b in [place(i)]]
+    return spark.createDataFrame(rows, ["id", "a", "b", "y", "sign", "held"])
+
+
+def place(i: int) -> tuple[float, float]:
+    return (i * 7 % ROWS) / ROWS * 2 - 1, (i * 31 % ROWS) / ROWS * 2 - 1
+
+
+class Here(Backend):
+    """One worker, in this process's children."""
+
+    def run(self, fn: Any, args: Any = (), kwargs: Any = None, env: Mapping[str, str] | None = None) -> list[Any]:
+        import farandole
+
+        return farandole.run(fn, args, kwargs, 1, env=env)
+
+    def num_processes(self) -> int:
+        return 1
+
+
+class Line(torch.nn.Module):
+    """A linear function of two numbers."""
+
+    def __init__(self, outputs: int = 1) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(2, outputs)
+
+    def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return self.layer(torch.stack([a, b], dim=1))
+
+
+def estimator(folder: Path, **parameters: Any) -> TorchEstimator:
+    torch.manual_seed(0)
+    model = Line()
+    usual = {
+        "store": Store.create(str(folder)),
+        "model": model,
+        "optimizer": torch.optim.SGD(model.parameters(), lr=0.2),
+        "loss": F.mse_loss,
+        "feature_cols": ["a", "b"],
+        "label_cols": ["y"],
+        "batch_size": 8,
+        "epochs": 8,
+        "partitions_per_process": 2,
+        "verbose": 0,
+        "run_id": "line",
+    }
+    if "num_proc" not in parameters:
+        usual["backend"] = Here()
+    return TorchEstimator(**{**usual, **parameters})
+
+
+def errors(model: Any, frame: Any, label: str = "y") -> float:
+    rows = model.transform(frame).collect()
+    return max(abs(row[f"{label}__output"] - row[label]) for row in rows)
+
+
+@pytest.mark.parametrize("workers", [{"num_proc": 2}, {"num_proc": 2, "elastic": (1, 2)}])
+def test_torch_model_is_trained_by_two_workers(frame: Any, tmp_path: Path, workers: dict[str, Any]) -> None:
+    metrics = [[F.l1_loss]]
+    model = estimator(tmp_path, metrics=metrics, validation="held", **workers).fit(frame)
+    history = model.getHistory()
+    assert [each["epoch"] for each in history] == list(range(8))
+    assert history[-1]["train"]["loss"] < 1e-2 < history[0]["train"]["loss"]
+    assert history[-1]["validation"]["all_metrics"][0]["group_0_y"] < 0.1
+    assert errors(model, frame) < 0.2
+    assert model.getOptimizer().param_groups[0]["lr"] == 0.2, "the rate of one worker"
+    left = {each.name for each in tmp_path.iterdir()}
+    assert left == {"runs"}, "the rows are gone"
+
+
+def test_rows_and_columns_stay_and_outputs_have_their_labels_types(frame: Any, tmp_path: Path) -> None:
+    model = estimator(tmp_path, epochs=1).fit(frame)
+    frame = VectorAssembler(inputCols=["a", "b"], outputCol="both").transform(frame)
+    model.setBatchSize(10)
+    before, after = frame.collect(), model.transform(frame)
+    assert after.columns == [*frame.columns, "y__output"]
+    assert dict(after.dtypes)["y__output"] == "double"
+    assert [row[: len(frame.columns)] for row in after.collect()] == [tuple(row) for row in before]
+    with torch.no_grad():
+        expected = model.getModel()(torch.tensor([row.a for row in before]), torch.tensor([row.b for row in before]))
+    assert [row.y__output for row in after.collect()] == pytest.approx(expected.flatten().tolist(), abs=1e-5)
+    with pytest.raises(ValueError, match="has a column 'y__output' already"):
+        model.transform(after)
+    assert model.setOutputCols(["other"]).transform(after).columns[-1] == "other"
+
+
+def test_vectors_and_classes(frame: Any, tmp_path: Path) -> None:
+    both = VectorAssembler(inputCols=["a", "b"], outputCol="both")
+    model = torch.nn.Linear(2, 2)
+    torch_estimator = estimator(
+        tmp_path,
+        model=model,
+        optimizer=torch.optim.Adam(model.parameters(), lr=0.05),
+        loss=F.cross_entropy,
+        feature_cols=["both"],
+        label_cols=["sign"],
+        sample_weight_col="weight",
+        validation=0.2,
+        num_proc=2,
+    )
+    with_weight = frame.selectExpr("*", "cast(1 as double) as weight")
+    fitted = Pipeline(stages=[both, torch_estimator]).fit(with_weight)
+    fitted.write().overwrite().save(str(tmp_path / "saved"))
+    loaded = PipelineModel.load(str(tmp_path / "saved"))
+    rows = loaded.transform(with_weight).collect()
+    right = sum(int(row.sign__output.toArray().argmax()) == row.sign for row in rows)
+    assert right > 0.8 * ROWS
+
+
+def test_saved_stages_are_loaded_and_a_run_goes_on(frame: Any, tmp_path: Path) -> None:
+    first = estimator(tmp_path / "store", epochs=2)
+    first.save(str(tmp_path / "estimator"))
+    begun = first.fit(frame)
+    begun.save(str(tmp_path / "model"))
+    loaded = TorchModel.load(str(tmp_path / "model"))
+    assert loaded.getHistory() == begun.getHistory()
+    assert errors(loaded, frame) == errors(begun, frame)
+    again = TorchEstimator.load(str(tmp_path / "estimator"))
+    with pytest.raises(ValueError, match="needs store="):
+        again.fit(frame)
+    store = first.getStore()
+    resumed = again.copy({again.store: store, again.backend: Here(), again.epochs: 4}).fit(frame)
+    assert resumed.getHistory()[:2] == begun.getHistory()
+    losses = [each["train"]["loss"] for each in resumed.getHistory()]
+    assert len(losses) == 4 and losses[3] < losses[1]
+
+
+def test_parquet_files_of_the_store_and_own_step(frame: Any, tmp_path: Path) -> None:
+    def step(model, optimizer, reshape, loss_of, inputs, labels, weights, passes, number):  # type: ignore[no-untyped-def]
+        outputs, labels = reshape(model(*inputs), labels)
+        loss = loss_of(outputs, labels, weights)
+        loss.backward()
+        optimizer.step()
+        return outputs, loss
+
+    fitted = estimator(tmp_path, train_minibatch_fn=step)
+    frame.write.parquet(fitted.getStore().get_train_data_path())
+    model = fitted.fit_on_parquet()
+    assert errors(model, frame) < 0.3
+    assert model.getFeatureColumns() == ["a", "b"]
+
+
+def test_what_does_not_fit_is_refused(frame: Any, tmp_path: Path) -> None:
+    for parameters, why in (
+        ({"store": None}, "needs store=: the Store"),
+        ({"label_cols": None}, "needs label_cols="),
+        ({"feature_cols": ["c"]}, "has no column 'c': it has id, a, b"),
+        ({"validation": 1.5}, "not a fraction below 1"),
+        ({"validation": "c"}, "'c' is not a column"),
+        ({"loss_weights": [1, 2]}, "1 labels, 1 losses and 2 weights"),
+        ({"loss": None}, "either loss= or loss_constructors="),
+        ({"num_proc": 2, "backend": Here()}, "either backend or num_proc"),
+    ):
+        with pytest.raises(ValueError, match=why):
+            made = estimator(tmp_path, **parameters)
+            for name in [name for name, value in parameters.items() if value is None]:
+                made.clear(made.getParam(name))
+            made.fit(frame)
+    with pytest.raises(TypeError, match="TorchEstimator has no parameter 'feature_columns': there are"):
+        TorchEstimator(feature_columns=["a"])
+    with pytest.warns(UserWarning, match="reader_pool_type does nothing here: rows are read by"):
+        TorchEstimator(reader_pool_type="thread")
+    assert not list(tmp_path.iterdir())
+
+
+# Keras 3.15 warns where its tensors of PyTorch become arrays.
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+@pytest.mark.parametrize("workers", [{"num_proc": 2}, {"backend": Here()}])
+def test_keras_model_is_trained_saved_and_loaded(frame: Any, tmp_path: Path, workers: dict[str, Any]) -> None:
+    import keras
+
+    from farandole.spark.keras import KerasEstimator, KerasModel
+
+    keras.utils.set_random_seed(0)
+    both = VectorAssembler(inputCols=["a", "b"], outputCol="both").transform(frame)
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    fitted = KerasEstimator(
+        store=Store.create(str(tmp_path)),
+        model=model,
+        optimizer=keras.optimizers.SGD(0.1),
+        loss="mse",
+        metrics=["mae"],
+        feature_cols=["both"],
+        label_cols=["y"],
+        validation=0.2,
+        batch_size=8,
+        epochs=8,
+        run_id="keras",
+        verbose=0,
+        **workers,
+    )
+    trained = fitted.fit(both)
+    history = trained.getHistory()
+    assert len(history["val_loss"]) == len(history["loss"]) == 8
+    assert history["loss"][-1] < 0.05 < history["loss"][0]
+    assert errors(trained, both) < 0.5
+    trained.save(str(tmp_path / "model"))
+    assert errors(KerasModel.load(str(tmp_path / "model")), both) == errors(trained, both)
+    more = fitted.setEpochs(9).fit(both)
+    assert more.getHistory()["loss"][:8] == history["loss"] and len(more.getHistory()["loss"]) == 9
