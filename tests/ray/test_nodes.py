@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -33,13 +34,13 @@ def nodes() -> Iterator[Any]:
 def test_training_goes_on_when_node_is_lost_and_grows_on_a_new_one(
     nodes: Any, nothing_left: None, tmp_path: Path
 ) -> None:
-    first = nodes.add_node(num_cpus=1, object_store_memory=MEMORY)
-    nodes.add_node(num_cpus=1, object_store_memory=MEMORY)
+    first = add_node(nodes)
+    add_node(nodes)
     job = Job(tmp_path, {"min_workers": 1, "max_workers": 2}, train, 2)
     job.reaches(2)
     nodes.remove_node(first, allow_graceful=False)
     job.reaches(1)
-    nodes.add_node(num_cpus=1, object_store_memory=MEMORY)
+    add_node(nodes)
     job.reaches(2)
     results = job.finish()
     assert len(results) == 2 and results[0] == results[1]
@@ -48,7 +49,7 @@ def test_training_goes_on_when_node_is_lost_and_grows_on_a_new_one(
 def test_job_waits_for_a_node_that_has_room(nodes: Any, nothing_left: None, tmp_path: Path) -> None:
     job = Job(tmp_path, {"min_workers": 1, "max_workers": 1}, train, 1)
     until(lambda: any(each["state"] == "PENDING" for each in _groups()))
-    nodes.add_node(num_cpus=1, object_store_memory=MEMORY)
+    add_node(nodes)
     job.reaches(1)
     assert len(job.finish()) == 1
 
@@ -62,6 +63,14 @@ def _groups() -> list[dict[str, Any]]:
 EVENTS = 20
 
 
+def add_node(nodes: Any) -> Any:
+    """Add a node with a CPU; Ray gives one up that a busy machine has not started within 15 s."""
+    for _ in range(4):
+        with contextlib.suppress(Exception):
+            return nodes.add_node(num_cpus=1, object_store_memory=MEMORY)
+    return nodes.add_node(num_cpus=1, object_store_memory=MEMORY)
+
+
 def raylet_of(node: Any) -> int:
     return int(node.all_processes["raylet"][0].process.pid)
 
@@ -69,14 +78,14 @@ def raylet_of(node: Any) -> int:
 @pytest.mark.timeout(1200)
 def test_each_sample_is_used_once_through_20_random_events(nodes: Any, nothing_left: None, tmp_path: Path) -> None:
     chance = random.Random(11)
-    added = [nodes.add_node(num_cpus=1, object_store_memory=MEMORY) for _ in range(3)]
+    added = [add_node(nodes) for _ in range(3)]
     job = Job(tmp_path, {"min_workers": 1, "max_workers": 3}, train_and_record)
     job.reaches(3)
     for _ in range(EVENTS):
         event = chance.choice(["worker", "dialer", "actor", "node lost", "node added"])
         ended: list[int] = []
         if event == "node added" and len(added) < 4:
-            added.append(nodes.add_node(num_cpus=1, object_store_memory=MEMORY))
+            added.append(add_node(nodes))
         elif event == "node lost" and len(added) > 2:
             lost = added.pop(chance.randrange(len(added)))
             ended = [pid for pid in job.workers() if parent_of(actor_of(pid)) == raylet_of(lost)]
