@@ -66,6 +66,19 @@ def test_throughput_model_predicts_other_sizes_and_types() -> None:
     assert time[0, 0] / compute[0, 0] == pytest.approx(slow.step / (slow.step - slow.sync), rel=0.05)
 
 
+def test_type_with_one_measured_batch_size_depends_on_it_like_another_type() -> None:
+    told = replace(report(), one_slot={"slow": PROFILE["slow"], "fast": PROFILE["fast"][-1:]})
+    local = np.array([[8.0, 64.0, 256.0]])
+    compute, _ = ThroughputModel(told).times("fast", [(1, 1)], local)
+    assert compute[0] == pytest.approx([step("fast", 1, 1, each).step for each in local[0]])
+
+
+def test_other_batch_sizes_than_the_only_measured_one_are_expected_to_be_favourable() -> None:
+    told = replace(report(), one_slot={"slow": PROFILE["slow"][1:2]})
+    before, at, after = ThroughputModel(told).times("slow", [(1, 1)], np.array([[32.0, 64.0, 128.0]]))[0][0]
+    assert before == pytest.approx(at * 0.55) and after == pytest.approx(at * 1.5)
+
+
 def test_job_that_ran_with_one_worker_is_assumed_to_scale() -> None:
     one, four = GoodputModel(report()).goodputs("slow", [(1, 1), (1, 4)])
     assert one < four <= 4 * one

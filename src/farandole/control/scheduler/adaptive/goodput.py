@@ -51,7 +51,9 @@ class GoodputModel:
             before._throughput if before is not None and same else ThroughputModel(report, known)
         )
         self._known: dict[tuple[str, int, int], float] = {}
-        self._batches: dict[tuple[str, int, int], BatchChoice | None] = {}
+        self._batches: dict[tuple[str, int, int, float | None], BatchChoice | None] = {}
+        if before is not None and same and before._noise == report.noise and before.limits == report.limits:
+            self._known, self._batches = before._known, before._batches  # Only the progress has changed.
 
     def best(self, type_: str, nodes: int, workers: int, memory: float | None = None) -> BatchChoice | None:
         """Return the best batch for a configuration; None if the job cannot run there.
@@ -62,9 +64,10 @@ class GoodputModel:
             workers: number of workers.
             memory: largest number of samples in a pass; None: the job's limit.
         """
-        if memory is None and (type_, nodes, workers) in self._batches:
-            return self._batches[type_, nodes, workers]
-        return self._best(type_, [(nodes, workers)], memory)[0]
+        key = (type_, nodes, workers, memory)
+        if key not in self._batches:
+            self._batches[key] = self._best(type_, [(nodes, workers)], memory)[0]
+        return self._batches[key]
 
     def goodputs(self, type_: str, layouts: Sequence[tuple[int, int]], batch: int | None = None) -> list[float]:
         """Return the goodput of each layout; 0 where the job cannot run.
@@ -84,7 +87,7 @@ class GoodputModel:
 
     def _adapted(self, type_: str, layouts: Sequence[tuple[int, int]]) -> list[float]:
         found = self._best(type_, layouts, None)
-        self._batches |= {(type_, *layout): best for layout, best in zip(layouts, found, strict=True)}
+        self._batches |= {(type_, *layout, None): best for layout, best in zip(layouts, found, strict=True)}
         return [best.goodput if best is not None else 0.0 for best in found]
 
     def _fixed(self, type_: str, layouts: Sequence[tuple[int, int]], batch: int) -> list[float]:

@@ -8,7 +8,8 @@ workers on n nodes. Frameworks partly overlap the two, so that a step takes
 as in Pollux (Qiao et al., OSDI '21). The fit differs from Pollux, and needs no iteration:
 
 - `compute` is interpolated between measured batch sizes, including a profile with one worker, and corrected by the
-  measured slow-down with several workers on a node (they share its processors and its disks).
+  measured slow-down with several workers on a node (they share its processors and its disks). On a type with only one
+  measured batch size, it depends on the batch size as on the type with most of them.
 - `network` of a measured configuration is chosen to reproduce its step time, so the model is exact there. For others,
   it is that of the most similar configuration, scaled like a ring allreduce, which sends 2 (k - 1) / k times the
   gradients.
@@ -19,8 +20,7 @@ as in Pollux (Qiao et al., OSDI '21). The fit differs from Pollux, and needs no 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -32,10 +32,12 @@ Array = NDArray[np.float64]
 
 _OVERLAPS = (1.0, 1.25, 1.6, 2.0, 3.0, 5.0)
 _USUAL_OVERLAP = 1.6
+_FIXED_ABOVE, _FIXED_BELOW = 0.5, 0.1
+"""The part of a pass that is assumed not to depend on the batch size, above and below the only one that was measured.
+Both are optimistic, so that other batch sizes are tried."""
 
 
-@dataclass(frozen=True)
-class _Group:
+class _Group(NamedTuple):
     """The measurements with one number of nodes and workers; the arrays have an entry for each batch size."""
 
     nodes: int
@@ -47,10 +49,6 @@ class _Group:
     networks: Array
     """Seconds of an allreduce."""
 
-    @property
-    def network(self) -> float:
-        return float(self.networks.mean())
-
     def distance(self, nodes: int, workers: int) -> float:
         """Return the dissimilarity to another number of nodes and workers."""
         between = 4.0 if (nodes > 1) != (self.nodes > 1) else 0.0
@@ -61,65 +59,79 @@ class TypeModel:
     """The step times of one job on one type of node.
 
     Args:
-        measured: measurements of its runs there.
+        measured: measurements of its runs there; the last one of each configuration counts.
         profile: measurements with one worker before the start.
+        like: the model of another type, which shows how compute depends on the batch size if only one was measured.
     """
 
-    def __init__(self, measured: Sequence[Measurement], profile: Sequence[Measurement]) -> None:
-        alone = {row.local: row.step - row.sync for row in (*profile, *measured) if row.workers == 1}
-        points = alone or {row.local: row.step - row.sync for row in measured}
+    def __init__(
+        self, measured: Sequence[Measurement], profile: Sequence[Measurement], like: TypeModel | None = None
+    ) -> None:
+        rows = sorted({row[:3]: row for row in measured}.values())
+        alone = {row.local: row.step - row.sync for row in (*profile, *rows) if row.workers == 1}
+        points = alone or {row.local: row.step - row.sync for row in rows}
         self._locals = np.array(sorted(points))
         self._computes = np.array([points[local] for local in sorted(points)])
-        several = [row for row in measured if row.workers > 1]
-        self.overlap = self._best_overlap(several)
-        self.groups = self._grouped(several, self.overlap)
+        self._like = like
+        self.overlap, self.groups = self._grouped([row for row in rows if row.workers > 1])
 
     @property
-    def known(self) -> bool:
-        return len(self._locals) > 0
+    def points(self) -> int:
+        """The number of batch sizes for which compute is known."""
+        return len(self._locals)
 
     def compute(self, local: Array) -> Array:
         """Return the seconds of one pass with one worker."""
         locals_, computes = self._locals, self._computes
         if len(locals_) == 1:
-            # With one batch size, half of the time is assumed to be independent of it.
-            return np.asarray(computes[0] * (0.5 + 0.5 * local / locals_[0]))
+            return np.asarray(computes[0] * self._relative(local, float(locals_[0])))
         inside = np.interp(local, locals_, computes)
         slope = max((computes[-1] - computes[0]) / (locals_[-1] - locals_[0]), 0.0)
         return np.asarray(inside + slope * np.maximum(local - locals_[-1], 0.0))
+
+    def _relative(self, local: Array, only: float) -> Array:
+        """Return the time of a pass, relative to one with the only measured batch size."""
+        if self._like is not None:
+            return np.asarray(self._like.compute(local) / self._like.compute(np.array([only])))
+        fixed = np.where(local > only, _FIXED_ABOVE, _FIXED_BELOW)
+        return np.asarray(fixed + (1 - fixed) * local / only)
 
     def nearest(self, nodes: int, workers: int) -> _Group | None:
         """Return the measurements of the most similar configuration with several workers."""
         return min(self.groups, key=lambda group: group.distance(nodes, workers), default=None)
 
-    def _best_overlap(self, rows: Sequence[Measurement]) -> float:
-        """Return the overlap that best explains the step times of different batch sizes with equal workers."""
-        if len({(row.nodes, row.workers) for row in rows}) == len(rows):
-            return _USUAL_OVERLAP
+    def _grouped(self, rows: Sequence[Measurement]) -> tuple[float, list[_Group]]:
+        """Return the overlap, and the measurements with several workers by number of nodes and workers."""
+        if not rows:
+            return _USUAL_OVERLAP, []
+        _, _, locals_, steps, syncs = np.array(rows).T
+        computes = steps - syncs
+        starts = [at for at, row in enumerate(rows) if at == 0 or row[:2] != rows[at - 1][:2]]
+        overlap, networks = _best_overlap(steps, computes, starts)
+        slower = computes / self.compute(locals_)
+        parts = [slice(*ends) for ends in zip(starts, [*starts[1:], len(rows)], strict=True)]
+        return overlap, [_Group(*rows[part.start][:2], locals_[part], slower[part], networks[part]) for part in parts]
 
-        def error(overlap: float) -> float:
-            groups = {(group.nodes, group.workers): group for group in self._grouped(rows, overlap)}
-            errors = []
-            for row in rows:
-                group = groups[row.nodes, row.workers]
-                step = _join(row.step - row.sync, group.network, overlap)  # The mean over batch sizes.
-                errors.append(math.log(step / row.step) ** 2)
-            return math.fsum(errors) / len(errors) + 1e-4 * (overlap - _USUAL_OVERLAP) ** 2
 
-        return min(_OVERLAPS, key=error)
+def _best_overlap(steps: Array, computes: Array, starts: Sequence[int]) -> tuple[float, Array]:
+    """Return the overlap that best explains the step times of different batch sizes with equal workers.
 
-    def _grouped(self, rows: Iterable[Measurement], overlap: float) -> list[_Group]:
-        groups: dict[tuple[int, int], list[Measurement]] = {}
-        for row in rows:
-            groups.setdefault((row.nodes, row.workers), []).append(row)
-        return [self._group(*key, members, overlap) for key, members in sorted(groups.items())]
+    Args:
+        steps: seconds of a step, in the order of the groups of equal workers.
+        computes: seconds of compute of these steps.
+        starts: index of the first step of each group.
 
-    def _group(self, nodes: int, workers: int, rows: Sequence[Measurement], overlap: float) -> _Group:
-        rows = sorted({row.local: row for row in rows}.values(), key=lambda row: row.local)
-        locals_ = np.array([row.local for row in rows])
-        computes = np.array([row.step - row.sync for row in rows])
-        networks = np.array([_part(row.step, row.step - row.sync, overlap) for row in rows])
-        return _Group(nodes, workers, locals_, computes / self.compute(locals_), networks)
+    Returns:
+        The overlap, and the seconds of the allreduce of each step that reproduce its time with this overlap.
+    """
+    overlaps = np.array([_USUAL_OVERLAP] if len(starts) == len(steps) else _OVERLAPS)[:, np.newaxis]
+    networks = np.maximum(steps**overlaps - computes**overlaps, 0.0) ** (1 / overlaps)
+    counts = np.diff(starts, append=len(steps))
+    means = np.repeat(np.add.reduceat(networks, starts, axis=1) / counts, counts, axis=1)
+    predicted = (computes**overlaps + means**overlaps) ** (1 / overlaps)
+    errors = np.mean(np.log(predicted / steps) ** 2, axis=1) + 1e-4 * (overlaps[:, 0] - _USUAL_OVERLAP) ** 2
+    best = int(np.argmin(errors))
+    return float(overlaps[best, 0]), networks[best]
 
 
 class _Layout(NamedTuple):
@@ -148,11 +160,16 @@ class ThroughputModel:
     def __init__(self, report: TrainingReport, known: Known | None = None) -> None:
         others = known or {}
         types = dict.fromkeys([*report.limits.local, *report.measured, *report.one_slot])
-        models = {
-            type_: TypeModel((*others.get(type_, ()), *report.measured.get(type_, ())), report.one_slot.get(type_, ()))
-            for type_ in types
+        rows = {type_: (*others.get(type_, ()), *report.measured.get(type_, ())) for type_ in types}
+        models = {type_: TypeModel(rows[type_], report.one_slot.get(type_, ())) for type_ in types}
+        best = max(models.values(), key=lambda model: model.points, default=None)
+        self._models = {
+            type_: TypeModel(rows[type_], report.one_slot.get(type_, ()), best)
+            if model.points == 1 and best is not None and best.points > 1
+            else model
+            for type_, model in models.items()
+            if model.points
         }
-        self._models = {type_: model for type_, model in models.items() if model.known}
         self._layouts: dict[tuple[str, int, int], _Layout] = {}
 
     def knows(self, type_: str) -> bool:
@@ -212,12 +229,3 @@ class ThroughputModel:
 
 def _ring(workers: int) -> float:
     return 2 * (workers - 1) / workers
-
-
-def _join(compute: float, network: float, overlap: float) -> float:
-    return float((compute**overlap + network**overlap) ** (1 / overlap))
-
-
-def _part(step: float, compute: float, overlap: float) -> float:
-    """Return the network time that, joined with `compute`, gives `step`."""
-    return float(max(step**overlap - compute**overlap, 0.0) ** (1 / overlap))
