@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from benchmarks.equal_information import EqualInformation, with_one_measurement
 from benchmarks.peers.base import ROOT
 from farandole.control.scheduler.cluster import parse_cluster
 from farandole.control.scheduler.policies import make_policy
@@ -41,6 +42,8 @@ class Row:
     label: str
     policy: str
     options: Options = field(default_factory=Options)
+    equal: bool = False
+    """Whether the policy knows no more than Sia's published implementation."""
 
 
 STRICT = Options(predictions="given")
@@ -49,6 +52,7 @@ ROWS = (
     *(Row(name, name) for name in SIMPLE),
     Row("equal", "equal", STRICT),
     Row("adaptive", "adaptive", STRICT),
+    Row("adaptive, equal information", "adaptive", STRICT, equal=True),
     Row("adaptive, durations from history", "adaptive"),
     Row("adaptive, profiles from history", "adaptive", Options(predictions="profiles")),
     Row("adaptive, true durations", "adaptive", Options(predictions="truth")),
@@ -119,6 +123,8 @@ def _figures(row: Row, workload: Workload, applications: Mapping[str, Applicatio
     begin = time.process_time()
     oracle = row.policy == NAME
     policy = make_oracle(workload, applications, cluster, Rules()) if oracle else make_policy(row.policy)
+    if row.equal:
+        policy, applications = EqualInformation(policy, workload), with_one_measurement(applications)
     outcome = simulate(cluster, workload, applications, policy, row.options)
     seconds = time.process_time() - begin
     alone_ = {job.name: alone(job, applications[job.application], cluster) for job in workload.jobs}
