@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from schedules import view
 
+from farandole.control.scheduler.account import Account
 from farandole.control.scheduler.adaptive.candidates import sizes
 from farandole.control.scheduler.adaptive.goodput import GoodputModel, gain
 from farandole.control.scheduler.adaptive.policy import Adaptive
@@ -164,11 +165,11 @@ def test_candidate_sizes_cause_no_fragmentation() -> None:
     assert [one.slots for one in sizes(CLUSTER, "fast", 8)] == [1, 2, 4, 8]
 
 
-def test_job_at_most_doubles_its_measured_size() -> None:
+def test_job_grows_at_most_fourfold_at_once() -> None:
     policy = Adaptive()
     assert policy.decide(CLUSTER, [job("a")], 60.0).allocations["a"].slots == 1
-    ran = job("a", largest_run=2, report=report(step("slow", 1, 2, 64.0), progress=100.0))
-    assert policy.decide(CLUSTER, [ran], 120.0).allocations["a"].slots <= 4
+    ran = job("a", largest_run=1, report=report(progress=100.0))
+    assert policy.decide(CLUSTER, [ran], 120.0).allocations["a"].slots == 4
 
 
 @pytest.mark.parametrize(
@@ -191,6 +192,16 @@ def test_gain_below_cost_of_restart_does_not_resize() -> None:
     one = job("a", largest_run=4, report=measured, allocation=has)
     moves = Adaptive().decide(CLUSTER, [replace(one, restart_cost=0.05)], 60.0).allocations["a"]
     stays = Adaptive().decide(CLUSTER, [replace(one, restart_cost=1100.0)], 60.0).allocations["a"]
+    assert moves.type == "fast" and stays == has
+
+
+def test_job_that_was_restarted_often_keeps_its_slots() -> None:
+    has = Allocation("slow", ((0, 4),))
+    measured = report(step("slow", 1, 4, 64.0), step("slow", 2, 8, 64.0), progress=5000.0)
+    one = job("a", largest_run=4, report=measured, allocation=has, restart_cost=170.0)
+    seldom, often = (Account(4, since=2400.0, started=0.0, ran_before=2400.0, restarts=count) for count in (2, 25))
+    moves = Adaptive().decide(CLUSTER, [replace(one, account=seldom)], 3600.0).allocations["a"]
+    stays = Adaptive().decide(CLUSTER, [replace(one, account=often)], 3600.0).allocations["a"]
     assert moves.type == "fast" and stays == has
 
 

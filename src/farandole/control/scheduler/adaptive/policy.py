@@ -36,6 +36,8 @@ from farandole.control.scheduler.placement.by_node import Place
 from farandole.control.scheduler.room import never_fits
 from farandole.control.scheduler.rules import Rules
 
+_GROWTH = 4
+"""How many times the largest number of slots that a job has run with it may get: each step costs a restart."""
 _LEAST_FACTOR = 0.02
 """Smallest factor of a goodput, however much a restart costs."""
 _LEAST_PART = 0.01
@@ -61,10 +63,10 @@ class Adaptive:
     rules: Rules = field(default_factory=Rules)
     power: float = 0.5
     """Exponent of the speed-up."""
-    favour: float = 0.25
+    favour: float = 0.15
     """Exponent of the preference for jobs with little left to do."""
     horizon: float = 1200.0
-    """Seconds within which the cost of a restart must pay off, if the job does not end before."""
+    """Seconds that an allocation is expected to last, before there have been any restarts of the job to count."""
     prior: float = 600.0
     """Smallest expected run time of a job with one slot, in seconds."""
     place: Place = pack.place
@@ -220,10 +222,12 @@ class Adaptive:
         preference = float((remaining / one) ** -self.favour)
         ends = [now + _restart_cost(job, candidate, now) + remaining / rate for candidate, rate in rates.items()]
         urgent = by_deadline(ends, job.deadline, self.horizon)
+        # The cost of a restart must pay off before the next one. A job that was restarted often will be again.
+        until = (self.horizon + job.ran(now)) / (1 + job.account.restarts)
         for (candidate, rate), factor_of_deadline in zip(rates.items(), urgent, strict=True):
-            lasts = min(self.horizon, remaining / rate)
+            lasts = min(until, remaining / rate)
             cost = _restart_cost(job, candidate, now)
-            factor = lasts / (lasts + cost) if lasts < self.horizon - cost else 1 - cost / self.horizon
+            factor = lasts / (lasts + cost) if lasts < until - cost else 1 - cost / until
             speedup = rate / one
             worth = (speedup * max(factor, _LEAST_FACTOR)) ** self.power
             yield candidate, speedup, preference * worth * factor_of_deadline
@@ -266,7 +270,7 @@ def _why_never(job: PolicyJob, cluster: Cluster) -> str:
 
 
 def _candidates(cluster: Cluster, job: PolicyJob) -> Iterator[Candidate]:
-    """Yield the candidate sizes of a job: at most twice the slots that it, or a job like it, has run with.
+    """Yield the candidate sizes of a job: at most `_GROWTH` times the slots that it, or a job like it, has run with.
 
     The model is not extrapolated further.
     """
@@ -276,7 +280,7 @@ def _candidates(cluster: Cluster, job: PolicyJob) -> Iterator[Candidate]:
         if not job.elastic:
             yield from exactly(cluster, type_, job.slots)
             continue
-        largest = min(job.max_slots, max(1, job.min_slots, 2 * run))
+        largest = min(job.max_slots, max(1, job.min_slots, _GROWTH * run))
         found: Sequence[Candidate] = sizes(cluster, type_, largest)
         if job.min_slots > 1:
             found = [one for one in found if one.slots >= job.min_slots]
