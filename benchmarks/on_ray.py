@@ -76,8 +76,8 @@ def empty_job() -> float:
     return time.monotonic() - began
 
 
-def steps() -> float:
-    """Return the seconds of many sums over all workers. Run by a worker."""
+def steps() -> tuple[float, float]:
+    """Return the seconds of many sums over all workers, and this process's processor time of them. Run by a worker."""
     import numpy as np
 
     import farandole.numpy as hvd
@@ -85,24 +85,26 @@ def steps() -> float:
     hvd.init()
     numbers = np.ones(NUMBERS, np.float32)
     hvd.allreduce(numbers, name="first")
-    began = time.monotonic()
+    began, computed = time.monotonic(), time.process_time()
     for _ in range(STEPS):
         hvd.allreduce(numbers, name="numbers")
-    return time.monotonic() - began
+    return time.monotonic() - began, time.process_time() - computed
 
 
-def steps_on_ray() -> float:
-    """Return the seconds of these sums on Ray."""
+def steps_on_ray() -> tuple[float, float]:
+    """Return the seconds of these sums on Ray, and those of them that rank 0 computed."""
     import farandole.ray
 
-    return float(farandole.ray.run(steps, min_workers=2, max_workers=2)[0])
+    both: tuple[float, float] = farandole.ray.run(steps, min_workers=2, max_workers=2)[0]
+    return both
 
 
-def steps_alone() -> float:
-    """Return the seconds of these sums under farandole's launcher on this machine."""
+def steps_alone() -> tuple[float, float]:
+    """Return the seconds of these sums under farandole's launcher on this machine, and those that rank 0 computed."""
     import farandole
 
-    return float(farandole.run(steps, num_proc=2)[0])
+    both: tuple[float, float] = farandole.run(steps, num_proc=2)[0]
+    return both
 
 
 def step_for_ever(folder: str) -> None:
@@ -181,10 +183,10 @@ def main() -> None:
 
     ray.init(num_cpus=4, include_dashboard=False, object_store_memory=100_000_000, log_to_driver=False)
     actors()  # Ray starts its first processes.
-    ways = (actors, executor, empty_job, steps_alone, steps_on_ray, loss_of_worker)
-    rounds = [{way.__name__: way() for way in ways} for _ in range(given.rounds)]
+    ways: tuple[Callable[[], Any], ...] = (actors, executor, empty_job, steps_alone, steps_on_ray, loss_of_worker)
+    rounds: list[dict[str, Any]] = [{way.__name__: way() for way in ways} for _ in range(given.rounds)]
 
-    def median(value: Callable[[dict[str, float]], float]) -> float:
+    def median(value: Callable[[dict[str, Any]], float]) -> float:
         return statistics.median(value(each) for each in rounds)
 
     results = {
@@ -192,7 +194,12 @@ def main() -> None:
         "RayExecutor.start of 2, beyond these": median(lambda each: each["executor"] - each["actors"]),
         "farandole.ray.run of an empty function, beyond these": median(lambda each: each["empty_job"] - each["actors"]),
         "a killed worker, until the survivor's next step": median(lambda each: each["loss_of_worker"]),
-        "steps on Ray, as a ratio to farandole.run": median(lambda each: each["steps_on_ray"] / each["steps_alone"]),
+        "time of steps on Ray, as a ratio to farandole.run": median(
+            lambda each: each["steps_on_ray"][0] / each["steps_alone"][0]
+        ),
+        "processor time of these steps, as a ratio": median(
+            lambda each: each["steps_on_ray"][1] / each["steps_alone"][1]
+        ),
     }
     print(f"medians of {given.rounds} rounds; load of the machine {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     for name, value in results.items():
