@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -184,38 +183,26 @@ from pathlib import Path
 
 import farandole.spark
 from spark_sessions import start_spark
-from test_cluster import MASTER, train_elastic, train_fixed
+from test_cluster import MASTER, train_fixed
 
-folder, mark, kind = sys.argv[1:]
+folder, mark = sys.argv[1:]
 spark = start_spark(MASTER, Path(folder))
-if kind == "fixed":
-    farandole.spark.run(train_fixed, (folder,), num_proc=2, env={"MARK": mark})
-else:
-    farandole.spark.run_elastic(train_elastic, (folder,), num_proc=2, env={"MARK": mark})
+farandole.spark.run(train_fixed, (folder,), num_proc=2, env={"MARK": mark})
 """
 
 
-def java_of(driver: int) -> int:
-    """Return the Java process that a Spark driver has started."""
-    children = Path(f"/proc/{driver}/task/{driver}/children").read_text().split()
-    return next(int(each) for each in children if is_what(int(each), "org.apache.spark.deploy.SparkSubmit"))
-
-
-@pytest.mark.parametrize(("kind", "killed"), [("fixed", "Python"), ("elastic", "Java")])
-def test_nothing_is_left_of_a_killed_driver(mark: str, tmp_path: Path, kind: str, killed: str) -> None:
+def test_nothing_is_left_of_a_killed_driver(mark: str, tmp_path: Path) -> None:
     here = Path(__file__).parent
     path = os.pathsep.join([str(here), str(here.parent / "support"), os.environ["PYTHONPATH"]])
     driver = subprocess.Popen(
-        [sys.executable, "-c", DRIVER, str(tmp_path), mark, kind],
+        [sys.executable, "-c", DRIVER, str(tmp_path), mark],
         env={**os.environ, "PYTHONPATH": path},
         stderr=subprocess.PIPE,
         text=True,
     )
     wait_until(lambda: (tmp_path / "victim").exists() or driver.poll() is not None, "no worker has come")
     assert driver.poll() is None, driver.communicate()
-    os.kill(driver.pid if killed == "Python" else java_of(driver.pid), signal.SIGKILL)
-    _, told = driver.communicate(timeout=SECONDS)
+    os.kill(driver.pid, signal.SIGKILL)
+    driver.communicate(timeout=SECONDS)
     wait_until(lambda: not processes_with(f"MARK={mark}"), "workers are left")
     wait_until(lambda: not processes_with(f"SPARK_WORKER_DIR={tmp_path}"), "processes of Spark are left")
-    if killed == "Java":
-        assert re.search("JobFailed: NOPE", told), told
