@@ -17,6 +17,9 @@ using transport::Notify;
 constexpr double kPartingSeconds = 1.0;
 // The time limit for copies of results to a GPU when the world is over.
 constexpr double kCopySeconds = 10.0;
+// How long a request may be on the fast path: longer than most workers come late, and shorter than a stall that is
+// worth a warning.
+constexpr int64_t kFastPathNs = 200'000'000;
 // The interval at which a sleeping thread checks whether a GPU has done its copies.
 constexpr int64_t kGpuLookNs = 1'000'000;
 
@@ -84,12 +87,16 @@ void AgreementClient::wait_for_everyone() {
 }
 
 int64_t AgreementClient::next_alarm() {
-  const int64_t stalls_ns = next_stall_alarm();
-  if (!watches_gpus()) {
-    return stalls_ns;
+  const int64_t gpus_ns = watches_gpus() ? base::now_ns() + kGpuLookNs : 0;
+  int64_t first_ns = 0;
+  for (const int64_t alarm_ns : {next_stall_alarm(), gpus_ns, fast_path_ends()}) {
+    first_ns = first_ns == 0 || (alarm_ns != 0 && alarm_ns < first_ns) ? alarm_ns : first_ns;
   }
-  const int64_t gpus_ns = base::now_ns() + kGpuLookNs;
-  return stalls_ns == 0 ? gpus_ns : std::min(stalls_ns, gpus_ns);
+  return first_ns;
+}
+
+int64_t AgreementClient::fast_path_ends() const noexcept {
+  return fast_path_.holds_request() ? fast_path_.submitted_ns() + kFastPathNs : 0;
 }
 
 int64_t AgreementClient::next_stall_alarm() {

@@ -62,8 +62,10 @@ class AgreementClient {
   bool has_work() const;
   // Reports, receives, obeys: all that can be done without waiting for a message. Throws the world's error.
   void take_turn(transport::Notify notify);
-  // Before this worker sleeps: no request is left on the fast path.
-  bool is_on_fast_path() const noexcept { return fast_path_.holds_request(); }
+  // A worker may sleep while its request is on the fast path, but not for ever, so that rank 0 learns who waits for
+  // whom: until this time, by the clock of base::now_ns(); 0: nothing is on the fast path.
+  int64_t fast_path_ends() const noexcept;
+  // From now on nothing is there.
   void end_fast_path();
   // When to look for stalls or at GPUs next, which signal nothing; 0: there is nothing to look for.
   int64_t next_alarm();

@@ -128,6 +128,9 @@ class Engine {
               std::shared_ptr<const Completion>* failed);
   // Makes progress until these have come so far, or nothing happens for a while, at most until the deadline.
   Helped help(const Completions::Awaited& awaited, Progress progress, const base::Deadline& deadline);
+  // Gives true if there may be something to do, after a sleep where it is worth it: a request on the fast path wakes
+  // the thread that sleeps with the progress lock, without the detour over the engine thread.
+  bool look_or_sleep(const base::Deadline& deadline);
 
   // --- engine thread
   void thread_main();

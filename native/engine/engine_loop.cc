@@ -67,7 +67,7 @@ void Engine::wait_for_work() {
   frames_->set_alarm(alarm_ns);
   const int64_t patience_ns = agreement_->watches_gpus() ? settings_.spin_ns * kGpuPatience : settings_.spin_ns;
   const bool found = frames_->look(patience_ns, ready, [this] { return progress_lock_.is_wanted(); });
-  if (!found && agreement_->is_on_fast_path()) {
+  if (const int64_t ends_ns = agreement_->fast_path_ends(); ends_ns != 0 && base::now_ns() >= ends_ns) {
     agreement_->end_fast_path();  // which is a turn: there may be work, or an end, before there is time for sleep
   } else if (!found && frames_->prepare_sleep(ready)) {
     sleep_without_progress_lock();

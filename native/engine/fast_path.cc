@@ -17,14 +17,25 @@ transport::ArenaHeader* shm_agreement_header(const transport::Mesh& mesh) {
 
 }  // namespace
 
-FastPath::FastPath(const transport::Mesh& mesh) : agreement_(shm_agreement_header(mesh), mesh.size()) {}
+FastPath::FastPath(transport::Mesh& mesh) : mesh_(mesh), agreement_(shm_agreement_header(mesh), mesh.size()) {}
 
 Pending& FastPath::hold(FastPathRequest request) noexcept {
   request_ = std::move(request);
   return *request_.pending;
 }
 
-bool FastPath::announce() noexcept { return agreement_.announce(request_.number, request_.bit) != State::kClosed; }
+bool FastPath::announce() noexcept {
+  return settle(agreement_.announce(request_.number, request_.bit)) != State::kClosed;
+}
+
+FastPath::State FastPath::settle(ShmAgreement::Change change) noexcept {
+  for (int rank = 0; change.wakes && rank < mesh_.size(); ++rank) {
+    if (rank != mesh_.rank()) {
+      mesh_.link(rank).notify();
+    }
+  }
+  return change.state;
+}
 
 FastPathRequest FastPath::take() noexcept { return std::exchange(request_, {}); }
 
@@ -37,7 +48,7 @@ FastPath::State FastPath::state(uint32_t next) const noexcept {
 
 FastPath::State FastPath::close_request(uint32_t next) noexcept {
   const State now = state(next);
-  return now == State::kOpen ? agreement_.close(request_.number) : now;
+  return now == State::kOpen ? close(request_.number) : now;
 }
 
 bool FastPath::is_settled(uint32_t next) const noexcept {

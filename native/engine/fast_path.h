@@ -23,7 +23,8 @@ class FastPath {
  public:
   using State = ShmAgreement::State;
 
-  explicit FastPath(const transport::Mesh& mesh);
+  // `mesh` outlives it.
+  explicit FastPath(transport::Mesh& mesh);
 
   bool holds_request() const noexcept { return request_.pending != nullptr; }
   // Whether a request may be announced for the decision of this number.
@@ -39,14 +40,20 @@ class FastPath {
   State state(uint32_t next) const noexcept;
   // The same, after making sure that it does not succeed later.
   State close_request(uint32_t next) noexcept;
+  // When the request, which is there, was submitted.
+  int64_t submitted_ns() const noexcept { return request_.pending->submitted_ns; }
   // Whether it is to be run or reported now.
   bool is_settled(uint32_t next) const noexcept;
 
   // See ShmAgreement.
-  State close(uint32_t number) noexcept { return agreement_.close(number); }
+  State close(uint32_t number) noexcept { return settle(agreement_.close(number)); }
   void forbid() noexcept { agreement_.forbid(); }
 
  private:
+  // Wakes the workers that sleep until a number is settled, if this change has settled it.
+  State settle(ShmAgreement::Change change) noexcept;
+
+  transport::Mesh& mesh_;
   ShmAgreement agreement_;
   FastPathRequest request_;  // no pending: there is none
 };

@@ -81,23 +81,24 @@ bool Engine::take(Handle handle, void* target, device::Ordinal device, device::S
 }
 
 Engine::Helped Engine::help(const Completions::Awaited& awaited, Progress progress, const base::Deadline& deadline) {
-  const int64_t patience_ns = std::min(settings_.spin_ns * kUserPatience, deadline.left_ns());
   if (!progress_lock_.try_take()) {
     return Helped::kLockIsTaken;
   }
   bool something_left = true;
+  bool is_demanded = false;
   try {
-    mesh_->doorbell().end_sleep();
-    const auto ready = [this] { return agreement_->has_work(); };
+    mesh_->doorbell().take_over();
     // What ended another user's turn is the engine thread's to deal with; it is called again, in case that this thread
     // has just taken the first call from it.
     const auto is_stuck = [this] { return failure_ != nullptr || agreement_->is_over(); };
     // Callbacks are called below, without the lock.
     while (!is_stuck() && !completions_.has_callbacks() && !completions_.have_come(awaited, progress) &&
-           frames_->look(patience_ns, ready, [] { return false; })) {
+           look_or_sleep(deadline)) {
       agreement_->take_turn(transport::Notify::kLate);
     }
-    something_left = is_stuck() || !prepare_sleep_after_helping() || outgrew_sleep();
+    // The engine thread, which waits for the lock, looks at everything, and may sleep while the fast path is used.
+    is_demanded = progress_lock_.is_demanded();
+    something_left = !is_demanded && (is_stuck() || !prepare_sleep_after_helping() || outgrew_sleep());
   } catch (...) {
     failure_ = std::current_exception();
   }
@@ -105,7 +106,22 @@ Engine::Helped Engine::help(const Completions::Awaited& awaited, Progress progre
     mesh_->doorbell().call();
   }
   release_progress();
-  return completions_.has_callbacks() && completions_.run_callbacks() ? Helped::kTryAgain : Helped::kNothingHappened;
+  const bool has_called = completions_.has_callbacks() && completions_.run_callbacks();
+  return has_called || is_demanded ? Helped::kTryAgain : Helped::kNothingHappened;
+}
+
+bool Engine::look_or_sleep(const base::Deadline& deadline) {
+  const auto ready = [this] { return agreement_->has_work(); };
+  if (frames_->look(std::min(settings_.spin_ns * kUserPatience, deadline.left_ns()), ready, [] { return false; })) {
+    return true;
+  }
+  const int64_t now_ns = base::now_ns();
+  const int64_t until_ns = std::min(agreement_->fast_path_ends(), now_ns + deadline.left_ns());
+  if (until_ns <= now_ns || agreement_->watches_gpus() || progress_lock_.is_demanded()) {
+    return false;
+  }
+  frames_->sleep_in_place(until_ns, [&] { return ready() || progress_lock_.is_demanded(); });
+  return true;
 }
 
 // What others send now is mostly their part in what this worker's user will ask for next. While nothing of its own is
@@ -168,6 +184,9 @@ void Engine::release_progress() {
 }
 
 void Engine::retake_progress() {
+  if (progress_lock_.demand()) {
+    mesh_->doorbell().signal();  // the thread that has it may sleep
+  }
   progress_lock_.take();
   mesh_->doorbell().end_sleep();
   if (failure_ != nullptr) {

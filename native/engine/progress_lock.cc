@@ -4,6 +4,17 @@
 
 namespace farandole::engine {
 
+bool ProgressLock::demand() {
+  const base::MutexLock lock(mutex_);
+  engine_waits_ = true;
+  return taken_;
+}
+
+bool ProgressLock::is_demanded() const {
+  const base::MutexLock lock(mutex_);
+  return engine_waits_;
+}
+
 void ProgressLock::take() {
   const base::MutexLock lock(mutex_);
   engine_waits_ = true;

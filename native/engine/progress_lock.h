@@ -7,7 +7,9 @@
 //
 // Rules: a thread that releases the lock has looked at everything after it said that the engine sleeps
 // (FrameMultiplexer::prepare_sleep), or it has called the engine thread. The engine thread goes before user threads, of
-// which there may be many; a user thread that wants the lock gets it as soon as the engine thread has nothing to do.
+// which there may be many; a user thread that wants the lock gets it as soon as the engine thread has nothing to do. A
+// user thread that sleeps with the lock is woken by whatever would wake the engine thread, and lets the engine thread
+// have the lock if it asks for it.
 #pragma once
 
 #include <atomic>
@@ -18,8 +20,12 @@ namespace farandole::engine {
 
 class ProgressLock {
  public:
+  // For the engine thread, before take(): from now on no user thread gets the lock. True: one has it.
+  bool demand();
   // For the engine thread: waits until the lock is free.
   void take();
+  // For the thread that has it: whether the engine thread waits for it.
+  bool is_demanded() const;
   // For a user thread: false when another thread holds the lock, or the engine thread waits for it.
   bool try_take();
   void leave();

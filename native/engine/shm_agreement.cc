@@ -31,9 +31,9 @@ bool ShmAgreement::is_open(uint32_t number) const noexcept {
   return is_older(number_in(seen), number) || (number_in(seen) == number && !is_closed(seen));
 }
 
-ShmAgreement::State ShmAgreement::announce(uint32_t number, uint32_t bit) noexcept {
+ShmAgreement::Change ShmAgreement::announce(uint32_t number, uint32_t bit) noexcept {
   if (!is_allowed() || bit > 0xffff) {
-    return State::kClosed;
+    return {State::kClosed, false};
   }
   uint64_t seen = word(number).load(std::memory_order_acquire);
   for (;;) {
@@ -41,14 +41,15 @@ ShmAgreement::State ShmAgreement::announce(uint32_t number, uint32_t bit) noexce
     if (is_older(number_in(seen), number)) {
       next = empty_word(number, bit) + kOne;
     } else if (number_in(seen) != number || is_closed(seen)) {
-      return State::kClosed;
+      return {State::kClosed, false};
     } else if (bit_in(seen) != bit) {
       next |= kClosedFlag;
     } else {
       next += kOne;
     }
     if (word(number).compare_exchange_weak(seen, next, std::memory_order_acq_rel, std::memory_order_acquire)) {
-      return is_closed(next) ? State::kClosed : count_in(next) == size_ ? State::kAll : State::kOpen;
+      const State state = is_closed(next) ? State::kClosed : count_in(next) == size_ ? State::kAll : State::kOpen;
+      return {state, state != State::kOpen && size_ > 1};
     }
   }
 }
@@ -64,9 +65,9 @@ ShmAgreement::State ShmAgreement::look(uint32_t number) const noexcept {
   return count_in(seen) == size_ ? State::kAll : State::kOpen;
 }
 
-ShmAgreement::State ShmAgreement::close(uint32_t number) noexcept {
+ShmAgreement::Change ShmAgreement::close(uint32_t number) noexcept {
   if (header_ == nullptr) {
-    return State::kClosed;
+    return {State::kClosed, false};
   }
   uint64_t seen = word(number).load(std::memory_order_acquire);
   for (;;) {
@@ -74,14 +75,14 @@ ShmAgreement::State ShmAgreement::close(uint32_t number) noexcept {
     if (is_older(number_in(seen), number)) {
       next = empty_word(number, 0) | kClosedFlag;
     } else if (number_in(seen) != number) {
-      return State::kPassed;
+      return {State::kPassed, false};
     } else if (is_closed(seen)) {
-      return State::kClosed;
+      return {State::kClosed, false};
     } else if (count_in(seen) == size_) {
-      return State::kAll;
+      return {State::kAll, false};
     }
     if (word(number).compare_exchange_weak(seen, next, std::memory_order_acq_rel, std::memory_order_acquire)) {
-      return State::kClosed;
+      return {State::kClosed, count_in(next) > 0};
     }
   }
 }

@@ -10,6 +10,10 @@
 // decision of that number. There are two words, for odd and even numbers, so that a worker that looks late still finds
 // what became of its number, or a later number: then its number is rank 0's decision, or the one before rank 0's
 // decision, and that decision says which of the two it is.
+//
+// A worker that has looked in vain for a while may sleep. So whoever settles a number that others have announced
+// something for wakes them, and has read or written the word before it looks whether they sleep. A sleeper says that it
+// sleeps before it looks at the word for the last time (transport/doorbell.h), so one of the two sees the other.
 #pragma once
 
 #include <cstdint>
@@ -29,15 +33,19 @@ class ShmAgreement {
     kClosed,  // the slow path
     kPassed   // a later number is at its place
   };
+  struct Change {
+    State state;
+    bool wakes;  // it was open, others have announced something for it, and may sleep until they are woken
+  };
   // This worker has the request that `bit` stands for, and has obeyed all decisions before this number. Not kPassed.
-  State announce(uint32_t number, uint32_t bit) noexcept;
+  Change announce(uint32_t number, uint32_t bit) noexcept;
   // Whether an announcement may succeed.
   bool is_open(uint32_t number) const noexcept;
   // What has become of a number that this worker has announced something for.
   State look(uint32_t number) const noexcept;
   // Closes this number, so that the workers cannot agree on it here. Returns kClosed, unless all have already agreed,
   // or it has passed.
-  State close(uint32_t number) noexcept;
+  Change close(uint32_t number) noexcept;
 
   // Rank 0: no worker announces anything from now on, in this world.
   void forbid() noexcept;

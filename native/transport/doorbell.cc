@@ -1,6 +1,11 @@
 #include "transport/doorbell.h"
 
+#include <linux/futex.h>
+#include <sys/syscall.h>
 #include <unistd.h>
+
+#include <algorithm>
+#include <ctime>
 
 namespace farandole::transport {
 
@@ -20,9 +25,17 @@ void Doorbell::signal_midway() noexcept {
 
 // Of several threads that signal at once, only one pays for the system call.
 void Doorbell::wake() noexcept {
-  if (sleeping_->exchange(static_cast<uint32_t>(Sleep::kAwake), std::memory_order_acq_rel) !=
-      static_cast<uint32_t>(Sleep::kAwake)) {
-    call();
+  switch (static_cast<Sleep>(sleeping_->exchange(static_cast<uint32_t>(Sleep::kAwake), std::memory_order_acq_rel))) {
+    case Sleep::kAwake:
+      break;
+    case Sleep::kIdle:
+    case Sleep::kMidway:
+      call();
+      break;
+    case Sleep::kInPlace:
+      // Shared between processes: a private futex is known by its address, which differs.
+      ::syscall(SYS_futex, sleeping_, FUTEX_WAKE, 1, nullptr, nullptr, 0);
+      break;
   }
 }
 
@@ -41,6 +54,25 @@ void Doorbell::end_sleep() noexcept {
   sleeping_->store(static_cast<uint32_t>(Sleep::kAwake), std::memory_order_relaxed);
   uint64_t signals = 0;
   [[maybe_unused]] const ssize_t got = ::read(event_fd_, &signals, sizeof signals);  // non-blocking; may be empty
+}
+
+// Returns at once if a signal has come since prepare_sleep(): then the word says something else.
+void Doorbell::sleep_in_place(int64_t at_most_ns) noexcept {
+  const int64_t ns = std::max<int64_t>(at_most_ns, 0);
+  const timespec at_most{.tv_sec = ns / 1'000'000'000, .tv_nsec = ns % 1'000'000'000};
+  ::syscall(SYS_futex, sleeping_, FUTEX_WAIT, static_cast<uint32_t>(Sleep::kInPlace), &at_most, nullptr, 0);
+}
+
+void Doorbell::end_sleep_in_place() noexcept {
+  sleeping_->store(static_cast<uint32_t>(Sleep::kAwake), std::memory_order_relaxed);
+}
+
+// Without a system call where no signal came: what a signal has written is read by end_sleep().
+void Doorbell::take_over() noexcept {
+  if (sleeping_->exchange(static_cast<uint32_t>(Sleep::kAwake), std::memory_order_acq_rel) ==
+      static_cast<uint32_t>(Sleep::kAwake)) {
+    end_sleep();
+  }
 }
 
 }  // namespace farandole::transport

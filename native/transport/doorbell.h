@@ -6,7 +6,10 @@
 //   sleeper:    sleeping = how;    fence;  look at the data once more; if nothing: poll(eventfd, ...)
 //
 // A sleeper announces how it sleeps: an idle one waits for messages and requests, and is not woken when a sequence
-// advances in the middle of a collective (collective/shm_sequence.h): it would find nothing to do.
+// advances in the middle of a collective (collective/shm_sequence.h): it would find nothing to do. One that sleeps in
+// place waits for the same, but keeps the progress lock (engine/progress_lock.h). It sleeps on the announcing word
+// itself, a futex, and not in poll(), so that a signal wakes it alone and not also the engine thread, which sleeps in
+// poll() without the lock.
 #pragma once
 
 #include <atomic>
@@ -14,7 +17,12 @@
 
 namespace farandole::transport {
 
-enum class Sleep : uint32_t { kAwake = 0, kIdle = 1, kMidway = 2 };  // midway: in the middle of a collective
+enum class Sleep : uint32_t {
+  kAwake = 0,
+  kIdle = 1,
+  kMidway = 2,  // in the middle of a collective
+  kInPlace = 3  // see sleep_in_place()
+};
 
 class Doorbell {
  public:
@@ -32,6 +40,11 @@ class Doorbell {
   // The sleeper's side.
   void prepare_sleep(Sleep how) noexcept;  // then look once more, then poll fd(), then end_sleep()
   void end_sleep() noexcept;
+  // After prepare_sleep(kInPlace), instead of these two: sleeps until a signal, at most for this time.
+  void sleep_in_place(int64_t at_most_ns) noexcept;
+  void end_sleep_in_place() noexcept;
+  // For a thread that goes on in place of the one that said that it sleeps.
+  void take_over() noexcept;
   int fd() const noexcept { return event_fd_; }
 
  private:

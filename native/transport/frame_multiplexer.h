@@ -131,7 +131,18 @@ class FrameMultiplexer {
     }
     return true;
   }
-  // The events that end such a sleep: the doorbell, and sockets.
+  // Sleeps until something signals the doorbell, at most until then, unless there is something already. The calling
+  // thread goes on owning this. For meshes without sockets: nothing else ends the sleep.
+  template <typename Ready>
+  void sleep_in_place(int64_t until_ns, Ready&& ready) {
+    notify_late();
+    mesh_.doorbell().prepare_sleep(Sleep::kInPlace);
+    if (!move() && !ready() && !mesh_.world_status().revoked()) {
+      mesh_.doorbell().sleep_in_place(until_ns - base::now_ns());
+    }
+    mesh_.doorbell().end_sleep_in_place();
+  }
+  // What ends the sleep of prepare_sleep(): the doorbell, and sockets.
   std::vector<pollfd> awaited() const;
   // The longest sleep that misses no alarm.
   int sleep_ms() const noexcept;

@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <latch>
 #include <random>
+#include <semaphore>
 #include <thread>
 
 #include "support/worlds.h"
@@ -25,61 +27,61 @@ using World = testing::Kind;
 TEST(ShmAgreement, AllAnnounceTheSame) {
   transport::ArenaHeader header{};
   ShmAgreement agreement(&header, 3);
-  EXPECT_EQ(agreement.announce(2, 7), State::kOpen);
-  EXPECT_EQ(agreement.announce(2, 7), State::kOpen);
+  EXPECT_EQ(agreement.announce(2, 7).state, State::kOpen);
+  EXPECT_EQ(agreement.announce(2, 7).state, State::kOpen);
   EXPECT_EQ(agreement.look(2), State::kOpen);
-  EXPECT_EQ(agreement.announce(2, 7), State::kAll);
+  EXPECT_EQ(agreement.announce(2, 7).state, State::kAll);
   EXPECT_EQ(agreement.look(2), State::kAll);
-  EXPECT_EQ(agreement.close(2), State::kAll) << "what is agreed stays agreed";
+  EXPECT_EQ(agreement.close(2).state, State::kAll) << "what is agreed stays agreed";
 }
 
 TEST(ShmAgreement, AnotherRequestClosesIt) {
   transport::ArenaHeader header{};
   ShmAgreement agreement(&header, 2);
-  EXPECT_EQ(agreement.announce(5, 1), State::kOpen);
-  EXPECT_EQ(agreement.announce(5, 2), State::kClosed);
+  EXPECT_EQ(agreement.announce(5, 1).state, State::kOpen);
+  EXPECT_EQ(agreement.announce(5, 2).state, State::kClosed);
   EXPECT_EQ(agreement.look(5), State::kClosed);
-  EXPECT_EQ(agreement.announce(5, 1), State::kClosed) << "for good";
-  EXPECT_EQ(agreement.announce(6, 1), State::kOpen) << "the next number is another matter";
+  EXPECT_EQ(agreement.announce(5, 1).state, State::kClosed) << "for good";
+  EXPECT_EQ(agreement.announce(6, 1).state, State::kOpen) << "the next number is another matter";
 }
 
 TEST(ShmAgreement, ClosedBeforeAnyoneCame) {
   transport::ArenaHeader header{};
   ShmAgreement agreement(&header, 2);
-  EXPECT_EQ(agreement.close(9), State::kClosed);
-  EXPECT_EQ(agreement.announce(9, 0), State::kClosed);
+  EXPECT_EQ(agreement.close(9).state, State::kClosed);
+  EXPECT_EQ(agreement.announce(9, 0).state, State::kClosed);
 }
 
 TEST(ShmAgreement, WhoComesLateFindsThatItsNumberHasPassed) {
   transport::ArenaHeader header{};
   ShmAgreement agreement(&header, 2);
-  EXPECT_EQ(agreement.announce(3, 0), State::kOpen);
-  EXPECT_EQ(agreement.close(3), State::kClosed);
-  EXPECT_EQ(agreement.announce(4, 0), State::kOpen);
+  EXPECT_EQ(agreement.announce(3, 0).state, State::kOpen);
+  EXPECT_EQ(agreement.close(3).state, State::kClosed);
+  EXPECT_EQ(agreement.announce(4, 0).state, State::kOpen);
   EXPECT_EQ(agreement.look(3), State::kClosed) << "still there while the next one is open";
-  EXPECT_EQ(agreement.close(5), State::kClosed);
+  EXPECT_EQ(agreement.close(5).state, State::kClosed);
   EXPECT_EQ(agreement.look(3), State::kPassed);
-  EXPECT_EQ(agreement.close(3), State::kPassed);
-  EXPECT_EQ(agreement.announce(3, 0), State::kClosed);
+  EXPECT_EQ(agreement.close(3).state, State::kPassed);
+  EXPECT_EQ(agreement.announce(3, 0).state, State::kClosed);
 }
 
 TEST(ShmAgreement, NumbersWrapAround) {
   transport::ArenaHeader header{};
   ShmAgreement agreement(&header, 1);
   header.shm_agreement[1] = uint64_t{UINT32_MAX} << 32 | 1;
-  EXPECT_EQ(agreement.announce(1, 0), State::kAll);
+  EXPECT_EQ(agreement.announce(1, 0).state, State::kAll);
 }
 
 TEST(ShmAgreement, NoWordNoAgreement) {
   ShmAgreement nowhere(nullptr, 2);
-  EXPECT_EQ(nowhere.announce(1, 0), State::kClosed);
-  EXPECT_EQ(nowhere.close(1), State::kClosed);
+  EXPECT_EQ(nowhere.announce(1, 0).state, State::kClosed);
+  EXPECT_EQ(nowhere.close(1).state, State::kClosed);
   transport::ArenaHeader header{};
   ShmAgreement too_many(&header, 40000);
-  EXPECT_EQ(too_many.announce(1, 0), State::kClosed);
+  EXPECT_EQ(too_many.announce(1, 0).state, State::kClosed);
   ShmAgreement forbidden(&header, 2);
   forbidden.forbid();
-  EXPECT_EQ(forbidden.announce(1, 0), State::kClosed);
+  EXPECT_EQ(forbidden.announce(1, 0).state, State::kClosed);
 }
 
 // Gives how many of the steps were agreed on without messages.
@@ -157,6 +159,103 @@ TEST(FastPath, WaitingEndsAndTheSlowPathBegins) {
   }
 }
 
+// Asks once more for what some rank does not ask for again.
+base::Error asks_in_vain(Engine& engine) {
+  float value = 1;
+  try {
+    finish(engine, engine.submit({allreduce_request("loop", Dtype::kF32, {1}, &value, &value)}, true).front());
+  } catch (const base::Error& error) {
+    return error;
+  }
+  return {base::Code::kOk, "it was done, though a rank never asked for it"};
+}
+
+// Waits until the user of this rank sleeps, because it has announced its request and looked in vain for the others; for
+// a second at most, after which it has given up this way.
+void wait_until_asleep(testing::Meshes& meshes, int rank) {
+  const auto deadline = base::Deadline::after_seconds(1);
+  const auto asleep = static_cast<uint32_t>(transport::Sleep::kInPlace);
+  while (meshes.arena(rank).view().header().sleeping.load() != asleep && !deadline.passed()) {
+    std::this_thread::yield();
+  }
+}
+
+// Runs body(rank, engine) in a world in which all have asked for "loop" before.
+void after_some_steps(testing::Meshes& meshes, const std::function<void(int, Engine&)>& body) {
+  testing::on_all_ranks(meshes.size(), [&](int rank) {
+    Engine engine({});
+    engine.enter(meshes.form(rank), meshes.arena(rank));
+    blocking_loop(engine, rank, 5);
+    body(rank, engine);
+    engine.leave(base::Deadline::after_seconds(testing::kPatience));
+  });
+}
+
+void ask(Engine& engine, const char* name) {
+  float value = 1;
+  finish(engine, engine.submit({allreduce_request(name, Dtype::kF32, {1}, &value, &value)}, true).front());
+  EXPECT_EQ(value, static_cast<float>(engine.size_of_group(0)));
+}
+
+TEST(FastPath, AWorkerThatComesLateWakesThoseThatSleep) {
+  for (const int size : {2, 3, 4}) {
+    testing::Meshes meshes(World::kShm, size);
+    after_some_steps(meshes, [&](int rank, Engine& engine) {
+      const uint64_t before = engine.stats().fast_path_rounds;
+      for (int step = 0; step < 20; ++step) {
+        for (int other = 0; step % size == rank && other < size; ++other) {
+          if (other != rank) {
+            wait_until_asleep(meshes, other);
+          }
+        }
+        ask(engine, "loop");
+      }
+      EXPECT_GT(engine.stats().fast_path_rounds, before) << "of " << size;
+    });
+  }
+}
+
+TEST(FastPath, ASleeperDoesWhatAnotherThreadAsksFor) {
+  constexpr int kSteps = 20;
+  testing::Meshes meshes(World::kShm, 2);
+  std::counting_semaphore<kSteps> found_asleep(0);  // rank 0, by its other thread: rank 1 would wake it earlier
+  after_some_steps(meshes, [&](int rank, Engine& engine) {
+    for (int step = 0; step < kSteps; ++step) {
+      if (rank == 1) {
+        found_asleep.acquire();
+        ask(engine, "of another thread");
+        ask(engine, "loop");
+        continue;
+      }
+      std::thread other([&] {
+        wait_until_asleep(meshes, 0);
+        found_asleep.release();
+        ask(engine, "of another thread");
+      });
+      ask(engine, "loop");
+      other.join();
+    }
+  });
+}
+
+TEST(FastPath, ASleeperIsToldThatTheWorldIsOver) {
+  for (const bool in_good_order : {false, true}) {
+    testing::Meshes meshes(World::kShm, 3);
+    after_some_steps(meshes, [&](int rank, Engine& engine) {
+      if (rank != 1) {
+        const base::Error error = asks_in_vain(engine);
+        EXPECT_EQ(error.code(), in_good_order ? base::Code::kShutDown : base::Code::kWorkerLost) << error.what();
+        return;
+      }
+      wait_until_asleep(meshes, 0);
+      wait_until_asleep(meshes, 2);
+      if (!in_good_order) {
+        engine.abandon({1, transport::Sign::kRevoked, "rank 1 was lost: it has had enough"});
+      }
+    });
+  }
+}
+
 TEST(FastPath, OthersOfTheSameSizeAreAnotherRequest) {
   testing::in_world(World::kShm, 2, {}, [](int rank, Engine& engine) {
     for (int number = 0; number < 40; ++number) {
@@ -217,17 +316,6 @@ TEST(FastPath, EveryKindOfRequestCanBeAgreedOnSo) {
       finish(engine, engine.submit({testing::request_of(engine::Kind::kBarrier, "barrier")}, true).front());
     }
   });
-}
-
-// Asks once more for what some rank does not ask for again.
-base::Error asks_in_vain(Engine& engine) {
-  float value = 1;
-  try {
-    finish(engine, engine.submit({allreduce_request("loop", Dtype::kF32, {1}, &value, &value)}, true).front());
-  } catch (const base::Error& error) {
-    return error;
-  }
-  return {base::Code::kOk, "it was done, though a rank never asked for it"};
 }
 
 TEST(FastPath, ARankThatIsLostEndsIt) {
