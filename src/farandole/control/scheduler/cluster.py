@@ -6,6 +6,7 @@ the number of a job's slots on each node. A job has slots of one type only.
 
 from __future__ import annotations
 
+import bisect
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -124,18 +125,22 @@ class FreeSlots:
     """Number of free slots by index of the node."""
     of_type: dict[str, int] = field(default_factory=dict)
     """Number of free slots by type."""
-    open: dict[str, set[int]] = field(default_factory=dict)
-    """Indices of the nodes with free slots, by type."""
+    alike: dict[str, dict[tuple[int, int], list[int]]] = field(default_factory=dict)
+    """Sorted indices of the nodes with free slots, by type, and then by their free slots and all slots."""
 
     def __post_init__(self) -> None:
         if not self.free:
             self.free = [node.slots for node in self.cluster.nodes]
             self.of_type = dict(self.cluster.slots_of)
-            self.open = {type_: set(indices) for type_, indices in self.cluster.indices_of.items()}
+            for type_, indices in self.cluster.indices_of.items():
+                kinds: dict[tuple[int, int], list[int]] = {}
+                for node in sorted(indices):
+                    kinds.setdefault((self.free[node], self.free[node]), []).append(node)
+                self.alike[type_] = kinds
 
     def copy(self) -> FreeSlots:
-        open_ = {type_: set(nodes) for type_, nodes in self.open.items()}
-        return FreeSlots(self.cluster, list(self.free), dict(self.of_type), open_)
+        alike = {type_: {kind: list(nodes) for kind, nodes in kinds.items()} for type_, kinds in self.alike.items()}
+        return FreeSlots(self.cluster, list(self.free), dict(self.of_type), alike)
 
     @property
     def total(self) -> int:
@@ -149,15 +154,23 @@ class FreeSlots:
         """Mark slots as used. They must be free."""
         for node, count in allocation.parts:
             assert self.free[node] >= count, f"node {node} has {self.free[node]} free slots, not {count}"
-            self.free[node] -= count
-            if not self.free[node]:
-                self.open[allocation.type].remove(node)
-        self.of_type[allocation.type] -= allocation.slots
+            self._add(allocation.type, node, -count)
 
     def give(self, allocations: Iterable[Allocation]) -> None:
         """Mark the slots of allocations as free."""
         for allocation in allocations:
             for node, count in allocation.parts:
-                self.free[node] += count
-            self.open[allocation.type].update(node for node, _ in allocation.parts)
-            self.of_type[allocation.type] += allocation.slots
+                self._add(allocation.type, node, count)
+
+    def _add(self, type_: str, node: int, slots: int) -> None:
+        """Change the number of free slots of a node by `slots`."""
+        kinds, all_slots, before = self.alike[type_], self.cluster.nodes[node].slots, self.free[node]
+        if before:
+            nodes = kinds[before, all_slots]
+            del nodes[bisect.bisect_left(nodes, node)]
+            if not nodes:
+                del kinds[before, all_slots]
+        if before + slots:
+            bisect.insort(kinds.setdefault((before + slots, all_slots), []), node)
+        self.free[node] += slots
+        self.of_type[type_] += slots
