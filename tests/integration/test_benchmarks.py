@@ -118,7 +118,7 @@ def test_a_start_counts_until_the_last_worker_was_done() -> None:
         (seconds,) = time_start(conductor, "starts", ("sh", "-c", notes)).seconds["time"]
         assert 2 - time.monotonic() <= seconds <= 2 - before
         assert time_start(conductor, "lacks one", ("sh", "-c", notes), workers=3).notes == {"time": "failed"}
-        assert "2 workers of 3" in conductor.failures[0]
+        assert "2 of 3 workers" in conductor.failures[0]
 
 
 def run_quickly(letter: str, folder: Path) -> tuple[dict[str, Any], str]:

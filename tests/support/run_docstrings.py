@@ -87,11 +87,11 @@ def files(room: str) -> Iterator[Path]:
 
 
 def docstrings(file: Path) -> Iterator[tuple[str, str, int]]:
-    """Yield the name, the text and the line of each docstring with an example."""
+    """Yield the name, the text and the line of each docstring with an example that runs."""
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
-            text = ast.get_docstring(node, clean=False)
-            if text and ">>>" in text:
+            text = ast.get_docstring(node, clean=False) or ""
+            if any(doctest.SKIP not in each.options for each in doctest.DocTestParser().get_examples(text)):
                 yield getattr(node, "name", "module"), text, node.body[0].lineno
 
 

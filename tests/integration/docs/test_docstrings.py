@@ -15,6 +15,7 @@ from run_docstrings import FRONT_ENDS, PACKAGE
 RUN = Path(__file__).resolve().parents[2] / "support" / "run_docstrings.py"
 _MXNET = ("__init__", "optimizer", "parameters", "trainer")
 _PARQUET = ("__init__", "batches", "source")
+_RAY = ("data", "train")
 _SPARK = ("__init__", "fixed", "growing", "horovod_runner", "keras", "torch")
 # Sources with examples that do not run, by `# doctest: +SKIP`, and why.
 WHY_NOT = {
@@ -28,6 +29,7 @@ WHY_NOT = {
     "numpy/variables.py": "it is for variables of frameworks, whose front ends have the example that runs",
     "observe/trackers.py": "it needs the package tensorboard; docs/how-to/metrics.md has it with another writer",
     **{f"parquet/{name}.py": "it needs PyArrow; docs/how-to/parquet.md has it" for name in _PARQUET},
+    **{f"ray/{name}.py": "it needs Ray; docs/how-to/ray.md has it" for name in _RAY},
     **{f"spark/{name}.py": "it needs PySpark; docs/how-to/spark.md has it" for name in _SPARK},
     "base/wire/interfaces.py": "its result is that of a machine with such a network",
 }

@@ -419,7 +419,7 @@ def _host_of(hello: Hello) -> Host:
     if hello.own is None:
         return Host(hello.name, hello.slots, "", hello.machine, hello.devices)
     python = "" if hello.own.python == sys.executable else hello.own.python
-    return Host(hello.name, hello.slots, python, hello.machine, hello.devices, hello.own.directory)
+    return Host(hello.name, hello.slots, python, hello.machine, hello.devices, directory=hello.own.directory)
 
 
 async def _send_leave(arrival: _Arrival, why: str) -> None:
