@@ -22,7 +22,8 @@ from farandole.control.jobs.view import JobView
 
 pytest.importorskip("prometheus_client")
 
-# Trains until it is told to stand still; says then what it has counted, and trains on when it may.
+# Trains until it is told to stand still, and says then what it has counted. Rank 0 chooses a later step for that: if a
+# rank stood still at once, another one that had looked a moment before would wait for it in the next step.
 TRAINING = """
 import json, os, time, torch
 import farandole.torch as hvd
@@ -35,14 +36,20 @@ model = torch.nn.Linear(8, 1)
 optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.01), model.named_parameters())
 loader = hvd.elastic.ElasticLoader(TensorDataset(torch.ones(100000, 8)), global_batch_size=16)
 taken = 0
-for (x,) in hvd.elastic.steps(loader, epochs=100, model=model, optimizer=optimizer):
+chosen = os.path.join(here, "chosen")
+loop = hvd.elastic.steps(loader, epochs=100, model=model, optimizer=optimizer)
+for (x,) in loop:
     optimizer.zero_grad()
     model(x).sum().backward()
     optimizer.step()
     taken += 1
     print(f"generation {basics.current().world.generation} of {hvd.size()}", flush=True)
     time.sleep(0.02)
-    if os.path.exists(os.path.join(here, "still")):
+    if hvd.rank() == 0 and os.path.exists(os.path.join(here, "still")) and not os.path.exists(chosen):
+        with open(chosen + ".new", "w") as file:
+            file.write(str(loop.step + 2))
+        os.rename(file.name, chosen)
+    if os.path.exists(chosen) and loop.step == int(open(chosen).read()):
         counted = {"steps": taken, "rank": hvd.rank(), "size": hvd.size(), "stats": hvd.stats()}
         with open(os.path.join(here, f"counted.{worker}.new"), "w") as file:
             json.dump(counted, file)
