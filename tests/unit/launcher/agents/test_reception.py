@@ -97,6 +97,57 @@ def test_host_without_workers_is_not_waited_for_while_others_stand_still(
     assert asyncio.run(take_over())
 
 
+class SlowChannel:
+    """A connection to a host that does not answer."""
+
+    async def send(self, payload: bytes) -> None:
+        pass
+
+    async def receive(self) -> bytes:
+        return await asyncio.get_running_loop().create_future()
+
+
+class SlowHost(FakeArrival):
+    """A host that has dialed, and takes long to start its agent."""
+
+    is_open = True
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, lives=False)
+        self.channel = SlowChannel()
+        self.writer = FakeWriter()
+
+
+def test_host_is_there_while_it_starts_its_agent() -> None:
+    # Otherwise discovery, which asks once a second, would take a slow host away again.
+    async def begin() -> tuple[Host, ...]:
+        one = Reception([7707], lambda: b"s" * 32)
+        await one._arrived(SlowHost("slow"))  # type: ignore[arg-type]
+        (host,) = one.hosts()
+        beginning = asyncio.create_task(one.begin(host))
+        await asyncio.sleep(0)
+        there = one.hosts()
+        beginning.cancel()
+        await asyncio.gather(beginning, return_exceptions=True)
+        assert one.hosts() == ()
+        return there
+
+    assert [host.name for host in asyncio.run(begin())] == ["slow"]
+
+
+def test_host_that_is_no_longer_wanted_dials_again() -> None:
+    async def begin() -> bool:
+        one, slow = Reception([7707], lambda: b"s" * 32), SlowHost("slow")
+        await one._arrived(slow)  # type: ignore[arg-type]
+        beginning = asyncio.create_task(one.begin(one.hosts()[0]))
+        await asyncio.sleep(0)
+        beginning.cancel()
+        await asyncio.gather(beginning, return_exceptions=True)
+        return slow.writer.closed
+
+    assert asyncio.run(begin())
+
+
 def test_first_free_port_of_a_range_is_used() -> None:
     taken = Reception([0], lambda: b"s" * 32)
     port = taken.listen()
@@ -149,7 +200,7 @@ def test_second_attempt_of_a_task_waits_until_first_is_gone() -> None:
             await one._arrived(attempt)  # type: ignore[arg-type]
         assert second.channel.sent == [Leave("0 has dialed already, and lives")] and second.writer.closed
         assert first.writer.closed and not again.writer.closed, "it has dialed again"
-        assert one.hosts() == (Host("0", 1, "", "machine", (), "/work"),)
+        assert one.hosts() == (Host("0", 1, "", "machine", (), directory="/work"),)
         again.is_open = False
         third = FakeAttempt("0", "y")
         await one._arrived(third)  # type: ignore[arg-type]

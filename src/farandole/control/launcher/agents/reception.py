@@ -113,6 +113,8 @@ class Reception:
         self._start_timeout = start_timeout
         self._server: asyncio.Server | None = None
         self._waiting: dict[str, _Arrival] = {}
+        self._beginning: list[Host] = []
+        """Hosts that were told to start an agent, or to connect theirs, and have not answered yet."""
         self._taken: dict[str, tuple[Host, DialedAgent]] = {}
         self._told_off: dict[str, float] = {}
         """When each host was last told to end its agent."""
@@ -198,7 +200,7 @@ class Reception:
     def hosts(self) -> tuple[Host, ...]:
         """Return the hosts that wait and those that are connected."""
         self._tidy()
-        found = {name: host for name, (host, _) in self._taken.items()}
+        found = {name: host for name, (host, _) in self._taken.items()} | {host.name: host for host in self._beginning}
         for name, arrival in self._waiting.items():
             if not arrival.hello.lives:
                 found.setdefault(name, _host_of(arrival.hello))
@@ -367,6 +369,7 @@ class Reception:
 
     async def _bridge(self, host: Host, arrival: _Arrival, order: Order) -> DialedAgent:
         del self._waiting[host.name]
+        self._beginning.append(host)
         try:
             await arrival.channel.send(Codec[Order](Order).encode(order))
             payload = await asyncio.wait_for(arrival.channel.receive(), BRIDGED_SECONDS)
@@ -375,6 +378,11 @@ class Reception:
         except (WireError, TimeoutError, asyncio.TimeoutError) as error:
             arrival.writer.close()
             raise AgentLost(f"the connection that it had dialed broke: {error}") from None
+        except asyncio.CancelledError:
+            arrival.writer.close()  # Otherwise the host would wait for a launcher that has forgotten it.
+            raise
+        finally:
+            self._beginning.remove(host)
         agent = DialedAgent(arrival.reader, arrival.writer, arrival.hello.instance)
         self._taken[host.name] = host, agent
         return agent
