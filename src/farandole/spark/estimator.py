@@ -10,16 +10,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from pyspark.ml import Estimator, Model
-from pyspark.ml.functions import array_to_vector, vector_to_array
-from pyspark.ml.linalg import VectorUDT
-from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, BooleanType, DoubleType, IntegralType, StructField, StructType
-
-from farandole.errors import InvalidRequestError
+from farandole.errors import InvalidRequestError, SpecError
 from farandole.spark.backend import Backend, SparkBackend
-from farandole.spark.parameters import Declared
 from farandole.spark.store import Store
+
+try:
+    from pyspark.ml import Estimator, Model
+    from pyspark.ml.functions import array_to_vector, vector_to_array
+    from pyspark.ml.linalg import VectorUDT
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import ArrayType, BooleanType, DoubleType, IntegralType, StructField, StructType
+
+    from farandole.spark.parameters import Declared
+except ImportError as error:
+    raise SpecError("PySpark is not installed", "pip install 'farandole[spark]'") from error
 
 _READS = "rows are read by farandole.parquet, which needs none"
 _PREPARE = "change the DataFrame before fit"
