@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -15,9 +16,10 @@ from farandole.spark.use_spark import active_context
 _OF_THE_DRIVER = ("CUDA_VISIBLE_DEVICES", "PYSPARK_", "SPARK_")
 
 
-class Backend:
+class Backend(ABC):
     """Runs a function on several workers. Make a subclass to train elsewhere than on Spark."""
 
+    @abstractmethod
     def run(
         self,
         fn: Callable[..., Any],
@@ -26,15 +28,14 @@ class Backend:
         env: Mapping[str, str] | None = None,
     ) -> list[Any]:
         """Call `fn(*args, **kwargs)` on all workers, with these variables too, and return the results by rank."""
-        raise NotImplementedError
 
+    @abstractmethod
     def num_processes(self) -> int:
         """Return the number of workers; of an elastic job, at the beginning."""
-        raise NotImplementedError
 
 
 class SparkBackend(Backend):
-    """Runs it in tasks of Spark.
+    """Runs the function in tasks of Spark.
 
     Args:
         num_proc: the number of workers; None: Spark's default parallelism.

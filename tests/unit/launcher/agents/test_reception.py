@@ -8,10 +8,11 @@ import sys
 import pytest
 
 from farandole.base.installed import own_version
-from farandole.base.wire.dialing import Hello, Leave, Order, Surroundings
+from farandole.base.wire.dialing import Bridged, Hello, Leave, Order, Surroundings
 from farandole.base.wire.errors import WireError
 from farandole.base.wire.frames import Codec
 from farandole.control.launcher.agents import reception
+from farandole.control.launcher.agents.agent_lost import AgentLost
 from farandole.control.launcher.agents.reception import Reception
 from farandole.control.launcher.job.host_list import Host
 from farandole.errors import SpecError
@@ -144,6 +145,22 @@ def test_host_that_is_no_longer_wanted_dials_again() -> None:
         beginning.cancel()
         await asyncio.gather(beginning, return_exceptions=True)
         return slow.writer.closed
+
+    assert asyncio.run(begin())
+
+
+def test_connection_of_host_without_its_agent_is_closed() -> None:
+    class Without(SlowChannel):
+        async def receive(self) -> bytes:
+            return Codec[Bridged](Bridged).encode(Bridged(False))
+
+    async def begin() -> bool:
+        one, host = Reception([7707], lambda: b"s" * 32), SlowHost("empty")
+        host.channel = Without()
+        await one._arrived(host)  # type: ignore[arg-type]
+        with pytest.raises(AgentLost, match="its agent has ended"):
+            await one.begin(one.hosts()[0])
+        return host.writer.closed and one.hosts() == ()
 
     assert asyncio.run(begin())
 

@@ -371,19 +371,12 @@ class Reception:
         del self._waiting[host.name]
         self._beginning.append(host)
         try:
-            await arrival.channel.send(Codec[Order](Order).encode(order))
-            payload = await asyncio.wait_for(arrival.channel.receive(), BRIDGED_SECONDS)
-            if not Codec[Bridged](Bridged).decode(payload).found:
-                raise AgentLost("its agent has ended")
-        except (WireError, TimeoutError, asyncio.TimeoutError) as error:
-            arrival.writer.close()
-            raise AgentLost(f"the connection that it had dialed broke: {error}") from None
-        except asyncio.CancelledError:
+            agent = await _handed_over(arrival, order)
+        except BaseException:
             arrival.writer.close()  # Otherwise the host would wait for a launcher that has forgotten it.
             raise
         finally:
             self._beginning.remove(host)
-        agent = DialedAgent(arrival.reader, arrival.writer, arrival.hello.instance)
         self._taken[host.name] = host, agent
         return agent
 
@@ -428,6 +421,23 @@ def _host_of(hello: Hello) -> Host:
         return Host(hello.name, hello.slots, "", hello.machine, hello.devices)
     python = "" if hello.own.python == sys.executable else hello.own.python
     return Host(hello.name, hello.slots, python, hello.machine, hello.devices, directory=hello.own.directory)
+
+
+async def _handed_over(arrival: _Arrival, order: Order) -> DialedAgent:
+    """Give a host an order, and return the link to its agent.
+
+    Raises:
+        AgentLost: the host does not answer, or has no agent.
+    """
+    try:
+        await arrival.channel.send(Codec[Order](Order).encode(order))
+        payload = await asyncio.wait_for(arrival.channel.receive(), BRIDGED_SECONDS)
+        found = Codec[Bridged](Bridged).decode(payload).found
+    except (WireError, TimeoutError, asyncio.TimeoutError) as error:
+        raise AgentLost(f"the connection that it had dialed broke: {error}") from None
+    if not found:
+        raise AgentLost("its agent has ended")
+    return DialedAgent(arrival.reader, arrival.writer, arrival.hello.instance)
 
 
 async def _send_leave(arrival: _Arrival, why: str) -> None:
